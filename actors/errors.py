@@ -1,0 +1,149 @@
+"""Every exception that this library raises or hands over, in one tree.
+
+::
+
+    ExecutorPodsError
+    ├── SettingsError            a setting, template, kubeconfig or flag is wrong; nothing was started
+    ├── Refused                  a message that its receiver cannot accept; an error for its sender only
+    ├── ActorCrashed             what an asker gets when the actor died of the question
+    └── ApiError                 an answer (or none) of the Kubernetes API, classified
+        ├── BadRequest           400: the request itself is malformed
+        ├── Unauthorized         401: no credential, or one that is not accepted
+        ├── Forbidden            403: the credential lacks a right
+        │   └── QuotaExceeded    403 "exceeded quota": there is no room in the namespace
+        ├── NotFound             404
+        ├── AlreadyExists        409 on a POST: the name is taken
+        ├── Conflict             409: a precondition failed, or somebody else wrote first
+        ├── Gone                 410: the version or continue token is outside the server's window
+        ├── Invalid              422: the server's validation names the fields
+        ├── TooManyRequests      429: slow down, `retry_after` says by how much
+        └── Unavailable          5xx, no connection, no answer in time
+            └── Ambiguous        a write was sent and its answer lost: it may or may not have happened
+                └── Cancelled    the caller gave the call up
+
+Nothing of urllib3 or of the `kubernetes` package leaks: `actors.kube` turns everything into an `ApiError`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+__all__ = [
+    "ActorCrashed",
+    "AlreadyExists",
+    "Ambiguous",
+    "ApiError",
+    "BadRequest",
+    "Cancelled",
+    "Conflict",
+    "ExecutorPodsError",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "NotFound",
+    "QuotaExceeded",
+    "Refused",
+    "SettingsError",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unavailable",
+]
+
+
+class ExecutorPodsError(Exception):
+    """Base of every error of this library."""
+
+
+class SettingsError(ExecutorPodsError):
+    """A value from the user is wrong: the message names it and says what is allowed. Nothing was started."""
+
+
+class Refused(ExecutorPodsError):  # noqa: N818 - reads as what happened to the message, like `NotFound` below
+    """A message its receiver cannot accept as things stand. The sender is told; the receiver lives on."""
+
+
+class ActorCrashed(ExecutorPodsError):  # noqa: N818 - reads as what happened
+    """The actor died while it handled the question; `__cause__` is what it died of."""
+
+
+class ApiError(ExecutorPodsError):
+    """One failed call to the Kubernetes API.
+
+    Attributes:
+        status: HTTP status, or 0 when there was no answer.
+        reason: the server's machine-readable reason (`Status.reason`), such as `"AlreadyExists"`, or our class's name.
+        message: the server's own words, or what went wrong on the way to it.
+        retry_after: the server's `Retry-After`, when it sent one.
+        causes: for `Invalid`, `(field, message)` pairs as the server lists them.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after: timedelta | None = None,
+        causes: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason or type(self).__name__
+        self.retry_after = retry_after
+        self.causes = causes
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.message!r}, status={self.status}, reason={self.reason!r})"
+
+
+class BadRequest(ApiError):
+    """400: the request itself is malformed."""
+
+
+class Unauthorized(ApiError):
+    """401: no credential, or one that is not accepted."""
+
+
+class Forbidden(ApiError):
+    """403: the credential lacks a right; the message names verb, resource and namespace."""
+
+
+class QuotaExceeded(Forbidden):
+    """403 with "exceeded quota": the namespace has no room. Heals when something ends or the quota grows."""
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+class AlreadyExists(ApiError):
+    """409 on a POST: an object of that name exists."""
+
+
+class Conflict(ApiError):
+    """409: a precondition (UID, resourceVersion) failed, or somebody else wrote the object first."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or continue token is outside the window that the server keeps."""
+
+
+class Invalid(ApiError):
+    """422: the object does not pass the server's validation; `causes` lists the fields."""
+
+
+class TooManyRequests(ApiError):
+    """429: the server sheds load; nothing was done."""
+
+
+class Unavailable(ApiError):
+    """5xx, no connection, or no answer in time to a request that changes nothing (or was never sent)."""
+
+
+class Ambiguous(Unavailable):
+    """A write was sent and no answer came: it may or may not have happened."""
+
+
+class Cancelled(Ambiguous):
+    """The caller cancelled the call before it was answered."""

@@ -1,0 +1,323 @@
+"""Keeps the children of an actor alive: restarts in order, backs off, gives up, fences what hangs.
+
+A plain object in the hands of the actor that owns it: it has no thread, hears of everything as messages to that actor,
+and waits by that actor's timers. It decides about the life of the children and about nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, final
+
+from actors.runtime.backoff import Backoff
+from actors.runtime.life import Hung, Life, StoppedByHost, SupervisorMessage, Terminated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from actors.runtime.actor import Actor, Context
+    from actors.runtime.address import Address
+
+__all__ = ["ChildSpec", "Supervisor"]
+
+logger = logging.getLogger(__name__)
+
+CHECKS_PER_HANG_TIMEOUT: Final = 4
+"""A hang is found within 1¼ of `hang_timeout`; a check costs a look at each child's mailbox."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RestartDue(SupervisorMessage):
+    """The child's backoff is over."""
+
+    name: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HangCheckDue(SupervisorMessage):
+    """Time to look whether a child is busy with one message for too long."""
+
+
+def _say_nothing(_: Address) -> None:
+    """A child that needs no first messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """How to make a child, and what its crash means."""
+
+    name: str
+    factory: Callable[[Context], Actor]
+    on_start: Callable[[Address], None] = _say_nothing
+    """Sends its first messages, after each start and restart; they come right after `started`."""
+    backoff: Backoff = field(default_factory=Backoff)
+    limit: int | None = None
+    """At this many failures in a row it is given up; None: never."""
+    isolated: bool = False
+    """Its crash concerns it alone. Otherwise those started after it depend on it and are restarted with it."""
+    address: Address | None = None
+    """Where it is to live, when others were given its address before; else `Supervisor.address(name)`."""
+
+
+class _State(Enum):
+    RUNNING = auto()
+    STOPPING = auto()
+    """Told to stop, not known to have ended yet."""
+    DOWN = auto()
+    """Ended, to be started again."""
+    ENDED = auto()
+    """Ended for good."""
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    spec: ChildSpec
+    address: Address
+    state: _State = _State.DOWN
+    rested: bool = True
+    """Its backoff is over."""
+    unwanted: bool = False
+    failures: int = 0
+    started_at: float = 0.0
+
+
+@final
+class Supervisor:
+    """Children in the order they were started: each may depend on those before it."""
+
+    def __init__(
+        self, owner: Actor, on_escalate: Callable[[str, BaseException], None], hang_timeout: timedelta
+    ) -> None:
+        """Belong to `owner`, whose end, of whatever kind, stops all children.
+
+        `on_escalate(name, cause)` is called in the owner's thread when a child cannot be kept alive, or when the host
+        stopped it (`StoppedByHost`). Nothing is restarted from then on; the owner decides what becomes of the rest.
+        """
+        self._owner = owner
+        self._on_escalate = on_escalate
+        self._hang_timeout = hang_timeout
+        self._children: list[_Child] = []
+        self._addresses: dict[str, Address] = {}
+        self._broken: int | None = None
+        """Index of the first child of the group that is being restarted."""
+        self._restarting = True
+        self._stopping_all = False
+        owner.at_end(self._stop_at_once)
+
+    # ── asked by the owner ───────────────────────────────────────────────────────────────────────────────────────
+
+    def address(self, name: str) -> Address:
+        """The child's address, which its restarts do not change; also before it is started."""
+        if name not in self._addresses:
+            self._addresses[name] = self._owner.context.system.address(name)
+        return self._addresses[name]
+
+    def children(self) -> tuple[str, ...]:
+        """The names of those that live or will be restarted, in the order they were started."""
+        return tuple(child.spec.name for child in self._children if child.state is not _State.ENDED)
+
+    def start(self, spec: ChildSpec) -> Address:
+        """Start a child after those that were started before.
+
+        Raises:
+            Exception: what its factory raised, or that it could not be given a thread. It is no child then.
+        """
+        address = self._addresses.setdefault(spec.name, spec.address or self.address(spec.name))
+        child = _Child(spec, address)
+        self._spawn(child)
+        self._children.append(child)
+        if not self._owner.timers.active("supervisor.hang"):
+            check_interval = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT
+            self._owner.timers.every("supervisor.hang", check_interval, HangCheckDue())
+        spec.on_start(child.address)
+        return child.address
+
+    def stop(self, name: str) -> None:
+        """Stop one child in order, for good. Its end comes as `Terminated`; one that hangs is fenced as ever."""
+        for child in self._children:
+            if child.spec.name == name:
+                self._stop_for_good(child)
+        self._advance()
+
+    def stop_all(self) -> None:
+        """Stop all children in order, for good: each when those started after it have ended, until none is left."""
+        self._restarting = False
+        self._stopping_all = True
+        self._advance()
+
+    def handle(self, message: SupervisorMessage) -> None:
+        """Take what the owner was told. What is about an earlier incarnation, or nobody here, is ignored."""
+        match message:
+            case Terminated():
+                self._terminated(message)
+            case RestartDue(name):
+                for child in self._children:
+                    child.rested = child.rested or child.spec.name == name
+                self._advance()
+            case HangCheckDue():
+                self._fence_the_hung()
+            case _:
+                raise TypeError(f"a supervisor does not know {type(message).__name__}")
+
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _terminated(self, message: Terminated) -> None:
+        child = next((child for child in self._children if child.spec.name == message.name), None)
+        if child is None or message.incarnation != child.address.incarnation:
+            return
+        if child.state is _State.DOWN or child.state is _State.ENDED:
+            return
+        if self._owner.clock.monotonic() - child.started_at >= child.spec.backoff.reset_after.total_seconds():
+            child.failures = 0
+        match message.cause:
+            case _ if child.unwanted or not self._restarting:
+                child.state = _State.ENDED
+            case StoppedByHost() as cause:
+                self._give_up(child, cause)
+            case _ if child.state is _State.STOPPING:
+                child.state = _State.DOWN
+            case None:  # somebody stopped it in order: that is a decision, not a failure
+                child.state = _State.ENDED
+            case cause:
+                self._failed(child, cause)
+        self._advance()
+
+    def _failed(self, child: _Child, cause: BaseException) -> None:
+        spec = child.spec
+        child.failures += 1
+        if spec.limit is not None and child.failures >= spec.limit:
+            self._give_up(child, cause)
+            return
+        delay = spec.backoff.delay(child.failures - 1, self._owner.entropy)
+        child.state, child.rested = _State.DOWN, False
+        logger.warning(
+            "an actor failed and is restarted: actor=%s failures=%d delay=%.1fs cause=%r",
+            spec.name,
+            child.failures,
+            delay.total_seconds(),
+            cause,
+        )
+        self._owner.timers.start(_restart_key(child), delay, RestartDue(spec.name))
+        if not spec.isolated:
+            # If a group is down already, this child stands before it: those in it are not running and cannot fail.
+            self._broken = self._children.index(child)
+
+    def _give_up(self, child: _Child, cause: BaseException) -> None:
+        child.state = _State.ENDED
+        self._restarting = False
+        logger.error("an actor is given up: actor=%s failures=%d cause=%r", child.spec.name, child.failures, cause)
+        self._on_escalate(child.spec.name, cause)
+
+    def _fence_the_hung(self) -> None:
+        now = self._owner.clock.monotonic()
+        for child in self._children:
+            life = child.address.life
+            busy_since = life.mailbox.busy_since if life is not None and not life.mailbox.closed else None
+            if life is not None and busy_since is not None and now - busy_since > self._hang_timeout.total_seconds():
+                self._fence(life, now - busy_since)
+
+    def _fence(self, life: Life, busy: float) -> None:
+        """Report it dead in its stead. Its thread cannot be ended from outside: it is abandoned, deaf from now on."""
+        current = life.mailbox.current
+        stack = _stack(life)
+        kind = type(current.message).__name__ if current is not None else "a message"
+        if life.end(Hung(f"{life.name} was busy with {kind} for {busy:.1f}s"), abandon=True):
+            logger.error(
+                "an actor hangs and its thread is abandoned: actor=%s message=%s busy=%.1fs stack:\n%s",
+                life.name,
+                kind,
+                busy,
+                stack,
+            )
+
+    # ── what comes next ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _advance(self) -> None:
+        """Do whatever can be done now. Called after everything that changes a child's state."""
+        if self._restarting:
+            self._restart_group()
+            for child in self._children[: self._broken]:
+                if child.state is _State.DOWN and child.rested and not self._restart(child):
+                    break
+        else:
+            for child in self._children:
+                if child.state is _State.DOWN:
+                    self._stop_for_good(child)
+            if self._stopping_all:
+                self._stop_last()
+        if not self.children():
+            self._owner.timers.cancel("supervisor.hang")
+
+    def _restart_group(self) -> None:
+        """Rest for one: the broken child and all after it go down together and come up in order."""
+        if self._broken is None:
+            return
+        group = self._children[self._broken :]
+        for child in reversed(group):
+            if child.state is _State.RUNNING:
+                child.state = _State.STOPPING
+                child.address.stop()
+        down = [child for child in group if child.state is _State.DOWN]
+        if any(child.state is _State.STOPPING for child in group):
+            return
+        if not all(child.rested or child.spec.isolated for child in down):
+            return
+        self._broken = None
+        for child in down:  # an isolated one that still rests comes up alone, later
+            if child.rested and not self._restart(child):
+                return
+
+    def _restart(self, child: _Child) -> bool:
+        """Whether it could be made. If not, that is one more failure of it."""
+        try:
+            self._spawn(child)
+        except Exception as error:  # noqa: BLE001 - whatever a factory raises is what its child died of
+            self._failed(child, error)
+            return False
+        logger.info("an actor was restarted: actor=%s incarnation=%d", child.spec.name, child.address.incarnation)
+        child.spec.on_start(child.address)
+        return True
+
+    def _spawn(self, child: _Child) -> None:
+        self._owner.context.system.spawn(
+            child.spec.factory, name=child.spec.name, owner=self._owner.myself, address=child.address
+        )
+        child.state = _State.RUNNING
+        child.started_at = self._owner.clock.monotonic()
+
+    def _stop_for_good(self, child: _Child) -> None:
+        child.unwanted = True
+        self._owner.timers.cancel(_restart_key(child))
+        if child.state is _State.RUNNING:
+            child.state = _State.STOPPING
+            child.address.stop()
+        elif child.state is _State.DOWN:
+            child.state = _State.ENDED
+
+    def _stop_at_once(self) -> None:
+        """The owner ends: nobody will hear of the children any more, so all are told now, the last started first."""
+        for child in reversed(self._children):
+            self._stop_for_good(child)
+
+    def _stop_last(self) -> None:
+        left = [child for child in self._children if child.state is not _State.ENDED]
+        if left:
+            self._stop_for_good(left[-1])
+
+
+def _restart_key(child: _Child) -> tuple[str, str]:
+    return ("supervisor.restart", child.spec.name)
+
+
+def _stack(life: Life) -> str:
+    """What the actor's thread is doing."""
+    ident = life.thread.ident if life.thread is not None else None
+    frame = sys._current_frames().get(ident) if ident is not None else None  # noqa: SLF001 - public but for its name
+    return "".join(traceback.format_stack(frame)) if frame is not None else "(no thread)"

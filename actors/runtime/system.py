@@ -1,0 +1,115 @@
+"""Where actors come from: one clock, one timer service, one source of chance, one way to run them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Protocol, final
+
+from pykka import ActorRegistry
+
+from actors.runtime.actor import Actor, Context
+from actors.runtime.address import Address
+from actors.runtime.clock import Clock, SystemClock
+from actors.runtime.entropy import Entropy
+from actors.runtime.mailbox import DeadLetters, Mailbox, MailboxClosed
+from actors.runtime.timer_thread import TimerThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.runtime.timers import TimerService
+
+__all__ = ["ActorSystem", "Dispatcher", "ThreadDispatcher"]
+
+
+class Dispatcher(Protocol):
+    """How actors are run. Production gives each a thread; the test-kit decides who may take a message when."""
+
+    def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
+        """The mailbox for an actor that is being made."""
+
+    def start(self, actor: Actor) -> None:
+        """Begin to run the actor's loop. Raises if that is impossible; then it must not run later either."""
+
+
+@final
+class ThreadDispatcher:
+    """A daemon thread for each actor."""
+
+    def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
+        """The plain one."""
+        return Mailbox(name, clock, dead_letters)
+
+    def start(self, actor: Actor) -> None:
+        """Start the thread; RuntimeError when the process can have no more."""
+
+        def run() -> None:
+            with contextlib.suppress(MailboxClosed):
+                actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
+
+        actor.life.thread = threading.Thread(target=run, name=f"executor-pods/{actor.context.label}", daemon=True)
+        actor.life.thread.start()
+
+
+@final
+class ActorSystem:
+    """Makes actors. Several can live beside each other and beside the host's own actors."""
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        timers: TimerService | None = None,
+        entropy: Entropy | None = None,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.entropy = entropy or Entropy()
+        self.dispatcher = dispatcher or ThreadDispatcher()
+        self.letters = DeadLetters()
+        self._timer_thread: TimerThread | None = None
+        if timers is None:
+            timers = self._timer_thread = TimerThread(self.clock)
+        self.timers: TimerService = timers
+
+    @property
+    def dead_letters(self) -> int:
+        """How many messages were told to nobody so far."""
+        return self.letters.total
+
+    def address(self, name: str) -> Address:
+        """An address where nobody lives yet, so that peers can be given each other's before any is started."""
+        return Address(name, self.letters)
+
+    def spawn(
+        self, factory: Callable[[Context], Actor], *, name: str, owner: Address | None, address: Address | None = None
+    ) -> Address:
+        """Make an actor and start it; at `address` if given, as the next incarnation there.
+
+        Its first message is `started`. Its end is told to `owner`, who is not told of what is raised here.
+
+        Raises:
+            Exception: what `factory` raised, or RuntimeError when no thread could be started. Nothing is left running
+                or registered then.
+        """
+        address = address or self.address(name)
+        if address.is_alive():
+            raise RuntimeError(f"{name} lives already")
+        actor = factory(Context(self, name, address.incarnation + 1, address, owner))
+        address.incarnation, address.life = actor.context.incarnation, actor.life
+        ActorRegistry.register(actor.actor_ref)
+        try:
+            actor._start_actor_loop()  # noqa: SLF001 - what Pykka's `start` does after registering
+        except BaseException:
+            actor.life.discard()
+            raise
+        return address
+
+    def create_mailbox(self, name: str) -> Mailbox:
+        """The mailbox for an actor that is being made."""
+        return self.dispatcher.create_mailbox(name, self.clock, self.letters)
+
+    def close(self) -> None:
+        """End the timer thread, if it is this system's own. Actors are to be stopped before, in the order they need."""
+        if self._timer_thread is not None:
+            self._timer_thread.close()

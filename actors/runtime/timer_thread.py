@@ -1,0 +1,125 @@
+"""The production `TimerService`: one daemon thread for every timer of the process's fleet."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, final
+
+from actors.runtime.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+__all__ = ["TimerThread"]
+
+logger = logging.getLogger(__name__)
+
+LONGEST_WAIT: Final = 3600.0
+"""Seconds. A wait may not be longer than `threading.TIMEOUT_MAX`; an idle look once an hour costs nothing."""
+
+FEW: Final = 64
+"""Below this many cancelled entries it does not matter that they stay in the heap until they are due."""
+
+
+@final
+class _Entry:
+    """A callback in the heap. The order number keeps callbacks of the same moment in the order they were scheduled."""
+
+    __slots__ = ("_thread", "callback", "due", "order")
+
+    def __init__(self, thread: TimerThread, due: float, order: int, callback: Callable[[], None]) -> None:
+        self._thread = thread
+        self.due = due
+        self.order = order
+        self.callback: Callable[[], None] | None = callback
+
+    def __lt__(self, other: _Entry) -> bool:
+        return (self.due, self.order) < (other.due, other.order)
+
+    def cancel(self) -> None:
+        self._thread.forget(self)
+
+
+@final
+class TimerThread:
+    """A heap and a condition. The thread is started with the first timer; `close` ends it and drops what is left."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._heap: list[_Entry] = []
+        self._orders = 0
+        self._cancelled = 0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def schedule(self, delay: timedelta, callback: Callable[[], None]) -> _Entry:
+        """Call `callback` from the timer thread, `delay` from now. After `close` it is never called.
+
+        Raises:
+            RuntimeError: the thread could not be started; nothing is scheduled.
+        """
+        with self._changed:
+            self._orders += 1
+            entry = _Entry(self, self._clock.monotonic() + delay.total_seconds(), self._orders, callback)
+            if self._closed:
+                entry.callback = None
+                return entry
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="executor-pods/timers", daemon=True)
+                thread.start()
+                self._thread = thread
+            heapq.heappush(self._heap, entry)
+            if self._heap[0] is entry:
+                self._changed.notify()
+        return entry
+
+    def forget(self, entry: _Entry) -> None:
+        """Cancel an entry. Once most of the heap is cancelled it is rebuilt: it holds what is awaited, not what was."""
+        with self._changed:
+            if entry.callback is None:
+                return
+            entry.callback = None
+            self._cancelled += 1
+            if self._cancelled > max(FEW, len(self._heap) // 2):
+                self._heap = [waiting for waiting in self._heap if waiting.callback is not None]
+                heapq.heapify(self._heap)
+                self._cancelled = 0
+
+    def close(self) -> None:
+        """Drop every timer and end the thread; returns when it has ended, unless it is the caller."""
+        with self._changed:
+            self._closed = True
+            self._heap.clear()
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (callback := self._next()) is not None:
+            try:
+                callback()
+            except BaseException:
+                logger.exception("a timer's callback failed, the other timers go on")
+            del callback  # the wait for the next one may be long, and it may hold much
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next callback; None once closed."""
+        with self._changed:
+            while not self._closed:
+                if not self._heap:
+                    self._changed.wait()
+                    continue
+                wait = self._heap[0].due - self._clock.monotonic()
+                if wait > 0:
+                    self._changed.wait(min(wait, LONGEST_WAIT))
+                    continue
+                entry = heapq.heappop(self._heap)
+                callback, entry.callback = entry.callback, None
+                if callback is not None:
+                    return callback
+                self._cancelled = max(0, self._cancelled - 1)
+            return None

@@ -1,0 +1,97 @@
+"""A clock that stands until it is moved, and timers that fire when a test says so."""
+
+from __future__ import annotations
+
+import heapq
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ManualClock", "ManualTimers"]
+
+EPOCH: Final = datetime(2024, 1, 1, tzinfo=UTC)
+"""Where virtual time begins, so that every run has the same timestamps."""
+
+MONOTONIC_EPOCH: Final = 1000.0
+"""What `monotonic` begins with: not 0, so that code which takes 0.0 for "never" is found out."""
+
+
+@final
+class ManualClock:
+    """Both times move together. Counted in whole microseconds: moving it in small steps adds up exactly."""
+
+    def __init__(self, start: datetime = EPOCH) -> None:
+        self._start = start
+        self.elapsed = timedelta(0)
+        """How far it was moved."""
+
+    def monotonic(self) -> float:
+        """Seconds, from an origin that is not zero."""
+        return MONOTONIC_EPOCH + self.elapsed.total_seconds()
+
+    def now(self) -> datetime:
+        """The virtual wall clock."""
+        return self._start + self.elapsed
+
+    def move_to(self, elapsed: timedelta) -> None:
+        """Set how far it was moved; never back. Fires nothing: see `Kit.advance`."""
+        if elapsed < self.elapsed:
+            raise ValueError(f"time does not go back from {self.elapsed} to {elapsed}")
+        self.elapsed = elapsed
+
+
+@final
+class _Callback:
+    __slots__ = ("call", "due", "order")
+
+    def __init__(self, due: timedelta, order: int, call: Callable[[], None]) -> None:
+        self.due = due
+        self.order = order
+        self.call: Callable[[], None] | None = call
+
+    def __lt__(self, other: _Callback) -> bool:
+        return (self.due, self.order) < (other.due, other.order)
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+@final
+class ManualTimers:
+    """A `TimerService` that fires only when asked, in the order of due time, then of scheduling."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._heap: list[_Callback] = []
+        self._orders = 0
+
+    def schedule(self, delay: timedelta, callback: Callable[[], None]) -> _Callback:
+        """Have `callback` called once the clock was moved by `delay`."""
+        self._orders += 1
+        entry = _Callback(self._clock.elapsed + max(delay, timedelta(0)), self._orders, callback)
+        heapq.heappush(self._heap, entry)
+        return entry
+
+    @property
+    def pending(self) -> int:
+        """How many callbacks are still to come."""
+        return sum(entry.call is not None for entry in self._heap)
+
+    def next_due(self) -> timedelta | None:
+        """When (as `ManualClock.elapsed`) the next callback is due, None if there is none."""
+        while self._heap and self._heap[0].call is None:
+            heapq.heappop(self._heap)
+        return self._heap[0].due if self._heap else None
+
+    def fire_next(self) -> None:
+        """Move the clock to the next callback's time, unless that is past, and call it."""
+        due = self.next_due()
+        if due is None:
+            raise LookupError("no timer is pending")
+        entry = heapq.heappop(self._heap)
+        self._clock.move_to(max(due, self._clock.elapsed))
+        call, entry.call = entry.call, None
+        assert call is not None
+        call()
