@@ -26,7 +26,11 @@ Nothing of urllib3 or of the `kubernetes` package leaks: `actors.kube` turns eve
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
 
 __all__ = [
     "ActorCrashed",
@@ -58,11 +62,11 @@ class SettingsError(ExecutorPodsError):
     """A value from the user is wrong: the message names it and says what is allowed. Nothing was started."""
 
 
-class Refused(ExecutorPodsError):  # noqa: N818 - reads as what happened to the message, like `NotFound` below
+class Refused(ExecutorPodsError):
     """A message its receiver cannot accept as things stand. The sender is told; the receiver lives on."""
 
 
-class ActorCrashed(ExecutorPodsError):  # noqa: N818 - reads as what happened
+class ActorCrashed(ExecutorPodsError):
     """The actor died while it handled the question; `__cause__` is what it died of."""
 
 

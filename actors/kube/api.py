@@ -1,0 +1,112 @@
+"""`PodApi`: the pods of one namespace, as the rest of the library sees the Kubernetes API.
+
+Every method returns at once with a `Call` and completes later, exactly once, by calling `reply` with the answer or with
+an `ApiError` as a *value*. Replies may come on any thread, or before the method has returned; they must be quick and
+must not raise (an actor's `tell` is both). No implementation retries or sleeps: retries are the RequestPool's and the
+sources'. A call that is cancelled completes with `Cancelled`, unless it was answered before; a second one is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from actors.errors import ApiError
+from actors.pods import Pod, PodEvent
+
+__all__ = ["Call", "DeleteOptions", "Manifest", "PodApi", "PodPage", "WatchEnded", "WatchEvents", "WatchSink"]
+
+Manifest: TypeAlias = Mapping[str, Any]
+"""A v1 Pod, or a merge patch for one, as JSON."""
+
+
+class PodPage(msgspec.Struct, frozen=True):
+    """One page of a LIST. `continue_token` is empty on the last page; `resource_version` is that of the whole list.
+
+    `malformed` counts items that could not be decoded as pods: they are left out and were logged once.
+    """
+
+    pods: tuple[Pod, ...]
+    resource_version: str
+    continue_token: str = ""
+    malformed: int = 0
+
+
+class WatchEvents(msgspec.Struct, frozen=True):
+    """What one read of a watch stream brought, in order: changes, and how far the stream has come (bookmarks too)."""
+
+    events: tuple[PodEvent, ...]
+    resource_version: str
+    malformed: int = 0
+
+
+class WatchEnded(msgspec.Struct, frozen=True):
+    """The last word of a stream. `error` is None after a clean end, `Gone` after 410, `Cancelled` after a cancel."""
+
+    error: ApiError | None
+
+
+class DeleteOptions(msgspec.Struct, frozen=True):
+    """Options of a DELETE. Preconditions that fail are answered by `Conflict`; `grace` None means the pod's own."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+    grace: timedelta | None = None
+
+
+WatchSink: TypeAlias = Callable[[WatchEvents | WatchEnded], None]
+
+
+class Call(Protocol):
+    """A call under way."""
+
+    def cancel(self) -> None:
+        """Give it up, from any thread, at once. See the module's docstring for what its reply then gets."""
+
+
+class PodApi(Protocol):
+    """The pods of one namespace."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that every call goes to."""
+
+    def list(
+        self,
+        selector: str,
+        reply: Callable[[PodPage | ApiError], None],
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+    ) -> Call:
+        """One page of a LIST by label selector. `resource_version="0"` lets the server answer from its cache."""
+
+    def watch(self, selector: str, resource_version: str, sink: WatchSink, *, timeout: timedelta) -> Call:
+        """Watch from a version on, with bookmarks; the server ends the stream cleanly after about `timeout`.
+
+        `sink` receives `WatchEvents`, and last, exactly once, `WatchEnded`. Empty `WatchEvents` mean a bookmark.
+        """
+
+    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """Read one pod."""
+
+    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """POST a pod. An answer that was lost is `Ambiguous`."""
+
+    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
+        """DELETE one pod; None means that its deletion has begun (or is done)."""
+
+    def delete_collection(
+        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
+    ) -> Call:
+        """DELETE all pods that a label selector matches."""
+
+    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """Merge-patch one pod; a `metadata.uid` or `metadata.resourceVersion` in the patch is a precondition."""
+
+    def close(self) -> None:
+        """End all calls and streams (each completes with `Cancelled`) and free every thread and socket."""

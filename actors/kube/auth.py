@@ -1,0 +1,233 @@
+"""Where the server is and what to show it: `load` finds out, `Credentials` keeps it fresh.
+
+Reading a kubeconfig, running its exec plugin and finding a pod's own account are the `kubernetes` package's, in
+`kubeconfig.py` and `account.py`; what it lacks is here. Its refresh hook is not thread-safe, runs an exec plugin again
+for every request once that has failed, and never looks again at a token that the server refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+from urllib.parse import urlsplit
+
+from actors.errors import SettingsError
+from actors.runtime import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kubernetes.client import Configuration
+
+__all__ = ["Access", "Credential", "Credentials", "access_to", "load"]
+
+logger = logging.getLogger(__name__)
+
+REFRESH_BEFORE: Final = timedelta(minutes=5)
+"""A credential is renewed so long before it expires, as the `kubernetes` package does it; at half its life if that is
+shorter, lest a plugin whose tokens live for less is run for every request."""
+
+TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
+"""A refresh that failed, or brought nothing new, is not tried again sooner: it may run a program."""
+
+COMPLAIN_EVERY: Final = timedelta(minutes=1)
+"""How often a refresh that keeps failing is logged."""
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its account's token, CA and namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """One state of a credential, with the `kubernetes` package's configuration that it came with. Never printed."""
+
+    configuration: Configuration = field(repr=False)
+    refresh_at: datetime | None = None
+    """When to look for a newer one; None if only the server's refusal tells."""
+    expires_at: datetime | None = None
+    """From when on it is worthless, if that is known."""
+
+    @property
+    def authorization(self) -> str | None:
+        """The header's value, if it is a token or a password."""
+        return self.configuration.api_key.get("BearerToken")
+
+    @property
+    def connects_with(self) -> tuple[object, ...]:
+        """What a connection is made with; connections made with something else are of no use."""
+        config = self.configuration
+        return config.cert_file, config.key_file, config.ssl_ca_cert, config.verify_ssl, config.tls_server_name
+
+    def differs_from(self, other: Credential) -> bool:
+        """The server may answer the one where it refused the other."""
+        return (self.authorization, self.connects_with) != (other.authorization, other.connects_with)
+
+
+@final
+class Credentials:
+    """The newest credential, for all threads. Reads it anew when it is due, and when the server refused it."""
+
+    def __init__(self, first: Credential, read: Callable[[], Credential], clock: Clock) -> None:
+        """`read` finds the credential as it is by then, or raises `SettingsError`."""
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._newest = first
+        self._not_before: float | None = None
+        self._complained_at: float | None = None
+
+    def current(self) -> Credential:
+        """The credential to show. Waits for its renewal only if it is worthless without."""
+        credential, now = self._newest, self._clock.now()
+        if credential.refresh_at is None or now < credential.refresh_at:
+            return credential
+        expired = credential.expires_at is not None and now >= credential.expires_at
+        return self._renew(credential, wait=expired)
+
+    def renewed(self, refused: Credential) -> Credential:
+        """A newer credential than the one that the server refused; the same if there is none."""
+        return self._renew(refused, wait=True)
+
+    def _renew(self, old: Credential, *, wait: bool) -> Credential:
+        if not self._lock.acquire(blocking=wait):
+            return old
+        try:
+            if self._newest is old and not self._too_soon():
+                self._newest = self._read_or(old)
+            return self._newest
+        finally:
+            self._lock.release()
+
+    def _too_soon(self) -> bool:
+        return self._not_before is not None and self._clock.monotonic() < self._not_before
+
+    def _read_or(self, old: Credential) -> Credential:
+        now = self._clock.monotonic()
+        try:
+            found = self._read()
+        except SettingsError as error:
+            self._not_before = now + TRY_AGAIN_AFTER.total_seconds()
+            if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY.total_seconds():
+                self._complained_at = now
+                logger.warning("the credential cannot be renewed, the old one is used: error=%s", error)
+            return old
+        self._complained_at = None
+        self._not_before = None if found.differs_from(old) else now + TRY_AGAIN_AFTER.total_seconds()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A server, and how to be let in."""
+
+    url: str
+    """Its base URL, without a slash at the end."""
+    namespace: str
+    """The one that the context or the account names, else `default`."""
+    credentials: Credentials
+
+    @property
+    def server(self) -> str:
+        """Host and port, for messages."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+
+def load(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    account: Path = SERVICE_ACCOUNT,
+    clock: Clock | None = None,
+) -> Access:
+    """The access that the user means, looked for where kubectl looks.
+
+    A kubeconfig that is given, else the files of `KUBECONFIG`, else `~/.kube/config`; without any of these, and when no
+    context is asked for, the account of the pod that this program runs in.
+
+    Raises:
+        SettingsError: there is none, or it is not usable; the message names the file and what is wrong with it.
+    """
+    from actors.kube import account as pod_account  # noqa: PLC0415 - they load the `kubernetes` package
+    from actors.kube import kubeconfig as kubeconfigs  # noqa: PLC0415
+
+    clock = clock or SystemClock()
+    files = _kubeconfig_files(kubeconfig, environ)
+    if files:
+        chosen = kubeconfigs.choose(files, context)
+        return access_to(lambda: kubeconfigs.read(chosen, clock.now()), chosen.namespace, clock)
+    if context is not None or "KUBERNETES_SERVICE_HOST" not in environ:
+        wanted = "no kubeconfig was found" if context is None else f"context {context!r} is in no kubeconfig"
+        raise SettingsError(
+            f"{wanted}: KUBECONFIG is not set, {_default_kubeconfig(environ)} does not exist"
+            + ("" if context else ", and this program does not run in a pod")
+        )
+    return access_to(lambda: pod_account.read(account, environ, clock.now()), pod_account.namespace(account), clock)
+
+
+def access_to(read: Callable[[], Credential], namespace: str, clock: Clock) -> Access:
+    """Access by what `read` finds now and later. A later one that names another server is refused: it is not ours."""
+    first = _checked(read())
+    url = _url(first)
+
+    def of_this_server() -> Credential:
+        found = _checked(read())
+        if _url(found) != url:
+            raise SettingsError(f"what was the access to {urlsplit(url).netloc} names another server now")
+        return found
+
+    return Access(url, namespace, Credentials(first, of_this_server, clock))
+
+
+def _checked(credential: Credential) -> Credential:
+    """Own what the `kubernetes` package would do by itself: retries, and a refresh by hook."""
+    config = credential.configuration
+    url = urlsplit(_url(credential))
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise SettingsError("the server's address is not an http or https URL")
+    config.retries = False
+    config.refresh_api_key_hook = None
+    config.connection_pool_maxsize = 1
+    config.keep_alive = True
+    token = config.api_key.get("BearerToken")
+    if token is not None:
+        # A token file often ends with a newline, which the package keeps and which no header may have.
+        token = token.strip()
+        if not (token.isascii() and token.isprintable()):
+            raise SettingsError("the token has characters that no token has")
+        config.api_key["BearerToken"] = token
+    return credential
+
+
+def _url(credential: Credential) -> str:
+    return str(credential.configuration.host).rstrip("/")
+
+
+def _kubeconfig_files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    if kubeconfig is not None:
+        if not kubeconfig.is_file():
+            raise SettingsError(f"kubeconfig {kubeconfig}: there is no such file")
+        return (kubeconfig,)
+    named = tuple(Path(name).expanduser() for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name)
+    if named:
+        there = tuple(path for path in named if path.is_file())
+        if not there:
+            raise SettingsError(f"KUBECONFIG names {', '.join(map(str, named))}: there is no such file")
+        return there
+    default = _default_kubeconfig(environ)
+    return (default,) if default.is_file() else ()
+
+
+def _default_kubeconfig(environ: Mapping[str, str]) -> Path:
+    home = environ.get("HOME")
+    return (Path(home) if home else Path.home()) / ".kube" / "config"
+
+
+def refresh_time(now: datetime, expires_at: datetime) -> datetime:
+    """When to renew what expires then."""
+    return max(expires_at - REFRESH_BEFORE, now + (expires_at - now) / 2)

@@ -1,0 +1,129 @@
+"""A request put together and sent: with the credential of the moment, once more if that has expired, and judged.
+
+A `Client` belongs to one thread. It neither retries nor waits; the one repetition is of a request that the server
+refused to look at (401), once there is another credential.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+from actors.errors import ApiError
+from actors.kube import failures
+from actors.kube.wire import Transport, Wire, WireCut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    import urllib3
+
+    from actors.kube.auth import Access, Credential
+    from actors.runtime import Clock
+
+__all__ = ["Client", "Request"]
+
+A = TypeVar("A")
+
+_LONGEST_REFUSAL: Final = 1024 * 1024
+"""Bytes of an error's body that are read: a `Status` is a few hundred, and a proxy's page may be endless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask of the server. `repr` tells the method and the path, not what is in the body."""
+
+    method: str
+    path: str
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str = "application/json"
+    accept_encoding: str = "identity"
+
+    @property
+    def write(self) -> bool:
+        """It changes something: when its answer is lost, it may have happened."""
+        return self.method != "GET"
+
+
+@final
+class Client:
+    """One thread's way to the server. Not thread-safe, but for the wires."""
+
+    def __init__(self, access: Access, *, limit: timedelta, user_agent: str, clock: Clock) -> None:
+        self._access = access
+        self._limit = limit
+        self._user_agent = user_agent
+        self._clock = clock
+        self._transport: Transport | None = None
+        self._transport_of: object = None
+
+    def fetch(self, request: Request, wire: Wire, decode: Callable[[bytes], A]) -> A | ApiError | None:
+        """Send the request and read the whole answer; None if the wire was cut, when nobody waits for it any more."""
+        server = self._access.server
+        try:
+            response = self.open(request, wire)
+            if isinstance(response, ApiError):
+                return response
+            body = response.read()
+        except WireCut:
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call is to be completed, with one of our errors
+            return failures.lost(error, server, sent=wire.sent, write=request.write)
+        finally:
+            wire.release()
+        try:
+            return decode(body)
+        except (ValueError, RecursionError) as error:
+            return failures.unreadable(error, server, write=request.write)
+
+    def open(self, request: Request, wire: Wire) -> urllib3.BaseHTTPResponse | ApiError:
+        """Send the request and wait for the headers: the 2xx answer, its body to be read, or the server's error.
+
+        Raises:
+            WireCut: somebody else ended it.
+            Exception: what `failures.lost` knows how to tell.
+        """
+        credential = self._access.credentials.current()
+        response = self._send(request, wire, credential)
+        if response.status == 401:
+            newer = self._access.credentials.renewed(credential)
+            if newer.differs_from(credential):
+                _discard(response)
+                wire.again()
+                response = self._send(request, wire, newer)
+        if 200 <= response.status < 300:
+            return response
+        body = response.read(_LONGEST_REFUSAL)
+        _discard(response)
+        return failures.refused(response, body, self._access.server, self._clock.now())
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _send(self, request: Request, wire: Wire, credential: Credential) -> urllib3.BaseHTTPResponse:
+        headers: Mapping[str, Any] = {
+            "Accept": "application/json",
+            "Accept-Encoding": request.accept_encoding,
+            "User-Agent": self._user_agent,
+            **({"Authorization": credential.authorization} if credential.authorization else {}),
+            **({"Content-Type": request.content_type} if request.body is not None else {}),
+        }
+        transport = self._connected_as(credential)
+        return transport.send(wire, request.method, self._access.url + request.path, headers, request.body)
+
+    def _connected_as(self, credential: Credential) -> Transport:
+        """The transport, made anew when the credential is another client certificate."""
+        if self._transport is None or self._transport_of != credential.connects_with:
+            self.close()
+            self._transport = Transport(credential.configuration, self._limit)
+            self._transport_of = credential.connects_with
+        return self._transport
+
+
+def _discard(response: urllib3.BaseHTTPResponse) -> None:
+    """Done with this answer. Its connection is kept only if it was read to the end."""
+    if response.connection is not None:
+        response.close()

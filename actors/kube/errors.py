@@ -1,0 +1,100 @@
+"""Turns what the API answers into this library's `ApiError`s: the one table from status codes and reasons to classes.
+
+Pure, and never fails: a `Status` may come from a proxy, an old server or a broken one, so every field may be missing or
+of another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from actors.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+
+__all__ = ["error_from_status"]
+
+_QUOTA_WORDS: Final = "exceeded quota"
+"""A quota refusal has no reason of its own: it is a 403 Forbidden with these words in its message."""
+
+_UID_FIELD: Final = "metadata.uid"
+"""A PATCH with a UID that is not the object's is refused as a change of an immutable field, where a DELETE is answered
+by 409. It is the same precondition that failed."""
+
+_BY_CODE: Final[Mapping[int, type[ApiError]]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    408: Unavailable,  # a proxy's "you were too slow": nothing was done
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def error_from_status(status: Mapping[str, Any], code: int, retry_after: timedelta | None) -> ApiError:
+    """The error that a failed call completes with.
+
+    Args:
+        status: the `v1.Status` of the answer's body, or of a watch's ERROR event; may be empty.
+        code: the answer's HTTP status, or the ERROR event's `code`.
+        retry_after: the answer's `Retry-After`; without one, `details.retryAfterSeconds` counts.
+    """
+    reason = _text(status, "reason")
+    message = _text(status, "message") or f"the server answered {code} without saying why"
+    details = status.get("details")
+    details = details if isinstance(details, Mapping) else {}
+    causes = _causes(details)
+    return _class_of(code, reason, message, causes)(
+        message,
+        status=code,
+        reason=reason,
+        retry_after=_seconds(details) if retry_after is None else retry_after,
+        causes=causes,
+    )
+
+
+def _class_of(code: int, reason: str, message: str, causes: tuple[tuple[str, str], ...]) -> type[ApiError]:
+    if reason == "AlreadyExists":
+        return AlreadyExists
+    if reason == "Expired":
+        return Gone
+    if code == 403 and _QUOTA_WORDS in message:
+        return QuotaExceeded
+    if code == 422 and {field for field, _ in causes} == {_UID_FIELD}:
+        return Conflict
+    if code >= 500:
+        return Unavailable
+    return _BY_CODE.get(code, ApiError)
+
+
+def _causes(details: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    causes = details.get("causes")
+    if not isinstance(causes, list):
+        return ()
+    return tuple((_text(cause, "field"), _text(cause, "message")) for cause in causes if isinstance(cause, Mapping))
+
+
+def _seconds(details: Mapping[str, Any]) -> timedelta | None:
+    seconds = details.get("retryAfterSeconds")
+    return timedelta(seconds=seconds) if isinstance(seconds, int) and 0 < seconds < 1_000_000 else None
+
+
+def _text(mapping: Mapping[str, Any], key: str) -> str:
+    value = mapping.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,135 @@
+"""One watch stream: a daemon thread, a connection of its own, and a sink that hears of its end exactly once, last.
+
+Cancelling must end it at once, from any thread, while its own thread may be in the middle of telling the sink
+something. So the sink is only ever called under the stream's lock; a sink may cancel its own stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, final
+
+from actors.errors import ApiError, Cancelled, Unavailable
+from actors.kube import failures
+from actors.kube.api import WatchEnded, WatchEvents, WatchSink
+from actors.kube.calls import tell
+from actors.kube.decode import LineSplitter, LineTooLong, WatchDecoder
+from actors.kube.wire import Wire, WireCut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import urllib3
+
+    from actors.kube.client import Client, Request
+    from actors.runtime import Scheduled
+
+__all__ = ["Stream"]
+
+READ_SIZE: Final = 64 * 1024
+"""Bytes that one read takes at most: some twenty events, and the receive buffer of a socket at rest."""
+
+
+@final
+class Stream:
+    """A watch, from `start` to its end."""
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        client: Client,
+        server: str,
+        decoder: WatchDecoder,
+        sink: WatchSink,
+        on_ended: Callable[[Stream], None],
+    ) -> None:
+        self.wire = Wire()
+        self._request = request
+        self._client = client
+        self._server = server
+        self._decoder = decoder
+        self._sink = sink
+        self._on_ended = on_ended
+        self._lock = threading.RLock()
+        self._ended = False
+        self._limit: Scheduled | None = None
+        self.thread = threading.Thread(target=self._run, name="executor-pods/kube-watch", daemon=True)
+
+    def start(self, limit: Scheduled) -> None:
+        """Connect and read, in a thread of its own. `limit` is stopped once the server answers.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
+        with self._lock:
+            self._limit = limit
+            self.thread.start()
+
+    def cancel(self) -> None:
+        """See `actors.kube.api.Call`."""
+        self.give_up(Cancelled("the watch was cancelled"))
+
+    def give_up(self, error: ApiError) -> None:
+        """End it with this error, whatever its thread does."""
+        if self._end(error):
+            self.wire.cut()
+
+    def _run(self) -> None:
+        response: urllib3.BaseHTTPResponse | None = None
+        try:
+            answer = self._client.open(self._request, self.wire)
+            if isinstance(answer, ApiError):
+                self._end(answer)
+                return
+            response = answer
+            self._answered()
+            self._end(self._read(response))
+        except WireCut:
+            self._end(Cancelled("the watch was cut"))  # whoever cut it has said why
+        except Exception as error:  # noqa: BLE001 - whatever it is, the sink is to hear of the end, as one of our errors
+            self._end(failures.lost(error, self._server, sent=self.wire.sent, write=False))
+        finally:
+            self.wire.release()
+            if response is not None:
+                response.close()
+            self._client.close()
+
+    def _read(self, response: urllib3.BaseHTTPResponse) -> ApiError | None:
+        """Tell the sink what comes, until the end; how the server ended it."""
+        splitter = LineSplitter()
+        try:
+            while not self._ended:
+                data = response.read1(READ_SIZE)
+                lines = splitter.feed(data) if data else splitter.rest()
+                events, error = self._decoder.decode(lines)
+                if events is not None:
+                    self._tell(events)
+                if error is not None or not data:
+                    return error
+        except LineTooLong:
+            return Unavailable(f"{self._server} sent a watch event without an end")
+        except (ValueError, RecursionError) as error:
+            return failures.unreadable(error, self._server, write=False)
+        return None
+
+    def _answered(self) -> None:
+        with self._lock:
+            if self._limit is not None:
+                self._limit.cancel()
+
+    def _tell(self, events: WatchEvents) -> None:
+        with self._lock:
+            if not self._ended:
+                tell(self._sink, events)
+
+    def _end(self, error: ApiError | None) -> bool:
+        with self._lock:
+            if self._ended:
+                return False
+            self._ended = True
+            if self._limit is not None:
+                self._limit.cancel()
+            self._on_ended(self)
+            tell(self._sink, WatchEnded(error))
+            return True

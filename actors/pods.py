@@ -1,0 +1,348 @@
+"""`Pod`, the typed projection of a v1 Pod that decisions need, and the states a pod can be in.
+
+Unknown JSON fields are skipped while decoding, which is why one pod costs microseconds. `classify` is the only place
+where phases, container statuses and timestamps become a `PodState`; it is pure and never raises.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "APP_ID_LABEL",
+    "EXECUTOR_ID_LABEL",
+    "INACTIVE_LABEL",
+    "MANAGED_BY_LABEL",
+    "PROFILE_LABEL",
+    "ROLE_EXECUTOR",
+    "ROLE_LABEL",
+    "Condition",
+    "ContainerSpec",
+    "ContainerState",
+    "ContainerStatus",
+    "EventType",
+    "ObjectMeta",
+    "OwnerReference",
+    "Pod",
+    "PodDeleted",
+    "PodEvent",
+    "PodFailed",
+    "PodPending",
+    "PodRules",
+    "PodRunning",
+    "PodSpec",
+    "PodState",
+    "PodStatus",
+    "PodSucceeded",
+    "PodTerminating",
+    "PodUnknown",
+    "RunningState",
+    "SchedulingGate",
+    "TerminatedState",
+    "WaitingState",
+    "classify",
+    "executor_container",
+    "executor_id",
+    "fleet_selector",
+    "malformed",
+]
+
+APP_ID_LABEL: Final = "executor-pods/app-id"
+ROLE_LABEL: Final = "executor-pods/role"
+EXECUTOR_ID_LABEL: Final = "executor-pods/executor-id"
+PROFILE_LABEL: Final = "executor-pods/profile"
+INACTIVE_LABEL: Final = "executor-pods/inactive"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+ROLE_EXECUTOR: Final = "executor"
+
+
+class _Json(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Base of the JSON projections: immutable, camelCase on the wire, unknown fields skipped."""
+
+
+class OwnerReference(_Json, frozen=True):
+    """`metadata.ownerReferences[]`."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(_Json, frozen=True):
+    """`metadata`. `deletion_timestamp` is when the grace period *ends*, as the API has it, not when it began."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class ContainerSpec(_Json, frozen=True):
+    """`spec.containers[]`: only the name, to find the executor's container."""
+
+    name: str = ""
+
+
+class SchedulingGate(_Json, frozen=True):
+    """`spec.schedulingGates[]`."""
+
+    name: str = ""
+
+
+class PodSpec(_Json, frozen=True):
+    """`spec`."""
+
+    node_name: str | None = None
+    containers: tuple[ContainerSpec, ...] | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+
+
+class WaitingState(_Json, frozen=True):
+    """`state.waiting` of a container."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class RunningState(_Json, frozen=True):
+    """`state.running` of a container."""
+
+    started_at: datetime | None = None
+
+
+class TerminatedState(_Json, frozen=True):
+    """`state.terminated` of a container."""
+
+    exit_code: int = -1
+    signal: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerState(_Json, frozen=True):
+    """`state` of a container: at most one of the three is set."""
+
+    waiting: WaitingState | None = None
+    running: RunningState | None = None
+    terminated: TerminatedState | None = None
+
+
+class ContainerStatus(_Json, frozen=True):
+    """`status.containerStatuses[]` and `status.initContainerStatuses[]`."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState | None = None
+
+
+class Condition(_Json, frozen=True):
+    """`status.conditions[]`."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: datetime | None = None
+
+
+class PodStatus(_Json, frozen=True):
+    """`status`. The API server always sends one, at least `{}`; a stored pod without any is malformed."""
+
+    phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    start_time: datetime | None = None
+
+
+class Pod(_Json, frozen=True):
+    """A v1 Pod, as much of it as decisions need."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """`metadata.name`."""
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        """`metadata.uid`: tells a pod from a later one of the same name."""
+        return self.metadata.uid
+
+    @property
+    def resource_version(self) -> str:
+        """`metadata.resourceVersion`."""
+        return self.metadata.resource_version
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """`metadata.labels`, empty if there are none."""
+        return self.metadata.labels or {}
+
+    @property
+    def profile(self) -> str:
+        """The profile's name from its label, `"default"` if the label is missing."""
+        return self.labels.get(PROFILE_LABEL, "default")
+
+    @property
+    def terminating(self) -> bool:
+        """Its deletion has begun."""
+        return self.metadata.deletion_timestamp is not None
+
+
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+class PodEvent(msgspec.Struct, frozen=True, gc=False):
+    """One watched change. Bookmarks are not events: they only move the stream's resourceVersion."""
+
+    type: EventType
+    pod: Pod
+
+
+class PodState(msgspec.Struct, frozen=True, gc=False):
+    """Where a pod stands. Sealed: its seven subclasses are all there are (Spark's six and `PodTerminating`)."""
+
+    final: ClassVar[bool] = False
+    """Nothing more will happen to it but its removal from the API."""
+    pod: Pod
+
+
+class PodPending(PodState, frozen=True):
+    """Accepted by the API, its containers not started yet."""
+
+
+class PodRunning(PodState, frozen=True):
+    """Bound to a node, its containers started."""
+
+
+class PodTerminating(PodState, frozen=True):
+    """Alive, and about to go: its deletion has begun."""
+
+
+class PodUnknown(PodState, frozen=True):
+    """A phase that nobody knows, or `Unknown`: counted as alive, never reported removed."""
+
+
+class PodSucceeded(PodState, frozen=True):
+    """The executor ended with exit code 0."""
+
+    final: ClassVar[bool] = True
+
+
+class PodFailed(PodState, frozen=True):
+    """The executor (or, with `check_all_containers`, a sidecar) ended with another exit code."""
+
+    final: ClassVar[bool] = True
+
+
+class PodDeleted(PodState, frozen=True):
+    """Gone from the API; `pod` is what was last known of it."""
+
+    final: ClassVar[bool] = True
+
+
+class PodRules(msgspec.Struct, frozen=True):
+    """The two settings that `classify` depends on."""
+
+    executor_container: str = "executor"
+    check_all_containers: bool = True
+
+
+def fleet_selector(app_id: str, *, active_only: bool = True) -> str:
+    """The label selector of every list, watch and bulk delete: this application's executors.
+
+    With `active_only`, those that were set aside with the inactive label are left out.
+    """
+    selector = f"{APP_ID_LABEL}={app_id},{ROLE_LABEL}={ROLE_EXECUTOR}"
+    return f"{selector},{INACTIVE_LABEL}!=true" if active_only else selector
+
+
+def executor_id(pod: Pod) -> int | None:
+    """The executor id from the pod's label, or None if there is none or it is no number from 1."""
+    text = pod.labels.get(EXECUTOR_ID_LABEL, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 and text[0] != "0" else None
+
+
+def malformed(pod: Pod) -> str | None:
+    """Why this pod cannot be counted (words for a log line), or None if it can.
+
+    A pod with neither status nor deletion timestamp, without an id label, or with an id that is no number. One without
+    a UID cannot be told from a later one of its name.
+    """
+    if not pod.uid:
+        return "it has no UID"
+    if executor_id(pod) is None:
+        return f"label {EXECUTOR_ID_LABEL} is {pod.labels.get(EXECUTOR_ID_LABEL)!r}, not a number from 1"
+    if pod.status is None and pod.metadata.deletion_timestamp is None:
+        return "it has neither a status nor a deletion timestamp"
+    return None
+
+
+def executor_container(pod: Pod, rules: PodRules) -> str | None:
+    """The name of the executor's container: the one that `rules` names, else the first; None if none is listed."""
+    containers = (pod.spec.containers if pod.spec else None) or ()
+    names = [container.name for container in containers]
+    return rules.executor_container if rules.executor_container in names else next(iter(names), None)
+
+
+def classify(pod: Pod, rules: PodRules) -> PodState:
+    """The state of a pod that a list or an ADDED or MODIFIED event shows. The first rule that fits decides.
+
+    1. The phase is final, or the executor's container of several ended: succeeded or failed, also while terminating.
+    2. A deletion timestamp without any status: deleted. 3. A deletion timestamp: terminating. 4. By phase, compared
+    without case. 5. Anything else: unknown.
+    """
+    status = pod.status
+    if status is None:
+        return PodDeleted(pod) if pod.terminating else PodUnknown(pod)
+    phase = (status.phase or "").lower()
+    if phase == "succeeded":
+        return PodSucceeded(pod)
+    if phase == "failed":
+        return PodFailed(pod)
+    ended = _ended_containers(pod, rules) if status.container_statuses and len(status.container_statuses) > 1 else None
+    if ended is not None:
+        return PodFailed(pod) if ended != 0 else PodSucceeded(pod)
+    if pod.terminating:
+        return PodTerminating(pod)
+    if phase == "pending":
+        return PodPending(pod)
+    if phase == "running":
+        return PodRunning(pod)
+    return PodUnknown(pod)
+
+
+def _ended_containers(pod: Pod, rules: PodRules) -> int | None:
+    """Exit code that ends a pod of several containers before its phase says so, or None while it lives."""
+    statuses = (pod.status.container_statuses if pod.status else None) or ()
+    executor = executor_container(pod, rules)
+    for container in statuses:
+        if container.name == executor and container.state and container.state.terminated:
+            return container.state.terminated.exit_code
+    if rules.check_all_containers:
+        for container in statuses:
+            if container.state and container.state.terminated and container.state.terminated.exit_code != 0:
+                return container.state.terminated.exit_code
+    return None

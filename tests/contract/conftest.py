@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.asking import Asking
+from tests.contract.clusters import Cluster, EmbeddedCluster, RealCluster, StoreCluster, assets_in
+from tests.contract.control_plane import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ASSETS = assets_in(os.environ.get("KUBEBUILDER_ASSETS"))
+WITHOUT_ASSETS = (
+    "the contract was not held against a real API server: that needs a folder with etcd and kube-apiserver, named by "
+    "KUBEBUILDER_ASSETS (controller-runtime's `setup-envtest use -p path` downloads one)"
+)
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+    """A real API server, started when the first test asks for it."""
+    if ASSETS is None:
+        pytest.skip(WITHOUT_ASSETS)
+    plane = ControlPlane(ASSETS, tmp_path_factory.mktemp("control-plane"))
+    try:
+        plane.start()
+        yield RealCluster(plane)
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def in_process() -> Iterator[StoreCluster]:
+    """The embedded cluster's store."""
+    cluster = StoreCluster()
+    yield cluster
+    cluster.timers.close()
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """The embedded cluster's HTTP server."""
+    cluster = EmbeddedCluster(tmp_path_factory.mktemp("embedded"))
+    yield cluster
+    cluster.server.stop()
+    cluster.timers.close()
+
+
+KINDS = ["in_process", "embedded", *(["real"] if ASSETS else [])]
+"""One skipped test says that there is no real server, not each."""
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Each kind of cluster that there is here, shared by all tests."""
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Iterator[Asking]:
+    """A client in a namespace of the test's own."""
+    connected = cluster.connect(cluster.new_namespace())
+    yield Asking(connected)
+    connected.close()
