@@ -1,0 +1,134 @@
+"""Calls under way, for the doors and wrappers that keep `PodApi`'s contract without a network."""
+
+from __future__ import annotations
+
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from actors.errors import ApiError, Cancelled
+from actors.kube.api import WatchEnded, WatchEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.kube.api import Call, WatchSink
+    from actors.runtime import Scheduled
+
+__all__ = ["OpenCall", "OpenCalls", "OpenStream"]
+
+A = TypeVar("A")
+
+
+def _nothing() -> None:
+    """What there is to do at a stream's end if nothing is."""
+
+
+class OpenCall(Generic[A]):
+    """One call: completes exactly once, with an answer or with `Cancelled`, whichever thread comes first."""
+
+    def __init__(self, what: str, reply: Callable[[A | ApiError], None], calls: OpenCalls) -> None:
+        self._what = what
+        self._reply = reply
+        self._calls = calls
+        self._lock = Lock()
+        self._under_way: list[Call | Scheduled] = []
+        self._done = False
+        calls.add(self)
+
+    @property
+    def done(self) -> bool:
+        """It was answered."""
+        return self._done
+
+    def depends_on(self, part: Call | Scheduled) -> None:
+        """Cancel `part` when this call ends, whatever ends it."""
+        with self._lock:
+            if not self._done:
+                self._under_way.append(part)
+                return
+        part.cancel()
+
+    def complete(self, answer: A | ApiError) -> None:
+        """Answer it, unless it was answered before."""
+        with self._lock:
+            if self._done:
+                return
+            self._done = True
+            parts, self._under_way = self._under_way, []
+        self._calls.discard(self)
+        self._reply(answer)
+        for part in parts:
+            part.cancel()
+
+    def cancel(self) -> None:
+        """Give it up."""
+        self.complete(Cancelled(f"{self._what} was cancelled"))
+
+
+class OpenStream:
+    """One watch: ends exactly once, and tells its sink nothing after that, whichever threads are in it."""
+
+    def __init__(self, sink: WatchSink, calls: OpenCalls, on_end: Callable[[], None] = _nothing) -> None:
+        self._sink = sink
+        self._on_end = on_end
+        self._telling = RLock()
+        self._end: OpenCall[None] = OpenCall("the watch", self._ended, calls)
+
+    @property
+    def done(self) -> bool:
+        """It has ended."""
+        return self._end.done
+
+    def tell(self, events: WatchEvents) -> None:
+        """Pass on what the stream brought, unless it has ended."""
+        with self._telling:
+            if not self._end.done:
+                self._sink(events)
+
+    def end(self, error: ApiError | None) -> None:
+        """End it, unless it has."""
+        self._end.complete(error)
+
+    def cancel(self) -> None:
+        """See `Call`."""
+        self._end.cancel()
+
+    def depends_on(self, part: Call | Scheduled) -> None:
+        """Cancel `part` when this stream ends, whatever ends it."""
+        self._end.depends_on(part)
+
+    def _ended(self, answer: ApiError | None) -> None:
+        self._on_end()
+        with self._telling:
+            self._sink(WatchEnded(answer))
+
+
+class OpenCalls:
+    """The calls of one `PodApi` that are not answered yet."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._calls: dict[Call, None] = {}
+        self.closed = False
+
+    def add(self, call: Call) -> None:
+        """Note a call."""
+        with self._lock:
+            self._calls[call] = None
+
+    def discard(self, call: Call) -> None:
+        """Forget a call that is answered."""
+        with self._lock:
+            self._calls.pop(call, None)
+
+    def close(self) -> None:
+        """Cancel all, oldest first, and whatever comes later is for its maker to cancel."""
+        with self._lock:
+            self.closed = True
+            calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._calls)

@@ -1,0 +1,149 @@
+"""`LocalCluster`: the embedded cluster as a whole, for one process to start and stop."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from signal import SIGKILL
+from typing import TYPE_CHECKING, Final, Self
+
+from actors.errors import SettingsError
+from actors.local.credentials import new_credentials, remove_kubeconfig, write_kubeconfig
+from actors.local.process_kubelet import ProcessKubelet
+from actors.local.server import ApiServer
+from actors.local.store import ObjectStore
+from actors.pods import ROLE_EXECUTOR, ROLE_LABEL
+from actors.runtime import Clock, Entropy, SystemClock, TimerThread
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["LocalCluster"]
+
+_MAX_PORT: Final = 65_535
+
+
+class LocalCluster:
+    """One node, one API server, one kubeconfig; processes of this machine are its containers.
+
+    Use it as a context manager, or call `start` and, whatever happens, `stop`.
+
+    Args:
+        port: where the API server listens on 127.0.0.1; 0 for any free port.
+        kubeconfig: where to write one; by default into a private temporary directory. Removed at the end.
+        namespace: of the kubeconfig's context; created if it is not there.
+        clock: for timestamps.
+        entropy: for names, UIDs and whom `kill_random` hits.
+        max_pods: the node's room.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        kubeconfig: Path | None = None,
+        namespace: str = "default",
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        max_pods: int = 500,
+    ) -> None:
+        if not 0 <= port <= _MAX_PORT:
+            raise SettingsError(f"port {port}: not a port; allowed: 0 (any free one) to {_MAX_PORT}")
+        self._clock = clock or SystemClock()
+        entropy = entropy or Entropy()
+        self._victims = entropy.fork("victims")
+        self._watch_entropy = entropy.fork("watches")
+        self._port = port
+        self._wanted_kubeconfig = kubeconfig
+        self._namespace = namespace
+        self._max_pods = max_pods
+        self._running: ExitStack | None = None
+        self._kubelet: ProcessKubelet | None = None
+        self._kubeconfig: Path | None = None
+        self._url = ""
+        self.store = ObjectStore(self._clock, entropy.fork("store"))
+        """Its objects, for whoever wants to look or write in process."""
+
+    def start(self) -> Self:
+        """Start everything, in this order: namespace, timers, kubelet, server, kubeconfig; undone if a step fails.
+
+        Raises SettingsError for a port or path that cannot be had.
+        """
+        if self._running is not None:
+            raise RuntimeError("the cluster runs already")
+        with ExitStack() as undo:
+            directory = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="executor-pods-")))  # mode 0700
+            self._create_namespace()
+            timers = TimerThread(self._clock)
+            undo.callback(timers.close)
+            kubelet = ProcessKubelet(self.store, self._clock, timers, directory / "logs", max_pods=self._max_pods)
+            kubelet.start()
+            undo.callback(kubelet.stop)
+            credentials = new_credentials()
+            server = ApiServer(self.store, kubelet, credentials, self._clock, self._watch_entropy, port=self._port)
+            try:
+                server.start()
+            except OSError as error:
+                raise SettingsError(f"port {self._port}: cannot listen on 127.0.0.1: {error.strerror}") from error
+            undo.callback(server.stop)
+            path = self._wanted_kubeconfig or directory / "kubeconfig"
+            write_kubeconfig(path, server.url, credentials, self._namespace)
+            undo.callback(remove_kubeconfig, path, credentials)
+            self._kubelet, self._kubeconfig, self._url = kubelet, path, server.url
+            self._running = undo.pop_all()
+        return self
+
+    def stop(self) -> None:
+        """Kill every pod's processes and leave nothing: no thread, socket, process or file. Twice is nothing."""
+        running, self._running = self._running, None
+        if running is not None:
+            self._kubelet = self._kubeconfig = None
+            running.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def kubeconfig_path(self) -> Path:
+        """A kubeconfig with this cluster as its current context, readable by its owner only."""
+        if self._kubeconfig is None:
+            raise RuntimeError("the cluster does not run")
+        return self._kubeconfig
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return self._url
+
+    def kill(self, pod_name: str, number: int = SIGKILL, *, namespace: str | None = None) -> bool:
+        """Signal a pod's processes behind its back, as `kill` in a shell; False if nothing of it runs."""
+        if self._kubelet is None:
+            return False
+        return self._kubelet.kill(namespace or self._namespace, pod_name, number) > 0
+
+    def kill_random(self, number: int = SIGKILL) -> str | None:
+        """Do that to a random running executor of the namespace; its pod's name, or None if there is none."""
+        running = self.store.list(
+            "pods",
+            self._namespace,
+            label_selector=f"{ROLE_LABEL}={ROLE_EXECUTOR}",
+            field_selector="status.phase=Running",
+        )
+        names = [pod["metadata"]["name"] for pod in running.items if "deletionTimestamp" not in pod["metadata"]]
+        while names:
+            name: str = self._victims.choice(names)
+            if self.kill(name, number):
+                return name
+            names.remove(name)  # It ended between the list and now.
+        return None
+
+    def _create_namespace(self) -> None:
+        existing = {item["metadata"]["name"] for item in self.store.list("namespaces", None).items}
+        if self._namespace not in existing:
+            self.store.create("namespaces", None, {"metadata": {"name": self._namespace}})

@@ -1,0 +1,289 @@
+"""The store's in-process door: a `PodApi` without a network, for tests and simulations in virtual time.
+
+It says what the HTTP client would say after asking a server with the same objects: the same answers, errors and order
+of events. It makes no thread; without latency everything is done before the method returns.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from actors.errors import ApiError
+from actors.kube.api import DeleteOptions, Manifest, PodPage, WatchEvents, WatchSink
+from actors.kube.errors import error_from_status
+from actors.local.calls import OpenCall, OpenCalls, OpenStream
+from actors.local.statuses import ApiStatus
+from actors.pods import Pod, PodEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.kube.api import Call
+    from actors.local.store import ObjectStore, Subscription, WatchMessage
+    from actors.runtime import TimerService
+
+__all__ = ["InProcessPodApi"]
+
+_log = logging.getLogger("actors.local.inprocess")
+
+A = TypeVar("A")
+
+BOOKMARK_INTERVAL: Final = timedelta(seconds=60)
+"""A real server sends them about once a minute."""
+
+_REMEMBERED_PODS: Final = 20_000
+"""Decoded pods kept: more than a fleet has, a few dozen MiB at most."""
+
+_NOW: Final = timedelta(0)
+
+
+class InProcessPodApi:
+    """The pods of one namespace of a store.
+
+    Args:
+        store: the cluster.
+        namespace: the namespace of every call.
+        timers: without them nothing takes time: no bookmarks, and streams do not end by themselves.
+        latency: from a call to its answer; half of it passes before the store sees the call, half after. Events take
+            half of it. Needs timers.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        namespace: str,
+        timers: TimerService | None = None,
+        latency: timedelta = _NOW,
+    ) -> None:
+        if latency > _NOW and timers is None:
+            raise ValueError("latency needs timers")
+        self.store = store
+        self.timers = timers
+        self.calls = OpenCalls()
+        self.decoder = PodDecoder()
+        self._namespace = namespace
+        self._leg = latency / 2
+
+    @property
+    def namespace(self) -> str:
+        """See `PodApi`."""
+        return self._namespace
+
+    def list(
+        self,
+        selector: str,
+        reply: Callable[[PodPage | ApiError], None],
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+    ) -> Call:
+        """See `PodApi`."""
+
+        def ask() -> PodPage:
+            answer = self.store.list(
+                "pods",
+                self._namespace,
+                label_selector=selector,
+                limit=limit,
+                continue_token=continue_token,
+                resource_version=resource_version,
+            )
+            pods = tuple(pod for pod in map(self.decoder.pod, answer.items) if pod is not None)
+            malformed = len(answer.items) - len(pods)
+            return PodPage(pods, answer.resource_version, answer.continue_token, malformed)
+
+        return self._call("the LIST", ask, reply)
+
+    def watch(self, selector: str, resource_version: str, sink: WatchSink, *, timeout: timedelta) -> Call:
+        """See `PodApi`."""
+        watch = _Watch(self, sink)
+        if self.calls.closed:
+            watch.stream.cancel()
+        else:
+            self.after_leg(lambda: self.after_leg(lambda: watch.open(selector, resource_version, timeout)))
+        return watch.stream
+
+    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("the GET", lambda: self._pod(self.store.get("pods", self._namespace, name)), reply)
+
+    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("the POST", lambda: self._pod(self.store.create("pods", self._namespace, manifest)), reply)
+
+    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
+        """See `PodApi`."""
+
+        def ask() -> None:
+            self.store.delete(
+                "pods",
+                self._namespace,
+                name,
+                grace_period_seconds=_seconds(options.grace),
+                uid=options.uid,
+                resource_version=options.resource_version,
+            )
+
+        return self._call("the DELETE", ask, reply)
+
+    def delete_collection(
+        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
+    ) -> Call:
+        """See `PodApi`."""
+
+        def ask() -> None:
+            self.store.delete_collection(
+                "pods", self._namespace, label_selector=selector, grace_period_seconds=_seconds(grace)
+            )
+
+        return self._call("the DELETE of a collection", ask, reply)
+
+    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call(
+            "the PATCH", lambda: self._pod(self.store.patch("pods", self._namespace, name, patch, "merge")), reply
+        )
+
+    def close(self) -> None:
+        """See `PodApi`. Calls that are made later complete with `Cancelled`, too."""
+        self.calls.close()
+
+    def _call(self, what: str, ask: Callable[[], A], reply: Callable[[A | ApiError], None]) -> Call:
+        call: OpenCall[A] = OpenCall(what, reply, self.calls)
+        if self.calls.closed:
+            call.cancel()
+            return call
+
+        def arrive() -> None:
+            if call.done:
+                return
+            answer: A | ApiError
+            try:
+                answer = ask()
+            except ApiStatus as status:
+                answer = _error(status)
+            except ApiError as error:
+                answer = error
+            self.after_leg(lambda: call.complete(answer), call)
+
+        self.after_leg(arrive, call)
+        return call
+
+    def after_leg(self, step: Callable[[], None], call: OpenCall[Any] | None = None) -> None:
+        """Take the step after half of the latency, or now if there is none, unless `call` has ended by then."""
+        if self.timers is None or self._leg <= _NOW:
+            step()
+        else:
+            scheduled = self.timers.schedule(self._leg, step)
+            if call is not None:
+                call.depends_on(scheduled)
+
+    def _pod(self, obj: Mapping[str, Any]) -> Pod:
+        pod = self.decoder.pod(obj)
+        if pod is None:
+            raise ApiError(f'the answer is not a pod: "{obj["metadata"]["name"]}" cannot be decoded', status=200)
+        return pod
+
+
+class _Watch:
+    """A subscription of the store behind a stream."""
+
+    def __init__(self, api: InProcessPodApi, sink: WatchSink) -> None:
+        self._api = api
+        self._subscription: Subscription | None = None
+        self.stream = OpenStream(sink, api.calls, self._unsubscribe)
+
+    def open(self, selector: str, resource_version: str, timeout: timedelta) -> None:
+        """Begin: the server has answered."""
+        if self.stream.done:
+            return
+        api = self._api
+        try:
+            subscription = api.store.watch(
+                "pods",
+                api.namespace,
+                self._on_message,
+                label_selector=selector,
+                resource_version=resource_version,
+                bookmarks=True,
+            )
+        except ApiStatus as status:
+            self.stream.end(_error(status))
+            return
+        self._subscription = subscription
+        if self.stream.done:  # it ended while it was being opened
+            subscription.cancel()
+        elif api.timers is not None:
+            self.stream.depends_on(api.timers.schedule(timeout, lambda: self.stream.end(None)))
+            self._bookmark_later(api.timers, subscription)
+
+    def _bookmark_later(self, timers: TimerService, subscription: Subscription) -> None:
+        def due() -> None:
+            if not self.stream.done:
+                self._api.store.bookmark(subscription)
+                self._bookmark_later(timers, subscription)
+
+        self.stream.depends_on(timers.schedule(BOOKMARK_INTERVAL, due))
+
+    def _on_message(self, message: WatchMessage) -> None:
+        self._api.after_leg(lambda: self._pass_on(message))
+
+    def _pass_on(self, message: WatchMessage) -> None:
+        match message.type:
+            case "ERROR":
+                self.stream.end(_error_of(message.object))
+            case "BOOKMARK":
+                self.stream.tell(WatchEvents((), message.object["metadata"]["resourceVersion"]))
+            case event_type:
+                pod = self._api.decoder.pod(message.object)
+                events = () if pod is None else (PodEvent(event_type, pod),)
+                version = message.object["metadata"]["resourceVersion"]
+                self.stream.tell(WatchEvents(events, version, malformed=1 - len(events)))
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription.cancel()
+
+
+class PodDecoder:
+    """JSON objects to `Pod`s, each version of an object once: a thousand runs list the same pods again and again.
+
+    The metadata of an object is a new one in each version, and shared by all copies of that version: it is the key.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Mapping[str, Any], Pod | None]] = {}
+
+    def pod(self, obj: Mapping[str, Any]) -> Pod | None:
+        """The pod, None for an object that is none (logged once per version)."""
+        metadata = obj["metadata"]
+        known = self._known.get(id(metadata))
+        if known is not None and known[0] is metadata:
+            return known[1]
+        pod: Pod | None
+        try:
+            pod = msgspec.convert(obj, Pod)
+        except msgspec.ValidationError as problem:
+            _log.warning("a pod is left out, it cannot be decoded: name=%s problem=%s", metadata.get("name"), problem)
+            pod = None
+        if len(self._known) >= _REMEMBERED_PODS:
+            self._known.clear()
+        self._known[id(metadata)] = (metadata, pod)
+        return pod
+
+
+def _seconds(grace: timedelta | None) -> int | None:
+    return None if grace is None else int(grace.total_seconds())
+
+
+def _error(status: ApiStatus) -> ApiError:
+    return _error_of(status.to_json())
+
+
+def _error_of(status: Mapping[str, Any]) -> ApiError:
+    return error_from_status(status, status.get("code", 500), None)

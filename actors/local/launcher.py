@@ -1,0 +1,192 @@
+"""The launcher: a small program that starts, signals and reaps the processes of the process kubelet.
+
+It exists because the kubelet lives in a program with threads, where running code between fork and exec is unsafe, and
+because no process may outlive the kubelet, even one that dies by SIGKILL. The launcher has one thread, so it may fork;
+it holds one end of a socket whose other end only the kubelet holds, so it sees the kubelet's death as the end of the
+stream and then kills everything it started. Should the launcher itself die, its direct children get SIGKILL from the
+kernel (`PR_SET_PDEATHSIG`, where the platform has it). As a *child subreaper* (Linux) it also inherits, and finally
+kills, what broke out of its process group with `setsid`.
+
+It is run by path, isolated (`python -I -S launcher.py`), starts in some 20 ms, and must never import anything of this
+library. Requests and events are JSON, one a line; `actors.local.processes` is the other end:
+
+    {"start": key, "argv": [...], "env": {...}, "cwd": path or null, "log": path}
+    {"signal": key, "number": 15, "group": false}
+    {"started": key, "pid": n}
+    {"failed": key, "errno": n, "at": "exec", "message": "..."}
+    {"exited": key, "pid": n, "code": n}
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+# Both from <linux/prctl.h>.
+_RESTORED_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+# Python ignores these at start, and an ignored signal stays ignored across exec.
+
+
+def main() -> None:
+    """Serve the kubelet on file descriptor 0 until it closes its end, then leave no process behind."""
+    kubelet = socket.socket(fileno=0)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    wake, woken = socket.socketpair()
+    wake.settimeout(0)
+    woken.settimeout(0)
+    signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    launcher = _Launcher(kubelet)
+    try:
+        _serve(kubelet, wake, launcher)
+    except ConnectionError:
+        pass  # The kubelet died between two lines: the same as the end of its stream.
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        launcher.kill_everything()
+
+
+def _serve(kubelet: socket.socket, wake: socket.socket, launcher: "_Launcher") -> None:
+    pending = b""
+    while True:
+        ready, _, _ = select.select([kubelet, wake], [], [])
+        if wake in ready:
+            wake.recv(4096)
+            launcher.reap()
+        if kubelet in ready:
+            data = kubelet.recv(1 << 16)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                launcher.handle(json.loads(line))
+
+
+class _Launcher:
+    def __init__(self, kubelet: socket.socket) -> None:
+        self._kubelet = kubelet
+        self._pids: dict[str, int] = {}
+        self._keys: dict[int, str] = {}
+
+    def handle(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            self._start(request)
+        else:
+            self._signal(request["signal"], request["number"], group=request["group"])
+
+    def _start(self, request: dict[str, Any]) -> None:
+        key = request["start"]
+        failure_read, failure_write = os.pipe()  # Closed by a successful exec: nothing to read means success.
+        launcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become(request, failure_write, launcher)
+        os.close(failure_write)
+        with open(failure_read, "rb") as pipe:  # noqa: PTH123 - a descriptor, not a path
+            failure = pipe.read()
+        if failure:
+            os.waitpid(pid, 0)
+            self._tell({"failed": key, **json.loads(failure)})
+            return
+        self._pids[key], self._keys[pid] = pid, key
+        self._tell({"started": key, "pid": pid})
+
+    def _signal(self, key: str, number: int, *, group: bool) -> None:
+        """A process that was not reaped yet keeps its id, so this never hits a stranger."""
+        pid = self._pids.get(key)
+        if pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                (os.killpg if group else os.kill)(pid, number)
+
+    def reap(self) -> None:
+        """Collect who has ended. A container ends with its first process: what is left of its group is killed."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            key = self._keys.pop(pid, None)
+            if key is None:
+                continue  # An orphan of some container, inherited as its subreaper.
+            del self._pids[key]
+            _kill_group(pid)
+            self._tell({"exited": key, "pid": pid, "code": os.waitstatus_to_exitcode(status)})
+
+    def kill_everything(self) -> None:
+        """SIGKILL all groups, then whatever the kernel hands over as orphans, until there is no child left."""
+        for pid in self._keys:
+            _kill_group(pid)
+        while True:
+            for pid in _children():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        self._kubelet.sendall(json.dumps(event).encode() + b"\n")
+
+
+def _become(request: dict[str, Any], failure: int, launcher: int) -> NoReturn:
+    """Turn the forked child into the container's process, or write why not into `failure`."""
+    at = "setup"
+    try:
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != launcher:
+            os._exit(127)  # The launcher died before the kernel knew that this process must follow it.
+        signal.set_wakeup_fd(-1)
+        for number in (*_RESTORED_SIGNALS, signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        at = "log"
+        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        if request["cwd"]:
+            at = "chdir"
+            os.chdir(request["cwd"])
+        at = "exec"
+        os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - running it is the purpose
+    except (OSError, ValueError) as error:
+        code = getattr(error, "errno", None) or 0
+        os.write(failure, json.dumps({"errno": code, "at": at, "message": str(error)}).encode())
+    finally:
+        os._exit(127)
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _children() -> list[int]:
+    """This process's children as the kernel lists them; none where it does not (then only the groups were killed)."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as listing:  # noqa: PTH123 - pathlib costs start-up time
+            return [int(pid) for pid in listing.read().split()]
+    except OSError:
+        return []
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux only. Elsewhere the end of the kubelet's stream is the only guard: enough, unless this one is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main()

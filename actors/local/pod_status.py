@@ -1,0 +1,128 @@
+"""The statuses that the scripted kubelet writes: strategic merge patches of `status`, as a real node would write them.
+
+Pure: a pod and what happened to it in, a patch out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Ended", "disruption", "ended", "running", "scripted_node", "unschedulable", "waiting"]
+
+Json: TypeAlias = dict[str, Any]
+
+_LOOPBACK: Final = "127.0.0.1"
+_READY_CONDITIONS: Final = ("Ready", "ContainersReady")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container ended."""
+
+    exit_code: int
+    reason: str
+    message: str = ""
+
+    @classmethod
+    def with_code(cls, exit_code: int, reason: str | None = None, message: str = "") -> Ended:
+        """With the reason that a real kubelet gives for the code, unless another is known."""
+        return cls(exit_code, reason or ("Completed" if exit_code == 0 else "Error"), message)
+
+
+def scripted_node(name: str, now: str) -> Json:
+    """A node that is ready and has room for every test."""
+    room = {"cpu": "1000", "memory": "1000Gi", "pods": "100000"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": now}
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+    }
+
+
+def waiting(pod: Mapping[str, Any], reason: str, message: str, now: str) -> Json:
+    """Bound, not started: every container waits for the same reason."""
+    state = {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
+    return {
+        "phase": "Pending",
+        "startTime": now,
+        "hostIP": _LOOPBACK,
+        "conditions": [_condition("Initialized", now), *_unready(now, "ContainersNotReady")],
+        "containerStatuses": [_container(container, state) for container in pod["spec"]["containers"]],
+    }
+
+
+def running(pod: Mapping[str, Any], now: str) -> Json:
+    """All containers started and ready."""
+    state = {"running": {"startedAt": now}}
+    names = ("PodReadyToStartContainers", "Initialized", *_READY_CONDITIONS)
+    return {
+        "phase": "Running",
+        "startTime": now,
+        "hostIP": _LOOPBACK,
+        "podIP": _LOOPBACK,
+        "podIPs": [{"ip": _LOOPBACK}],
+        "conditions": [_condition(name, now) for name in names],
+        "containerStatuses": [_container(container, state, ready=True) for container in pod["spec"]["containers"]],
+    }
+
+
+def ended(pod: Mapping[str, Any], how: Ended, now: str, only: str | None = None) -> Json:
+    """The running containers (or only the one named) ended; the last one to end ends the pod."""
+    statuses = [
+        _ended_container(status, how, now) if only in (None, status["name"]) else status
+        for status in pod["status"].get("containerStatuses", ())
+    ]
+    codes = [status["state"].get("terminated", {}).get("exitCode") for status in statuses]
+    patch: Json = {"containerStatuses": statuses, "conditions": _unready(now, "ContainersNotReady")}
+    if None not in codes:
+        succeeded = bool(codes) and not any(codes)
+        patch["phase"] = "Succeeded" if succeeded else "Failed"
+        patch["conditions"] = _unready(now, "PodCompleted" if succeeded else "PodFailed")
+    return patch
+
+
+def _ended_container(status: Json, how: Ended, now: str) -> Json:
+    if "terminated" in status["state"]:
+        return status
+    terminated: Json = {"exitCode": how.exit_code, "reason": how.reason, "finishedAt": now}
+    if how.message:
+        terminated["message"] = how.message
+    if started := status["state"].get("running", {}).get("startedAt"):
+        terminated["startedAt"] = started
+    return status | {"ready": False, "started": False, "state": {"terminated": terminated}}
+
+
+def unschedulable(message: str, now: str) -> Json:
+    """No node has room."""
+    condition = _condition("PodScheduled", now, "False") | {"reason": "Unschedulable", "message": message}
+    return {"conditions": [condition]}
+
+
+def disruption(reason: str, message: str, now: str) -> Json:
+    """Something else than the application is about to end the pod."""
+    condition = _condition("DisruptionTarget", now) | {"reason": reason}
+    return {"conditions": [condition | {"message": message} if message else condition]}
+
+
+def _container(container: Mapping[str, Any], state: Json, *, ready: bool = False) -> Json:
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": ready,
+        "started": ready,
+        "restartCount": 0,
+        "state": state,
+    }
+
+
+def _unready(now: str, reason: str) -> list[Json]:
+    return [_condition(name, now, "False") | {"reason": reason} for name in _READY_CONDITIONS]
+
+
+def _condition(name: str, now: str, status: str = "True") -> Json:
+    return {"type": name, "status": status, "lastTransitionTime": now}

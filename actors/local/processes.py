@@ -1,0 +1,177 @@
+"""The process kubelet's end of the launcher: start, signal and hear of processes, leaving none behind.
+
+See `actors.local.launcher` for why a second program does the forking. This module turns its lines into typed events and
+sees to it that it runs, that it ends, and that its death is told like any other event.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["NOT_FOUND", "LauncherLost", "ProcessEvent", "ProcessExited", "ProcessFailed", "ProcessStarted", "Processes"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+_CLOSE_SECONDS: Final = 5.0
+# The launcher kills with SIGKILL; only a process stuck in the kernel takes longer, and then nobody can end it.
+
+NOT_FOUND: Final = 127
+NOT_EXECUTABLE: Final = 126
+# What a shell says of a command that it cannot find, or cannot run.
+CANNOT_START: Final = 128
+# What containerd says of a container that could not be set up (a missing working directory, say).
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStarted:
+    """The program runs, as process `pid` and leader of its own session and group."""
+
+    key: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFailed:
+    """The program could not be started; `exit_code` is what a shell or a container runtime would report.
+
+    `at` is what failed: `"exec"`, `"chdir"`, `"log"` or `"setup"`; `message` is the system's word for the error.
+    """
+
+    key: str
+    exit_code: int
+    at: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExited:
+    """The program has ended, and its group with it. A death by signal is 128 + its number, as Kubernetes has it."""
+
+    key: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherLost:
+    """Somebody killed the launcher: its processes are dead with it, and nobody knows how they ended."""
+
+
+ProcessEvent: TypeAlias = ProcessStarted | ProcessFailed | ProcessExited | LauncherLost
+
+
+class Processes:
+    """Processes started through one launcher.
+
+    Owned by one thread, which must outlive them all: where the platform ties the launcher's life to a parent's, it is
+    to the *thread* that called `open`. `on_event` is called on a thread of this object, must be quick, and hears
+    nothing after `close`.
+    """
+
+    def __init__(self, on_event: Callable[[ProcessEvent], None]) -> None:
+        self._on_event = on_event
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._reader: threading.Thread | None = None
+        self._pids: set[int] = set()
+
+    def open(self) -> None:
+        """Start the launcher. Raises OSError if that is impossible."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._launcher = subprocess.Popen(  # noqa: S603 - our own program
+                    [sys.executable, "-I", "-S", str(_LAUNCHER)],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,  # A terminal's Ctrl-C is for the program, which then ends this orderly.
+                )
+        except BaseException:
+            ours.close()
+            raise
+        self._socket = ours
+        self._pids.clear()
+        self._reader = threading.Thread(target=self._read, args=(ours,), name="executor-pods/processes", daemon=True)
+        self._reader.start()
+
+    def start(self, key: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, log: Path) -> None:
+        """Run `argv`, found through the PATH of `env`, with both outputs appended to `log`.
+
+        Answered by `ProcessStarted` or `ProcessFailed`.
+        """
+        self._send({"start": key, "argv": list(argv), "env": dict(env), "cwd": cwd, "log": str(log)})
+
+    def signal(self, key: str, number: int, *, group: bool) -> None:
+        """Signal a process, or its whole group; nothing happens if it has ended."""
+        self._send({"signal": key, "number": number, "group": group})
+
+    def close(self) -> None:
+        """Kill everything that was started and wait until it is gone. Once closed, it may be opened again."""
+        launcher, ours, reader = self._launcher, self._socket, self._reader
+        self._launcher = self._socket = self._reader = None
+        if ours is not None:
+            with suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)
+        if launcher is not None:
+            try:
+                launcher.wait(_CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                _LOG.warning("a process cannot be killed: its launcher is abandoned", extra={"pid": launcher.pid})
+                launcher.kill()
+                launcher.wait()
+        if reader is not None:
+            reader.join()
+        if ours is not None:
+            ours.close()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        """A launcher that is gone is told by its reader; until then its processes' fate is not known anyway."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def _read(self, ours: socket.socket) -> None:
+        with suppress(OSError), ours.makefile("rb") as lines:
+            for line in lines:
+                if self._socket is ours:
+                    self._on_event(self._event(json.loads(line)))
+        if self._socket is ours:
+            _LOG.warning("the launcher of local processes was lost; its processes are killed")
+            for pid in self._pids:  # The kernel has done so already, except where it cannot.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            self._on_event(LauncherLost())
+
+    def _event(self, line: dict[str, Any]) -> ProcessEvent:
+        match line:
+            case {"started": str(key), "pid": int(pid)}:
+                self._pids.add(pid)
+                return ProcessStarted(key, pid)
+            case {"failed": str(key), "errno": int(number), "at": str(at), "message": str(message)}:
+                return ProcessFailed(key, _failure_code(number, at), at, os.strerror(number) if number else message)
+            case {"exited": str(key), "pid": int(pid), "code": int(code)}:
+                self._pids.discard(pid)
+                return ProcessExited(key, code if code >= 0 else 128 - code)
+            case _:
+                raise AssertionError(f"the launcher said {line!r}")
+
+
+def _failure_code(number: int, at: str) -> int:
+    if at != "exec":
+        return CANNOT_START
+    return NOT_FOUND if number in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE

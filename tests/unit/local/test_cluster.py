@@ -1,0 +1,162 @@
+"""The embedded cluster as a whole: what it leaves on disk, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import urllib3
+import yaml
+
+from actors.errors import SettingsError
+from actors.local.cluster import LocalCluster
+from actors.pods import ROLE_EXECUTOR, ROLE_LABEL
+from tests.unit.local.process_kit import SAFETY_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actors.local.store import WatchMessage
+
+
+class Pods:
+    """Creates pods and waits for what becomes of them."""
+
+    def __init__(self, cluster: LocalCluster, namespace: str = "default") -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self.seen: SimpleQueue[WatchMessage] = SimpleQueue()
+        cluster.store.watch("pods", namespace, self.seen.put)
+
+    def run(self, name: str, **labels: str) -> None:
+        container = {"name": "executor", "image": "none", "command": ["sleep", "1000"]}
+        spec = {"restartPolicy": "Never", "containers": [container]}
+        self.cluster.store.create("pods", self.namespace, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+        self.wait(name, "Running")
+
+    def wait(self, name: str, phase: str) -> dict[str, Any]:
+        while True:
+            found = self.seen.get(timeout=SAFETY_SECONDS).object
+            if (found["metadata"]["name"], found["status"].get("phase")) == (name, phase):
+                return found
+
+
+def test_its_kubeconfig_is_private_complete_and_gone_at_the_end() -> None:
+    with LocalCluster(namespace="mine") as cluster:
+        path = cluster.kubeconfig_path
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        config = yaml.safe_load(path.read_text())
+        assert config["clusters"][0]["cluster"]["server"] == cluster.url
+        assert config["contexts"][0]["context"]["namespace"] == "mine"
+        assert cluster.store.get("namespaces", None, "mine")["status"]["phase"] == "Active"
+    assert not path.parent.exists()
+    with pytest.raises(RuntimeError, match="does not run"):
+        cluster.kubeconfig_path  # noqa: B018 - reading it raises
+
+
+def test_a_kubeconfig_at_a_given_place_is_removed_and_its_directory_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with LocalCluster(kubeconfig=path) as cluster:
+        assert cluster.kubeconfig_path == path
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_kubeconfig_is_never_overwritten(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    foreign = tmp_path / "config"
+    foreign.write_text("apiVersion: v1\n")
+    with pytest.raises(SettingsError, match="exists and is not ours"):
+        LocalCluster(kubeconfig=foreign).start()
+    assert foreign.read_text() == "apiVersion: v1\n"
+    assert set(threading.enumerate()) == before
+
+
+def test_a_link_is_never_followed_or_replaced(tmp_path: Path) -> None:
+    link = tmp_path / "config"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SettingsError, match="exists and is not ours"):
+        LocalCluster(kubeconfig=link).start()
+    assert link.is_symlink()
+
+
+def test_its_own_kubeconfig_of_a_run_that_died_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with LocalCluster(kubeconfig=path):
+        stale = path.read_text()
+    path.write_text(stale)
+    with LocalCluster(kubeconfig=path):
+        assert path.read_text() != stale
+    assert not path.exists()
+
+
+def test_at_the_end_another_clusters_kubeconfig_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with LocalCluster(kubeconfig=path) as later:
+        with LocalCluster() as earlier:
+            text = path.read_text()
+            assert earlier.url != later.url
+        assert path.read_text() == text
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "config"
+    with pytest.raises(SettingsError, match=r"nowhere/config: cannot be written: No such file or directory"):
+        LocalCluster(kubeconfig=path).start()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_what_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(SettingsError, match=f"port {port}: not a port; allowed"):
+        LocalCluster(port=port)
+
+
+def test_a_port_that_is_taken_is_refused_and_nothing_is_left() -> None:
+    with LocalCluster() as first:
+        before = set(threading.enumerate())
+        taken = int(first.url.rpartition(":")[2])
+        with pytest.raises(SettingsError, match=f"port {taken}: cannot listen"):
+            LocalCluster(port=taken).start()
+        assert set(threading.enumerate()) == before
+
+
+def test_stop_leaves_no_thread_and_no_listener_and_may_come_twice() -> None:
+    before = set(threading.enumerate())
+    cluster = LocalCluster().start()
+    Pods(cluster).run("a")
+    url = cluster.url
+    cluster.stop()
+    assert set(threading.enumerate()) == before
+    with pytest.raises(urllib3.exceptions.MaxRetryError):
+        urllib3.PoolManager().request("GET", url, retries=0)
+    cluster.stop()
+
+
+def test_a_cluster_that_runs_is_not_started_twice() -> None:
+    with LocalCluster() as cluster, pytest.raises(RuntimeError, match="runs already"):
+        cluster.start()
+
+
+def test_kill_hits_the_named_pod() -> None:
+    with LocalCluster(namespace="mine") as cluster:
+        pods = Pods(cluster, "mine")
+        pods.run("a")
+        assert cluster.kill("a")
+        pod = pods.wait("a", "Failed")
+        assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+        assert not cluster.kill("a")
+    assert not cluster.kill("a")
+
+
+def test_kill_random_hits_executors_only_and_says_whom() -> None:
+    with LocalCluster() as cluster:
+        pods = Pods(cluster)
+        pods.run("other")
+        assert cluster.kill_random() is None
+        pods.run("executor", **{ROLE_LABEL: ROLE_EXECUTOR})
+        assert cluster.kill_random() == "executor"
+        pods.wait("executor", "Failed")
+        assert cluster.kill_random() is None
+        assert cluster.store.get("pods", "default", "other")["status"]["phase"] == "Running"
