@@ -335,14 +335,18 @@ def classify(pod: Pod, rules: PodRules) -> PodState:
 
 
 def _ended_containers(pod: Pod, rules: PodRules) -> int | None:
-    """Exit code that ends a pod of several containers before its phase says so, or None while it lives."""
+    """Exit code that ends a pod of several containers before its phase says so, or None while it lives.
+
+    A failed sidecar comes first: the executor's end after it does not turn a failed pod into one that succeeded.
+    """
     statuses = (pod.status.container_statuses if pod.status else None) or ()
+    ends = [
+        (container.name, container.state.terminated.exit_code)
+        for container in statuses
+        if container.state and container.state.terminated
+    ]
     executor = executor_container(pod, rules)
-    for container in statuses:
-        if container.name == executor and container.state and container.state.terminated:
-            return container.state.terminated.exit_code
+    own = next((code for name, code in ends if name == executor), None)
     if rules.check_all_containers:
-        for container in statuses:
-            if container.state and container.state.terminated and container.state.terminated.exit_code != 0:
-                return container.state.terminated.exit_code
-    return None
+        return next((code for _, code in ends if code != 0), own)
+    return own

@@ -1,0 +1,97 @@
+"""What the store remembers, as values: the memory that the merge rules read and the difference that they answer with.
+
+`floor` is the version of the newest list applied, `position` how far the current watch stream has come. A pod that a
+list no longer shows leaves the snapshot at once, but is only *absent*: its end is told with its DELETED event, which
+may be on its way and knows the reason, or when that can come no more. Every end leaves a *tombstone* at its version,
+until both floor and position have passed it, so that what is still on its way brings nothing back to life.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from immutables import Map
+
+from actors.snapshot import Ended, PodsSnapshot
+
+if TYPE_CHECKING:
+    from actors.pods import Pod, PodRules, PodState
+    from actors.versions import Seen
+
+__all__ = ["Absent", "History", "Known", "Merged", "Tombstone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was last applied of a pod in the snapshot."""
+
+    executor_id: int
+    version: str
+    at: float
+    """When (monotonic): a list asked for later cannot rightly show an older version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A pod that the newest list does not show and whose end has not been told."""
+
+    executor_id: int
+    state: PodState
+    """The last word on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A pod that ended: no word on it up to `version` is news. A later one tells of its return to our selector."""
+
+    version: str
+    at: float
+    """When its end was told (monotonic): a list asked for later cannot rightly show it as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All that the store remembers. `known`, `absent` and `tombstones` are by UID, and no UID is in two of them."""
+
+    rules: PodRules
+    snapshot: PodsSnapshot = PodsSnapshot.EMPTY
+    floor: str | None = None
+    position: str | None = None
+    """None when there is no current stream, or it was given up."""
+    stream: int = 0
+    """The number of the current watch stream; events of an older one are dropped."""
+    known: Map[str, Known] = Map()
+    absent: Map[str, Absent] = Map()
+    tombstones: Map[str, Tombstone] = Map()
+    set_aside: Map[str, None] = Map()
+    """UIDs of malformed pods that are there, so that each is logged once."""
+    seen: Seen = ()
+    reset_at: float = -math.inf
+    """When the last reset was found (monotonic); a list asked for before may be of the history before it."""
+
+    @classmethod
+    def new(cls, rules: PodRules) -> History:
+        """Nothing known yet."""
+        return cls(rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The next history, and how it differs from the last."""
+
+    history: History
+    changed: frozenset[int] = frozenset()
+    """Executor ids in the snapshot whose state is another one now."""
+    appeared: frozenset[int] = frozenset()
+    """Executor ids that were first shown, those that came and went included."""
+    ended: tuple[Ended, ...] = ()
+    relist: bool = False
+    """WatchSource must start again from a list."""
+    reset: bool = False
+    """The cluster's history was found to be another one."""
+    applied: bool = True
+    """What was handed in was not dropped whole."""
+    malformed: tuple[Pod, ...] = ()
+    """Pods that cannot be counted, each the first time it is seen."""
