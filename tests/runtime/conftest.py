@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def nothing_left() -> Iterator[None]:
     """No test leaves an actor registered with Pykka, or a thread of ours that does not end."""
     before = ActorRegistry.get_all()
+    threads = threading.enumerate()
     yield
     for thread in threading.enumerate():
-        if thread.name.startswith("executor-pods/"):
+        if thread.name.startswith("executor-pods/") and thread not in threads:
             thread.join(SAFETY)
             assert not thread.is_alive(), f"{thread.name} goes on"
     left = [ref for ref in ActorRegistry.get_all() if ref not in before]

@@ -1,0 +1,74 @@
+"""What a driver hands to its Backend, checked at the door, and the status that it gets back. Pure.
+
+A driver's mistake is the driver's to hear of (`Refused`); it must never become the end of the Backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from actors.errors import Refused
+from actors.messages import DEFAULT_PROFILE, FleetStatus, Freshness, ProfileStatus, Source, SourceStatus
+
+if TYPE_CHECKING:
+    from actors.ledger import Book
+
+__all__ = ["checked_ids", "checked_totals", "fleet_status"]
+
+
+def checked_totals(totals: object) -> dict[str, int]:
+    """The wanted number of executors per profile; an int means the default profile.
+
+    Raises:
+        Refused: this is no number of executors, or there is no such profile.
+    """
+    wanted = dict(totals) if isinstance(totals, Mapping) else {DEFAULT_PROFILE: totals}
+    checked: dict[str, int] = {}
+    for profile, total in wanted.items():
+        if profile != DEFAULT_PROFILE:
+            raise Refused(f"there is no profile {profile!r}, only {DEFAULT_PROFILE!r}")
+        if isinstance(total, bool) or not isinstance(total, int) or total < 0:
+            raise Refused(f"a target is a whole number from 0, not {total!r}")
+        checked[profile] = total
+    return checked
+
+
+def checked_ids(executor_ids: object) -> tuple[int, ...]:
+    """Executor ids, each once.
+
+    Raises:
+        Refused: these are none.
+    """
+    if not isinstance(executor_ids, Collection) or not all(isinstance(i, int) for i in executor_ids):
+        raise Refused(f"executors are named by a tuple of ids, not {executor_ids!r}")
+    return tuple(dict.fromkeys(executor_ids))
+
+
+def fleet_status(
+    app_id: str,
+    namespace: str,
+    *,
+    book: Book,
+    profiles: Mapping[str, ProfileStatus],
+    sources: Mapping[Source, Freshness],
+    now: float,
+    stopping: bool,
+) -> FleetStatus:
+    """What is known at `now` (monotonic), in the shape of an answer."""
+    counts = {
+        profile: replace(status, registered=book.registered_count(profile)) for profile, status in profiles.items()
+    }
+    freshness = {source.value: _source_status(word, now) for source, word in sources.items()}
+    return FleetStatus(app_id, namespace, counts, freshness, stopping)
+
+
+def _source_status(freshness: Freshness, now: float) -> SourceStatus:
+    synced_at, error = freshness.synced_at, freshness.error
+    return SourceStatus(
+        synced=synced_at is not None and error is None,
+        since_full_sync=None if synced_at is None else timedelta(seconds=now - synced_at),
+        error=None if error is None else str(error),
+    )

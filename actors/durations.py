@@ -1,0 +1,58 @@
+"""Durations as people write them (`30s`, `5m`, `1h30m`), for settings and for the command's flags.
+
+A number without a unit is refused rather than guessed: Spark reads `30` as milliseconds, systemd as seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final
+
+import durationpy
+
+__all__ = ["LONGEST", "format_duration", "parse_duration"]
+
+LONGEST: Final = timedelta(days=365)
+"""Longer than any fleet lives, and far below what a timer can hold."""
+
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+"""durationpy's own units without its months, years and parts of a millisecond; no sign."""
+
+_NUMBER: Final = re.compile(r"[+-]?\d+(?:\.\d+)?")
+
+_HOW: Final = 'write numbers with units (ms, s, m, h, d), such as "30s", "5m" or "1h30m"'
+
+
+def parse_duration(value: object) -> timedelta:
+    """A positive duration of at most `LONGEST`, from text or from a timedelta.
+
+    Raises:
+        ValueError: it is neither; the message says what is allowed, as the second half of a sentence.
+    """
+    match value:
+        case timedelta():
+            duration = value
+        case str() if _DURATION.fullmatch(value.strip()):
+            try:
+                duration = durationpy.from_str(value.strip())
+            except durationpy.DurationError:
+                duration = timedelta.max
+        case str() if not _NUMBER.fullmatch(value.strip()):
+            raise ValueError(f"is not a duration: {_HOW}")
+        case _:
+            raise ValueError(f"has no unit: {_HOW}")
+    if duration <= timedelta():
+        raise ValueError("must be longer than 0s")
+    if duration > LONGEST:
+        raise ValueError(f"must be at most {LONGEST.days}d")
+    return duration
+
+
+def format_duration(duration: timedelta) -> str:
+    """The shortest text that `parse_duration` reads as the same duration: `90s`, not `1m30s`; `5m`, not `300s`."""
+    seconds = duration.total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size:.0f}{unit}"
+    return str(durationpy.to_str(duration))

@@ -1,0 +1,108 @@
+"""Which actors a Backend consists of: their names, their order, how each is made, and what its crash means.
+
+The order is the order of dependence: each part tells things to those before it, and is restarted with them. The two
+sources depend on the rest and nothing depends on them, so each comes up alone when it crashes.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from actors import executor_pod
+from actors.allocator import Allocator
+from actors.lifecycle_manager import LifecycleManager
+from actors.messages import StartPolling, StartWatching
+from actors.pods import fleet_selector
+from actors.poll_source import PollSource
+from actors.request_pool import RequestPool
+from actors.runtime import Address, Backoff, ChildSpec
+from actors.snapshot_store import SnapshotStore
+from actors.watch_source import WatchSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.kube.api import PodApi
+    from actors.settings import Settings
+
+__all__ = ["ALLOCATOR", "LIFECYCLE", "POLL", "POOL", "STORE", "WATCH", "specs"]
+
+POOL: Final = "request-pool"
+STORE: Final = "snapshot-store"
+LIFECYCLE: Final = "lifecycle-manager"
+ALLOCATOR: Final = "allocator"
+POLL: Final = "poll-source"
+WATCH: Final = "watch-source"
+
+RESTART: Final = Backoff(
+    initial=timedelta(milliseconds=800), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
+)
+"""client-go's reflector: 0.8 s doubling to 30 s, reset after two minutes of health."""
+
+MAX_CRASHES: Final = 5
+"""In a row, of one of the parts that hold state: then the fault is not a passing one, and the driver must know."""
+
+
+def specs(
+    settings: Settings,
+    api: PodApi,
+    *,
+    backend: Address,
+    address: Callable[[str], Address],
+    introduce: Mapping[str, Callable[[Address], None]],
+) -> tuple[ChildSpec, ...]:
+    """The parts in the order of their start. `introduce` sends a part what it must know, at each of its starts."""
+    executor, rules, app_id = settings.executor, settings.pod_rules, settings.app_id
+    pool, store, watch = address(POOL), address(STORE), address(WATCH)
+    selector = fleet_selector(app_id)
+    build = partial(
+        executor_pod.build,
+        app_id=app_id,
+        prefix=settings.pod_prefix,
+        namespace=api.namespace,
+        template=executor.pod_template,
+        image=executor.image,
+        command=executor.command,
+        container=executor.container,
+        driver_address=settings.driver_address,
+        owner=None,
+    )
+    name_of = partial(executor_pod.name, settings.pod_prefix)
+    limit = settings.allocation.max_requests_in_flight
+    part = partial(ChildSpec, backoff=RESTART, limit=MAX_CRASHES)
+    source = partial(ChildSpec, backoff=RESTART, limit=None, isolated=True)
+    return (
+        part(POOL, partial(RequestPool, api=api, app_id=app_id, limit=limit), introduce[POOL]),
+        part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch)),
+        part(
+            LIFECYCLE,
+            partial(LifecycleManager, settings=settings, rules=rules, store=store, pool=pool, backend=backend),
+            introduce[LIFECYCLE],
+        ),
+        part(
+            ALLOCATOR,
+            partial(
+                Allocator,
+                settings=settings,
+                rules=rules,
+                build=build,
+                name_of=name_of,
+                store=store,
+                pool=pool,
+                backend=backend,
+            ),
+            introduce[ALLOCATOR],
+        ),
+        source(
+            POLL,
+            partial(PollSource, settings=settings, api=api, selector=selector, store=store, backend=backend),
+            lambda poll: poll.tell(StartPolling()),
+        ),
+        source(
+            WATCH,
+            partial(WatchSource, settings=settings, api=api, selector=selector, store=store, backend=backend),
+            lambda watch: watch.tell(StartWatching()),
+        ),
+    )

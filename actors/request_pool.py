@@ -1,0 +1,350 @@
+"""RequestPool: the only actor that writes to the API.
+
+Whoever wants a pod made or deleted tells the pool, and hears one final, classified answer. The pool bounds how many
+calls are under way, lets deletes overtake queued creates, and retries what may be retried, by timer. A create is
+repeated under the same name until its answer is definitive: a lost answer must never become a second pod or a pod that
+nobody knows of. It outlives the Allocator, whose restarts it survives through epochs. It decides nothing about a pod.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, assert_never, cast
+
+from actors.errors import ApiError, Cancelled, Conflict, TooManyRequests, Unavailable
+from actors.messages import (
+    BeginEpoch,
+    ConfirmPod,
+    CreatePod,
+    DeletePod,
+    DeletePods,
+    Drain,
+    Drained,
+    EpochBegun,
+    LabelPod,
+    PodCreated,
+    PodCreateFailed,
+    PodsAppeared,
+    PodsDeleted,
+    ToRequestPool,
+)
+from actors.requests import BulkDelete, Confirm, Create, Delete, Done, Label, Request, Retry
+from actors.runtime import Actor, Address, Backoff, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.kube.api import Call, PodApi
+    from actors.pods import Pod
+
+__all__ = ["RequestPool"]
+
+logger = logging.getLogger(__name__)
+
+BACKOFF: Final = Backoff(
+    initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
+)
+"""Between tries of one request. Priority-and-fairness answers `Retry-After: 1` whatever the load, so that alone is not
+enough: the longer of both counts, with jitter up to the delay itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The call of request number `serial` completed."""
+
+    serial: int
+    answer: object
+
+
+@dataclass(frozen=True, slots=True)
+class _RetryDue:
+    """Request number `serial` has waited long enough."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class _CreatesDue:
+    """The pause that the server asked creates to make is over."""
+
+
+@dataclass(slots=True)
+class _Beginning:
+    """An epoch that begins once no create of an earlier one is open."""
+
+    message: BeginEpoch
+    created: set[int] = field(default_factory=set)
+    dropped: set[int] = field(default_factory=set)
+
+
+class RequestPool(Actor):
+    """At most `limit` calls under way; deletes, labels and reads first, creates after them, each kind in order."""
+
+    def __init__(self, context: Context, *, api: PodApi, app_id: str, limit: int) -> None:
+        super().__init__(context)
+        self._api = api
+        self._app_id = app_id
+        self._limit = limit
+        self._epoch = 0
+        self._serial = 0
+        self._urgent: deque[Request] = deque()
+        self._creates: deque[Create] = deque()
+        self._flying: dict[int, tuple[Request, Call]] = {}
+        self._waiting: dict[int, Request] = {}
+        """Requests between two tries."""
+        self._open: dict[object, Request] = {}
+        """By key: what was asked for and is not answered yet."""
+        self._paused_until = 0.0
+        """When creates may go out again, as a 429 has it (monotonic)."""
+        self._beginning: _Beginning | None = None
+        self._draining: Address | None = None
+        self._closed_to_creates = False
+        self.at_end(self._give_up)
+
+    def receive(self, message: object) -> object:  # noqa: C901 - one line a message
+        """One case a message."""
+        message = cast("ToRequestPool | _Answered | _RetryDue | _CreatesDue", message)
+        match message:
+            case CreatePod():
+                self._create(message)
+            case DeletePod():
+                self._add(Delete(message))
+            case DeletePods():
+                self._delete_pods(message)
+            case LabelPod():
+                self._add(Label(message))
+            case ConfirmPod():
+                self._add(Confirm(message))
+            case PodsAppeared(pods):
+                self._appeared(pods)
+            case BeginEpoch():
+                self._begin_epoch(message)
+            case Drain(reply_to):
+                self._drain(reply_to)
+            case _Answered(serial, answer):
+                self._answered(serial, answer)
+            case _RetryDue(serial):
+                self._retry(serial)
+            case _CreatesDue():
+                self._send_queued()
+            case _:
+                assert_never(message)
+        return None
+
+    def _give_up(self) -> None:
+        """The end, of whatever kind: nobody is left to hear of what is under way."""
+        for _, call in self._flying.values():
+            call.cancel()
+
+    # ── asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _create(self, message: CreatePod) -> None:
+        if message.epoch < self._epoch:
+            return
+        if self._closed_to_creates:
+            self._refuse(Create(message), "the fleet is being stopped")
+        else:
+            self._add(Create(message))
+
+    def _add(self, request: Request) -> None:
+        """Queue it, unless the same is open already."""
+        if request.key in self._open:
+            return
+        self._open[request.key] = request
+        self._serial += 1
+        request.serial = self._serial
+        self._queue(request)
+        self._send_queued()
+
+    def _queue(self, request: Request) -> None:
+        """In the order in which they were asked for: a create that is tried again is older than the others."""
+        if isinstance(request, Create):
+            insort(self._creates, request, key=lambda create: create.serial)
+        else:
+            self._urgent.append(request)
+
+    def _delete_pods(self, message: DeletePods) -> None:
+        """What is queued is not made, what is on the wire is deleted once it is answered, the rest by label."""
+        ids = message.executor_ids
+        for create in self._open_creates():
+            if ids is None or create.message.executor_id in ids:
+                create.doom = message
+        self._drop_creates(lambda create: create.doom is not None, "it was deleted before it was created")
+        if ids is None or ids:
+            self._add(BulkDelete(message, self._app_id))
+        elif message.reply_to is not None:
+            message.reply_to.tell(PodsDeleted(ids, None))
+
+    def _appeared(self, pods: Mapping[int, Pod]) -> None:
+        """A pod whose POST is not answered was made: it must not be asked for again, it may have ended meanwhile."""
+        for create in self._open_creates():
+            create.appeared = pods.get(create.message.executor_id, create.appeared)
+            if create.appeared is not None and create.serial not in self._flying:
+                create.outcome = create.appeared
+                self._dequeue(create)
+                self._finish(create, create.appeared)
+        self._settle_transitions()
+
+    def _begin_epoch(self, message: BeginEpoch) -> None:
+        self._epoch = message.epoch
+        dropped = self._drop_creates(lambda create: create.message.epoch < message.epoch, "its Allocator is gone")
+        if self._beginning is None:
+            self._beginning = _Beginning(message)
+        self._beginning.message = message
+        self._beginning.dropped |= dropped
+        self._settle_transitions()
+
+    def _drain(self, reply_to: Address) -> None:
+        self._closed_to_creates = True
+        self._draining = reply_to
+        self._drop_creates(lambda _: True, "the fleet is being stopped")
+        self._settle_transitions()
+
+    def _drop_creates(self, unwanted: Callable[[Create], bool], why: str) -> set[int]:
+        """Forget those creates that surely have no pod: not sent yet, or waiting after an answer that refused them.
+
+        For those that may have one nothing is POSTed again: a GET will tell.
+        """
+        waiting = [c for c in self._open_creates() if unwanted(c) and c.serial not in self._flying]
+        dropped = [create for create in waiting if not create.may_exist]
+        for create in waiting:
+            if create.may_exist:
+                create.only_look(why)
+            else:
+                self._refuse(create, why)
+        return {create.message.executor_id for create in dropped}
+
+    def _dequeue(self, create: Create) -> None:
+        """It is not sent any more, wherever it waits for that."""
+        self._waiting.pop(create.serial, None)
+        self.timers.cancel(("retry", create.serial))
+        if create in self._creates:
+            self._creates.remove(create)
+
+    def _refuse(self, create: Create, why: str) -> None:
+        self._open.pop(create.key, None)
+        self._dequeue(create)
+        create.message.reply_to.tell(PodCreateFailed(create.message.executor_id, create.message.epoch, Cancelled(why)))
+
+    def _open_creates(self) -> list[Create]:
+        return [request for request in self._open.values() if isinstance(request, Create)]
+
+    # ── under way ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send_queued(self) -> None:
+        while len(self._flying) < self._limit:
+            if self._urgent:
+                self._send(self._urgent.popleft())
+            elif self._creates and not self.timers.active("creates"):
+                self._send(self._creates.popleft())
+            else:
+                return
+
+    def _send(self, request: Request) -> None:
+        serial, myself = request.serial, self.myself
+        request.tries += 1
+        call = request.send(self._api, lambda answer: myself.tell(_Answered(serial, answer)))
+        self._flying[serial] = (request, call)
+
+    def _answered(self, serial: int, answer: object) -> None:
+        flown = self._flying.pop(serial, None)
+        if flown is None:
+            return
+        request, _ = flown
+        match request.judge(answer):
+            case Retry() if isinstance(request, Create) and request.appeared is not None:
+                request.outcome = request.appeared
+                self._finish(request, answer)
+            case Retry(error):
+                self._wait(request, error)
+            case Done():
+                self._finish(request, answer)
+        self._settle_transitions()
+        self._send_queued()
+
+    def _wait(self, request: Request, error: ApiError | None) -> None:
+        """Between two tries. A 429 on a create pauses all creates; deletes go on, each on its own account."""
+        if error is None:  # the next try is another question, not the same again
+            self._urgent.appendleft(request)
+            return
+        delay = BACKOFF.delay(request.tries - 1, self.entropy)
+        if isinstance(error, TooManyRequests | Unavailable) and error.retry_after is not None:
+            delay = max(delay, self.entropy.jittered(error.retry_after, 0.5))
+        unusual = request.tries == 1 and not isinstance(error, TooManyRequests | Conflict)
+        level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
+        logger.log(level, "a request is tried again: request=%s delay=%.1fs error=%s", request, seconds, error)
+        if isinstance(request, Create):
+            if self._is_unwanted(request):
+                if not request.may_exist:
+                    self._refuse_unwanted(request)
+                    return
+                request.only_look("it is not wanted any more")
+            if isinstance(error, TooManyRequests):
+                self._queue(request)
+                self._pause_creates(delay)
+                return
+        self._waiting[request.serial] = request
+        self.timers.start(("retry", request.serial), delay, _RetryDue(request.serial))
+
+    def _pause_creates(self, delay: timedelta) -> None:
+        """Never shorter than an earlier answer asked for."""
+        until = self.clock.monotonic() + delay.total_seconds()
+        if until > self._paused_until:
+            self._paused_until = until
+            self.timers.start("creates", delay, _CreatesDue())
+
+    def _retry(self, serial: int) -> None:
+        request = self._waiting.pop(serial)
+        self._queue(request)
+        self._send_queued()
+
+    def _is_unwanted(self, create: Create) -> bool:
+        """Nobody wants it POSTed again."""
+        stale = create.message.epoch < self._epoch
+        return stale or create.doom is not None or self._closed_to_creates
+
+    def _refuse_unwanted(self, create: Create) -> None:
+        if self._beginning is not None and create.message.epoch < self._epoch:
+            self._beginning.dropped.add(create.message.executor_id)
+        self._refuse(create, "it is not wanted any more")
+
+    def _finish(self, request: Request, answer: object) -> None:
+        self._open.pop(request.key, None)
+        if isinstance(request, Create):
+            self._created(request)
+        else:
+            request.report(answer)
+
+    def _created(self, create: Create) -> None:
+        """Tell its Allocator; a pod of an earlier epoch is the new one's.
+
+        Deleted is what was to be deleted meanwhile, and what a later try made once the pod of the first had ended.
+        """
+        message, outcome = create.message, create.outcome
+        if self._beginning is not None and message.epoch < self._epoch:
+            ids = self._beginning.dropped if isinstance(outcome, ApiError) else self._beginning.created
+            ids.add(message.executor_id)
+        if isinstance(outcome, ApiError):
+            message.reply_to.tell(PodCreateFailed(message.executor_id, message.epoch, outcome))
+            return
+        message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome))
+        made_again = create.appeared is not None and create.appeared.uid != outcome.uid
+        if create.doom is not None or made_again:
+            self._add(Delete.of(outcome, create.doom.grace if create.doom is not None else None))
+
+    def _settle_transitions(self) -> None:
+        """Answer `BeginEpoch` and `Drain` as soon as no create that concerns them is unresolved."""
+        creates = self._open_creates()
+        if self._beginning is not None:
+            beginning, begin = self._beginning, self._beginning.message
+            if all(create.message.epoch >= begin.epoch for create in creates):
+                self._beginning = None
+                created, dropped = frozenset(beginning.created), frozenset(beginning.dropped)
+                begin.reply_to.tell(EpochBegun(begin.epoch, created, dropped))
+        if self._draining is not None and not creates:
+            drained, self._draining = self._draining, None
+            drained.tell(Drained())

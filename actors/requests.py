@@ -1,0 +1,241 @@
+"""What the RequestPool sends: one class a kind of request, each knowing how to send itself and judge an answer.
+
+`judge` is where an answer of the API becomes "done" or "again". It never waits and never sends.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from actors.errors import (
+    AlreadyExists,
+    Ambiguous,
+    ApiError,
+    Cancelled,
+    Conflict,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from actors.kube.api import Call, DeleteOptions, PodApi
+from actors.messages import ConfirmPod, CreatePod, DeletePod, DeletePods, LabelPod, PodConfirmed, PodsDeleted
+from actors.pods import APP_ID_LABEL, EXECUTOR_ID_LABEL, Pod, fleet_selector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+__all__ = ["BulkDelete", "Confirm", "Create", "Delete", "Done", "Label", "Request", "Retry", "Verdict"]
+
+logger = logging.getLogger(__name__)
+
+CONFIRM_TRIES: Final = 3
+"""A GET that only refines a reason must not hold the report of an end up for long."""
+
+IDS_PER_CALL: Final = 250
+"""A selector travels in the URL, and many a proxy takes no line over 8 KiB. 250 ids of 19 digits fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer is final."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """To be sent again: after a backoff when `error` says what went wrong, at once when it is None."""
+
+    error: ApiError | None
+
+
+Verdict: TypeAlias = Done | Retry
+
+
+class Request(ABC):
+    """One thing to ask of the API until the answer is final."""
+
+    key: object
+    """Two requests of one key ask the same: the second is not sent while the first is open."""
+    words: str
+    """What it is, for the log."""
+    serial = 0
+    """Its place in the order in which things were asked for."""
+    tries = 0
+
+    def __str__(self) -> str:
+        return self.words
+
+    @abstractmethod
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """Put it on the wire."""
+
+    def judge(self, answer: object) -> Verdict:
+        """Transient trouble is tried again, everything else is final."""
+        return Retry(answer) if isinstance(answer, TooManyRequests | Unavailable) else Done()
+
+    def report(self, answer: object) -> None:
+        """Tell whoever asked; by default only what an operator should see."""
+        if isinstance(answer, ApiError) and not isinstance(answer, NotFound | Conflict):
+            logger.warning("a request is refused: request=%s error=%s", self, answer)
+
+
+class Create(Request):
+    """POST a pod, under one name, until it is known whether that pod exists.
+
+    A refusal is not the end of it when the name is taken, or when an earlier try may have made the pod (the API server
+    checks quota before names: our own pod may be what exhausts it). Then a GET tells: a pod of that name that is ours
+    and not about to go is success. A 409 that is not about the name is a conflict on the quota object, and passes.
+    """
+
+    def __init__(self, message: CreatePod) -> None:
+        self.message = message
+        self.name = str(message.manifest["metadata"]["name"])
+        self.key = ("create", self.name)
+        self.words = f"create {self.name}"
+        self.doom: DeletePods | None = None
+        """Who wants it deleted as soon as it exists."""
+        self.may_exist = False
+        """A try was sent whose answer does not rule a pod out."""
+        self.appeared: Pod | None = None
+        """What a snapshot showed under this name meanwhile."""
+        self.outcome: Pod | ApiError = Cancelled("it was not sent")
+        self._refusal: ApiError | None = None
+        """What a POST was refused with, while a GET looks whether there is such a pod all the same."""
+
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """POST, or GET after a refusal that may not be the whole truth."""
+        if self._refusal is not None:
+            return api.get(self.name, reply)
+        return api.create(self.message.manifest, reply)
+
+    def judge(self, answer: object) -> Verdict:
+        """Final once it is known whether there is such a pod of ours."""
+        match answer:
+            case Pod() if self._refusal is None or self._is_ours(answer):
+                self.outcome = answer
+                return Done()
+            case TooManyRequests() | Conflict():
+                return Retry(answer)
+            case Unavailable():  # one without a status that is not ambiguous never reached the server
+                self.may_exist = self.may_exist or isinstance(answer, Ambiguous) or answer.status >= 500
+                return Retry(answer)
+            case ApiError() if self._refusal is None and (self.may_exist or isinstance(answer, AlreadyExists)):
+                self._refusal, self.may_exist = answer, True
+                return Retry(None)
+            case Pod() | ApiError():  # another's, gone by now, or not for us to read: the refusal stands
+                self.outcome = self._refusal if self._refusal is not None else answer
+                return Done()
+            case _:
+                raise TypeError(f"a POST was answered with {answer!r}")
+
+    def only_look(self, why: str) -> None:
+        """Nobody wants the pod made any more, but it may exist: from now on only a GET is sent."""
+        if self._refusal is None:
+            self._refusal = Cancelled(why)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        metadata: Mapping[str, Any] = self.message.manifest["metadata"]
+        same = all(pod.labels.get(key) == metadata["labels"][key] for key in (APP_ID_LABEL, EXECUTOR_ID_LABEL))
+        owners = {reference.uid for reference in pod.metadata.owner_references or ()}
+        owned = all(reference["uid"] in owners for reference in metadata.get("ownerReferences", ()))
+        return same and owned and not pod.terminating
+
+
+class Delete(Request):
+    """DELETE one pod. Not found, or another UID or version by now, is an answer like success: it is looked at again."""
+
+    def __init__(self, message: DeletePod) -> None:
+        self._message = message
+        self.key = ("delete", message.name, message.options)
+        self.words = f"delete {message.name}"
+
+    @classmethod
+    def of(cls, pod: Pod, grace: timedelta | None) -> Delete:
+        """Delete this pod and no later one of its name."""
+        return cls(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=grace)))
+
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """DELETE."""
+        return api.delete(self._message.name, self._message.options, reply)
+
+
+class BulkDelete(Request):
+    """DELETE by label: some executors, or all of the application's; those set aside are left.
+
+    Many ids take several calls, one after the other. A failure of one does not keep the others from being sent.
+    """
+
+    def __init__(self, message: DeletePods, app_id: str) -> None:
+        self._message = message
+        self.key = ("delete pods", message.executor_ids, message.grace, message.reply_to)
+        self.words = f"delete pods: executors={'all' if message.executor_ids is None else len(message.executor_ids)}"
+        self._selectors = _selectors(app_id, message.executor_ids)
+        self._error: ApiError | None = None
+
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """DELETE a collection."""
+        return api.delete_collection(self._selectors[0], reply, grace=self._message.grace)
+
+    def judge(self, answer: object) -> Verdict:
+        """Final when the last call is."""
+        verdict = super().judge(answer)
+        if isinstance(verdict, Retry):
+            return verdict
+        del self._selectors[0]
+        self._error = answer if isinstance(answer, ApiError) else self._error
+        return Retry(None) if self._selectors else verdict
+
+    def report(self, answer: object) -> None:
+        """Say how it went to whoever asked."""
+        super().report(self._error or answer)
+        if self._message.reply_to is not None:
+            self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
+
+
+def _selectors(app_id: str, executor_ids: frozenset[int] | None) -> list[str]:
+    everyone = fleet_selector(app_id)
+    if executor_ids is None:
+        return [everyone]
+    ids = sorted(executor_ids)
+    parts = (ids[start : start + IDS_PER_CALL] for start in range(0, len(ids), IDS_PER_CALL))
+    return [f"{everyone},{EXECUTOR_ID_LABEL} in ({','.join(map(str, part))})" for part in parts]
+
+
+class Label(Request):
+    """PATCH labels of one pod, with its UID as precondition."""
+
+    def __init__(self, message: LabelPod) -> None:
+        self._message = message
+        self.key = ("label", message.name, message.uid, tuple(sorted(message.labels.items())))
+        self.words = f"label {message.name}"
+
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """PATCH."""
+        metadata = {"uid": self._message.uid, "labels": dict(self._message.labels)}
+        return api.patch(self._message.name, {"metadata": metadata}, reply)
+
+
+class Confirm(Request):
+    """GET one pod, to learn whether it is gone or only left our selector."""
+
+    def __init__(self, message: ConfirmPod) -> None:
+        self._message = message
+        self.key = ("confirm", message.uid, message.reply_to)
+        self.words = f"confirm {message.name}"
+
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """GET."""
+        return api.get(self._message.name, reply)
+
+    def judge(self, answer: object) -> Verdict:
+        """Tried a few times only."""
+        return Done() if self.tries >= CONFIRM_TRIES else super().judge(answer)
+
+    def report(self, answer: object) -> None:
+        """The pod, if it lives under the same UID; None if it is gone or cannot be read."""
+        message = self._message
+        pod = answer if isinstance(answer, Pod) and answer.uid == message.uid else None
+        message.reply_to.tell(PodConfirmed(message.executor_id, message.uid, pod))

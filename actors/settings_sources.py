@@ -1,0 +1,58 @@
+"""Where settings are read from besides the constructor: a TOML file, and the environment's variables.
+
+pydantic-settings reads the variables; what stands here is what it leaves open: a variable with our prefix that names
+no setting is a mistake, and must not be passed over in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["ENV_PREFIX", "environment", "is_given", "read_file"]
+
+ENV_PREFIX: Final = "EXECUTOR_PODS_"
+
+_SERVICE_LINK: Final = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)")
+"""What Kubernetes adds to a pod's environment for a Service named `executor-pods`: not ours, and not an error."""
+
+
+def environment() -> Iterator[tuple[str, str]]:
+    """`(dotted name, variable)` for each variable of the environment that is meant for us."""
+    for variable in sorted(os.environ):
+        name = variable.upper().removeprefix(ENV_PREFIX)
+        if name != variable.upper() and not _SERVICE_LINK.fullmatch(name):
+            yield name.lower().replace("__", "."), variable
+
+
+def is_given(name: str, values: Mapping[str, Any]) -> bool:
+    """The constructor has this setting, or all of its group."""
+    group, _, inner = name.partition(".")
+    given = values.get(group)
+    return inner in given if isinstance(given, Mapping) else group in values
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; a pod template's path in it is taken relative to the file.
+
+    Raises:
+        SettingsError: it cannot be read, or is not TOML.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: is not TOML: {error}") from None
+    executor = values.get("executor")
+    if isinstance(executor, dict) and isinstance(template := executor.get("pod_template"), str):
+        executor["pod_template"] = path.parent / template
+    return values

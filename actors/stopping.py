@@ -1,0 +1,180 @@
+"""How a Backend stops: a small state machine, driven by messages, that never waits and always ends in time.
+
+Sources and Allocator stop first, so that nothing is requested any more; the pool drains, so that every create is
+resolved; the fleet is deleted by label and listed until it is gone; then the other actors stop. Each step runs even if
+the one before it failed, and `backend.shutdown_timeout` ends it all with the names of what may be left.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from actors.errors import ApiError
+from actors.kube.api import DeleteOptions
+from actors.listing import Listed, PageArrived, PagedList
+from actors.messages import DeletePod, DeletePods, Drain, Drained, PodsDeleted
+from actors.pods import fleet_selector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from actors.kube.api import PodApi
+    from actors.runtime import Actor, Address, Supervisor
+
+__all__ = ["Stopping", "StoppingMessage"]
+
+logger = logging.getLogger(__name__)
+
+FIRST_LOOK: Final = timedelta(milliseconds=100)
+LAST_LOOK: Final = timedelta(seconds=2)
+"""How soon to list again while pods are left: from the first, doubling, to the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedOut:
+    """`backend.shutdown_timeout` is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LookDue:
+    """Time to list what is left of the fleet."""
+
+
+StoppingMessage: TypeAlias = _TimedOut | _LookDue | PageArrived | Drained | PodsDeleted
+"""What the Backend hands on to `Stopping.handle`."""
+
+
+class _Step(Enum):
+    WRITERS = "waiting for the sources and the Allocator"
+    DRAIN = "waiting for creates under way"
+    FLEET = "waiting for the fleet to be gone"
+    CHILDREN = "waiting for the other actors"
+    DONE = "done"
+
+
+class Stopping:
+    """One stop of one Backend. `finished(left_behind)` is called once, when there is nothing more to do."""
+
+    def __init__(
+        self,
+        backend: Actor,
+        *,
+        supervisor: Supervisor,
+        api: PodApi,
+        app_id: str,
+        delete_pods: bool,
+        timeout: timedelta,
+        pool: Address,
+        writers: Sequence[str],
+        known_pods: Callable[[], tuple[str, ...]],
+        finished: Callable[[tuple[str, ...]], None],
+    ) -> None:
+        self._backend = backend
+        self._supervisor = supervisor
+        self._delete_pods = delete_pods
+        self._timeout = timeout
+        self._pool = pool
+        self._writers = writers
+        self._known_pods = known_pods
+        self._finished = finished
+        self._listing = PagedList(api, fleet_selector(app_id), backend.clock, backend.myself)
+        self._look_in = FIRST_LOOK
+        self._left: tuple[str, ...] | None = None
+        """Names of the pods that the last list showed, None before the first."""
+        self._step = _Step.WRITERS
+
+    def begin(self) -> None:
+        """Stop what writes; the rest follows."""
+        self._backend.timers.start("shutdown", self._timeout, _TimedOut())
+        for name in self._writers:
+            self._supervisor.stop(name)
+        self.child_ended()
+
+    def child_ended(self) -> None:
+        """A child of the Backend has ended: perhaps the last one of a step."""
+        running = self._supervisor.children()
+        if self._step is _Step.WRITERS and not set(self._writers) & set(running):
+            self._step = _Step.DRAIN
+            self._pool.tell(Drain(self._backend.myself))
+        elif self._step is _Step.CHILDREN and not running:
+            self._finish()
+
+    def handle(self, message: StoppingMessage) -> None:
+        """One case a message."""
+        match message:
+            case Drained():
+                self._drained()
+            case PodsDeleted() | _LookDue():
+                if self._step is _Step.FLEET:
+                    self._listing.start()
+            case PageArrived():
+                self._looked(message)
+            case _TimedOut():
+                self._timed_out()
+            case _:
+                assert_never(message)
+
+    def pool_restarted(self) -> None:
+        """What the pool was asked and had not done it has forgotten."""
+        if self._step is _Step.DRAIN:
+            self._pool.tell(Drain(self._backend.myself))
+        elif self._step is _Step.FLEET:
+            self._pool.tell(DeletePods(None, reply_to=self._backend.myself))
+
+    def give_up(self, cause: BaseException) -> None:
+        """A part cannot be kept alive: the stop ends here, with what it has done."""
+        logger.warning("the stop is cut short: step=%s cause=%r", self._step.value, cause)
+        self._supervisor.stop_all()
+        self._finish()
+
+    def _drained(self) -> None:
+        if self._step is not _Step.DRAIN:
+            return
+        if self._delete_pods:
+            self._step = _Step.FLEET
+            self._pool.tell(DeletePods(None, reply_to=self._backend.myself))
+        else:
+            self._left = ()
+            self._stop_children()
+
+    def _looked(self, message: PageArrived) -> None:
+        match self._listing.arrived(message):
+            case None:
+                return
+            case ApiError() as error:
+                logger.debug("what is left of the fleet cannot be listed: error=%s", error)
+            case Listed(pods):
+                self._left = tuple(sorted(pod.name for pod in pods))
+                if not pods:
+                    self._stop_children()
+                    return
+                for pod in pods:  # the bulk delete may have been refused: it needs a right of its own
+                    if not pod.terminating:
+                        self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
+        self._backend.timers.start("look", self._look_in, _LookDue())
+        self._look_in = min(2 * self._look_in, LAST_LOOK)
+
+    def _timed_out(self) -> None:
+        """Out of time: whatever was under way is given up, and what may be left is named."""
+        logger.warning("the stop took too long: step=%s timeout=%ss", self._step.value, self._timeout.total_seconds())
+        self._supervisor.stop_all()
+        self._finish()
+
+    def _stop_children(self) -> None:
+        self._step = _Step.CHILDREN
+        self._supervisor.stop_all()
+        self.child_ended()
+
+    def _finish(self) -> None:
+        if self._step is _Step.DONE:
+            return
+        self._step = _Step.DONE
+        self._listing.cancel()
+        left = self._left
+        if left is None:
+            left = self._known_pods() if self._delete_pods else ()
+        self._finished(left)

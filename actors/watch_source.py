@@ -1,0 +1,269 @@
+"""WatchSource: sees every change as it happens. Lists, then watches from the list's version on.
+
+The stream runs in the API client's thread and reaches this actor as messages, one per read; each connection has a
+number, so that what a closed one still sends is dropped. A *stream* in the store's sense is what follows one list,
+over as many connections as it takes; it has a number too, counted on over restarts of this actor.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, assert_never, cast
+
+from actors.errors import ApiError, Gone, Refused, TooManyRequests, Unavailable
+from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
+from actors.listing import Listed, PageArrived, PagedList
+from actors.messages import (
+    Freshness,
+    Relist,
+    ReplaceSnapshot,
+    Source,
+    StartWatching,
+    StreamGivenUp,
+    ToWatchSource,
+    UpdatePods,
+)
+from actors.runtime import Actor, Address, Backoff, Context
+
+if TYPE_CHECKING:
+    from actors.settings import Settings
+
+__all__ = ["WatchSource"]
+
+logger = logging.getLogger(__name__)
+
+BACKOFF: Final = Backoff(
+    initial=timedelta(milliseconds=800), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
+)
+"""client-go's reflector: 0.8 s doubling to 30 s, jitter up to the delay itself, reset after two minutes of health."""
+
+LIFETIME: Final = (timedelta(minutes=5), timedelta(minutes=10))
+"""client-go's reflector too; it also bounds how long a stream runs on a credential that has expired."""
+
+HEALTHY_LIFETIME: Final = timedelta(seconds=1)
+"""A connection that ends cleanly before that did no work: the next one waits, lest they come 900 a second."""
+
+GIVE_UP_AFTER: Final = timedelta(minutes=5)
+"""A stream that could not be resumed for so long no longer holds tombstones; etcd has compacted past it anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Streamed:
+    """What connection number `connection` brought."""
+
+    connection: int
+    what: WatchEvents | WatchEnded
+
+
+@dataclass(frozen=True, slots=True)
+class _TryAgain:
+    """The backoff is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SilenceDue:
+    """The connection has been silent for `source.inactivity_timeout`, unless something came meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GiveUpDue:
+    """The stream has not been resumed for `GIVE_UP_AFTER`."""
+
+
+class WatchSource(Actor):
+    """After `StartWatching`: `ReplaceSnapshot`, then `UpdatePods`, to the store, for ever."""
+
+    def __init__(
+        self, context: Context, *, settings: Settings, api: PodApi, selector: str, store: Address, backend: Address
+    ) -> None:
+        super().__init__(context)
+        self._api = api
+        self._selector = selector
+        self._store = store
+        self._backend = backend
+        self._silence = settings.source.inactivity_timeout
+        self._listing = PagedList(api, selector, self.clock, self.myself)
+        self._started = False
+        self.at_end(self._close)
+        self._stream = context.incarnation << 32
+        self._connection = 0
+        self._call: Call | None = None
+        self._version: str | None = None
+        """Where to resume; None means that only a list will do."""
+        self._counts = False
+        """The store waits for this stream: it was told that it began, and not that it was given up."""
+        self._connected_at = self._heard_at = 0.0
+        self._failures = 0
+        self._synced_at: float | None = None
+        self._error: ApiError | None = None
+
+    def receive(self, message: object) -> object:
+        """One case a message."""
+        message = cast("ToWatchSource | PageArrived | _Streamed | _TryAgain | _SilenceDue | _GiveUpDue", message)
+        match message:
+            case StartWatching():
+                self._start()
+            case Relist():
+                self._relist()
+            case PageArrived():
+                self._listed(message)
+            case _Streamed(connection, what):
+                self._streamed(connection, what)
+            case _TryAgain():
+                self._go_on()
+            case _SilenceDue():
+                self._check_silence()
+            case _GiveUpDue():
+                self._give_up()
+            case _:
+                assert_never(message)
+        return None
+
+    def _close(self) -> None:
+        """The end, of whatever kind: nobody reads the connection any more."""
+        self._listing.cancel()
+        self._disconnect()
+
+    def _start(self) -> None:
+        if self._started:
+            raise Refused("Cannot start the watcher twice.")
+        self._started = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._version is None:
+            self._listing.start()
+        else:
+            self._connect(self._version)
+
+    def _relist(self) -> None:
+        """The store asks for it. Backed off, so that a replica which stays behind is not listed in a tight loop."""
+        if self._started:
+            logger.info("listing again, as the snapshot store asks: stream=%d", self._stream)
+            self._listing.cancel()
+            self._disconnect()
+            self._version = None
+            self._wait(None)
+
+    def _listed(self, message: PageArrived) -> None:
+        match self._listing.arrived(message):
+            case None:
+                return
+            case ApiError() as error:
+                self._wait(error)
+            case Listed() as listed:
+                self._stream += 1
+                self._counts = True
+                self._version = listed.resource_version
+                self._synced_at = listed.requested_at
+                logger.debug("listed: pods=%d version=%s stream=%d", len(listed.pods), self._version, self._stream)
+                self._store.tell(
+                    ReplaceSnapshot(
+                        listed.pods,
+                        listed.resource_version,
+                        listed.requested_at,
+                        consistent=True,
+                        stream=self._stream,
+                    )
+                )
+                self._in_touch(full_sync=True)
+                self._connect(self._version)
+
+    def _connect(self, version: str) -> None:
+        self._disconnect()
+        self._connection += 1
+        connection, myself = self._connection, self.myself
+        self._connected_at = self._heard_at = self.clock.monotonic()
+        self._call = self._api.watch(
+            self._selector,
+            version,
+            lambda what: myself.tell(_Streamed(connection, what)),
+            timeout=timedelta(seconds=self.entropy.uniform(*(bound.total_seconds() for bound in LIFETIME))),
+        )
+        self.timers.start("silence", self._silence, _SilenceDue())
+        logger.debug("watching: version=%s stream=%d connection=%d", version, self._stream, connection)
+
+    def _disconnect(self) -> None:
+        """Close the connection, if there is one; whatever it still sends has an old number from now on."""
+        self._connection += 1
+        self.timers.cancel("silence")
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+            if self._lived() >= BACKOFF.reset_after:
+                self._failures = 0
+
+    def _lived(self) -> timedelta:
+        return timedelta(seconds=self.clock.monotonic() - self._connected_at)
+
+    def _streamed(self, connection: int, what: WatchEvents | WatchEnded) -> None:
+        if connection != self._connection:
+            return
+        match what:
+            case WatchEvents(events, version):
+                self._heard_at = self.clock.monotonic()
+                self._version = version or self._version
+                if self._version is not None:
+                    self._store.tell(UpdatePods(events, self._version, self._stream))
+                self._in_touch()
+            case WatchEnded(error):
+                self._ended(error)
+
+    def _ended(self, error: ApiError | None) -> None:
+        self._disconnect()
+        match error:
+            case None if self._lived() >= HEALTHY_LIFETIME:
+                self._in_touch()
+                self._go_on()
+            case Gone():
+                logger.info("the watch's version is outside the server's window, listing again: error=%s", error)
+                self._version = None
+                self._wait(None)
+            case _:
+                self._wait(error)
+
+    def _wait(self, error: ApiError | None) -> None:
+        """Try again after the backoff, or after what the server asked for if that is longer."""
+        delay = BACKOFF.delay(self._failures, self.entropy)
+        self._failures += 1
+        if isinstance(error, TooManyRequests | Unavailable) and error.retry_after is not None:
+            delay = max(delay, self.entropy.jittered(error.retry_after, 0.5))
+        self.timers.start("try again", delay, _TryAgain())
+        if error is None:
+            return
+        if self._counts and not self.timers.active("give up"):
+            self.timers.start("give up", GIVE_UP_AFTER, _GiveUpDue())
+        if self._error is None or type(self._error) is not type(error):
+            logger.warning("the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
+        else:
+            logger.debug("the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
+        self._error = error
+        self._backend.tell(Freshness(Source.WATCH, self._synced_at, error))
+
+    def _in_touch(self, *, full_sync: bool = False) -> None:
+        """Something came from the server: the stream counts, and Backend hears of it if that is news."""
+        self.timers.cancel("give up")
+        if self._error is not None:
+            logger.info("the watch works again: stream=%d", self._stream)
+        if self._error is not None or full_sync:
+            self._error = None
+            self._backend.tell(Freshness(Source.WATCH, self._synced_at, None))
+
+    def _check_silence(self) -> None:
+        """Restarting a timer with every event would cost more than the event: look when it is due."""
+        left = self._silence - timedelta(seconds=self.clock.monotonic() - self._heard_at)
+        if left > timedelta():
+            self.timers.start("silence", left, _SilenceDue())
+        else:
+            self._ended(Unavailable(f"no byte on the watch for {self._silence.total_seconds():g} s"))
+
+    def _give_up(self) -> None:
+        """The next stream starts from a list: now, in place of a connection that has brought nothing; else when due."""
+        logger.warning("the stream could not be resumed, giving it up: stream=%d", self._stream)
+        self._store.tell(StreamGivenUp(self._stream))
+        self._counts, self._version = False, None
+        if self._call is not None:
+            self._disconnect()
+            self._go_on()

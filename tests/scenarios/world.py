@@ -1,0 +1,225 @@
+"""A driver, a backend and an embedded cluster in one process and in virtual time, with every invariant watched.
+
+The driver is a real actor that keeps nothing but a list of what it was told; the cluster is the embedded one with its
+scripted kubelet; between the two stands the fault injector, quiet unless a test speaks to it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from actors.backend import Backend
+from actors.local.faults import FaultyPodApi
+from actors.local.inprocess import InProcessPodApi
+from actors.local.scripted_kubelet import ScriptedKubelet
+from actors.local.store import ObjectStore
+from actors.messages import (
+    AddSubscriber,
+    BackendStopped,
+    BatchDone,
+    ExecutorRemoved,
+    KillExecutors,
+    RequestTotalExecutors,
+    SnapshotBatch,
+    StopBackend,
+)
+from actors.runtime import Actor, Address, Context, Entropy
+from actors.settings import Settings
+from actors.testing import Kit
+from tests.scenarios.invariants import Invariants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from actors.errors import ApiError
+    from actors.kube.api import Call, DeleteOptions, Manifest
+    from actors.pods import Pod
+
+M = TypeVar("M")
+
+
+class Driver(Actor):
+    """Remembers what it is told, and has the invariants look at it."""
+
+    def __init__(self, context: Context, invariants: Invariants) -> None:
+        super().__init__(context)
+        self.heard: list[object] = []
+        self._invariants = invariants
+
+    def receive(self, message: Any) -> object:
+        """Everything is news."""
+        self.heard.append(message)
+        self._invariants.told(message)
+        return None
+
+
+class Onlooker(Actor):
+    """A third subscriber of the store, which sees every snapshot."""
+
+    def __init__(self, context: Context, store: Address, invariants: Invariants) -> None:
+        super().__init__(context)
+        self._store = store
+        self._invariants = invariants
+
+    def started(self) -> None:
+        """Subscribe."""
+        self._store.tell(AddSubscriber(self.address, timedelta(milliseconds=200)))
+
+    def receive(self, message: Any) -> object:
+        """Look at each batch."""
+        assert isinstance(message, SnapshotBatch)
+        self._invariants.seen(message)
+        self._store.tell(BatchDone(self.address, message.seq))
+        return None
+
+
+class WatchedApi(FaultyPodApi):
+    """Notes which pods the backend asks for and asks to be deleted, before anything can go wrong with the request."""
+
+    asked_for: Callable[[str], None]
+    asked_to_go: Callable[[str], None]
+
+    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        self.asked_for(str(manifest["metadata"]["name"]))
+        return super().create(manifest, reply)
+
+    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
+        """See `PodApi`."""
+        self.asked_to_go(name)
+        return super().delete(name, options, reply)
+
+
+class World:
+    """Everything there is. A context manager: at its end no actor is left, and no invariant was broken."""
+
+    def __init__(
+        self,
+        seed: int | None = None,
+        *,
+        threads: bool = False,
+        latency: timedelta = timedelta(milliseconds=5),
+        start_delay: timedelta = timedelta(milliseconds=700),
+        outage: bool = False,
+        **settings: Any,
+    ) -> None:
+        self.kit = Kit(seed=seed, threads=threads)
+        self.store = ObjectStore(self.kit.clock, Entropy(0))
+        self.kubelet = ScriptedKubelet(self.store, self.kit.clock, self.kit.timers, start_delay=start_delay)
+        self._latency = latency
+        self.invariants = Invariants(self.kit.clock)
+        self.api = self._connect()
+        self.invariants.watch(self.store)
+        settings.setdefault("executor", {})
+        settings["executor"] = {"instances": 0, "image": "worker:1", **settings["executor"]}
+        self.settings = Settings(app_id="app", **settings)
+        self.invariants.retarget(self.settings.executor.instances)
+        self.api.outage = outage
+        self._drivers: list[Driver] = []
+        self._start()
+
+    def _start(self) -> None:
+        self.driver = self.kit.system.spawn(self._make_driver, name="driver", owner=None)
+        self.backend = Backend.start(self.settings, self.driver, self.api, system=self.kit.system)
+        self.kit.settle()
+        store = self.kit.address("snapshot-store")
+        self.kit.spawn(lambda context: Onlooker(context, store, self.invariants), name="onlooker")
+
+    def _make_driver(self, context: Context) -> Driver:
+        driver = Driver(context, self.invariants)
+        self._drivers.append(driver)
+        return driver
+
+    def _connect(self) -> WatchedApi:
+        inner = InProcessPodApi(self.store, "default", self.kit.timers, self._latency)
+        api = WatchedApi(inner, self.kit.timers, self.kit.entropy.fork("faults"))
+        api.asked_for = self.invariants.asked_for
+        api.asked_to_go = self.invariants.asked_to_go
+        return api
+
+    def restart(self) -> None:
+        """Another driver process with the same `app_id`, after the backend has ended: it knows of nothing."""
+        assert not self.backend.is_alive()
+        self.driver.stop()
+        self.kit.address("onlooker").stop()
+        self.api = self._connect()
+        self.invariants.another_life()
+        self._start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kit.close()
+        if error is None:
+            self.check()
+
+    def check(self) -> None:
+        """No invariant was broken."""
+        assert not self.invariants.violations, "\n".join(self.invariants.violations)
+
+    # ── the driver's side ────────────────────────────────────────────────────────────────────────────────────────
+
+    def heard(self, kind: type[M]) -> list[M]:
+        """Everything of a kind that the driver was told, in order."""
+        return [message for message in self._drivers[-1].heard if isinstance(message, kind)]
+
+    def about(self, executor_id: int) -> list[object]:
+        """Everything that the driver was told of one executor, in order."""
+        return [m for m in self._drivers[-1].heard if getattr(m, "executor_id", None) == executor_id]
+
+    def removals(self) -> dict[int, ExecutorRemoved]:
+        """The driver's removals by executor id."""
+        return {message.executor_id: message for message in self.heard(ExecutorRemoved)}
+
+    def target(self, total: int) -> None:
+        """The driver asks for this many."""
+        self.invariants.retarget(total)
+        self.backend.tell(RequestTotalExecutors(total))
+
+    def kill(self, *executor_ids: int) -> None:
+        """The driver ends executors; the target stays."""
+        self.backend.tell(KillExecutors(executor_ids))
+
+    def ask(self, message: object) -> Any:
+        """A query, answered."""
+        return self.kit.ask(self.backend, message)
+
+    def stop(self, *, delete_pods: bool | None = None, within: float = 60) -> BackendStopped:
+        """The driver stops the backend."""
+        self.backend.tell(StopBackend(delete_pods))
+        self.advance(within)
+        (stopped,) = self.heard(BackendStopped)
+        return stopped
+
+    # ── the cluster's side ───────────────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.kit.advance(timedelta(seconds=seconds))
+
+    def pods(self, *phases: str) -> list[dict[str, Any]]:
+        """The fleet's pods in the cluster, in these phases or in any."""
+        pods = self.store.list("pods", "default").items
+        return [pod for pod in pods if not phases or pod["status"]["phase"] in phases]
+
+    def running(self) -> int:
+        """How many pods run and are not about to go."""
+        return sum("deletionTimestamp" not in pod["metadata"] for pod in self.pods("Running"))
+
+    def address(self, name: str) -> Address:
+        """The address of one of the backend's actors, found among those that live."""
+        return self.kit.address(name)
+
+    def lives(self, name: str) -> bool:
+        """Whether an actor of this name lives now: one that crashed comes back after its backoff."""
+        return any(actor.name == name for actor in self.kit.dispatcher.actors)
+
+    def crash(self, name: str) -> None:
+        """Make one of the backend's actors die of a message that it cannot handle."""
+        self.address(name).tell(object())

@@ -1,0 +1,142 @@
+"""Which executors count as start failures, and how long creation waits for them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from actors.pods import (
+    ContainerState,
+    ContainerStatus,
+    Pod,
+    PodDeleted,
+    PodFailed,
+    PodState,
+    PodStatus,
+    PodSucceeded,
+    TerminatedState,
+)
+from actors.runtime import Entropy
+from actors.starts import StartFailures, Starts, was_start_failure
+from tests.unit.views import RULES, View, evicted, failed, going, running, succeeded
+
+TEN = timedelta(seconds=10)
+
+
+def ended_between(started: datetime | None, finished: datetime | None) -> Pod:
+    end = TerminatedState(exit_code=128, reason="StartError", started_at=started, finished_at=finished)
+    status = ContainerStatus(name="executor", state=ContainerState(terminated=end))
+    return msgspec.structs.replace(failed(1), status=PodStatus(phase="Failed", container_statuses=(status,)))
+
+
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("state", "counts"),
+    [
+        (PodFailed(failed(1, 1, ran=timedelta(seconds=9))), True),
+        (PodFailed(failed(1, 1, ran=TEN)), False),
+        (PodSucceeded(succeeded(1)), True),
+        (PodFailed(failed(1, 137, reason="OOMKilled")), True),
+        (PodFailed(evicted(1)), False),
+        (PodDeleted(going(running(1))), False),
+        (PodFailed(ended_between(None, None)), True),
+        (PodFailed(ended_between(datetime(1970, 1, 1, tzinfo=UTC), NOW)), True),
+        (PodFailed(ended_between(NOW.replace(tzinfo=None), NOW + TEN)), True),
+        (PodFailed(ended_between(NOW + TEN, NOW)), True),
+    ],
+    ids=[
+        "soon",
+        "ran long enough",
+        "succeeded soon",
+        "out of memory",
+        "evicted",
+        "deleted",
+        "no timestamps",
+        "never started, with the container runtime's zero time",
+        "timestamps that cannot be compared",
+        "an end before the start",
+    ],
+)
+def test_a_start_failure_ended_early_by_its_own_doing(state: PodState, counts: bool) -> None:
+    assert was_start_failure(state, RULES, min_run_time=TEN) is counts
+
+
+def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it() -> None:
+    failures, entropy = StartFailures(), Entropy(0)
+
+    def wait() -> float:
+        failures.failed(1, now=1000.0, keep=99, interval=None, entropy=entropy)
+        return failures.until - 1000.0
+
+    assert [wait() for _ in range(11)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    failures.succeeded()
+    assert failures.until == 0.0
+    assert wait() == 1
+
+
+def test_only_failures_within_the_interval_are_counted() -> None:
+    failures, entropy = StartFailures(), Entropy(0)
+    counts = [
+        failures.failed(1, now=now, keep=99, interval=timedelta(minutes=1), entropy=entropy)
+        for now in (0.0, 60.0, 61.0, 200.0)
+    ]
+    assert counts == [1, 2, 2, 1]
+
+
+def test_no_more_failures_are_remembered_than_are_needed() -> None:
+    failures = StartFailures()
+    for now in range(1000):
+        failures.failed(5, now=float(now), keep=7, interval=None, entropy=Entropy(0))
+    assert len(failures.times) == 7
+
+
+def starts() -> Starts:
+    return Starts(RULES, min_run_time=TEN)
+
+
+def test_an_end_is_counted_once_though_it_is_shown_and_then_told() -> None:
+    subject, view = starts(), View()
+    view.show(running(1))
+    view.show(failed(1))
+    assert subject.follow(view.batch(0.0), (), 0.0) == {"default": 1}
+    view.show(failed(1))
+    assert subject.follow(view.batch(1.0), (), 1.0) == {}
+    view.end(1)
+    assert subject.follow(view.batch(2.0), (), 2.0) == {}
+
+
+def test_one_that_came_and_went_between_two_batches_is_counted() -> None:
+    subject, view = starts(), View()
+    view.show(running(1))
+    view.show(failed(1))
+    view.end(1)
+    assert subject.follow(view.batch(0.0), (), 0.0) == {"default": 1}
+
+
+def test_a_registered_one_is_not_counted() -> None:
+    subject, view = starts(), View()
+    view.show(failed(1))
+    assert subject.follow(view.batch(0.0), {1}, 0.0) == {}
+
+
+def test_one_that_has_run_long_enough_resets_the_wait() -> None:
+    subject, view = starts(), View()
+    view.show(running(1))
+    subject.follow(view.batch(0.0), (), 0.0)
+    subject.of("default").failed(1, now=5.0, keep=99, interval=None, entropy=Entropy(0))
+    subject.follow(view.batch(9.9), (), 9.9)
+    assert subject.of("default").rounds == 1
+    subject.follow(view.batch(10.0), (), 10.0)
+    assert subject.of("default").rounds == 0
+
+
+def test_a_success_in_the_batch_that_shows_a_failure_does_not_undo_the_failure() -> None:
+    subject, view = starts(), View()
+    view.show(running(1))
+    subject.follow(view.batch(0.0), (), 0.0)
+    view.show(failed(2))
+    assert subject.follow(view.batch(10.0), (), 10.0) == {"default": 1}
