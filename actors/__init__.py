@@ -1,0 +1,133 @@
+"""Keeps a fleet of executor pods alive on Kubernetes, from inside a driver program.
+
+A driver asks for a number of executors; the library creates their pods, watches them, replaces those that are lost and
+tells the driver what became of each. It is level-triggered, like a Kubernetes controller: two sources observe the
+cluster, a store turns what they see into immutable snapshots, and two subscribers reconcile the newest snapshot with
+what the driver wants. Every part is a Pykka actor; parts meet only through messages (`actors.messages`).
+
+The words that all of it is written in:
+
+driver
+    The user's program, itself a Pykka actor; owns the Backend.
+executor
+    One worker of the driver, running in one pod, known by an integer *executor id* from 1. An id is never used again.
+profile
+    A named pod shape with its own target count; `"default"` when the user has one shape.
+snapshot
+    Immutable map executor id → pod state, as of one moment.
+full sync
+    The answer to a LIST of all executor pods, merged into the snapshot.
+update
+    Watched events, merged into the snapshot.
+round
+    What a subscriber does on one batch: the newest snapshot and all that happened since its last round.
+newly created
+    An executor whose pod was requested but has not appeared in a snapshot yet.
+ledger
+    The Backend's book of executors: id → pod UID, told, registered, killed, removed.
+loss reason
+    Why an executor is gone: kind, exit code, whether the application caused it, words for a person.
+
+Public names are imported on first use, so that `import actors` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actors.backend import Backend
+    from actors.errors import ApiError, ExecutorPodsError, Refused, SettingsError
+    from actors.loss import LossKind, LossReason
+    from actors.messages import (
+        AllocationBlocked,
+        AllocationUnblocked,
+        BackendFailed,
+        BackendStarted,
+        BackendStopped,
+        DisconnectExecutor,
+        ExecutorPending,
+        ExecutorRemoved,
+        ExecutorRunning,
+        ExecutorStuck,
+        ExecutorTerminating,
+        FleetFailed,
+        FleetStatus,
+        GetExecutorIds,
+        GetFleetStatus,
+        HasEnoughExecutors,
+        IsExecutorActive,
+        KillExecutors,
+        ProfileStatus,
+        RegisterExecutor,
+        RequestTotalExecutors,
+        SourceStatus,
+        StopBackend,
+    )
+    from actors.pods import Pod
+    from actors.settings import Settings
+
+__all__ = [
+    "AllocationBlocked",
+    "AllocationUnblocked",
+    "ApiError",
+    "Backend",
+    "BackendFailed",
+    "BackendStarted",
+    "BackendStopped",
+    "DisconnectExecutor",
+    "ExecutorPending",
+    "ExecutorPodsError",
+    "ExecutorRemoved",
+    "ExecutorRunning",
+    "ExecutorStuck",
+    "ExecutorTerminating",
+    "FleetFailed",
+    "FleetStatus",
+    "GetExecutorIds",
+    "GetFleetStatus",
+    "HasEnoughExecutors",
+    "IsExecutorActive",
+    "KillExecutors",
+    "LossKind",
+    "LossReason",
+    "Pod",
+    "ProfileStatus",
+    "Refused",
+    "RegisterExecutor",
+    "RequestTotalExecutors",
+    "Settings",
+    "SettingsError",
+    "SourceStatus",
+    "StopBackend",
+]
+
+_ELSEWHERE = {
+    "ApiError": "errors",
+    "Backend": "backend",
+    "ExecutorPodsError": "errors",
+    "LossKind": "loss",
+    "LossReason": "loss",
+    "Pod": "pods",
+    "Refused": "errors",
+    "Settings": "settings",
+    "SettingsError": "errors",
+}
+"""The module of each public name that is not a message."""
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE.get(name, 'messages')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *__all__))

@@ -1,0 +1,9 @@
+"""`python -m actors` is `executor-pods`."""
+
+from __future__ import annotations
+
+import sys
+
+from actors.cli import main
+
+sys.exit(main())

@@ -1,0 +1,267 @@
+"""Compute π by Monte Carlo on executors that are killed while they work.
+
+    python -m actors.examples.pi
+
+A complete driver: an actor that owns a Backend and hands 200 tasks to whoever is connected. Each executor is a process
+of its own, running `actors.examples.pi_executor` in a pod of the embedded cluster. Three of them are killed with a task
+in hand; the Backend replaces them, the driver hands their tasks to others, and the answer stays the same, to the digit.
+"""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pykka
+
+from actors import (
+    Backend,
+    BackendFailed,
+    BackendStarted,
+    BackendStopped,
+    DisconnectExecutor,
+    ExecutorRemoved,
+    ExecutorRunning,
+    FleetFailed,
+    RegisterExecutor,
+    Settings,
+    SettingsError,
+    StopBackend,
+)
+from actors.kube import connect
+from actors.local.cluster import LocalCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from actors.kube.api import PodApi
+
+TASKS = 200
+SAMPLES = 50_000
+EXECUTORS = 4
+KILL_AT = frozenset({40, 80, 120})
+"""After so many answers, the executor that gave the last one is killed, its next task in hand."""
+
+
+# ── What the connections tell the driver ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Connected:
+    """An executor has called; tasks for it are written to `lines`."""
+
+    executor_id: int
+    pod: str
+    lines: TextIO
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An executor has done a task."""
+
+    executor_id: int
+    task_id: int
+    inside: int
+
+
+@dataclass(frozen=True)
+class Disconnected:
+    """An executor's connection has ended; why, the Backend will say."""
+
+    executor_id: int
+
+
+class Listener(socketserver.ThreadingTCPServer):
+    """Where executors call: a thread for each connection, which does nothing but tell the driver."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.driver: pykka.ActorRef[PiDriver]
+
+    @property
+    def address(self) -> str:
+        """What executors find in `DRIVER_ADDRESS`."""
+        host, port = self.socket.getsockname()
+        return f"{host}:{port}"
+
+    def tell(self, message: Connected | Answered | Disconnected) -> None:
+        """Tell the driver; once it has ended, nobody needs to know."""
+        with suppress(pykka.ActorDeadError):
+            self.driver.tell(message)
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Take calls meanwhile."""
+        thread = threading.Thread(target=self.serve_forever, name="listener", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.shutdown()
+            thread.join()
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: Listener
+
+    def handle(self) -> None:
+        """Turn one executor's lines into messages, until it hangs up or is killed in the middle of a word."""
+        with self.request.makefile("rw") as lines:
+            hello = json.loads(lines.readline())
+            self.server.tell(Connected(hello["executor_id"], hello["pod"], lines))
+            with suppress(OSError, ValueError):
+                for line in lines:
+                    answer = json.loads(line)
+                    self.server.tell(Answered(hello["executor_id"], answer["task_id"], answer["inside"]))
+            self.server.tell(Disconnected(hello["executor_id"]))
+
+
+# ── The driver ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    pi: float
+    lost: int
+    """Executors that went before the work was done."""
+    repeated: int
+    """Tasks that were handed out more than once."""
+
+
+class PiDriver(pykka.ThreadingActor):
+    """Hands out tasks, at most one to each executor at a time, until each has an answer."""
+
+    use_daemon_thread = True
+
+    def __init__(self, settings: Settings, api: PodApi, kill: Callable[[str], object], done: Future[Outcome]) -> None:
+        super().__init__()
+        self._settings, self._api, self._kill, self._done = settings, api, kill, done
+        self._open = deque(range(TASKS))
+        self._at_work: dict[int, int] = {}
+        """Executor id → the task it has in hand."""
+        self._links: dict[int, Connected] = {}
+        self._answers: dict[int, int] = {}
+        self._lost = self._repeated = 0
+
+    def on_start(self) -> None:
+        """Start the fleet. What is raised in here, Pykka only logs."""
+        try:
+            self._backend = Backend.start(self._settings, owner=self.actor_ref, api=self._api)
+        except SettingsError as error:
+            self._finish(error)
+
+    def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
+        """A mistake in the driver must not leave its caller waiting."""
+        self._finish(error or RuntimeError("the driver crashed"))
+
+    def on_receive(self, message: Any) -> None:  # noqa: C901 - one case a message
+        """Work, and let the Backend see to it that there is somebody to do it."""
+        match message:
+            case BackendStarted(app_id, namespace):
+                print(f"fleet {app_id} in namespace {namespace}")
+            case ExecutorRunning(executor_id, pod):
+                print(f"executor {executor_id} runs in pod {pod.name}")
+            case Connected(executor_id):
+                self._links[executor_id] = message
+                self._backend.tell(RegisterExecutor(executor_id))
+                self._hand_out(executor_id)
+            case Answered(executor_id, task_id, inside):
+                self._take_answer(executor_id, task_id, inside)
+            case Disconnected(executor_id):
+                self._backend.tell(DisconnectExecutor(executor_id))
+                self._take_back(executor_id)
+            case ExecutorRemoved(executor_id, reason):
+                self._take_back(executor_id)
+                if len(self._answers) < TASKS:
+                    self._lost += 1
+                    print(f"executor {executor_id} is gone: {reason.message}")
+            case FleetFailed(cause):
+                self._finish(RuntimeError(cause))
+            case BackendFailed(cause):
+                self._finish(cause)
+            case BackendStopped():
+                self._finish(None)
+            case _:
+                pass  # what else the Backend tells matters to others
+
+    def _hand_out(self, executor_id: int) -> None:
+        """Give an idle executor the next task; the write fails if it has just died, and its end will be told."""
+        link = self._links.get(executor_id)
+        if link is None or executor_id in self._at_work or not self._open:
+            return
+        task_id = self._open.popleft()
+        self._at_work[executor_id] = task_id
+        try:
+            print(json.dumps({"task_id": task_id, "seed": task_id, "samples": SAMPLES}), file=link.lines, flush=True)
+        except (OSError, ValueError):
+            self._take_back(executor_id)
+
+    def _take_answer(self, executor_id: int, task_id: int, inside: int) -> None:
+        """The first answer counts; every other one to the same task would be equal to it."""
+        pod = self._links[executor_id].pod
+        self._at_work.pop(executor_id, None)
+        self._hand_out(executor_id)
+        if task_id in self._answers:
+            return
+        self._answers[task_id] = inside
+        if len(self._answers) == TASKS:
+            self._backend.tell(StopBackend())
+        elif len(self._answers) in KILL_AT:
+            self._kill(pod)
+
+    def _take_back(self, executor_id: int) -> None:
+        """An executor is lost, or as good as lost: what it had in hand goes to those that are idle."""
+        self._links.pop(executor_id, None)
+        task_id = self._at_work.pop(executor_id, None)
+        if task_id is not None and task_id not in self._answers:
+            self._repeated += 1
+            self._open.appendleft(task_id)
+            for other in list(self._links):
+                self._hand_out(other)
+
+    def _finish(self, failure: BaseException | None) -> None:
+        if failure is not None or len(self._answers) < TASKS:
+            self._done.set_exception(failure or RuntimeError("the backend stopped before the work was done"))
+        else:
+            pi = 4 * sum(self._answers.values()) / (TASKS * SAMPLES)
+            self._done.set_result(Outcome(pi, self._lost, self._repeated))
+        self.stop()
+
+
+def compute() -> Outcome:
+    """Run the whole thing on an embedded cluster of its own."""
+    with LocalCluster() as cluster, Listener() as listener:
+        settings = Settings(
+            driver_address=listener.address,
+            executor={
+                "instances": EXECUTORS,
+                "image": "any",  # the embedded cluster runs commands of this machine, not images
+                "command": (sys.executable, "-m", "actors.examples.pi_executor"),
+            },
+        )
+        done: Future[Outcome] = Future()
+        api = connect(kubeconfig=cluster.kubeconfig_path, namespace=settings.namespace)
+        listener.driver = PiDriver.start(settings, api, cluster.kill, done)
+        with listener.serving():
+            return done.result()
+
+
+def main() -> None:
+    """Print what came of it."""
+    outcome = compute()
+    print(f"π ≈ {outcome.pi}: {TASKS} tasks, {outcome.lost} executors lost, {outcome.repeated} tasks handed out again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""The command as a user runs it: a process of its own, on the embedded cluster, with real executors."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+import actors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SAFETY_SECONDS = 60.0
+"""A command that hangs is killed after this; no test waits for it."""
+
+Event = dict[str, Any]
+
+
+class Command:
+    """`executor-pods` with these arguments, its temporary files in a folder of its own."""
+
+    def __init__(self, tmp: Path, *arguments: str, stdout: int = subprocess.PIPE) -> None:
+        self.tmp = tmp
+        root = Path(actors.__file__).parents[1]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("EXECUTOR_PODS_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "actors", *arguments],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env | {"TMPDIR": str(tmp), "PYTHONPATH": str(root)},
+        )
+        self._safety = threading.Timer(SAFETY_SECONDS, self.process.kill)
+        self._safety.start()
+        self.events: list[Event] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._safety.cancel()
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def until(self, wanted: Callable[[Event], bool]) -> Event:
+        """Read JSON lines until one fits."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            if wanted(self.events[-1]):
+                return self.events[-1]
+        raise AssertionError(f"the command ended before that; it said {self.events} and {self._errors()}")
+
+    def until_event(self, name: str, executor_id: int | None = None) -> Event:
+        return self.until(lambda e: e["event"] == name and executor_id in {None, e["executor_id"]})
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> int:
+        """Wait for its end; the exit code."""
+        out, err = self.process.communicate()
+        self.events += [json.loads(line) for line in (out or "").splitlines() if line.startswith("{")]
+        self.errors = err
+        return self.process.returncode
+
+    def _errors(self) -> str:
+        return self.process.communicate()[1]
+
+    def leftovers(self, marker: str) -> list[str]:
+        """Processes with this word in their command line, and temporary files."""
+        found = subprocess.run(["pgrep", "-f", marker], capture_output=True, text=True, check=False)
+        return [*found.stdout.split(), *(str(path) for path in self.tmp.iterdir())]
+
+
+@pytest.fixture
+def tmp(tmp_path: Path) -> Path:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def marker() -> str:
+    """A word in the executors' command line that nobody else has."""
+    return f"marker-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def executor(marker: str) -> list[str]:
+    """An executor that lives until it is told to end."""
+    return ["--", "sh", "-c", f"trap 'exit 0' TERM; sleep 600 & wait; : {marker}"]
+
+
+def run_json(tmp: Path, *arguments: str) -> Command:
+    return Command(tmp, "run", "--local", "--output", "json", *arguments)
+
+
+def pids(marker: str) -> list[int]:
+    done = subprocess.run(["pgrep", "-f", marker], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def test_it_keeps_the_fleet_for_as_long_as_it_was_asked_and_leaves_nothing(
+    tmp: Path, marker: str, executor: list[str]
+) -> None:
+    with run_json(tmp, "--executors", "4", "--for", "5s", *executor) as command:
+        assert command.end() == 0
+        assert command.leftovers(marker) == []
+    events = command.events
+    assert [e["executor_id"] for e in events if e["event"] == "running"] == [1, 2, 3, 4]
+    assert sorted(e["executor_id"] for e in events if e["event"] == "removed") == [1, 2, 3, 4]
+    assert events[0]["event"] == "started"
+    assert events[-1]["event"] == "stopped"
+    assert events[-1]["reason"] == "time is up"
+    assert events[-1]["left_behind"] == []
+
+
+def test_a_killed_executor_is_reported_with_its_exit_code_and_replaced(
+    tmp: Path, marker: str, executor: list[str]
+) -> None:
+    with run_json(tmp, "--executors", "1", *executor) as command:
+        command.until_event("running", 1)
+        for pid in pids(f"sh -c .*{marker}"):
+            if pid != command.process.pid:
+                os.kill(pid, signal.SIGKILL)
+        removed = command.until_event("removed", 1)
+        assert (removed["exit_code"], removed["pod"]) == (137, command.events[0]["app_id"] + "-exec-1")
+        assert "137" in removed["message"]
+        command.until_event("running", 2)
+        command.interrupt()
+        assert command.end() == 130
+        assert command.leftovers(marker) == []
+
+
+def test_kill_every_kills_and_the_fleet_goes_on(tmp: Path, marker: str, executor: list[str]) -> None:
+    with run_json(tmp, "--executors", "2", "--kill-every", "500ms", *executor) as command:
+        command.until_event("running", 5)
+        command.process.terminate()
+        assert command.end() == 0
+        assert command.leftovers(marker) == []
+    killed = [e for e in command.events if e["event"] == "removed" and e["exit_code"] == 137]
+    assert len(killed) >= 3
+
+
+def test_a_command_that_does_not_exist_is_a_removed_executor_with_127(tmp: Path) -> None:
+    with run_json(tmp, "--executors", "1", "--", "/no/such/program") as command:
+        removed = command.until_event("removed")
+        assert removed["exit_code"] == 127
+        assert "/no/such/program" in removed["message"]
+        command.interrupt()
+        assert command.end() == 130
+
+
+@pytest.mark.parametrize("moment", ["at once", "started", "running", "removed"])
+def test_ctrl_c_leaves_nothing_behind(tmp: Path, marker: str, executor: list[str], moment: str) -> None:
+    with run_json(tmp, "--executors", "8", "--kill-every", "700ms", *executor) as command:
+        if moment == "at once":
+            while command.process.poll() is None and not any(tmp.iterdir()):
+                select.select([], [], [], 0.01)
+        else:
+            command.until_event(moment)
+        command.interrupt()
+        assert command.end() == 130
+        assert command.leftovers(marker) == []
+
+
+def test_a_second_ctrl_c_kills_even_executors_that_ignore_a_stop(tmp: Path, marker: str) -> None:
+    stubborn = f"trap '' TERM; while :; do sleep 1; done; : {marker}"
+    with run_json(tmp, "--executors", "2", "--", "sh", "-c", stubborn) as command:
+        command.until_event("running", 2)
+        command.interrupt()
+        assert command.process.stderr is not None
+        assert "Ctrl-C again leaves at once" in command.process.stderr.readline()
+        command.interrupt()
+        assert command.end() == 130
+        assert command.leftovers(marker) == []
+
+
+def test_a_reader_that_goes_away_ends_the_fleet(tmp: Path, marker: str, executor: list[str]) -> None:
+    with run_json(tmp, "--executors", "2", "--kill-every", "300ms", *executor) as command:
+        command.until_event("started")
+        assert command.process.stdout is not None
+        command.process.stdout.close()
+        command.process.wait()
+        assert command.process.returncode == 0
+        assert command.process.stderr is not None
+        assert "Traceback" not in command.process.stderr.read()
+        assert command.leftovers(marker) == []
+
+
+def test_into_a_pipe_the_live_output_is_lines(tmp: Path, executor: list[str]) -> None:
+    with Command(tmp, "run", "--local", "--executors", "1", *executor) as command:
+        assert command.process.stdout is not None
+        lines = []
+        for line in command.process.stdout:
+            lines.append(line)
+            if " running " in line:
+                command.process.terminate()
+        assert command.end() == 0
+    assert command.errors == ""
+    assert "\x1b" not in "".join(lines)
+    assert [line.split()[1] for line in lines] == ["started", "running", "removed", "stopped"]
+
+
+def rest_of(terminal: int) -> str:
+    """What is written to a terminal until its other end is closed: an error on Linux, an empty read elsewhere."""
+    seen = b""
+    with suppress(OSError):
+        while chunk := os.read(terminal, 65536):
+            seen += chunk
+    return seen.decode(errors="replace")
+
+
+def test_on_a_terminal_the_live_output_is_a_table(tmp: Path, marker: str, executor: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    with Command(tmp, "run", "--local", "--executors", "2", *executor, stdout=theirs) as command:
+        os.close(theirs)
+        seen = ""
+        while "running 2" not in seen:
+            seen += os.read(ours, 65536).decode(errors="replace")
+        command.interrupt()
+        seen += rest_of(ours)
+        assert command.end() == 130
+        assert command.leftovers(marker) == []
+    os.close(ours)
+    assert "target 2" in seen
+    assert "REASON" in seen
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_port_that_is_taken_is_one_line_and_exit_code_2(tmp: Path, taken_port: int) -> None:
+    with Command(tmp, "local", "--port", str(taken_port)) as command:
+        assert command.end() == 2
+        assert command.errors.count("\n") == 1
+        assert str(taken_port) in command.errors
+        assert list(tmp.iterdir()) == []
+
+
+def test_the_embedded_cluster_alone_says_where_its_kubeconfig_is_and_takes_it_away(tmp: Path) -> None:
+    with Command(tmp, "local") as command:
+        assert command.process.stdout is not None
+        command.process.stdout.readline()
+        kubeconfig = Path(command.process.stdout.readline().removeprefix("export KUBECONFIG=").strip())
+        assert kubeconfig.stat().st_mode & 0o777 == 0o600
+        command.process.terminate()
+        assert command.end() == 0
+        assert list(tmp.iterdir()) == []
+
+
+def test_a_cluster_that_is_away_fails_the_fleet_with_its_reason(tmp: Path, taken_port: int) -> None:
+    kubeconfig = tmp.parent / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{taken_port}"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+            }
+        )
+    )
+    config = tmp.parent / "fleet.toml"
+    config.write_text('[backend]\nstart_timeout = "1s"\nrequest_timeout = "500ms"\nshutdown_timeout = "2s"\n')
+    arguments = ["run", "--output", "json", "--image", "x", "--kubeconfig", str(kubeconfig), "--config", str(config)]
+    with Command(tmp, *arguments) as command:
+        assert command.end() == 1
+        assert [e["event"] for e in command.events] == ["failed", "stopped"]
+        assert f"127.0.0.1:{taken_port}" in command.events[0]["message"]
