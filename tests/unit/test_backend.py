@@ -575,21 +575,19 @@ def test_a_plain_pykka_actor_can_be_the_driver_and_its_death_is_found_out(kit: K
     assert kit.dispatcher.actors == ()
 
 
-def our_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("executor-pods/")]
-
-
 def test_a_system_of_its_own_is_closed_with_the_backend() -> None:
     """With real threads and the real clock: what is waited for here is the end of threads."""
     heard: list[object] = []
     driver = HostsDriver.start(heard)
+    before = set(threading.enumerate())
     api = ManualPodApi()
     backend = Backend.start(settings(), driver, api)
-    assert our_threads()
+    ours = set(threading.enumerate()) - before
+    assert ours
     backend.tell(StopBackend(delete_pods=False))
-    for thread in our_threads():
+    for thread in ours:
         thread.join(timeout=10)
-    assert our_threads() == []
+    assert set(threading.enumerate()) <= before
     assert api.closed
     driver.stop(timeout=10)
     assert heard == [BackendStopped()]
