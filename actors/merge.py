@@ -30,13 +30,18 @@ __all__ = ["History", "Merged", "apply_events", "apply_list", "give_up_stream"]
 def apply_events(
     history: History, events: Sequence[PodEvent], resource_version: str, stream: int, now: float
 ) -> Merged:
-    """Merge what one read of a watch stream brought; no events mean a bookmark."""
-    if stream < history.stream:
+    """Merge what one read of a watch stream brought; no events mean a bookmark.
+
+    Dropped is what comes from any other stream than the current one, which is the one that the last list of a watch
+    started, if it has not been given up.
+    """
+    if stream != history.stream or history.position is None:
         return Merged(history, applied=False)
     merge = _Merge(history, now)
     for event in events:
         merge.event(event)
-    merge.position = resource_version
+    if not is_later(merge.position, resource_version):
+        merge.position = resource_version
     merge.see(resource_version)
     return merge.finish(stream=stream)
 
@@ -159,7 +164,7 @@ class _Merge:
     def _known_event(self, event: PodEvent, known: Known) -> None:
         if event.type == "DELETED":
             self._end(known.executor_id, event, self._hide(event.pod.uid, known))
-        elif self._usable(event.pod) is not None:
+        else:  # it keeps its executor id, whatever somebody does to its label
             self._show(known.executor_id, event.pod)
 
     def _absent_event(self, event: PodEvent, absent: Absent) -> None:
@@ -235,13 +240,14 @@ class _Merge:
 
     def _listed(self, pod: Pod) -> None:
         known, absent = self._known.get(pod.uid), self._absent.get(pod.uid)
-        number = self._usable(pod)
-        if number is None:
-            return
         if known is not None:
             if not is_old(pod.resource_version, known.version):
                 self._show(known.executor_id, pod)
-        elif absent is not None:
+            return
+        number = self._usable(pod)
+        if number is None:
+            return
+        if absent is not None:
             if not self._is_in_list(pod):
                 self._return(pod, absent)
         elif not self._is_buried(pod):
@@ -301,7 +307,7 @@ class _Merge:
         for uid, one in sorted(absent.items(), key=lambda item: item[1].executor_id):
             self._absent.pop(uid, None)
             self._ended.append(Ended(one.executor_id, uid, _ended(one.state), observed=False))
-            if bury:
+            if bury and self._floor is not None:
                 self._bury(uid, self._floor)
 
     def _return(self, pod: Pod, absent: Absent) -> None:
@@ -375,9 +381,8 @@ class _Merge:
         self._ended.append(Ended(number, event.pod.uid, _ended(state), observed=True, confirmed=confirmed))
         self._bury(event.pod.uid, event.pod.resource_version)
 
-    def _bury(self, uid: str, version: str | None) -> None:
-        if version is not None:
-            self._tombstones[uid] = Tombstone(version, self._now)
+    def _bury(self, uid: str, version: str) -> None:
+        self._tombstones[uid] = Tombstone(version, self._now)
 
 
 def _ended(state: PodState) -> PodState:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from actors.loss import explain
+from actors.loss import LossKind, explain
 from actors.pods import Pod, PodRules, PodRunning, PodState, executor_container
 from actors.runtime import Backoff
 
@@ -124,11 +124,13 @@ class Starts:
 
 
 def was_start_failure(state: PodState, rules: PodRules, *, min_run_time: timedelta) -> bool:
-    """Whether a final pod that the driver never registered ended before it was of use, and by its own doing.
+    """Whether a final pod that the driver never registered ended before it was of use.
 
-    Disruption, eviction by the node and deletion do not count, nor does one that ran for `min_run_time`.
+    By its own doing, or refused by its node: the next one may meet the same. Disruption, eviction by the node and
+    deletion do not count, nor does one that ran for `min_run_time`.
     """
-    if not explain(0, state, rules).caused_by_app:
+    reason = explain(0, state, rules)
+    if not reason.caused_by_app and reason.kind is not LossKind.NEVER_STARTED:
         return False
     run = _run_time(state.pod, rules)
     return run is None or run < min_run_time

@@ -17,13 +17,18 @@ SEEN_KEPT: Final = 64
 """How many granules are remembered. When there are more, every other one of the older half is forgotten, so that they
 reach the further back the coarser they are: a list that takes minutes still finds one from before it was asked for."""
 
+LONGEST: Final = 39
+"""Digits of 2^128: etcd's revisions have 64 bits."""
+
 Seen: TypeAlias = tuple[tuple[float, int], ...]
 """(time, highest version handled until then), oldest first."""
 
 
 def number_of(version: str | None) -> int | None:
-    """The version as a number, None if it is none."""
-    return int(version) if version is not None and version.isascii() and version.isdecimal() else None
+    """The version as a number, None if it is none, or longer than any that a server could count to."""
+    if version is None or len(version) > LONGEST or not version.isascii() or not version.isdecimal():
+        return None
+    return int(version)
 
 
 def is_later(version: str | None, than: str | None) -> bool:

@@ -42,7 +42,7 @@ def labels(executor_id: int, app_id: str = APP_ID) -> dict[str, str]:
 def pod(
     executor_id: int = 1,
     *,
-    version: int = 1,
+    version: int | str = 1,
     uid: str | None = None,
     phase: str = "Running",
     app_id: str = APP_ID,

@@ -182,7 +182,8 @@ class World:
 
     def relabel(self, argument: int) -> None:
         """It leaves our selector, or comes back."""
-        thing = self.pick(argument)
+        outside = [thing for thing in self.epoch.things.values() if not thing.selected]
+        thing = outside[0] if outside and argument % 2 else self.pick(argument // 2)
         if thing is not None and thing.selected:
             self.write("DELETED", replace(thing, selected=False))
         elif thing is not None:

@@ -296,6 +296,57 @@ def test_an_absent_pod_that_comes_back_later_than_the_list_is_alive() -> None:
     assert store.list(7, pod(1, version=6)).ended == ()
 
 
+def test_a_list_that_shows_an_absent_pod_again_shows_it_alive() -> None:
+    store = watched(1, pod(1, version=1))
+    store.list(5)
+
+    merged = store.list(7, pod(1, version=6))
+
+    assert (merged.ended, merged.reset, store.shown) == ((), False, {1: ("uid-1", "6")})
+
+
+def test_a_list_that_shows_an_absent_pod_as_it_was_is_from_a_cache_or_proves_a_reset() -> None:
+    cached = watched(1, pod(1, version=1))
+    cached.list(5)
+    merged = cached.list(6, pod(1, version=1), consistent=False)
+    assert (merged.reset, cached.shown) == (False, {})
+
+    restored = watched(1, pod(1, version=1))
+    restored.list(5)
+    merged = restored.list(6, pod(1, version=1))
+    assert (merged.reset, restored.shown) == (True, {1: ("uid-1", "1")})
+
+
+def test_an_absent_pod_whose_place_is_taken_when_it_comes_back_has_ended() -> None:
+    store = watched(2, pod(1, version=1))
+    store.list(5, copy_of(1, version=4))
+
+    merged = store.events(event("ADDED", pod(1, version=6)), version=6)
+
+    assert uids(merged.ended) == [("uid-1", False)]
+    assert [each.uid for each in merged.malformed] == ["uid-1"]
+    assert store.shown == {1: ("copy", "4")}
+
+
+def test_a_malformed_word_on_an_absent_pod_is_not_its_last() -> None:
+    store = watched(1, pod(1, version=1))
+    store.list(5)
+    store.events(event("MODIFIED", malformed_pod("uid-1", 3)))
+
+    (ended,) = store.events(version=5).ended
+    assert ended.state.pod.resource_version == "1"
+
+
+def test_a_late_word_on_a_pod_that_the_list_shows_malformed_tells_of_no_end() -> None:
+    store = watched(1)
+    store.list(9, malformed_pod("bad", 8))
+
+    merged = store.events(event("ADDED", pod(1, version=5, uid="bad")), version=10)
+
+    assert merged.appeared == frozenset()
+    assert (merged.ended, store.shown) == ((), {})
+
+
 def test_a_word_from_before_the_floor_on_an_unknown_pod_brings_nothing_to_life() -> None:
     """It came and went between two words of ours; its DELETED event is on its way."""
     store = watched(1)
@@ -423,15 +474,35 @@ def test_a_malformed_pod_that_is_gone_is_forgotten() -> None:
     assert set(store.history.set_aside) == set()
 
 
-def test_a_known_pod_that_becomes_malformed_keeps_its_state_and_its_end_is_told() -> None:
+def test_a_known_pod_keeps_its_executor_id_whatever_somebody_does_to_its_label() -> None:
     store = watched(1, pod(1, version=1))
 
     store.events(event("MODIFIED", malformed_pod("uid-1", 2)))
-    assert store.shown == {1: ("uid-1", "1")}
+    assert store.shown == {1: ("uid-1", "2")}
     assert store.list(3, malformed_pod("uid-1", 2)).ended == ()
 
     merged = store.events(event("DELETED", malformed_pod("uid-1", 4)))
     assert [(ended.executor_id, ended.uid) for ended in merged.ended] == [(1, "uid-1")]
+
+
+def test_an_event_before_any_list_or_of_another_stream_than_the_lists_is_dropped() -> None:
+    store = Store()
+    assert not store.events(event("ADDED", pod(1, version=5))).applied
+    store = watched(1, pod(1, version=1))
+    assert not store.events(event("ADDED", pod(2, version=5)), stream=2).applied
+    assert store.shown == {1: ("uid-1", "1")}
+
+
+def test_the_position_of_a_stream_never_goes_back() -> None:
+    store = watched(50, pod(1, version=1))
+    store.events(version=40)
+    assert store.history.position == "50"
+
+
+def test_a_version_of_absurd_length_harms_nobody() -> None:
+    store = watched(1, pod(1, version=1))
+    store.events(event("ADDED", pod(2, version="9" * 5_000)), event("ADDED", pod(3, version=3)))
+    assert set(store.shown) == {1, 2, 3}
 
 
 # ── tombstones ───────────────────────────────────────────────────────────────────────────────────────────────────

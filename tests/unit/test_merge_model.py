@@ -28,7 +28,7 @@ BUDGET = settings.get_profile(os.environ.get("EXECUTOR_PODS_PROFILE", "quick"))
 SCRIPTS = st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 255)), min_size=20, max_size=80)
 
 ENOUGH = 10_000
-"""Histories among which each planted bug must be found; the shyest shows in one of three thousand."""
+"""Histories among which each planted bug must be found; the shyest shows in one of about four thousand."""
 
 
 @BUDGET
@@ -82,7 +82,7 @@ def never_purge(self: Any) -> None:
     pass
 
 
-def bury_nothing(self: Any, uid: str, version: str | None) -> None:
+def bury_nothing(self: Any, uid: str, version: str) -> None:
     pass
 
 

@@ -31,6 +31,12 @@ def ended_between(started: datetime | None, finished: datetime | None) -> Pod:
     return msgspec.structs.replace(failed(1), status=PodStatus(phase="Failed", container_statuses=(status,)))
 
 
+def refused_by_node() -> Pod:
+    """The kubelet did not admit it: no container of it ever ran."""
+    status = PodStatus(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource")
+    return msgspec.structs.replace(failed(1), status=status)
+
+
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +48,7 @@ NOW = datetime(2024, 1, 1, tzinfo=UTC)
         (PodSucceeded(succeeded(1)), True),
         (PodFailed(failed(1, 137, reason="OOMKilled")), True),
         (PodFailed(evicted(1)), False),
+        (PodFailed(refused_by_node()), True),
         (PodDeleted(going(running(1))), False),
         (PodFailed(ended_between(None, None)), True),
         (PodFailed(ended_between(datetime(1970, 1, 1, tzinfo=UTC), NOW)), True),
@@ -54,6 +61,7 @@ NOW = datetime(2024, 1, 1, tzinfo=UTC)
         "succeeded soon",
         "out of memory",
         "evicted",
+        "refused by its node",
         "deleted",
         "no timestamps",
         "never started, with the container runtime's zero time",

@@ -107,7 +107,10 @@ class View:
     """A cluster that a test changes pod by pod, and what a subscriber would hear of it."""
 
     def __init__(self) -> None:
-        self._history = History.new(RULES)
+        nothing = apply_list(
+            History.new(RULES), (), "0", requested_at=0.0, consistent=False, stream=0, now=0.0
+        )  # from a cache: a stream begins, and nothing is synced yet
+        self._history = nothing.history
         self._pods: dict[int, Pod] = {}
         self._version = 0
         self._seq = 0
