@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.local.patches import json_patch, merge_patch, strategic_merge_patch
@@ -109,7 +109,6 @@ def test_merge_patch_examples_of_the_rfc(document: Any, patch: Any, expected: An
     assert merge_patch(document, patch) == expected
 
 
-@settings(deadline=None)
 @given(JSON, JSON)
 def test_a_merge_patch_applied_twice_is_applied_once(document: Any, patch: Any) -> None:
     before = deepcopy(document)
@@ -199,7 +198,6 @@ def test_a_strategic_patch_that_makes_no_sense_is_a_server_error(patch: dict[str
     assert (status.code, status.message) == (500, message)
 
 
-@settings(deadline=None)
 @given(JSON, st.dictionaries(st.sampled_from(["containers", "a", "finalizers"]), JSON))
 def test_a_strategic_patch_never_changes_its_document(document: Any, patch: dict[str, Any]) -> None:
     before = deepcopy(document)

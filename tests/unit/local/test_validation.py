@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.local.quantities import format_quantity, parse_quantity
@@ -214,7 +214,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(metadata=JSON, containers=JSON, more=JSON)
 def test_whatever_is_sent_is_stored_or_refused_and_never_breaks_the_store(
     metadata: Any, containers: Any, more: Any
@@ -323,7 +322,6 @@ def test_what_is_no_quantity(text: Any) -> None:
     assert parse_quantity(text) is None
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=1 << 62))
 def test_a_written_quantity_is_read_as_the_same_number(millis: int) -> None:
     number = Decimal(millis) / 1000
