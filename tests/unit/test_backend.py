@@ -557,9 +557,12 @@ class HostsDriver(pykka.ThreadingActor):
     def __init__(self, heard: list[object]) -> None:
         super().__init__()
         self.heard = heard
+        self.stopped = threading.Event()
 
     def on_receive(self, message: object) -> None:
         self.heard.append(message)
+        if isinstance(message, BackendStopped):
+            self.stopped.set()
 
 
 def test_a_plain_pykka_actor_can_be_the_driver_and_its_death_is_found_out(kit: Kit) -> None:
@@ -581,11 +584,11 @@ def test_a_system_of_its_own_is_closed_with_the_backend() -> None:
     driver = HostsDriver.start(heard)
     before = set(threading.enumerate())
     api = ManualPodApi()
+    stopped = driver.proxy().stopped.get()
     backend = Backend.start(settings(), driver, api)
-    ours = set(threading.enumerate()) - before
-    assert ours
     backend.tell(StopBackend(delete_pods=False))
-    for thread in ours:
+    assert stopped.wait(timeout=10)
+    for thread in set(threading.enumerate()) - before:
         thread.join(timeout=10)
     assert set(threading.enumerate()) <= before
     assert api.closed
