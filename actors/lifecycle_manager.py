@@ -35,7 +35,7 @@ from actors.messages import (
     SnapshotBatch,
     ToLifecycleManager,
 )
-from actors.pods import INACTIVE_LABEL, Pod, PodDeleted, PodRules, PodState, PodSucceeded, PodTerminating
+from actors.pods import INACTIVE_LABEL, Pod, PodDeleted, PodRules, PodState, PodSucceeded, PodTerminating, PodUnknown
 from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
@@ -204,6 +204,14 @@ class LifecycleManager(Actor):
         ):
             self._terminating[executor_id] = (state, self.clock.monotonic())
         if news:
+            if isinstance(state, PodUnknown):
+                phase = state.pod.status.phase if state.pod.status else None
+                logger.warning(
+                    "a phase that nobody knows, counted as alive: executor=%d pod=%s phase=%s",
+                    executor_id,
+                    state.pod.name,
+                    phase,
+                )
             self._backend.tell(ExecutorSeen(executor_id, state.pod.uid, state))
 
     def _ended(self, ended: Ended) -> None:

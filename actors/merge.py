@@ -76,8 +76,11 @@ def apply_list(
 
 
 def give_up_stream(history: History, stream: int) -> Merged:
-    """The watch stream could not be resumed: it no longer counts, and nothing it had still to say will come."""
-    return _end_stream(history, stream) if stream == history.stream else Merged(history, applied=False)
+    """The watch stream could not be resumed: it no longer counts, and nothing it had still to say will come.
+
+    Nor does one before it: a source that crashed cannot give its own up, its successor does.
+    """
+    return _end_stream(history, stream) if stream >= history.stream else Merged(history, applied=False)
 
 
 def _drop_list(history: History, stream: int | None) -> Merged:

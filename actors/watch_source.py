@@ -92,8 +92,10 @@ class WatchSource(Actor):
         self._call: Call | None = None
         self._version: str | None = None
         """Where to resume; None means that only a list will do."""
-        self._counts = False
-        """The store waits for this stream: it was told that it began, and not that it was given up."""
+        self._counts = context.incarnation > 1
+        """The store waits for this stream, or for the one of an incarnation that crashed: it was told that it began,
+        and not that it was given up.
+        """
         self._connected_at = self._heard_at = 0.0
         self._failures = 0
         self._synced_at: float | None = None

@@ -28,7 +28,7 @@ from actors.messages import (
     PodConfirmed,
     RemoveExecutor,
 )
-from actors.pods import Pod, PodPending, PodRunning, PodTerminating
+from actors.pods import Pod, PodPending, PodRunning, PodTerminating, PodUnknown
 from tests.unit.builders import pod
 from tests.unit.views import RULES, View, failed, going, labelled, pending, running, settings, succeeded
 
@@ -249,6 +249,17 @@ def test_a_success_is_for_the_operator_when_nobody_asked_for_the_end(
     with caplog.at_level(logging.DEBUG, "actors.lifecycle_manager"):
         subject.round(end)
     assert [record.levelname for record in caplog.records if "succeeded" in record.message] == [level]
+
+
+def test_an_unknown_phase_is_a_warning_once_and_no_end(
+    rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture
+) -> None:
+    subject = rig()
+    for _ in range(3):
+        subject.round(pod(1, phase="Confused"))
+    assert [record.levelname for record in caplog.records if "phase=Confused" in record.message] == ["WARNING"]
+    assert isinstance(subject.backend.take(ExecutorSeen).state, PodUnknown)
+    subject.backend.expect_nothing()
 
 
 # ── without a deletion ───────────────────────────────────────────────────────────────────────────────────────────────

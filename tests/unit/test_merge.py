@@ -546,7 +546,13 @@ def test_a_stream_that_is_given_up_holds_nothing_back() -> None:
     assert store.events(event("ADDED", pod(3, version=8)), stream=2).applied
 
 
-def test_giving_up_a_stream_that_is_not_the_current_one_changes_nothing() -> None:
+def test_a_later_stream_that_is_given_up_takes_its_forerunner_along() -> None:
+    store = watched(1, pod(1, version=1))
+    store.list(5)
+    assert uids(store.give_up(7).ended) == [("uid-1", False)]
+
+
+def test_giving_up_a_stream_before_the_current_one_changes_nothing() -> None:
     store = watched(1, pod(1, version=1))
     before = store.history
 

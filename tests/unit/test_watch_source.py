@@ -550,6 +550,20 @@ def test_stream_numbers_grow_over_restarts(world: World, kit: Kit) -> None:
     assert numbers == sorted(set(numbers))
 
 
+def test_a_restarted_source_whose_first_list_fails_gives_the_old_ones_stream_up(world: World, kit: Kit) -> None:
+    world.watching("10")
+    world.tell(object())
+    world.owner.take(Terminated)
+    world.spawn()
+    world.tell(StartWatching())
+    start = kit.clock.elapsed
+    while kit.clock.elapsed < start + GIVE_UP_AFTER:
+        world.store.expect_nothing()
+        world.fail(Unavailable("no route"))
+        world.wait_for("list")
+    assert world.store.take(StreamGivenUp).stream > 1 << 32
+
+
 def test_a_restarted_source_hears_nothing_of_the_old_ones_connection(world: World, kit: Kit) -> None:
     old = world.watching()
     sink = old.reply
