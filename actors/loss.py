@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from actors.pods import (
     ContainerStatus,
@@ -19,11 +19,10 @@ from actors.pods import (
     PodState,
     PodSucceeded,
     TerminatedState,
-    executor_container,
+    container_statuses,
+    ends,
+    executor_end,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = [
     "LossKind",
@@ -130,7 +129,7 @@ def explain(
     has been terminating for so long that nobody can have heard of its node.
     """
     pod = state.pod
-    own = _executor_end(pod, rules)
+    own = executor_end(pod, rules)
     end = own or _first_end(pod)
     code = end.exit_code if end is not None else NO_EXIT_CODE
     if end is None and isinstance(state, PodSucceeded):
@@ -142,7 +141,7 @@ def explain(
 
 def missing(executor_id: int, pod: Pod | None, rules: PodRules) -> LossReason:
     """The cluster shows no trace of it, and told nobody of its end: with what was last known of it, if anything was."""
-    end = _executor_end(pod, rules) or _first_end(pod) if pod is not None else None
+    end = executor_end(pod, rules) or _first_end(pod) if pod is not None else None
     code = end.exit_code if end is not None else NO_EXIT_CODE
     words = f"executor {executor_id} is missing: the cluster shows no pod of it and said nothing of its end"
     if pod is not None:
@@ -181,11 +180,11 @@ def _kind(
         return LossKind.NODE_LOST if node_lost else LossKind.DELETED
     if disruption is not None:
         return disruption
-    ends = _ends((*_statuses(pod), *_init_statuses(pod)))
-    culprit = end if end is not None and end.exit_code != 0 else next((e for e in ends if e.exit_code != 0), end)
+    ended = ends((*container_statuses(pod), *_init_statuses(pod)))
+    culprit = end if end is not None and end.exit_code != 0 else next((e for e in ended if e.exit_code != 0), end)
     if culprit is not None and culprit.reason == "OOMKilled":  # the exit code may be 0 or 143 as well as 137
         return LossKind.OOM_KILLED
-    if not ends and isinstance(state, PodFailed):  # refused by its node: no container of it ever ran
+    if not ended and isinstance(state, PodFailed):  # refused by its node: no container of it ever ran
         return LossKind.NEVER_STARTED
     return LossKind.EXITED
 
@@ -235,28 +234,14 @@ def _before(moment: datetime, other: datetime) -> bool:
 # ── containers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
-    return (pod.status.container_statuses if pod.status else None) or ()
-
-
 def _init_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (pod.status.init_container_statuses if pod.status else None) or ()
 
 
-def _ends(statuses: Iterable[ContainerStatus]) -> list[TerminatedState]:
-    return [status.state.terminated for status in statuses if status.state and status.state.terminated]
-
-
-def _executor_end(pod: Pod, rules: PodRules) -> TerminatedState | None:
-    """How the executor's own container ended."""
-    name = executor_container(pod, rules)
-    return next(iter(_ends(status for status in _statuses(pod) if status.name == name)), None)
-
-
 def _first_end(pod: Pod) -> TerminatedState | None:
     """How the first ended container ended; init containers last, and only if they failed: they end before the rest."""
-    failed = (end for end in _ends(_init_statuses(pod)) if end.exit_code != 0)
-    return next(iter((*_ends(_statuses(pod)), *failed)), None)
+    failed = (end for end in ends(_init_statuses(pod)) if end.exit_code != 0)
+    return next(iter((*ends(container_statuses(pod)), *failed)), None)
 
 
 # ── the words ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -289,7 +274,9 @@ def _words(executor_id: int, pod: Pod, kind: LossKind, code: int, end: Terminate
 
 
 def _containers(pod: Pod) -> str:
-    states = [f"{status.name} {_container_state(status)}" for status in (*_init_statuses(pod), *_statuses(pod))]
+    states = [
+        f"{status.name} {_container_state(status)}" for status in (*_init_statuses(pod), *container_statuses(pod))
+    ]
     return f"; containers: {', '.join(states)}" if states else ""
 
 

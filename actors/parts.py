@@ -6,7 +6,6 @@ sources depend on the rest and nothing depends on them, so each comes up alone w
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,8 @@ from actors.messages import StartPolling, StartWatching
 from actors.pods import fleet_selector
 from actors.poll_source import PollSource
 from actors.request_pool import RequestPool
-from actors.runtime import Address, Backoff, ChildSpec
+from actors.retries import REFLECTOR
+from actors.runtime import Address, ChildSpec
 from actors.snapshot_store import SnapshotStore
 from actors.watch_source import WatchSource
 
@@ -35,11 +35,6 @@ LIFECYCLE: Final = "lifecycle-manager"
 ALLOCATOR: Final = "allocator"
 POLL: Final = "poll-source"
 WATCH: Final = "watch-source"
-
-RESTART: Final = Backoff(
-    initial=timedelta(milliseconds=800), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
-)
-"""client-go's reflector: 0.8 s doubling to 30 s, reset after two minutes of health."""
 
 MAX_CRASHES: Final = 5
 """In a row, of one of the parts that hold state: then the fault is not a passing one, and the driver must know."""
@@ -71,8 +66,8 @@ def specs(
     )
     name_of = partial(executor_pod.name, settings.pod_prefix)
     limit = settings.allocation.max_requests_in_flight
-    part = partial(ChildSpec, backoff=RESTART, limit=MAX_CRASHES)
-    source = partial(ChildSpec, backoff=RESTART, limit=None, isolated=True)
+    part = partial(ChildSpec, backoff=REFLECTOR, limit=MAX_CRASHES)
+    source = partial(ChildSpec, backoff=REFLECTOR, limit=None, isolated=True)
     return (
         part(POOL, partial(RequestPool, api=api, app_id=app_id, limit=limit), introduce[POOL]),
         part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch)),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "APP_ID_LABEL",
@@ -47,7 +47,10 @@ __all__ = [
     "TerminatedState",
     "WaitingState",
     "classify",
+    "container_statuses",
+    "ends",
     "executor_container",
+    "executor_end",
     "executor_id",
     "fleet_selector",
     "malformed",
@@ -307,6 +310,22 @@ def executor_container(pod: Pod, rules: PodRules) -> str | None:
     return rules.executor_container if rules.executor_container in names else next(iter(names), None)
 
 
+def container_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """`status.containerStatuses`, empty if there are none."""
+    return (pod.status.container_statuses if pod.status else None) or ()
+
+
+def ends(statuses: Iterable[ContainerStatus]) -> list[TerminatedState]:
+    """How those of these containers ended that have."""
+    return [status.state.terminated for status in statuses if status.state and status.state.terminated]
+
+
+def executor_end(pod: Pod, rules: PodRules) -> TerminatedState | None:
+    """How the executor's own container ended, None while it lives or if it is not known."""
+    name = executor_container(pod, rules)
+    return next(iter(ends(status for status in container_statuses(pod) if status.name == name)), None)
+
+
 def classify(pod: Pod, rules: PodRules) -> PodState:
     """The state of a pod that a list or an ADDED or MODIFIED event shows. The first rule that fits decides.
 
@@ -339,14 +358,8 @@ def _ended_containers(pod: Pod, rules: PodRules) -> int | None:
 
     A failed sidecar comes first: the executor's end after it does not turn a failed pod into one that succeeded.
     """
-    statuses = (pod.status.container_statuses if pod.status else None) or ()
-    ends = [
-        (container.name, container.state.terminated.exit_code)
-        for container in statuses
-        if container.state and container.state.terminated
-    ]
-    executor = executor_container(pod, rules)
-    own = next((code for name, code in ends if name == executor), None)
+    end = executor_end(pod, rules)
+    own = end.exit_code if end is not None else None
     if rules.check_all_containers:
-        return next((code for _, code in ends if code != 0), own)
+        return next((end.exit_code for end in ends(container_statuses(pod)) if end.exit_code != 0), own)
     return own

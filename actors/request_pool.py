@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
-from actors.errors import ApiError, Cancelled, Conflict, TooManyRequests, Unavailable
+from actors.errors import ApiError, Cancelled, Conflict, TooManyRequests
 from actors.messages import (
     BeginEpoch,
     ConfirmPod,
@@ -33,6 +33,7 @@ from actors.messages import (
     ToRequestPool,
 )
 from actors.requests import BulkDelete, Confirm, Create, Delete, Done, Label, Request, Retry
+from actors.retries import retry_delay
 from actors.runtime import Actor, Address, Backoff, Context
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ logger = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(
     initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
 )
-"""Between tries of one request. Priority-and-fairness answers `Retry-After: 1` whatever the load, so that alone is not
-enough: the longer of both counts, with jitter up to the delay itself."""
+"""Between tries of one request, with jitter up to the delay itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +271,7 @@ class RequestPool(Actor):
         if error is None:  # the next try is another question, not the same again
             self._urgent.appendleft(request)
             return
-        delay = BACKOFF.delay(request.tries - 1, self.entropy)
-        if isinstance(error, TooManyRequests | Unavailable) and error.retry_after is not None:
-            delay = max(delay, self.entropy.jittered(error.retry_after, 0.5))
+        delay = retry_delay(BACKOFF, request.tries - 1, error, self.entropy)
         unusual = request.tries == 1 and not isinstance(error, TooManyRequests | Conflict)
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
         logger.log(level, "a request is tried again: request=%s delay=%.1fs error=%s", request, seconds, error)
@@ -338,6 +336,8 @@ class RequestPool(Actor):
 
     def _settle_transitions(self) -> None:
         """Answer `BeginEpoch` and `Drain` as soon as no create that concerns them is unresolved."""
+        if self._beginning is None and self._draining is None:
+            return  # as after nearly every answer: the creates need not be looked through
         creates = self._open_creates()
         if self._beginning is not None:
             beginning, begin = self._beginning, self._beginning.message

@@ -102,11 +102,8 @@ class SnapshotStore(Actor):
         return None
 
     def _update(self, update: UpdatePods) -> None:
-        self._heard_at = self.clock.monotonic()
-        merged = apply_events(
-            self._history, update.events, update.resource_version, update.stream, now=self.clock.monotonic()
-        )
-        self._absorb(merged)
+        self._heard_at = now = self.clock.monotonic()
+        self._absorb(apply_events(self._history, update.events, update.resource_version, update.stream, now=now))
 
     def _replace(self, listed: ReplaceSnapshot) -> None:
         first = self._history.snapshot.full_sync_at is None

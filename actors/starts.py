@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from actors.loss import LossKind, explain
-from actors.pods import Pod, PodRules, PodRunning, PodState, executor_container
+from actors.pods import Pod, PodRules, PodRunning, PodState, executor_end
 from actors.runtime import Backoff
 
 if TYPE_CHECKING:
@@ -108,9 +108,11 @@ class Starts:
     def _prove(self, now: float) -> None:
         """One that has run for `min_run_time` is a success."""
         run_time = self._min_run_time.total_seconds()
-        for executor_id, (profile, since) in list(self._unproven.items()):
-            if now - since >= run_time:
-                self.proved(executor_id, profile)
+        while self._unproven:
+            executor_id, (profile, since) = next(iter(self._unproven.items()))
+            if now - since < run_time:  # they stand in the order of their starts: none after this one has proved either
+                return
+            self.proved(executor_id, profile)
 
     def _judge(self, finals: Iterable[PodState]) -> dict[str, int]:
         """Count each once, though it is shown until it is cleared away and then told as ended."""
@@ -137,10 +139,7 @@ def was_start_failure(state: PodState, rules: PodRules, *, min_run_time: timedel
 
 
 def _run_time(pod: Pod, rules: PodRules) -> timedelta | None:
-    statuses = (pod.status.container_statuses if pod.status else None) or ()
-    name = executor_container(pod, rules)
-    ends = (status.state.terminated for status in statuses if status.state is not None and status.name == name)
-    end = next(filter(None, ends), None)
+    end = executor_end(pod, rules)
     if end is None or end.started_at is None or end.finished_at is None:
         return None
     return _between(end.started_at, end.finished_at)

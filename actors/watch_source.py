@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
-from actors.errors import ApiError, Gone, Refused, TooManyRequests, Unavailable
+from actors.errors import ApiError, Gone, Refused, Unavailable
 from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
 from actors.listing import Listed, PageArrived, PagedList
 from actors.messages import (
@@ -25,7 +25,8 @@ from actors.messages import (
     ToWatchSource,
     UpdatePods,
 )
-from actors.runtime import Actor, Address, Backoff, Context
+from actors.retries import REFLECTOR, retry_delay
+from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
     from actors.settings import Settings
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["WatchSource"]
 
 logger = logging.getLogger(__name__)
-
-BACKOFF: Final = Backoff(
-    initial=timedelta(milliseconds=800), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
-)
-"""client-go's reflector: 0.8 s doubling to 30 s, jitter up to the delay itself, reset after two minutes of health."""
 
 LIFETIME: Final = (timedelta(minutes=5), timedelta(minutes=10))
 """client-go's reflector too; it also bounds how long a stream runs on a credential that has expired."""
@@ -194,7 +190,7 @@ class WatchSource(Actor):
         if self._call is not None:
             self._call.cancel()
             self._call = None
-            if self._lived() >= BACKOFF.reset_after:
+            if self._lived() >= REFLECTOR.reset_after:
                 self._failures = 0
 
     def _lived(self) -> timedelta:
@@ -228,10 +224,8 @@ class WatchSource(Actor):
 
     def _wait(self, error: ApiError | None) -> None:
         """Try again after the backoff, or after what the server asked for if that is longer."""
-        delay = BACKOFF.delay(self._failures, self.entropy)
+        delay = retry_delay(REFLECTOR, self._failures, error, self.entropy)
         self._failures += 1
-        if isinstance(error, TooManyRequests | Unavailable) and error.retry_after is not None:
-            delay = max(delay, self.entropy.jittered(error.retry_after, 0.5))
         self.timers.start("try again", delay, _TryAgain())
         if error is None:
             return

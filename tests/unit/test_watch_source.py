@@ -19,10 +19,11 @@ from actors.messages import (
     StreamGivenUp,
     UpdatePods,
 )
+from actors.retries import REFLECTOR as BACKOFF
 from actors.runtime import Terminated
 from actors.settings import Settings
 from actors.testing.api import ManualPodApi
-from actors.watch_source import BACKOFF, GIVE_UP_AFTER, HEALTHY_LIFETIME, LIFETIME, WatchSource
+from actors.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME, LIFETIME, WatchSource
 from tests.unit.builders import event, pod
 
 if TYPE_CHECKING:
