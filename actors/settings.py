@@ -35,6 +35,7 @@ from actors.settings_types import (
     Duration,
     Parallelism,
     PodName,
+    Rate,
     Ratio,
     Size,
     Template,
@@ -114,6 +115,12 @@ class ExecutorSettings(_Group):
     """How often all executors are listed, as a safety net under the watch.
 
     Spark: `spark.kubernetes.executor.apiPollingInterval`.
+    """
+    polling_from_cache: bool = False
+    """Whether polls may be answered from the API server's cache (`resourceVersion=0`): cheaper for the server, and
+    perhaps old. Every tenth is consistent all the same, so that what is missing is found in the end.
+
+    Spark: `spark.kubernetes.executor.enablePollingWithResourceVersion`.
     """
     event_processing_interval: Duration = timedelta(seconds=1)
     """How often at most, short of an executor's end, changes of pods are acted on.
@@ -199,6 +206,8 @@ class AllocationSettings(_Group):
     """
     max_requests_in_flight: Parallelism = 16
     """How many requests to the API run at the same time."""
+    max_requests_per_second: Rate | None = Field(default=None, examples=[50.0])
+    """How many pods are created, deleted or labelled in a second, on average; without it, as many as get through."""
 
     @property
     def unseen_timeout(self) -> timedelta:
@@ -222,6 +231,10 @@ class SourceSettings(_Group):
 
     stale_after: Duration = timedelta(seconds=90)
     """Without news from the watch and without a full list for this long, nothing is created or deleted."""
+    streaming_list: bool = False
+    """Whether the watch begins with a streaming list (`sendInitialEvents`), which costs the API server less memory than
+    a LIST; on a server that has none, a LIST is used all the same.
+    """
     inactivity_timeout: Duration = timedelta(seconds=70)
     """A watch without a byte for this long is taken for dead; the API sends a bookmark about once a minute."""
 

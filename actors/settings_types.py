@@ -18,7 +18,19 @@ from pydantic_settings import NoDecode
 
 from actors.durations import parse_duration
 
-__all__ = ["Argv", "Count", "DnsLabel", "Duration", "Parallelism", "PodName", "Ratio", "Size", "Template", "Word"]
+__all__ = [
+    "Argv",
+    "Count",
+    "DnsLabel",
+    "Duration",
+    "Parallelism",
+    "PodName",
+    "Rate",
+    "Ratio",
+    "Size",
+    "Template",
+    "Word",
+]
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 LONGEST_DNS_LABEL: Final = 63
@@ -90,6 +102,7 @@ DnsLabel = Annotated[str, AfterValidator(_dns_label)]
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Parallelism = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
 PodName = Annotated[str, AfterValidator(_pod_name)]
+Rate = Annotated[float, BeforeValidator(_no_bool), Field(ge=0.1, le=10_000)]
 Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
 Size = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=100_000)]
 Template = Annotated[dict[str, Any], BeforeValidator(_template), NoDecode]

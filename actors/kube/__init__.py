@@ -1,4 +1,4 @@
-"""The Kubernetes API, and nothing but pods of one namespace: the only package that imports the `kubernetes` client.
+"""The Kubernetes API as a fleet in one namespace needs it: the only package that imports the `kubernetes` client.
 
 Words used here:
 
@@ -20,7 +20,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, PodPage, WatchEnded, WatchEvents, WatchSink
+from actors.kube.api import (
+    CLAIMS,
+    LEASES,
+    PODS,
+    Call,
+    DeleteOptions,
+    Manifest,
+    PodApi,
+    PodPage,
+    Resource,
+    WatchEnded,
+    WatchEvents,
+    WatchSink,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,11 +41,15 @@ if TYPE_CHECKING:
     from actors.kube.http import HttpPodApi
 
 __all__ = [
+    "CLAIMS",
+    "LEASES",
+    "PODS",
     "Call",
     "DeleteOptions",
     "Manifest",
     "PodApi",
     "PodPage",
+    "Resource",
     "WatchEnded",
     "WatchEvents",
     "WatchSink",

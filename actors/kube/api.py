@@ -1,5 +1,7 @@
 """`PodApi`: the pods of one namespace, as the rest of the library sees the Kubernetes API.
 
+The few objects of other kinds that a fleet needs (leases, volume claims) pass as they are, as JSON.
+
 Every method returns at once with a `Call` and completes later, exactly once, by calling `reply` with the answer or with
 an `ApiError` as a *value*. Replies may come on any thread, or before the method has returned; they must be quick and
 must not raise (an actor's `tell` is both). No implementation retries or sleeps: retries are the RequestPool's and the
@@ -8,19 +10,49 @@ sources'. A call that is cancelled completes with `Cancelled`, unless it was ans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from actors.errors import ApiError
 from actors.pods import Pod, PodEvent
 
-__all__ = ["Call", "DeleteOptions", "Manifest", "PodApi", "PodPage", "WatchEnded", "WatchEvents", "WatchSink"]
+__all__ = [
+    "CLAIMS",
+    "LEASES",
+    "PODS",
+    "Call",
+    "DeleteOptions",
+    "Manifest",
+    "PodApi",
+    "PodPage",
+    "Resource",
+    "WatchEnded",
+    "WatchEvents",
+    "WatchSink",
+]
 
 Manifest: TypeAlias = Mapping[str, Any]
 """A v1 Pod, or a merge patch for one, as JSON."""
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A kind of objects of a namespace, as a URL and a rule of RBAC name it. `group` is empty for the core's."""
+
+    plural: str
+    kind: str
+    group: str = ""
+    version: str = "v1"
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS: Final = Resource("pods", "Pod")
+CLAIMS: Final = Resource("persistentvolumeclaims", "PersistentVolumeClaim")
+LEASES: Final = Resource("leases", "Lease", "coordination.k8s.io")
 
 
 class PodPage(msgspec.Struct, frozen=True):
@@ -36,11 +68,15 @@ class PodPage(msgspec.Struct, frozen=True):
 
 
 class WatchEvents(msgspec.Struct, frozen=True):
-    """What one read of a watch stream brought, in order: changes, and how far the stream has come (bookmarks too)."""
+    """What one read of a watch stream brought, in order: changes, and how far the stream has come (bookmarks too).
+
+    With `initial_events_end`, all that there was when the watch began has been told, as of `resource_version`.
+    """
 
     events: tuple[PodEvent, ...]
     resource_version: str
     malformed: int = 0
+    initial_events_end: bool = False
 
 
 class WatchEnded(msgspec.Struct, frozen=True):
@@ -85,10 +121,21 @@ class PodApi(Protocol):
     ) -> Call:
         """One page of a LIST by label selector. `resource_version="0"` lets the server answer from its cache."""
 
-    def watch(self, selector: str, resource_version: str, sink: WatchSink, *, timeout: timedelta) -> Call:
+    def watch(
+        self,
+        selector: str,
+        resource_version: str,
+        sink: WatchSink,
+        *,
+        timeout: timedelta,
+        send_initial_events: bool = False,
+    ) -> Call:
         """Watch from a version on, with bookmarks; the server ends the stream cleanly after about `timeout`.
 
         `sink` receives `WatchEvents`, and last, exactly once, `WatchEnded`. Empty `WatchEvents` mean a bookmark.
+        With `send_initial_events` what there is comes first, as ADDED, up to an `initial_events_end`; an empty
+        `resource_version` then means what a LIST would show. A server that cannot do that ends the stream with an
+        error, in a status or in an event.
         """
 
     def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
@@ -107,6 +154,27 @@ class PodApi(Protocol):
 
     def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
         """Merge-patch one pod; a `metadata.uid` or `metadata.resourceVersion` in the patch is a precondition."""
+
+    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
+        """Whether our account has a right in this namespace: `verb` is one of RBAC's, such as `deletecollection`."""
+
+    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
+        """Read one object of another kind, as JSON."""
+
+    def list_objects(
+        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
+    ) -> Call:
+        """All objects of another kind that a label selector matches, in one answer: for what there are few of."""
+
+    def create_object(
+        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """POST an object of another kind. An answer that was lost is `Ambiguous`."""
+
+    def patch_object(
+        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """Merge-patch one object of another kind, with preconditions as `patch` has them."""
 
     def close(self) -> None:
         """End all calls and streams (each completes with `Cancelled`) and free every thread and socket."""

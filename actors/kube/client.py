@@ -39,11 +39,13 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
     content_type: str = "application/json"
     accept_encoding: str = "identity"
+    changes: bool = True
+    """Whether a POST makes something; one that only asks a question does not."""
 
     @property
     def write(self) -> bool:
         """It changes something: when its answer is lost, it may have happened."""
-        return self.method != "GET"
+        return self.method != "GET" and self.changes
 
 
 @final

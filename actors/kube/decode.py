@@ -16,11 +16,23 @@ from actors.kube.errors import error_from_status
 from actors.pods import EventType, Pod, PodEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from actors.errors import ApiError
 
-__all__ = ["Complaints", "LineSplitter", "LineTooLong", "WatchDecoder", "anything", "pod", "pod_page", "status"]
+__all__ = [
+    "Complaints",
+    "LineSplitter",
+    "LineTooLong",
+    "WatchDecoder",
+    "anything",
+    "is_allowed",
+    "json_items",
+    "json_object",
+    "pod",
+    "pod_page",
+    "status",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +67,18 @@ class _Line(msgspec.Struct):
     object: Pod
 
 
+class _BookmarkMeta(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _BookmarkMeta
+
+
+class _BookmarkLine(msgspec.Struct):
+    object: _Bookmark
+
+
 class _RawLine(msgspec.Struct):
     type: str
     object: msgspec.Raw
@@ -69,6 +93,18 @@ class _Loose(msgspec.Struct):
     metadata: _LooseMeta | None = None
 
 
+class _Decision(msgspec.Struct):
+    allowed: bool
+
+
+class _Review(msgspec.Struct):
+    status: _Decision
+
+
+class _ObjectList(msgspec.Struct):
+    items: list[dict[str, Any]] | None = None
+
+
 class _Anything(msgspec.Struct):
     """Every field is skipped."""
 
@@ -76,8 +112,12 @@ class _Anything(msgspec.Struct):
 _ANYTHING: Final = msgspec.json.Decoder(_Anything)
 _POD: Final = msgspec.json.Decoder(Pod)
 _LIST: Final = msgspec.json.Decoder(_PodList)
+_REVIEW: Final = msgspec.json.Decoder(_Review)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_OBJECTS: Final = msgspec.json.Decoder(_ObjectList)
 _RAW_LIST: Final = msgspec.json.Decoder(_RawList)
 _LINE: Final = msgspec.json.Decoder(_Line)
+_BOOKMARK_LINE: Final = msgspec.json.Decoder(_BookmarkLine)
 _RAW_LINE: Final = msgspec.json.Decoder(_RawLine)
 _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
@@ -140,6 +180,33 @@ def anything(body: bytes) -> None:
     _ANYTHING.decode(body)
 
 
+def is_allowed(body: bytes) -> bool:
+    """What a review of a right says.
+
+    Raises:
+        ValueError: it is no JSON, or no review.
+    """
+    return _REVIEW.decode(body).status.allowed
+
+
+def json_object(body: bytes) -> Mapping[str, Any]:
+    """An object of any kind.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    return _OBJECT.decode(body)
+
+
+def json_items(body: bytes) -> Sequence[Mapping[str, Any]]:
+    """The objects of a LIST of any kind.
+
+    Raises:
+        ValueError: it is no JSON, or no list.
+    """
+    return _OBJECTS.decode(body).items or ()
+
+
 def status(body: bytes) -> Mapping[str, Any]:
     """The `v1.Status` in an answer's body; empty if there is none, as when a proxy answered."""
     try:
@@ -195,6 +262,7 @@ class WatchDecoder:
         self._complaints = complaints
         self._events: list[PodEvent] = []
         self._malformed = 0
+        self._initial_events_end = False
 
     def decode(self, lines: list[bytes]) -> tuple[WatchEvents | None, ApiError | None]:
         """What these lines bring, and the error with which the server ended the stream, if it did.
@@ -203,7 +271,7 @@ class WatchDecoder:
             ValueError: a line is no JSON. What the lines before it brought is lost with it: the stream is to
                 be resumed from its last version.
         """
-        self._events, self._malformed = [], 0
+        self._events, self._malformed, self._initial_events_end = [], 0, False
         moved, error = False, None
         for line in lines:
             if not line.strip():
@@ -212,7 +280,9 @@ class WatchDecoder:
             if error is not None:
                 break
             moved = True
-        return (WatchEvents(tuple(self._events), self._version, self._malformed) if moved else None), error
+        if not moved:
+            return None, error
+        return WatchEvents(tuple(self._events), self._version, self._malformed, self._initial_events_end), error
 
     def _take(self, line: bytes) -> ApiError | None:
         try:
@@ -224,7 +294,9 @@ class WatchDecoder:
         change = _CHANGES.get(found.type)
         if change is not None:
             self._events.append(PodEvent(change, found.object))
-        elif found.type != "BOOKMARK":
+        elif found.type == "BOOKMARK":
+            self._initial_events_end = self._initial_events_end or _ends_initial_events(line)
+        else:
             self._malformed += 1
             logger.warning("the watch sent an event of a type that is not known: type=%.40r", found.type)
         self._version = found.object.metadata.resource_version or self._version
@@ -238,6 +310,12 @@ class WatchDecoder:
         if why is not None:
             self._version = self._complaints.about(raw.object, why) or self._version
         return None
+
+
+def _ends_initial_events(line: bytes) -> bool:
+    """Whether a bookmark is the one that ends the initial events. Bookmarks are rare, so it is decoded once more."""
+    annotations = _BOOKMARK_LINE.decode(line).object.metadata.annotations or {}
+    return annotations.get("k8s.io/initial-events-end") == "true"
 
 
 def _page_item_by_item(body: bytes, complaints: Complaints) -> PodPage:

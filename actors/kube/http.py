@@ -6,7 +6,7 @@ import importlib.metadata
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 from urllib.parse import quote, urlencode
@@ -15,7 +15,7 @@ import msgspec
 
 from actors.errors import ApiError, BadRequest, Cancelled, SettingsError, Unavailable
 from actors.kube import decode, failures
-from actors.kube.api import Call, DeleteOptions, Manifest, PodPage, WatchSink
+from actors.kube.api import PODS, Call, DeleteOptions, Manifest, PodPage, Resource, WatchSink
 from actors.kube.calls import PendingCall, Workers
 from actors.kube.client import Client, Request
 from actors.kube.decode import Complaints, WatchDecoder
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A")
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+
+_REVIEWS: Final = "authorization.k8s.io/v1"
 
 JOIN_LIMIT: Final = timedelta(seconds=2)
 """How long `close` waits for threads in all. Cut sockets end theirs at once; what remains resolves a name, which
@@ -61,7 +63,7 @@ class HttpPodApi:
         self._limit = request_timeout
         self._clock = clock or SystemClock()
         self._user_agent = f"executor-pods/{_version()}"
-        self._pods = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        self._pods = self._objects(PODS)
         self._complaints = Complaints()
         self._own_timers = TimerThread(self._clock)
         self._timers = self._own_timers if timers is None else timers
@@ -97,7 +99,15 @@ class HttpPodApi:
         request = Request("GET", self._collection(query), accept_encoding="gzip")
         return self._call("list pods", request, lambda body: decode.pod_page(body, self._complaints), reply)
 
-    def watch(self, selector: str, resource_version: str, sink: WatchSink, *, timeout: timedelta) -> Call:
+    def watch(
+        self,
+        selector: str,
+        resource_version: str,
+        sink: WatchSink,
+        *,
+        timeout: timedelta,
+        send_initial_events: bool = False,
+    ) -> Call:
         """See `PodApi`. The limit of a call is how long the server may take to answer with headers."""
         query = {
             "watch": "true",
@@ -106,6 +116,8 @@ class HttpPodApi:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, round(timeout.total_seconds()))),
         }
+        if send_initial_events:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         stream = Stream(
             Request("GET", self._collection(query)),
             client=self._client(),
@@ -150,6 +162,40 @@ class HttpPodApi:
         """See `PodApi`."""
         request = Request("PATCH", self._pod(name), _json(patch), content_type=MERGE_PATCH)
         return self._call("patch a pod", request, decode.pod, reply, name=name)
+
+    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
+        """See `PodApi`. Every account may ask this about itself, unless a cluster's operator took that right away."""
+        asked = {"namespace": self._namespace, "verb": verb, "group": resource.group, "resource": resource.plural}
+        review = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
+        request = Request("POST", f"/apis/{_REVIEWS}/selfsubjectaccessreviews", _json(review), changes=False)
+        return self._call("review a right", request, decode.is_allowed, reply)
+
+    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        request = Request("GET", self._object(resource, name))
+        return self._call(f"get one of {resource}", request, decode.json_object, reply, name=name)
+
+    def list_objects(
+        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        query = urlencode({"labelSelector": selector}, quote_via=quote)
+        request = Request("GET", f"{self._objects(resource)}?{query}", accept_encoding="gzip")
+        return self._call(f"list {resource}", request, decode.json_items, reply)
+
+    def create_object(
+        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        request = Request("POST", self._objects(resource), _json(manifest))
+        return self._call(f"create one of {resource}", request, decode.json_object, reply)
+
+    def patch_object(
+        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        request = Request("PATCH", self._object(resource, name), _json(patch), content_type=MERGE_PATCH)
+        return self._call(f"patch one of {resource}", request, decode.json_object, reply, name=name)
 
     def close(self) -> None:
         """See `PodApi`. A thread that does not end soon is reported; it can send nothing any more."""
@@ -211,7 +257,14 @@ class HttpPodApi:
         return f"{self._pods}?{urlencode(query, quote_via=quote)}"
 
     def _pod(self, name: str) -> str:
-        return f"{self._pods}/{quote(name, safe='')}"
+        return self._object(PODS, name)
+
+    def _objects(self, resource: Resource) -> str:
+        root = f"/apis/{resource.group}" if resource.group else "/api"
+        return f"{root}/{resource.version}/namespaces/{quote(self._namespace, safe='')}/{resource.plural}"
+
+    def _object(self, resource: Resource, name: str) -> str:
+        return f"{self._objects(resource)}/{quote(name, safe='')}"
 
     # ── what is open ─────────────────────────────────────────────────────────────────────────────────────────────
 

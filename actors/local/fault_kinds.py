@@ -27,7 +27,20 @@ __all__ = [
     "too_many_requests",
 ]
 
-Operation: TypeAlias = Literal["list", "watch", "get", "create", "delete", "delete_collection", "patch"]
+Operation: TypeAlias = Literal[
+    "list",
+    "watch",
+    "get",
+    "create",
+    "delete",
+    "delete_collection",
+    "patch",
+    "may",
+    "get_object",
+    "list_objects",
+    "create_object",
+    "patch_object",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ from threading import RLock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from actors.errors import ApiError, Unavailable
-from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, PodPage, WatchSink
+from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, PodPage, Resource, WatchSink
 from actors.local.calls import OpenCalls
 from actors.local.fault_kinds import Chances, Fault, Operation, Refuse, StaleList, gone
 from actors.local.faulty_call import FaultyCall
 from actors.local.faulty_stream import FaultyStream, broken_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from actors.pods import Pod
     from actors.runtime import Entropy, TimerService
@@ -156,7 +156,15 @@ class FaultyPodApi:
 
         return self._call("list", send, reply, stale=lambda: self._recall(page), later_page=bool(continue_token))
 
-    def watch(self, selector: str, resource_version: str, sink: WatchSink, *, timeout: timedelta) -> Call:
+    def watch(
+        self,
+        selector: str,
+        resource_version: str,
+        sink: WatchSink,
+        *,
+        timeout: timedelta,
+        send_initial_events: bool = False,
+    ) -> Call:
         """See `PodApi`."""
         stream = FaultyStream(sink, self, self._timers, self._entropy)
         if self.calls.closed:
@@ -169,7 +177,15 @@ class FaultyPodApi:
             assert isinstance(fault, Refuse)
             stream.end(fault.error)
         else:
-            stream.depends_on(self._inner.watch(selector, resource_version, stream.on_message, timeout=timeout))
+            stream.depends_on(
+                self._inner.watch(
+                    selector,
+                    resource_version,
+                    stream.on_message,
+                    timeout=timeout,
+                    send_initial_events=send_initial_events,
+                )
+            )
         return stream
 
     def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
@@ -195,6 +211,32 @@ class FaultyPodApi:
     def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
         """See `PodApi`."""
         return self._call("patch", lambda answer: self._inner.patch(name, patch, answer), reply)
+
+    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("may", lambda answer: self._inner.may(verb, resource, answer), reply)
+
+    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("get_object", lambda answer: self._inner.get_object(resource, name, answer), reply)
+
+    def list_objects(
+        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call("list_objects", lambda answer: self._inner.list_objects(resource, selector, answer), reply)
+
+    def create_object(
+        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call("create_object", lambda answer: self._inner.create_object(resource, manifest, answer), reply)
+
+    def patch_object(
+        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call("patch_object", lambda answer: self._inner.patch_object(resource, name, patch, answer), reply)
 
     def close(self) -> None:
         """See `PodApi`."""

@@ -28,7 +28,7 @@ __all__ = ["FaultyCall", "lost"]
 
 A = TypeVar("A")
 
-_WRITES: Final = frozenset({"create", "delete", "delete_collection", "patch"})
+_WRITES: Final = frozenset({"create", "delete", "delete_collection", "patch", "create_object", "patch_object"})
 
 
 class FaultyCall(Generic[A]):

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from actors.errors import ApiError
-from actors.kube.api import DeleteOptions, Manifest, PodPage, WatchEvents, WatchSink
+from actors.kube.api import PODS, DeleteOptions, Manifest, PodPage, Resource, WatchEvents, WatchSink
 from actors.kube.errors import error_from_status
 from actors.local.calls import OpenCall, OpenCalls, OpenStream
-from actors.local.statuses import ApiStatus
+from actors.local.statuses import ApiStatus, lacks_right
+from actors.local.store import INITIAL_EVENTS_END
 from actors.pods import Pod, PodEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from actors.kube.api import Call
     from actors.local.store import ObjectStore, Subscription, WatchMessage
@@ -50,6 +51,8 @@ class InProcessPodApi:
         timers: without them nothing takes time: no bookmarks, and streams do not end by themselves.
         latency: from a call to its answer; half of it passes before the store sees the call, half after. Events take
             half of it. Needs timers.
+
+    `forbidden` holds what the account may not do, as verb and plural: `("list", "pods")`. It can change at any time.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class InProcessPodApi:
         self.decoder = PodDecoder()
         self._namespace = namespace
         self._leg = latency / 2
+        self.forbidden: set[tuple[str, str]] = set()
 
     @property
     def namespace(self) -> str:
@@ -97,24 +101,43 @@ class InProcessPodApi:
             malformed = len(answer.items) - len(pods)
             return PodPage(pods, answer.resource_version, answer.continue_token, malformed)
 
-        return self._call("the LIST", ask, reply)
+        return self._call("the LIST", ask, reply, self._right("list", PODS))
 
-    def watch(self, selector: str, resource_version: str, sink: WatchSink, *, timeout: timedelta) -> Call:
+    def watch(
+        self,
+        selector: str,
+        resource_version: str,
+        sink: WatchSink,
+        *,
+        timeout: timedelta,
+        send_initial_events: bool = False,
+    ) -> Call:
         """See `PodApi`."""
         watch = _Watch(self, sink)
         if self.calls.closed:
             watch.stream.cancel()
         else:
-            self.after_leg(lambda: self.after_leg(lambda: watch.open(selector, resource_version, timeout)))
+            self.after_leg(
+                lambda: self.after_leg(
+                    lambda: watch.open(selector, resource_version, timeout, send_initial_events=send_initial_events)
+                )
+            )
         return watch.stream
 
     def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
         """See `PodApi`."""
-        return self._call("the GET", lambda: self._pod(self.store.get("pods", self._namespace, name)), reply)
+        return self._call(
+            "the GET", lambda: self._pod(self.store.get("pods", self._namespace, name)), reply, self._right("get", PODS)
+        )
 
     def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
         """See `PodApi`."""
-        return self._call("the POST", lambda: self._pod(self.store.create("pods", self._namespace, manifest)), reply)
+        return self._call(
+            "the POST",
+            lambda: self._pod(self.store.create("pods", self._namespace, manifest)),
+            reply,
+            self._right("create", PODS),
+        )
 
     def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
         """See `PodApi`."""
@@ -129,7 +152,7 @@ class InProcessPodApi:
                 resource_version=options.resource_version,
             )
 
-        return self._call("the DELETE", ask, reply)
+        return self._call("the DELETE", ask, reply, self._right("delete", PODS))
 
     def delete_collection(
         self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
@@ -141,19 +164,81 @@ class InProcessPodApi:
                 "pods", self._namespace, label_selector=selector, grace_period_seconds=_seconds(grace)
             )
 
-        return self._call("the DELETE of a collection", ask, reply)
+        return self._call("the DELETE of a collection", ask, reply, self._right("deletecollection", PODS))
 
     def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
         """See `PodApi`."""
         return self._call(
-            "the PATCH", lambda: self._pod(self.store.patch("pods", self._namespace, name, patch, "merge")), reply
+            "the PATCH",
+            lambda: self._pod(self.store.patch("pods", self._namespace, name, patch, "merge")),
+            reply,
+            self._right("patch", PODS),
+        )
+
+    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("the review", lambda: (verb, resource.plural) not in self.forbidden, reply)
+
+    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call(
+            "the GET",
+            lambda: self.store.get(resource.plural, self._namespace, name),
+            reply,
+            self._right("get", resource),
+        )
+
+    def list_objects(
+        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+
+        def ask() -> Sequence[Manifest]:
+            return self.store.list(resource.plural, self._namespace, label_selector=selector).items
+
+        return self._call("the LIST", ask, reply, self._right("list", resource))
+
+    def create_object(
+        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call(
+            "the POST",
+            lambda: self.store.create(resource.plural, self._namespace, manifest),
+            reply,
+            self._right("create", resource),
+        )
+
+    def patch_object(
+        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call(
+            "the PATCH",
+            lambda: self.store.patch(resource.plural, self._namespace, name, patch, "merge"),
+            reply,
+            self._right("patch", resource),
         )
 
     def close(self) -> None:
         """See `PodApi`. Calls that are made later complete with `Cancelled`, too."""
         self.calls.close()
 
-    def _call(self, what: str, ask: Callable[[], A], reply: Callable[[A | ApiError], None]) -> Call:
+    def right(self, verb: str, resource: Resource) -> None:
+        """Raise what a server answers to an account that may not do this."""
+        if (verb, resource.plural) in self.forbidden:
+            raise _error(lacks_right(verb, resource.plural, resource.group, self._namespace))
+
+    def _right(self, verb: str, resource: Resource) -> Callable[[], None]:
+        return lambda: self.right(verb, resource)
+
+    def _call(
+        self,
+        what: str,
+        ask: Callable[[], A],
+        reply: Callable[[A | ApiError], None],
+        check: Callable[[], None] = lambda: None,
+    ) -> Call:
         call: OpenCall[A] = OpenCall(what, reply, self.calls)
         if self.calls.closed:
             call.cancel()
@@ -164,6 +249,7 @@ class InProcessPodApi:
                 return
             answer: A | ApiError
             try:
+                check()
                 answer = ask()
             except ApiStatus as status:
                 answer = _error(status)
@@ -198,12 +284,13 @@ class _Watch:
         self._subscription: Subscription | None = None
         self.stream = OpenStream(sink, api.calls, self._unsubscribe)
 
-    def open(self, selector: str, resource_version: str, timeout: timedelta) -> None:
+    def open(self, selector: str, resource_version: str, timeout: timedelta, *, send_initial_events: bool) -> None:
         """Begin: the server has answered."""
         if self.stream.done:
             return
         api = self._api
         try:
+            api.right("watch", PODS)
             subscription = api.store.watch(
                 "pods",
                 api.namespace,
@@ -211,9 +298,13 @@ class _Watch:
                 label_selector=selector,
                 resource_version=resource_version,
                 bookmarks=True,
+                send_initial_events=send_initial_events,
             )
         except ApiStatus as status:
             self.stream.end(_error(status))
+            return
+        except ApiError as error:
+            self.stream.end(error)
             return
         self._subscription = subscription
         if self.stream.done:  # it ended while it was being opened
@@ -238,7 +329,9 @@ class _Watch:
             case "ERROR":
                 self.stream.end(_error_of(message.object))
             case "BOOKMARK":
-                self.stream.tell(WatchEvents((), message.object["metadata"]["resourceVersion"]))
+                metadata = message.object["metadata"]
+                ends = metadata.get("annotations", {}).get(INITIAL_EVENTS_END) == "true"
+                self.stream.tell(WatchEvents((), metadata["resourceVersion"], initial_events_end=ends))
             case event_type:
                 pod = self._api.decoder.pod(message.object)
                 events = () if pod is None else (PodEvent(event_type, pod),)

@@ -29,6 +29,7 @@ __all__ = [
     "invalid",
     "invalid_kind",
     "invalid_list_options",
+    "lacks_right",
     "no_such_path",
     "not_found",
     "precondition_failed",
@@ -196,6 +197,16 @@ def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Cause] =
     if causes:
         details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
     return ApiStatus(403, "Forbidden", f'{resource.qualified_name} "{name}" is forbidden: {why}', details=details)
+
+
+def lacks_right(verb: str, plural: str, group: str, namespace: str) -> ApiStatus:
+    """403: the account may not do this. The embedded cluster has one account, so it is named like a driver's."""
+    kind = f"{plural}.{group}" if group else plural
+    message = (
+        f'{kind} is forbidden: User "system:serviceaccount:{namespace}:driver" cannot {verb} resource "{plural}" '
+        f'in API group "{group}" in the namespace "{namespace}"'
+    )
+    return ApiStatus(403, "Forbidden", message, details={"kind": plural} | ({"group": group} if group else {}))
 
 
 def deleted(resource: Resource, name: str, uid: str) -> dict[str, Any]:

@@ -36,14 +36,22 @@ if TYPE_CHECKING:
     from actors.local.resources import Resource
     from actors.runtime import Clock, Entropy
 
-__all__ = ["ApiStatus", "ListResult", "ObjectStore", "StoreSnapshot", "Subscription", "WatchMessage"]
+__all__ = [
+    "INITIAL_EVENTS_END",
+    "ApiStatus",
+    "ListResult",
+    "ObjectStore",
+    "StoreSnapshot",
+    "Subscription",
+    "WatchMessage",
+]
 
 Warnings: TypeAlias = list[str]
 """Takes what a real server sends in `Warning` headers."""
 
 _FIRST_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _GENERATED_SUFFIX: Final = 5
-_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +181,7 @@ class ObjectStore:
                     if selector.matches(table.objects[key]):
                         state.tell(subscription, WatchMessage("ADDED", table.complete(table.objects[key])))
             if send_initial_events and bookmarks:
-                state.tell(subscription, self._bookmark(table, {_INITIAL_EVENTS_END: "true"}))
+                state.tell(subscription, self._bookmark(table, {INITIAL_EVENTS_END: "true"}))
             for change in table.since(after):
                 state.show(subscription, change)
             table.subscriptions.append(subscription)

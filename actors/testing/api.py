@@ -11,17 +11,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from actors.errors import ApiError, Cancelled
-from actors.kube.api import DeleteOptions, Manifest, PodPage, WatchEnded, WatchEvents, WatchSink
+from actors.kube.api import DeleteOptions, Manifest, PodPage, Resource, WatchEnded, WatchEvents, WatchSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
     from actors.pods import Pod, PodEvent
 
 __all__ = ["ManualCall", "ManualPodApi", "Verb"]
 
-Verb: TypeAlias = Literal["list", "watch", "get", "create", "delete", "delete_collection", "patch"]
+Verb: TypeAlias = Literal[
+    "list",
+    "watch",
+    "get",
+    "create",
+    "delete",
+    "delete_collection",
+    "patch",
+    "may",
+    "get_object",
+    "list_objects",
+    "create_object",
+    "patch_object",
+]
 
 _OPEN_STREAM: Final = "a watch is answered by `send` and `end`"
 
@@ -45,11 +58,11 @@ class ManualCall:
         assert self.verb != "watch", _OPEN_STREAM
         self._complete(answer)
 
-    def send(self, *events: PodEvent, version: str, malformed: int = 0) -> None:
+    def send(self, *events: PodEvent, version: str, malformed: int = 0, initial_events_end: bool = False) -> None:
         """What one read of this watch brings; no events make a bookmark."""
         assert self.verb == "watch", f"a {self.verb} is completed by `answer`"
         assert not self.answered, f"the stream has ended: {self}"
-        self.reply(WatchEvents(events, version, malformed))
+        self.reply(WatchEvents(events, version, malformed, initial_events_end))
 
     def end(self, error: ApiError | None = None) -> None:
         """End this watch: cleanly, or with `error`."""
@@ -117,9 +130,24 @@ class ManualPodApi:
             resource_version=resource_version,
         )
 
-    def watch(self, selector: str, resource_version: str, sink: WatchSink, *, timeout: timedelta) -> ManualCall:
+    def watch(
+        self,
+        selector: str,
+        resource_version: str,
+        sink: WatchSink,
+        *,
+        timeout: timedelta,
+        send_initial_events: bool = False,
+    ) -> ManualCall:
         """Record a watch."""
-        return self._record("watch", sink, selector=selector, resource_version=resource_version, timeout=timeout)
+        return self._record(
+            "watch",
+            sink,
+            selector=selector,
+            resource_version=resource_version,
+            timeout=timeout,
+            send_initial_events=send_initial_events,
+        )
 
     def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> ManualCall:
         """Record a GET."""
@@ -143,14 +171,40 @@ class ManualPodApi:
         """Record a PATCH."""
         return self._record("patch", reply, name=name, patch=patch)
 
+    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> ManualCall:
+        """Record a question about a right. Its own `verb` is among the arguments."""
+        return self._record("may", reply, verb=verb, resource=resource)
+
+    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> ManualCall:
+        """Record a GET of another kind."""
+        return self._record("get_object", reply, resource=resource, name=name)
+
+    def list_objects(
+        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
+    ) -> ManualCall:
+        """Record a LIST of another kind."""
+        return self._record("list_objects", reply, resource=resource, selector=selector)
+
+    def create_object(
+        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> ManualCall:
+        """Record a POST of another kind."""
+        return self._record("create_object", reply, resource=resource, manifest=manifest)
+
+    def patch_object(
+        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> ManualCall:
+        """Record a PATCH of another kind."""
+        return self._record("patch_object", reply, resource=resource, name=name, patch=patch)
+
     def close(self) -> None:
         """Cancel what is under way."""
         self.closed = True
         for call in self.open():
             call.cancel()
 
-    def _record(self, verb: Verb, reply: Callable[[Any], None], **arguments: Any) -> ManualCall:
-        call = ManualCall(verb, arguments, reply)
+    def _record(self, kind: Verb, reply: Callable[[Any], None], **arguments: Any) -> ManualCall:
+        call = ManualCall(kind, arguments, reply)
         self.calls.append(call)
         if self.closed:
             call.cancel()
