@@ -18,6 +18,7 @@
         ├── Invalid              422: the server's validation names the fields
         ├── TooManyRequests      429: slow down, `retry_after` says by how much
         └── Unavailable          5xx, no connection, no answer in time
+            ├── Untrusted        no connection: a certificate is not accepted, the server's or ours
             └── Ambiguous        a write was sent and its answer lost: it may or may not have happened
                 └── Cancelled    the caller gave the call up
 
@@ -51,6 +52,7 @@ __all__ = [
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
+    "Untrusted",
 ]
 
 
@@ -143,6 +145,10 @@ class TooManyRequests(ApiError):
 
 class Unavailable(ApiError):
     """5xx, no connection, or no answer in time to a request that changes nothing (or was never sent)."""
+
+
+class Untrusted(Unavailable):
+    """No connection: one side does not accept the other's certificate. Another certificate or CA heals it."""
 
 
 class Ambiguous(Unavailable):

@@ -71,7 +71,7 @@ def connect(
         kubeconfig: a file; by default those of `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
         context: which of its contexts; by default the current one.
         namespace: by default the context's, else the account's, else `default`.
-        request_timeout: the limit of every call, and of a watch until its first byte.
+        request_timeout: the limit of every call, of a watch until its first byte, and of an exec plugin.
         max_connections: calls that can be under way at once, each in a thread of its own; more wait.
 
     Raises:
@@ -79,7 +79,7 @@ def connect(
     """
     from actors.kube import auth, http  # noqa: PLC0415 - see above: this is what loads the client
 
-    access = auth.load(kubeconfig, context)
+    access = auth.load(kubeconfig, context, limit=request_timeout)
     return http.HttpPodApi(
         access,
         namespace=namespace or access.namespace,

@@ -41,7 +41,12 @@ def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise SettingsError(f"the pod's own account in {account} cannot be read: {reason}") from None
-    return Credential(configuration, refresh_at=now + READ_TOKEN_EVERY)
+    return Credential(
+        configuration,
+        refresh_at=now + READ_TOKEN_EVERY,
+        source=f"the pod's own account in {account}",
+        authority=f"the CA in {account / 'ca.crt'}",
+    )
 
 
 def namespace(account: Path) -> str:

@@ -2,15 +2,18 @@
 
 Reading a kubeconfig, running its exec plugin and finding a pod's own account are the `kubernetes` package's, in
 `kubeconfig.py` and `account.py`; what it lacks is here. Its refresh hook is not thread-safe, runs an exec plugin again
-for every request once that has failed, and never looks again at a token that the server refused.
+for every request once that has failed, and never looks again at a token that the server refused, or at a CA that does
+not vouch for the server any more.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
@@ -51,6 +54,12 @@ class Credential:
     """When to look for a newer one; None if only the server's refusal tells."""
     expires_at: datetime | None = None
     """From when on it is worthless, if that is known."""
+    source: str = "the kubeconfig"
+    """Whose it is and where that stands, for messages."""
+    authority: str = "the system's CAs"
+    """Whom it trusts to know the server, for messages."""
+    contents: tuple[str, ...] = field(default=(), repr=False)
+    """A digest of each file that a connection is made with: they may change under their names."""
 
     @property
     def authorization(self) -> str | None:
@@ -61,7 +70,12 @@ class Credential:
     def connects_with(self) -> tuple[object, ...]:
         """What a connection is made with; connections made with something else are of no use."""
         config = self.configuration
-        return config.cert_file, config.key_file, config.ssl_ca_cert, config.verify_ssl, config.tls_server_name
+        names = config.cert_file, config.key_file, config.ssl_ca_cert
+        return *names, *self.contents, config.verify_ssl, config.tls_server_name, config.proxy
+
+    def is_due(self, now: datetime) -> bool:
+        """It is time to look for a newer one."""
+        return self.refresh_at is not None and now >= self.refresh_at
 
     def differs_from(self, other: Credential) -> bool:
         """The server may answer the one where it refused the other."""
@@ -84,21 +98,26 @@ class Credentials:
     def current(self) -> Credential:
         """The credential to show. Waits for its renewal only if it is worthless without."""
         credential, now = self._newest, self._clock.now()
-        if credential.refresh_at is None or now < credential.refresh_at:
+        if not credential.is_due(now):
             return credential
         expired = credential.expires_at is not None and now >= credential.expires_at
-        return self._renew(credential, wait=expired)
+        return self._renew(credential, wait=expired, refused=False)
 
     def renewed(self, refused: Credential) -> Credential:
-        """A newer credential than the one that the server refused; the same if there is none."""
-        return self._renew(refused, wait=True)
+        """A newer credential than one that failed: refused by the server, or with a CA that does not know the server.
 
-    def _renew(self, old: Credential, *, wait: bool) -> Credential:
+        The same if there is none.
+        """
+        return self._renew(refused, wait=True, refused=True)
+
+    def _renew(self, old: Credential, *, wait: bool, refused: bool) -> Credential:
         if not self._lock.acquire(blocking=wait):
             return old
         try:
-            if self._newest is old and not self._too_soon():
-                self._newest = self._read_or(old)
+            # Another thread may have read it since: the same again is refused as well, if this one was.
+            none_newer = self._newest is old or (refused and not self._newest.differs_from(old))
+            if none_newer and not self._too_soon():
+                self._newest = self._read_or(self._newest, refused=refused)
             return self._newest
         finally:
             self._lock.release()
@@ -106,19 +125,29 @@ class Credentials:
     def _too_soon(self) -> bool:
         return self._not_before is not None and self._clock.monotonic() < self._not_before
 
-    def _read_or(self, old: Credential) -> Credential:
-        now = self._clock.monotonic()
+    def _read_or(self, old: Credential, *, refused: bool) -> Credential:
         try:
             found = self._read()
         except SettingsError as error:
-            self._not_before = now + TRY_AGAIN_AFTER.total_seconds()
-            if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY.total_seconds():
-                self._complained_at = now
-                logger.warning("the credential cannot be renewed, the old one is used: error=%s", error)
+            self._wait()  # from now on, not from before: a plugin may have taken all its time to fail
+            self._complain(error)
             return old
         self._complained_at = None
-        self._not_before = None if found.differs_from(old) else now + TRY_AGAIN_AFTER.total_seconds()
+        fruitless = not found.differs_from(old) and (refused or found.is_due(self._clock.now()))
+        if fruitless:
+            self._wait()
+        else:
+            self._not_before = None
         return found
+
+    def _wait(self) -> None:
+        self._not_before = self._clock.monotonic() + TRY_AGAIN_AFTER.total_seconds()
+
+    def _complain(self, error: SettingsError) -> None:
+        now = self._clock.monotonic()
+        if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY.total_seconds():
+            self._complained_at = now
+            logger.warning("the credential cannot be renewed, the old one is used: error=%s", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +163,7 @@ class Access:
     @property
     def server(self) -> str:
         """Host and port, for messages."""
-        return urlsplit(self.url).netloc.rpartition("@")[2]
+        return _server(self.url)
 
 
 def load(
@@ -144,11 +173,12 @@ def load(
     environ: Mapping[str, str] = os.environ,
     account: Path = SERVICE_ACCOUNT,
     clock: Clock | None = None,
+    limit: timedelta = timedelta(seconds=10),
 ) -> Access:
     """The access that the user means, looked for where kubectl looks.
 
     A kubeconfig that is given, else the files of `KUBECONFIG`, else `~/.kube/config`; without any of these, and when no
-    context is asked for, the account of the pod that this program runs in.
+    context is asked for, the account of the pod that this program runs in. An exec plugin may take `limit`.
 
     Raises:
         SettingsError: there is none, or it is not usable; the message names the file and what is wrong with it.
@@ -160,7 +190,7 @@ def load(
     files = _kubeconfig_files(kubeconfig, environ)
     if files:
         chosen = kubeconfigs.choose(files, context)
-        return access_to(lambda: kubeconfigs.read(chosen, clock.now()), chosen.namespace, clock)
+        return access_to(lambda: kubeconfigs.read(chosen, clock.now(), limit), chosen.namespace, clock)
     if context is not None or "KUBERNETES_SERVICE_HOST" not in environ:
         wanted = "no kubeconfig was found" if context is None else f"context {context!r} is in no kubeconfig"
         raise SettingsError(
@@ -178,7 +208,8 @@ def access_to(read: Callable[[], Credential], namespace: str, clock: Clock) -> A
     def of_this_server() -> Credential:
         found = _checked(read())
         if _url(found) != url:
-            raise SettingsError(f"what was the access to {urlsplit(url).netloc} names another server now")
+            now = _server(_url(found))
+            raise SettingsError(f"{found.source} names another server now: {now} instead of {_server(url)}")
         return found
 
     return Access(url, namespace, Credentials(first, of_this_server, clock))
@@ -201,7 +232,18 @@ def _checked(credential: Credential) -> Credential:
         if not (token.isascii() and token.isprintable()):
             raise SettingsError("the token has characters that no token has")
         config.api_key["BearerToken"] = token
-    return credential
+    return replace(credential, contents=tuple(map(_digest, (config.cert_file, config.key_file, config.ssl_ca_cert))))
+
+
+def _digest(file: str | None) -> str:
+    """Tells what is in a file from what was; empty if there is none. Whoever connects with it says why."""
+    with suppress(OSError):
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    return ""
+
+
+def _server(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _url(credential: Credential) -> str:

@@ -1,7 +1,7 @@
 """A request put together and sent: with the credential of the moment, once more if that has expired, and judged.
 
-A `Client` belongs to one thread. It neither retries nor waits; the one repetition is of a request that the server
-refused to look at (401), once there is another credential.
+A `Client` belongs to one thread. It neither retries nor waits; the one repetition is of a request that nobody looked
+at, once there is another credential: it was refused (401), or one side does not accept the other's certificate.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
-from actors.errors import ApiError
+from actors.errors import ApiError, Untrusted
 from actors.kube import failures
 from actors.kube.wire import Transport, Wire, WireCut
 
@@ -87,25 +87,26 @@ class Client:
             Exception: what `failures.lost` knows how to tell.
         """
         credential = self._access.credentials.current()
-        response = self._send(request, wire, credential)
-        if response.status == 401:
+        answer = self._send(request, wire, credential)
+        if isinstance(answer, ApiError) or answer.status == 401:
             newer = self._access.credentials.renewed(credential)
             if newer.differs_from(credential):
-                _discard(response)
+                if not isinstance(answer, ApiError):
+                    _discard(answer)
                 wire.again()
-                response = self._send(request, wire, newer)
-        if 200 <= response.status < 300:
-            return response
-        body = response.read(_LONGEST_REFUSAL)
-        _discard(response)
-        return failures.refused(response, body, self._access.server, self._clock.now())
+                credential, answer = newer, self._send(request, wire, newer)
+        if isinstance(answer, ApiError) or 200 <= answer.status < 300:
+            return answer
+        body = answer.read(_LONGEST_REFUSAL)
+        _discard(answer)
+        return failures.refused(answer, body, self._access.server, self._clock.now(), credential=credential.source)
 
     def close(self) -> None:
         """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
-    def _send(self, request: Request, wire: Wire, credential: Credential) -> urllib3.BaseHTTPResponse:
+    def _send(self, request: Request, wire: Wire, credential: Credential) -> urllib3.BaseHTTPResponse | Untrusted:
         headers: Mapping[str, Any] = {
             "Accept": "application/json",
             "Accept-Encoding": request.accept_encoding,
@@ -114,10 +115,16 @@ class Client:
             **({"Content-Type": request.content_type} if request.body is not None else {}),
         }
         transport = self._connected_as(credential)
-        return transport.send(wire, request.method, self._access.url + request.path, headers, request.body)
+        try:
+            return transport.send(wire, request.method, self._access.url + request.path, headers, request.body)
+        except Exception as error:
+            untrusted = failures.untrusted(error, self._access.server, credential)
+            if untrusted is None:
+                raise
+            return untrusted
 
     def _connected_as(self, credential: Credential) -> Transport:
-        """The transport, made anew when the credential is another client certificate."""
+        """The transport, made anew when a certificate, ours or the CA's, is another than it was made with."""
         if self._transport is None or self._transport_of != credential.connects_with:
             self.close()
             self._transport = Transport(credential.configuration, self._limit)

@@ -5,6 +5,7 @@ No exception of urllib3, ssl or socket leaves this package, and no message repea
 
 from __future__ import annotations
 
+import errno
 import http.client
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from urllib3 import exceptions
 
-from actors.errors import Ambiguous, ApiError, Unavailable
+from actors.errors import Ambiguous, ApiError, Unavailable, Untrusted
 from actors.kube import decode
 from actors.kube.errors import error_from_status
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     import urllib3
 
-__all__ = ["late", "lost", "refused", "unreadable"]
+    from actors.kube.auth import Credential
+
+__all__ = ["late", "lost", "refused", "unreadable", "untrusted"]
 
 _LONGEST_QUOTE: Final = 200
 """Characters of a body that is no `Status` (a proxy's page) which are repeated in an error."""
@@ -31,14 +34,45 @@ _LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
 """What a server may ask for at most; a date far off is a clock that is wrong."""
 
 
-def refused(response: urllib3.BaseHTTPResponse, body: bytes, server: str, now: datetime) -> ApiError:
-    """The error of an answer that is not 2xx."""
+_FILE_LIBRARIES: Final = frozenset({"ASN1", "PEM", "X509"})
+"""The parts of OpenSSL that fail on files of certificates and keys; what a peer sends fails in `SSL`."""
+
+_UNREADABLE: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EISDIR})
+"""What reading a file fails with, and using a connection does not."""
+
+
+def refused(
+    response: urllib3.BaseHTTPResponse, body: bytes, server: str, now: datetime, *, credential: str
+) -> ApiError:
+    """The error of an answer that is not 2xx. `credential` says whose was shown."""
     status: Mapping[str, object] = decode.status(body)
     if not status.get("message"):
         said = " ".join(body[:4096].decode("utf-8", "replace").split())[:_LONGEST_QUOTE]
         phrase = f"{response.status} {response.reason or ''}".strip()
         status = {**status, "message": f"{server} answered {phrase}" + (f": {said}" if said else "")}
+    if response.status == 401:  # of which a server says no more than "Unauthorized"
+        status = {**status, "message": f"{server} does not accept the credential of {credential}: {status['message']}"}
     return error_from_status(status, response.status, _retry_after(response.headers.get("Retry-After"), now))
+
+
+def untrusted(error: BaseException, server: str, credential: Credential) -> Untrusted | None:
+    """The error of a connection that was not made for a certificate's sake; None if it is something else.
+
+    Whatever was sent over it was not looked at: TLS ends before that.
+    """
+    cause = _first_cause(error)
+    match error, cause:
+        case exceptions.SSLError(), ssl.SSLCertVerificationError():
+            words = f"{_words(error)} (it was checked against {credential.authority})"
+        case exceptions.SSLError(), ssl.SSLError() if cause.library in _FILE_LIBRARIES:
+            words = f"{_files(credential)} cannot be used: {_reason(cause)}"
+        case exceptions.SSLError(), ssl.SSLError() if _is_refusal(cause.reason or ""):
+            words = f"it does not accept the client certificate of {credential.source}: {_reason(cause)}"
+        case exceptions.SSLError() | exceptions.ProtocolError(), OSError() if cause.errno in _UNREADABLE:
+            words = f"{_files(credential)} cannot be read: {cause.strerror}"
+        case _:
+            return None
+    return Untrusted(f"there is no TLS connection to {server}: {words}")
 
 
 def lost(error: BaseException, server: str, *, sent: bool, write: bool) -> ApiError:
@@ -102,12 +136,24 @@ def _sentence(error: BaseException, server: str) -> str:
             return f"the request to {server} failed: {_words(error)}"
 
 
+def _is_refusal(reason: str) -> bool:
+    """OpenSSL's name of the alert with which a server does not accept a client's certificate, or the lack of one."""
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
+
+
+def _files(credential: Credential) -> str:
+    config = credential.configuration
+    files = (config.ssl_ca_cert, config.cert_file, config.key_file)
+    return f"one of the files {', '.join(file for file in files if file)}"
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "no reason").replace("_", " ").lower()
+
+
 def _words(error: BaseException) -> str:
     """The words of the first cause, in which urllib3 and http.client do not quote what they were given."""
-    cause = error
-    while (deeper := _beneath(cause)) is not None:
-        cause = deeper
-    match cause:
+    match cause := _first_cause(error):
         case ssl.SSLCertVerificationError():
             return f"its certificate is not accepted: {cause.verify_message}"
         case http.client.IncompleteRead():
@@ -124,6 +170,12 @@ def _words(error: BaseException) -> str:
             return cause.strerror or str(cause) or type(cause).__name__
         case _:
             return type(cause).__name__
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while (deeper := _beneath(error)) is not None:
+        error = deeper
+    return error
 
 
 def _beneath(error: BaseException) -> BaseException | None:

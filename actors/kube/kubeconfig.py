@@ -1,37 +1,36 @@
 """Kubeconfigs, read by the `kubernetes` package, with errors that a user can act on.
 
 The package's own errors name dictionaries, some of which are whole users with their tokens, so none of them is passed
-on. It runs exec plugins but only logs their failures, on the root logger: here their plugin is run beforehand, and the
-package is given the result.
+on. It runs exec plugins without a limit and only logs their failures, on the root logger: here their plugin is run
+beforehand, and the package is given the result.
 """
 
 from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException
-from kubernetes.config.exec_provider import ExecProvider
 from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 
 from actors.errors import SettingsError
+from actors.kube import exec_plugin
 from actors.kube.auth import Credential, refresh_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
     from pathlib import Path
 
 __all__ = ["Chosen", "choose", "read"]
 
-READ_TOKEN_EVERY: Final = timedelta(minutes=1)
-"""client-go's period for a user's `tokenFile`."""
-
-_LONGEST_PLUGIN_WORDS: Final = 300
-"""Characters of what a failing exec plugin said for people that are passed on."""
+READ_FILES_EVERY: Final = timedelta(minutes=1)
+"""client-go's period for a user's `tokenFile`. Certificates in files are looked at as often: a new one is used before
+the old one expires, and connections made with a CA that is not trusted any more end soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ def choose(files: tuple[Path, ...], context: str | None) -> Chosen:
     return Chosen(files, str(wanted), str(namespace or "default"))
 
 
-def read(chosen: Chosen, now: datetime) -> Credential:
-    """The context's credential as the files, and the exec plugin if it has one, have it now.
+def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
+    """The context's credential as the files, and the exec plugin if it has one, have it now. A plugin may take `limit`.
 
     Raises:
         SettingsError: the context, its cluster or its user is not usable.
@@ -80,7 +79,7 @@ def read(chosen: Chosen, now: datetime) -> Credential:
     user = _find(config, "users", context["user"], "user", where=chosen) if context.get("user") else {}
     expires_at = None
     if "exec" in user and not user.keys() & {"auth-provider", "token", "tokenFile"}:
-        expires_at = _run_plugin(merger.config, context, chosen)
+        expires_at = _run_plugin(merger.config, context, chosen, limit)
     configuration = Configuration()
     try:
         loader = KubeConfigLoader(
@@ -93,9 +92,32 @@ def read(chosen: Chosen, now: datetime) -> Credential:
     except Exception as error:  # noqa: BLE001 - the package raises whatever a user's YAML leads it to
         raise SettingsError(f"{chosen}: {_words(error, user=context.get('user'))}") from None
     expires_at = expires_at or getattr(loader, "expiry", None)
-    if expires_at is not None:
-        return Credential(configuration, refresh_at=refresh_time(now, expires_at), expires_at=expires_at)
-    return Credential(configuration, refresh_at=now + READ_TOKEN_EVERY if user.get("tokenFile") else None)
+    refresh_at = now + READ_FILES_EVERY if _has_files(user, cluster) else None
+    return Credential(
+        configuration,
+        refresh_at=refresh_at if expires_at is None else refresh_time(now, expires_at),
+        expires_at=expires_at,
+        source=str(chosen),
+        authority=_authority(configuration, cluster, chosen),
+    )
+
+
+def _has_files(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+    """Something that counts is in a file of its own, where it may change, and reading it again runs no program."""
+    if user.keys() & {"exec", "auth-provider"}:
+        return False
+    files = {"tokenFile": "token"} | {key: f"{key}-data" for key in ("client-certificate", "client-key")}
+    return any(user.get(file) and not user.get(data) for file, data in files.items()) or bool(
+        cluster.get("certificate-authority") and not cluster.get("certificate-authority-data")
+    )
+
+
+def _authority(configuration: Configuration, cluster: Mapping[str, Any], chosen: Chosen) -> str:
+    if not configuration.ssl_ca_cert:
+        return "the system's CAs, for there is none in " + str(chosen)
+    if "certificate-authority-data" in cluster:
+        return f"the certificate-authority-data of {chosen}"
+    return f"the CA in {configuration.ssl_ca_cert}"
 
 
 def _merged(files: tuple[Path, ...]) -> KubeConfigMerger:
@@ -119,42 +141,25 @@ def _persister(merger: KubeConfigMerger, user: Mapping[str, Any]) -> Any:
     return merger.save_changes if "auth-provider" in user else None
 
 
-def _run_plugin(config: ConfigNode, context: Mapping[str, Any], chosen: Chosen) -> datetime | None:
+def _run_plugin(config: ConfigNode, context: Mapping[str, Any], chosen: Chosen, limit: timedelta) -> datetime | None:
     """Run the user's exec plugin and put its credential in its place; until when that is good."""
     user, cluster = (
         config[kind].get_with_name(context[key]) for kind, key in (("users", "user"), ("clusters", "cluster"))
     )
-    plugin = user["user"]["exec"]
-    command = plugin.safe_get("command")
     try:
-        status = ExecProvider(plugin, _folder(user), cluster["cluster"]).run()
-        expires = status.get("expirationTimestamp")
-        expires_at = datetime.fromisoformat(expires) if expires else None
-        if status.get("token"):
-            credential = {"token": str(status["token"])}
-        else:
-            credential = {
-                f"{ours}-data": base64.b64encode(str(status[theirs]).encode()).decode()
-                for ours, theirs in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData"))
-            }
+        plugin = user["user"]["exec"]
+        found = exec_plugin.run(plugin, _folder(user), cluster["cluster"], limit)
+    except exec_plugin.PluginFailed as error:
+        command = plugin.safe_get("command")
+        raise SettingsError(f"{chosen}: the exec plugin {command!r} gave no credential: {error}") from None
     except Exception as error:  # noqa: BLE001 - as above
-        words = _plugin_words(error, plugin)
-        raise SettingsError(f"{chosen}: the exec plugin {command!r} gave no credential: {words}") from None
+        raise SettingsError(f"{chosen}: its exec plugin is not valid ({type(error).__name__})") from None
+    credential = {"token": found.token} if found.token else {}
+    if found.has_certificate:
+        credential["client-certificate-data"] = base64.b64encode(found.client_certificate_data.encode()).decode()
+        credential["client-key-data"] = base64.b64encode(found.client_key_data.encode()).decode()
     user.value["user"] = credential
-    return expires_at
-
-
-def _plugin_words(error: Exception, plugin: ConfigNode) -> str:
-    match error:
-        case FileNotFoundError() | PermissionError():
-            hint = plugin.safe_get("installHint")
-            return str(error.strerror) + (f" ({hint})"[:_LONGEST_PLUGIN_WORDS] if isinstance(hint, str) else "")
-        case ConfigException():  # the exit code and stderr, or what is missing in the answer; never the answer
-            return " ".join(str(error).split())[:_LONGEST_PLUGIN_WORDS]
-        case KeyError():
-            return "its answer has neither a token nor a client certificate and key"
-        case _:
-            return f"{type(error).__name__}"
+    return found.expiration_timestamp
 
 
 def _words(error: Exception, *, user: object) -> str:

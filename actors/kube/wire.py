@@ -104,7 +104,7 @@ class Wire:
             self._sent = True
 
     def again(self) -> None:
-        """The request was refused for its credential and is going to be sent once more: until then it was not sent."""
+        """The request was not looked at, for its credential, and is going to be sent once more: it was not sent yet."""
         self._sent = False
 
     def _check(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
     from pathlib import Path
 
@@ -97,6 +98,8 @@ class Peer:
 class ScriptedServer:
     """Serves each request by the next script. A request without one is a failure."""
 
+    tls: ssl.SSLContext | None = None
+    """What connections begin with from now on, if anything."""
     scripts: deque[Callable[[Peer], None]] = field(default_factory=deque)
     asked: list[Asked] = field(default_factory=list)
     done: SimpleQueue[str] = field(default_factory=SimpleQueue)
@@ -145,7 +148,8 @@ class ScriptedServer:
 
     def kubeconfig(self, folder: Path, **user: Any) -> Path:
         """A kubeconfig that leads here."""
-        return write_kubeconfig(folder / "kubeconfig", f"http://{self.name}", user or {"token": "secret-token"})
+        scheme = "http" if self.tls is None else "https"
+        return write_kubeconfig(folder / "kubeconfig", f"{scheme}://{self.name}", user or {"token": "secret-token"})
 
     def _spawn(self, target: Callable[[], None]) -> None:
         thread = threading.Thread(target=target, daemon=True)
@@ -163,7 +167,25 @@ class ScriptedServer:
             number += 1
             self._spawn(lambda sock=sock, number=number: self._serve(sock, number))  # type: ignore[misc]
 
+    def _shakes_hands(self, sock: ssl.SSLSocket) -> bool:
+        """If not, the client has time to read why: closing at once would cut it short."""
+        try:
+            sock.do_handshake()
+        except OSError as error:
+            self.done.put(repr(error))
+            with suppress(OSError):
+                while socket.socket.recv(sock, 4096):
+                    pass
+            sock.close()
+            return False
+        return True
+
     def _serve(self, sock: socket.socket, number: int) -> None:
+        if self.tls is not None:
+            sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            self._sockets.append(sock)
+            if not self._shakes_hands(sock):
+                return
         reader = sock.makefile("rb")
         try:
             while (asked := _read_request(reader, number)) is not None:
@@ -181,11 +203,13 @@ class ScriptedServer:
             sock.close()
 
 
-def write_kubeconfig(path: Path, server: str, user: dict[str, Any], *, namespace: str | None = None) -> Path:
+def write_kubeconfig(
+    path: Path, server: str, user: dict[str, Any], *, namespace: str | None = None, **cluster: Any
+) -> Path:
     """A kubeconfig with one context, `test`."""
     context = {"cluster": "c", "user": "u", **({"namespace": namespace} if namespace else {})}
     config = {
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
         "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "test", "context": context}],
         "current-context": "test",

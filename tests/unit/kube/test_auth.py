@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import stat
 import threading
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +21,7 @@ from tests.unit.kube.test_http import pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.unit.kube.scripted import Peer, ScriptedServer
 
@@ -232,103 +231,13 @@ def test_an_account_without_a_namespace_is_in_the_default_one(account: Path) -> 
     assert load(environ=IN_A_POD, account=account).namespace == "default"
 
 
-# ── Exec plugins ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def plugin(folder: Path, answer: object, *, exit_code: int = 0) -> dict[str, Any]:
-    """A user whose plugin writes a line to `runs` each time, and answers."""
-    script = folder / "plugin"
-    text = answer if isinstance(answer, str) else json.dumps(answer)
-    written(folder / "answer", text)
-    lines = ["#!/bin/sh", f"cd {folder}", "echo run >> runs", "echo no luck >&2", "cat answer", f"exit {exit_code}", ""]
-    script.write_text("\n".join(lines))
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return {
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin", "interactiveMode": "Never"}
-    }
-
-
-def credential_json(**status: Any) -> dict[str, Any]:
-    return {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
-
-
-def runs(folder: Path) -> int:
-    return len((folder / "runs").read_text().splitlines())
-
-
-def with_plugin(folder: Path, user: dict[str, Any]) -> Path:
-    return write_kubeconfig(folder / "k", "https://one.example", user)
-
-
-def test_an_exec_plugins_token_is_used_until_it_is_about_to_expire(tmp_path: Path) -> None:
-    clock = ManualClock()
-    expires = (clock.now() + timedelta(hours=1)).isoformat().replace("+00:00", "Z")
-    user = plugin(tmp_path, credential_json(token=SECRET, expirationTimestamp=expires))
-    access = load(with_plugin(tmp_path, user), clock=clock)
-    assert authorization(access) == f"Bearer {SECRET}"
-    wait(clock, timedelta(minutes=54))
-    assert authorization(access) == f"Bearer {SECRET}"
-    assert runs(tmp_path) == 1
-    later = (clock.now() + timedelta(hours=1)).isoformat()
-    plugin(tmp_path, credential_json(token="newer", expirationTimestamp=later))
-    wait(clock, timedelta(minutes=1))
-    assert authorization(access) == "Bearer newer"
-    assert authorization(access) == "Bearer newer"
-    assert runs(tmp_path) == 2
-
-
-def test_a_short_lived_token_is_not_asked_for_with_every_request(tmp_path: Path) -> None:
-    clock = ManualClock()
-    expires = (clock.now() + timedelta(minutes=2)).isoformat()
-    user = plugin(tmp_path, credential_json(token=SECRET, expirationTimestamp=expires))
-    access = load(with_plugin(tmp_path, user), clock=clock)
-    wait(clock, timedelta(seconds=59))
-    assert authorization(access) == f"Bearer {SECRET}"
-    assert runs(tmp_path) == 1
-
-
-def test_an_exec_plugin_may_give_a_certificate(tmp_path: Path) -> None:
-    user = plugin(tmp_path, credential_json(clientCertificateData="CERTIFICATE", clientKeyData="KEY"))
-    configuration = load(with_plugin(tmp_path, user)).credentials.current().configuration
-    assert Path(str(configuration.cert_file)).read_text() == "CERTIFICATE"
-    assert Path(str(configuration.key_file)).read_text() == "KEY"
-
-
-@pytest.mark.parametrize(
-    ("answer", "exit_code", "words"),
-    [
-        ("", 1, "exec: process returned 1. no luck"),
-        (f"{SECRET}", 0, "failed to decode process output"),
-        (credential_json(), 0, "its answer has neither a token nor a client certificate and key"),
-        (credential_json(clientCertificateData=SECRET), 0, "neither a token nor a client certificate and key"),
-        ({**credential_json(token=SECRET), "apiVersion": "v0"}, 0, "plugin api version v0 does not match"),
-        (credential_json(token=SECRET, expirationTimestamp="soon"), 0, "ValueError"),
-    ],
-)
-def test_a_plugin_that_fails_is_said_once_and_nothing_of_its_answer(
-    tmp_path: Path, answer: object, exit_code: int, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(SettingsError) as refused:
-        load(with_plugin(tmp_path, plugin(tmp_path, answer, exit_code=exit_code)))
-    assert "the exec plugin './plugin' gave no credential" in str(refused.value)
-    assert words in str(refused.value)
-    assert SECRET not in str(refused.value)
-    assert caplog.records == []
-
-
-def test_a_plugin_that_is_not_there_is_named_with_its_hint(tmp_path: Path) -> None:
-    user = {"exec": {"apiVersion": "v1", "command": "no-such-plugin", "installHint": "get it from the shop"}}
-    with pytest.raises(SettingsError, match=r"'no-such-plugin'.*No such file or directory \(get it from the shop\)"):
-        load(with_plugin(tmp_path, user))
-
-
 # ── Keeping it fresh ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def credential(token: str, *, url: str = "http://one.example", **times: datetime) -> Credential:
-    configuration = Configuration(host=url)
+def credential(token: str, *, refresh_at: datetime | None = None, expires_at: datetime | None = None) -> Credential:
+    configuration = Configuration(host="http://one.example")
     configuration.api_key["BearerToken"] = token
-    return Credential(configuration, **times)
+    return Credential(configuration, refresh_at=refresh_at, expires_at=expires_at)
 
 
 class Reader:
@@ -404,12 +313,98 @@ def test_who_can_go_on_without_a_newer_credential_does_not_wait_for_it() -> None
     assert credentials.current().authorization == "new"
 
 
-def test_a_kubeconfig_that_names_another_server_by_now_is_not_followed(tmp_path: Path) -> None:
+def test_a_kubeconfig_that_names_another_server_by_now_is_not_followed_and_said_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = written(tmp_path / "k", config())
     access = load(path)
-    written(path, config(clusters=[{"name": "one", "cluster": {"server": "https://elsewhere.example"}}]))
+    written(path, config(clusters=[{"name": "one", "cluster": {"server": f"https://me:{SECRET}@elsewhere.example"}}]))
     old = access.credentials.current()
     assert access.credentials.renewed(old) is old
+    (line,) = caplog.messages
+    assert line == (
+        "the credential cannot be renewed, the old one is used: error=context 'first' of "
+        f"{path} names another server now: elsewhere.example instead of one.example:6443"
+    )
+
+
+def test_a_context_that_goes_is_named_and_the_old_credential_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "k", config())
+    access = load(path)
+    written(path, config(contexts=config()["contexts"][1:], **{"current-context": "second"}))
+    old = access.credentials.current()
+    assert access.credentials.renewed(old) is old
+    assert f"context 'first' of {path}: there is no context 'first'; the contexts are: second" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [
+        ({"tokenFile": "a"}, {}),
+        ({"client-certificate": "a", "client-key": "b"}, {}),
+        ({"token": SECRET}, {"certificate-authority": "a"}),
+    ],
+)
+def test_what_is_in_files_is_looked_at_every_minute(
+    tmp_path: Path, user: dict[str, str], cluster: dict[str, str]
+) -> None:
+    clock = ManualClock()
+    for name in "ab":
+        written(tmp_path / name, "old")
+    access = load(write_kubeconfig(tmp_path / "k", "https://one.example", user, **cluster), clock=clock)
+    first = access.credentials.current()
+    for name in "ab":
+        written(tmp_path / name, "new")
+    wait(clock, timedelta(seconds=59))
+    assert access.credentials.current() is first
+    wait(clock, timedelta(seconds=1))
+    assert access.credentials.current().differs_from(first)
+
+
+def test_what_stands_in_the_kubeconfig_is_looked_at_when_it_is_refused_only(tmp_path: Path) -> None:
+    clock = ManualClock()
+    path = written(tmp_path / "k", config())
+    access = load(path, clock=clock)
+    written(path, config(users=[{"name": "me", "user": {"token": "renewed"}}]))
+    wait(clock, timedelta(days=1))
+    assert authorization(access) == f"Bearer {SECRET}"
+    assert access.credentials.renewed(access.credentials.current()).authorization == "Bearer renewed"
+
+
+def test_a_look_that_was_due_and_brought_nothing_new_does_not_put_off_one_after_a_refusal() -> None:
+    clock = ManualClock()
+    first = credential("same", refresh_at=clock.now())
+    reader = Reader(credential("same", refresh_at=clock.now() + timedelta(minutes=1)), credential("new"))
+    credentials = Credentials(first, reader, clock)
+    current = credentials.current()
+    assert credentials.renewed(current).authorization == "new"
+
+
+def test_a_refusal_of_what_was_only_read_once_more_meanwhile_is_looked_into() -> None:
+    clock = ManualClock()
+    asked_with = credential("same", refresh_at=clock.now())
+    reader = Reader(credential("same", refresh_at=clock.now() + timedelta(minutes=1)), credential("new"))
+    credentials = Credentials(asked_with, reader, clock)
+    credentials.current()
+    assert credentials.renewed(asked_with).authorization == "new"
+
+
+def test_a_look_that_takes_long_to_fail_is_not_repeated_at_once() -> None:
+    clock = ManualClock()
+    old = credential("old")
+    reads: list[float] = []
+
+    def read() -> Credential:
+        reads.append(clock.monotonic())
+        wait(clock, auth.TRY_AGAIN_AFTER)
+        raise SettingsError("the plugin hangs")
+
+    credentials = Credentials(old, read, clock)
+    credentials.renewed(old)
+    credentials.renewed(old)
+    assert len(reads) == 1
 
 
 def test_the_chosen_context_stays_when_another_becomes_current(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kubernetes.client import Configuration
 from urllib3.connection import HTTPConnection
 
 from actors import kube
-from actors.errors import Ambiguous, Cancelled, Unavailable
+from actors.errors import Ambiguous, Cancelled, Unavailable, Untrusted
 from actors.kube import wire
 from actors.kube.wire import Transport, Wire, WireCut
 from actors.local.credentials import new_credentials
@@ -226,7 +226,7 @@ def test_a_certificate_of_an_unknown_authority_is_not_accepted(tmp_path: Path) -
         error = ask(lambda reply: api.create({}, reply))
         api.close()
         greeting.join(SAFETY)
-    assert type(error) is Unavailable
+    assert type(error) is Untrusted
     assert error.message.startswith(f"there is no TLS connection to {name}: its certificate is not accepted: ")
 
 
