@@ -2,20 +2,22 @@
 
 It builds and supervises the other actors, owns the ledger and what the driver is told, and answers queries from what
 it was last told. The last word that a driver hears is `BackendStopped` or `BackendFailed`, once, however the backend
-ends. It never calls the API itself but to see, while stopping, whether the fleet is gone; and no handler waits.
+ends. It calls the API itself only to review its rights at the start and to see, while stopping, whether the fleet is
+gone; and no handler waits.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from actors import executor_pod, parts
-from actors.driver_door import checked_ids, checked_totals, fleet_status
-from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Refused, Unauthorized, Unavailable
+from actors.driver_door import checked_ids, checked_totals, fleet_status, joined
+from actors.errors import ApiError, Refused
 from actors.ledger import Book
 from actors.loss import stopped_with_fleet
 from actors.messages import (
@@ -58,7 +60,9 @@ from actors.messages import (
     StopBackend,
     ToDriver,
 )
+from actors.opening import Outcome, opened, out_of_time
 from actors.parts import ALLOCATOR, LIFECYCLE, POLL, POOL, WATCH
+from actors.rights import Reviews, Right, needed
 from actors.runtime import (
     Actor,
     ActorRef,
@@ -97,6 +101,14 @@ class _ForgetDue:
     """Time to forget executors that ended long ago."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Reviewed:
+    """What the server says of one of our rights."""
+
+    right: Right
+    answer: bool | ApiError
+
+
 class Backend(Actor):
     """Keeps a fleet of executor pods at the size the driver asks for. Made by `Backend.start`."""
 
@@ -117,10 +129,7 @@ class Backend(Actor):
         Raises:
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
         """
-        executor = settings.executor
-        executor_pod.check_template(
-            executor.pod_template, prefix=settings.pod_prefix, container=executor.container, image=executor.image
-        )
+        executor_pod.check_template(settings)
         if api is None:
             from actors import kube  # noqa: PLC0415 - a driver that brings its own API does not pay for the client
 
@@ -146,7 +155,9 @@ class Backend(Actor):
         self._totals: dict[str, int] = {DEFAULT_PROFILE: settings.executor.instances}
         self._profiles: Mapping[str, ProfileStatus] = {}
         self._sources: dict[Source, Freshness] = {}
-        self._synced = False
+        self._reviews = Reviews(needed(settings))
+        self._has_started = False
+        """The fleet was listed and our rights are known: the driver has heard of it, and pods may be made."""
         self._stopping: Stopping | None = None
         self._ended: ToDriver | None = None
         """The last word to the driver, once it is said."""
@@ -172,6 +183,7 @@ class Backend(Actor):
                 },
             ):
                 self._supervisor.start(spec)
+            self._review_rights()
         self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
         self.timers.start("start", self._settings.backend.start_timeout, _StartTimedOut())
         self.timers.every("forget", self._settings.executor.removed_executors_ttl, _ForgetDue())
@@ -199,11 +211,13 @@ class Backend(Actor):
             self._stopping.pool_restarted()
 
     def _introduce_lifecycle_manager(self, child: Address) -> None:
-        child.tell(ExecutorsKnown(self._book.entries, self._book.next_id))
+        if self._has_started:  # without the ledger it does nothing
+            child.tell(ExecutorsKnown(self._book.entries, self._book.next_id))
 
     def _introduce_allocator(self, child: Address) -> None:
-        child.tell(ExecutorsKnown(self._book.entries, self._book.next_id))
-        child.tell(SetTotalExpectedExecutors(dict(self._totals)))
+        if self._has_started:  # the same
+            child.tell(ExecutorsKnown(self._book.entries, self._book.next_id))
+            child.tell(SetTotalExpectedExecutors(dict(self._totals)))
 
     def _escalated(self, name: str, cause: BaseException) -> None:
         """A part cannot be kept alive, or the host does not want it to be."""
@@ -239,7 +253,7 @@ class Backend(Actor):
         with self._crashes_told():
             return self._receive(message)
 
-    def _receive(self, message: object) -> object:
+    def _receive(self, message: object) -> object:  # noqa: C901 - one line a message
         match message:
             case SupervisorMessage():
                 self._supervisor.handle(message)
@@ -250,6 +264,9 @@ class Backend(Actor):
                     self._stopping.handle(message)
             case _OwnerCheckDue():
                 self._check_owner()
+            case _Reviewed(right, answer):
+                self._reviews = self._reviews.answered(right, answer)
+                self._opened(self._outcome())
             case _StartTimedOut():
                 self._start_timed_out()
             case _ForgetDue():
@@ -334,26 +351,49 @@ class Backend(Actor):
             self._tell(told)
 
     def _freshness(self, freshness: Freshness) -> None:
-        """Until the first full sync, an error that no waiting heals ends the start; others are waited out."""
-        self._sources[freshness.source] = freshness
-        if self._synced or self._stopping is not None:
-            return
-        if freshness.synced_at is not None:
-            self._synced = True
-            self.timers.cancel("start")
-            self._tell(BackendStarted(self._settings.app_id, self._api.namespace))
-        elif isinstance(freshness.error, Unauthorized | Forbidden | NotFound | BadRequest):
-            self._fail(freshness.error)
-
-    def _start_timed_out(self) -> None:
-        errors: list[ApiError] = [source.error for source in self._sources.values() if source.error is not None]
-        seconds = self._settings.backend.start_timeout.total_seconds()
-        self._fail(errors[-1] if errors else Unavailable(f"the API did not answer a list within {seconds:g} s"))
+        self._sources[freshness.source] = joined(self._sources.get(freshness.source), freshness)
+        self._opened(self._outcome())
 
     def _check_owner(self) -> None:
         if not self._driver.is_alive():
             logger.warning("the driver is gone: the backend ends, the fleet is left as it is")
             self.stop()
+
+    # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _review_rights(self) -> None:
+        """Ask for all at once, beside the first list. Parts that come up again find the answers here."""
+        for right in self._reviews.awaited:
+            self._api.may(right.verb, right.resource, partial(_tell_answer, self.myself, right))
+
+    def _outcome(self) -> Outcome:
+        return opened(self._reviews, self._sources.values(), self._api.namespace)
+
+    def _opened(self, outcome: Outcome) -> None:
+        """Begin with the fleet, end, or wait on."""
+        if self._has_started or self._ended is not None or self._stopping is not None:
+            return
+        match outcome:
+            case True:
+                self._begin()
+            case False:
+                pass
+            case ApiError():
+                logger.error("the backend cannot start: %s", outcome)
+                self._fail(outcome)
+
+    def _begin(self) -> None:
+        self._has_started = True
+        self.timers.cancel("start")
+        if self._reviews.error is not None:
+            logger.info("our rights cannot be reviewed, going on as if we had them: error=%s", self._reviews.error)
+        self._tell(BackendStarted(self._settings.app_id, self._api.namespace))
+        self._introduce_lifecycle_manager(self._address(LIFECYCLE))
+        self._introduce_allocator(self._address(ALLOCATOR))
+
+    def _start_timed_out(self) -> None:
+        timeout, sources = self._settings.backend.start_timeout, self._sources.values()
+        self._opened(out_of_time(self._reviews, sources, self._api.namespace, timeout))
 
     # ── from the driver ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -461,3 +501,7 @@ class Backend(Actor):
 
     def _address(self, name: str) -> Address:
         return self._supervisor.address(name)
+
+
+def _tell_answer(backend: Address, right: Right, answer: bool | ApiError) -> None:
+    backend.tell(_Reviewed(right, answer))

@@ -105,6 +105,10 @@ class _Row:
     reason: str = ""
 
 
+_WHOLE: Final = frozenset({"failed", "blocked"})
+"""Events whose words say what is to be done, and usually at their end: however narrow the terminal is."""
+
+
 class LiveTable:
     """The fleet in one line, its executors in a table, what happened last below."""
 
@@ -128,7 +132,12 @@ class LiveTable:
             self._title = f"{event.details['app_id']} in namespace {event.details['namespace']}"
             self._hint = f"export KUBECONFIG={event.details['kubeconfig']}" if "kubeconfig" in event.details else ""
         self._recent.append(
-            Text(to_line(event), style=_COLOURS.get(event.event, ""), no_wrap=True, overflow="ellipsis")
+            Text(
+                to_line(event),
+                style=_COLOURS.get(event.event, ""),
+                no_wrap=event.event not in _WHOLE,
+                overflow="fold" if event.event in _WHOLE else "ellipsis",
+            )
         )
         self.refresh()
 

@@ -82,12 +82,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
     Raises:
         SettingsError: something that the user gave is wrong; nothing runs.
     """
-    executor_pod.check_template(
-        request.settings.executor.pod_template,
-        prefix=request.settings.pod_prefix,
-        container=request.settings.executor.container,
-        image=request.settings.executor.image,
-    )
+    executor_pod.check_template(request.settings)
     with ExitStack() as stack:
         root, handler = logging.getLogger(), _Handler(inbox)
         root.addHandler(handler)

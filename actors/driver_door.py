@@ -16,7 +16,7 @@ from actors.messages import DEFAULT_PROFILE, FleetStatus, Freshness, ProfileStat
 if TYPE_CHECKING:
     from actors.ledger import Book
 
-__all__ = ["checked_ids", "checked_totals", "fleet_status"]
+__all__ = ["checked_ids", "checked_totals", "fleet_status", "joined"]
 
 
 def checked_totals(totals: object) -> dict[str, int]:
@@ -47,6 +47,18 @@ def checked_ids(executor_ids: object) -> tuple[int, ...]:
     return tuple(dict.fromkeys(executor_ids))
 
 
+def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
+    """A source's later word, with what it had before: one that has crashed and started again knows nothing of that."""
+    if earlier is None:
+        return later
+    synced_at, heard_at = _latest(earlier.synced_at, later.synced_at), _latest(earlier.heard_at, later.heard_at)
+    return replace(later, synced_at=synced_at, heard_at=heard_at)
+
+
+def _latest(*moments: float | None) -> float | None:
+    return max((moment for moment in moments if moment is not None), default=None)
+
+
 def fleet_status(
     app_id: str,
     namespace: str,
@@ -61,14 +73,19 @@ def fleet_status(
     counts = {
         profile: replace(status, registered=book.registered_count(profile)) for profile, status in profiles.items()
     }
-    freshness = {source.value: _source_status(word, now) for source, word in sources.items()}
+    nothing = {source: Freshness(source, None, None) for source in Source}
+    freshness = {source.value: _source_status(word, now) for source, word in {**nothing, **sources}.items()}
     return FleetStatus(app_id, namespace, counts, freshness, stopping)
 
 
 def _source_status(freshness: Freshness, now: float) -> SourceStatus:
-    synced_at, error = freshness.synced_at, freshness.error
     return SourceStatus(
-        synced=synced_at is not None and error is None,
-        since_full_sync=None if synced_at is None else timedelta(seconds=now - synced_at),
-        error=None if error is None else str(error),
+        synced=freshness.synced_at is not None and freshness.error is None,
+        since_full_sync=_age(freshness.synced_at, now),
+        since_heard=_age(freshness.heard_at, now),
+        error=None if freshness.error is None else str(freshness.error),
     )
+
+
+def _age(moment: float | None, now: float) -> timedelta | None:
+    return None if moment is None else timedelta(seconds=now - moment)

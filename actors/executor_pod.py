@@ -1,17 +1,16 @@
-"""The manifest of an executor's pod: the user's template, and what the fleet adds to it.
+"""The manifests of one executor: its pod and its volume claims, made from its profile's shape.
 
-Pure. Each step takes the pod and adds one feature; the template is never changed. What would break the fleet (a label
-of ours, a restart policy that revives an executor under the same id) is refused before anything is started.
+Pure. The shape holds what all pods of a profile have in common (`pod_shapes`); what would break the fleet is refused
+before anything is started (`pod_checks`). What is added here tells one executor from another.
 """
 
 from __future__ import annotations
 
-import copy
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from actors.errors import SettingsError
+from actors.pod_checks import check_template
+from actors.pod_shapes import Shape, executor_of, shapes
 from actors.pods import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
@@ -21,29 +20,27 @@ from actors.pods import (
     ROLE_LABEL,
 )
 
-__all__ = ["build", "check_template", "name"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
-RESERVED: Final = "executor-pods/"
-"""Labels that start so are the fleet's."""
+    from actors.settings import ClaimSettings
 
-SERVER_FIELDS: Final = (
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generateName",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-)
-"""What the API server writes: a template that was read from a cluster has them, a new pod must not."""
+__all__ = [
+    "CLAIM_LABEL",
+    "Shape",
+    "build",
+    "check_template",
+    "claim_manifests",
+    "claim_name",
+    "name",
+    "owner_reference",
+    "shapes",
+]
 
-LONGEST_ID: Final = 999_999_999
-"""Names are checked for ids up to this one; a fleet that creates an executor a second reaches it in 31 years."""
+CLAIM_LABEL: Final = "executor-pods/claim"
+"""On a PersistentVolumeClaim: which of the profile's `claims` it was made for, so that it is reused for the same."""
 
-DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""RFC 1123. A pod's name is its host's name too, so it must be a label and not only a subdomain."""
+_NO_CLAIMS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def name(prefix: str, executor_id: int) -> str:
@@ -51,78 +48,109 @@ def name(prefix: str, executor_id: int) -> str:
     return f"{prefix}-exec-{executor_id}"
 
 
-def check_template(template: Mapping[str, Any] | None, *, prefix: str, container: str, image: str | None) -> None:
-    """Refuse a pod template, or a name prefix, that no executor could be made from.
+def claim_name(prefix: str, executor_id: int, index: int) -> str:
+    """The name of the claim that is made for an executor, for the one of this index among its profile's `claims`."""
+    return f"{name(prefix, executor_id)}-pvc-{index}"
 
-    Raises:
-        SettingsError: with one line a problem, each naming the field and what is allowed.
+
+def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
+    """Makes a pod (the driver's) the owner of what has this reference: the garbage collector takes it with its owner.
+
+    It is the controller, as with Spark: so no other controller adopts an executor, and a drain of its node evicts it
+    without force. It does not block its owner's deletion, which would need the right to update the owner's finalizers.
     """
-    problems = [] if template is None else list(_problems(template, container, image))
-    if not DNS_LABEL.fullmatch(name(prefix, LONGEST_ID)):
-        problems.append(
-            f"executor.prefix: pod names would be {name(prefix, 1)!r} and so on, which must be DNS labels: "
-            "at most 63 lower-case letters, digits and '-', a letter or digit first and last"
-        )
-    if template is None and image is None:
-        problems.append("executor.image: is not set, and there is no executor.pod_template that names one")
-    if problems:
-        raise SettingsError("\n".join(problems))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod_name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
 
 
 def build(
     executor_id: int,
     profile: str,
     *,
+    shapes: Mapping[str, Shape],
     app_id: str,
     prefix: str,
     namespace: str,
-    template: Mapping[str, Any] | None,
-    image: str | None,
-    command: Sequence[str] | None,
-    container: str,
     driver_address: str | None,
-    owner: Mapping[str, Any] | None,
+    owner: Mapping[str, Any] | None = None,
+    claims: Mapping[str, str] = _NO_CLAIMS,
 ) -> dict[str, Any]:
-    """The v1 Pod, as JSON, of one executor. `template` must have passed `check_template`."""
-    pod: dict[str, Any] = copy.deepcopy(dict(template)) if template is not None else _bare(container)
-    pod["apiVersion"], pod["kind"] = "v1", "Pod"
-    metadata = pod["metadata"] = dict(pod.get("metadata") or {})
-    for field in SERVER_FIELDS:
-        metadata.pop(field, None)
-    pod.pop("status", None)
+    """The v1 Pod, as JSON, of one executor.
+
+    Args:
+        executor_id: its id.
+        profile: the name of its profile, one of `shapes`.
+        shapes: what the pods of each profile have in common.
+        app_id: the fleet's.
+        prefix: what its name starts with.
+        namespace: where it will live.
+        driver_address: where it finds the driver.
+        owner: an `owner_reference`, that of the driver's pod.
+        claims: for each of the profile's claims that is reused, the PersistentVolumeClaim to mount; the others are
+            mounted from those that `claim_manifests` makes.
+    """
+    shape = shapes[profile]
+    pod = shape.copy()
+    metadata = pod["metadata"]
     metadata["name"], metadata["namespace"] = name(prefix, executor_id), namespace
     metadata["labels"] = {
         **(metadata.get("labels") or {}),
-        APP_ID_LABEL: app_id,
-        ROLE_LABEL: ROLE_EXECUTOR,
+        **_labels(app_id, profile),
         EXECUTOR_ID_LABEL: str(executor_id),
-        PROFILE_LABEL: profile,
-        MANAGED_BY_LABEL: "executor-pods",
     }
     if owner is not None:
         metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), dict(owner)]
-    pod["spec"]["restartPolicy"] = "Never"  # an executor that ended is replaced under a new id, never revived
-    executor = _executor(pod["spec"]["containers"], container)
-    if image is not None:
-        executor["image"] = image
-    if command is not None:
-        executor["command"] = list(command)
-        executor.pop("args", None)
-    executor.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    executor["env"] = [  # ours first: a `$(EXECUTOR_ID)` in the template's is expanded only from what stands before it
-        *_environment(executor_id, profile, app_id=app_id, driver_address=driver_address),
-        *(executor.get("env") or ()),
-    ]
+    executor = executor_of(pod["spec"]["containers"], shape.container)
+    own = _environment(executor_id, profile, app_id=app_id, driver_address=driver_address)
+    executor["env"] = [*own, *(executor.get("env") or ())]  # first, so that the template's can refer to them
+    for index, claim in enumerate(shape.claims):
+        _mount(pod["spec"], executor, claim, claims.get(claim.name) or claim_name(prefix, executor_id, index))
     return pod
 
 
-def _bare(container: str) -> dict[str, Any]:
-    return {"spec": {"containers": [{"name": container}]}}
+def claim_manifests(
+    executor_id: int,
+    profile: str,
+    *,
+    shapes: Mapping[str, Shape],
+    app_id: str,
+    prefix: str,
+    namespace: str,
+    owner: Mapping[str, Any] | None = None,
+    reused: Collection[str] = (),
+) -> list[dict[str, Any]]:
+    """The v1 PersistentVolumeClaims, as JSON, to be made for one executor: one for each claim not `reused`, by name.
+
+    They have the fleet's labels but no executor id, for one executor after the other may have them.
+    """
+    return [
+        _claim(
+            claim,
+            {
+                "name": claim_name(prefix, executor_id, index),
+                "namespace": namespace,
+                "labels": {**_labels(app_id, profile), CLAIM_LABEL: claim.name},
+                **({} if owner is None else {"ownerReferences": [dict(owner)]}),
+            },
+        )
+        for index, claim in enumerate(shapes[profile].claims)
+        if claim.name not in reused
+    ]
 
 
-def _executor(containers: Sequence[dict[str, Any]], container: str) -> dict[str, Any]:
-    """The executor's container: the one of this name, else the first."""
-    return next((each for each in containers if each.get("name") == container), containers[0])
+def _labels(app_id: str, profile: str) -> dict[str, str]:
+    return {
+        APP_ID_LABEL: app_id,
+        ROLE_LABEL: ROLE_EXECUTOR,
+        PROFILE_LABEL: profile,
+        MANAGED_BY_LABEL: "executor-pods",
+    }
 
 
 def _environment(executor_id: int, profile: str, *, app_id: str, driver_address: str | None) -> list[dict[str, Any]]:
@@ -139,67 +167,22 @@ def _environment(executor_id: int, profile: str, *, app_id: str, driver_address:
     return own
 
 
-# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────
+def _mount(spec: dict[str, Any], executor: dict[str, Any], claim: ClaimSettings, claim_name: str) -> None:
+    source: dict[str, Any] = {"claimName": claim_name}
+    mount: dict[str, Any] = {"name": claim.name, "mountPath": claim.mount_path}
+    if claim.read_only:
+        source["readOnly"] = mount["readOnly"] = True
+    if claim.sub_path is not None:
+        mount["subPath"] = claim.sub_path
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": claim.name, "persistentVolumeClaim": source}]
+    executor["volumeMounts"] = [*(executor.get("volumeMounts") or ()), mount]
 
 
-def _problems(template: Mapping[str, Any], container: str, image: str | None) -> list[str]:
-    where = "executor.pod_template"
-    problems: list[str] = []
-    for key, allowed in (("apiVersion", "v1"), ("kind", "Pod")):
-        if template.get(key, allowed) != allowed:
-            problems.append(f"{where}: {key} is {template[key]!r}, it must be {allowed!r}")
-    metadata = template.get("metadata") or {}
-    if not isinstance(metadata, Mapping):
-        return [*problems, f"{where}: metadata must be a mapping"]
-    problems.extend(
-        f"{where}: metadata.{part} must be a mapping"
-        for part in ("labels", "annotations")
-        if not isinstance(metadata.get(part) or {}, Mapping)
-    )
-    labels = metadata.get("labels") or {}
-    problems.extend(
-        f"{where}: metadata.labels has {label!r}; labels that start with {RESERVED!r} are set by the fleet"
-        for label in (labels if isinstance(labels, Mapping) else ())
-        if str(label).startswith(RESERVED)
-    )
-    problems.extend(
-        f"{where}: metadata.{part} has {key!r}: {value!r}, which must be text; put it in quotes"
-        for part in ("labels", "annotations")
-        if isinstance(metadata.get(part), Mapping)
-        for key, value in metadata[part].items()
-        if not isinstance(value, str)
-    )
-    spec = template.get("spec") or {}
-    if not isinstance(spec, Mapping):
-        return [*problems, f"{where}: spec must be a mapping"]
-    if spec.get("restartPolicy", "Never") != "Never":
-        problems.append(
-            f"{where}: spec.restartPolicy is {spec['restartPolicy']!r}, it must be 'Never': "
-            "an executor that ended is replaced under a new id"
-        )
-    return [*problems, *_container_problems(spec.get("containers"), container, image)]
-
-
-def _container_problems(containers: object, container: str, image: str | None) -> list[str]:
-    where = "executor.pod_template: spec.containers"
-    if not isinstance(containers, list) or not containers:
-        return [f"{where}: must list at least one container"]
-    if not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in containers):
-        return [f"{where}: each must be a mapping with a name"]
-    names = [each["name"] for each in containers]
-    problems = [f"{where}: the name {each!r} stands twice" for each in sorted(set(names)) if names.count(each) > 1]
-    executor = _executor(containers, container)
-    problems.extend(
-        f"{where}: {each['name']!r} has no image"
-        for each in containers
-        if not each.get("image") and not (each is executor and image is not None)
-    )
-    environment = executor.get("env") or []
-    if not isinstance(environment, list) or not all(isinstance(each, dict) for each in environment):
-        return [*problems, f"{where}: env of {executor['name']!r} must be a list of mappings"]
-    problems.extend(
-        f"{where}: env of {executor['name']!r} has {each['name']!r}, which is set by the fleet"
-        for each in environment
-        if each.get("name") == "DRIVER_ADDRESS" or str(each.get("name")).startswith("EXECUTOR_")
-    )
-    return problems
+def _claim(claim: ClaimSettings, metadata: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "accessModes": list(claim.access_modes),
+        "resources": {"requests": {"storage": claim.size}},
+    }
+    if claim.storage_class is not None:  # "" is not the same as none: it asks for a volume without a class
+        spec["storageClassName"] = claim.storage_class
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}

@@ -60,10 +60,8 @@ class Book:
             if self.first_id is not None and self.first_id <= executor_id < self.next_id:
                 return self, None, False
             entry = LedgerEntry(executor_id, state.pod.profile)
-        if entry.given_up or (entry.removed_at is not None and entry.uid != state.pod.uid):
+        if entry.given_up or entry.removed_at is not None:  # its pod, back, or another one
             return self, None, False
-        if entry.removed_at is not None:
-            return self, None, True
         told = _news(entry, state)
         changed = replace(
             entry,

@@ -86,7 +86,7 @@ class LifecycleManager(Actor):
         self._killed: set[int] = set()
         self._unwanted: dict[int, PodState] = {}
         """Pods that the snapshot shows and that should go, asked for in every round: final ones, and live ones of
-        executors that were killed or given up."""
+        executors that were killed, given up, or told to have ended (and back since: relabelled, or from a backup)."""
         self._terminating: dict[int, tuple[PodTerminating, float]] = {}
         """Executors about to go, and since when (monotonic)."""
         self._told: set[str] = set()
@@ -173,7 +173,7 @@ class LifecycleManager(Actor):
     def _shown(self, executor_id: int, state: PodState) -> None:
         """A state that is new since the last batch."""
         uid = state.pod.uid
-        told = uid in self._told or uid in self._gone
+        told = uid in self._told or uid in self._gone or uid in self._confirming
         if told:  # shown again, or still, after its end was told: nothing to tell, but to be cleared away
             self._gone.pop(uid, None)
             self._told.add(uid)
@@ -185,7 +185,7 @@ class LifecycleManager(Actor):
                 self._unwanted[executor_id] = state
             return
         given_up = executor_id in self._given_up
-        if (given_up or executor_id in self._killed) and not isinstance(state, PodTerminating):
+        if (told or given_up or executor_id in self._killed) and not isinstance(state, PodTerminating):
             self._unwanted[executor_id] = state
         else:
             self._unwanted.pop(executor_id, None)

@@ -1,8 +1,8 @@
-"""One LIST of all executor pods, page by page: what WatchSource and PollSource have in common.
+"""One list of all executor pods, page by page or as the beginning of a watch.
 
-A page is one call with its own limit; an expired continue token starts the list over, because pages of two versions are
-not one list. The object belongs to one actor: pages come back to it as messages, so that a late page of a list that was
-given up is dropped by its number.
+`PagedList` is what WatchSource and PollSource have in common. A page is one call with its own limit; an expired
+continue token starts the list over, because pages of two versions are not one list. The object belongs to one actor:
+pages come back to it as messages, so that a late page of a list that was given up is dropped by its number.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from actors.errors import ApiError, Gone
-from actors.kube.api import Call, PodApi, PodPage
+from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized
+from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
 
 if TYPE_CHECKING:
     from actors.pods import Pod
     from actors.runtime import Address, Clock
 
-__all__ = ["Listed", "PageArrived", "PagedList"]
+__all__ = ["FROM_CACHE", "Listed", "PageArrived", "PagedList", "StreamedList", "cannot_stream"]
 
 PAGE_SIZE: Final = 500
 """client-go's default page size: large enough to be few calls, small enough to decode without a pause."""
+
+FROM_CACHE: Final = "0"
+"""The version to ask for when an answer from the server's cache will do, however old."""
 
 MAX_RESTARTS: Final = 3
 """A server whose tokens expire faster than we read pages is reported as such instead of asked for ever."""
@@ -55,10 +58,14 @@ class PagedList:
         self._number = 0
         self._call: Call | None = None
 
-    def start(self) -> None:
-        """Ask for the first page; each page comes to the owner as `PageArrived`, to be handed to `arrived`."""
+    def start(self, resource_version: str | None = None) -> None:
+        """Ask for the first page; each page comes to the owner as `PageArrived`, to be handed to `arrived`.
+
+        Without a version the list is a consistent one.
+        """
         self.cancel()
         self._restarts = 0
+        self._resource_version = resource_version
         self._ask_first()
 
     def cancel(self) -> None:
@@ -67,6 +74,10 @@ class PagedList:
         if self._call is not None:
             self._call.cancel()
             self._call = None
+
+    def is_page(self, message: PageArrived) -> bool:
+        """Whether it brings a page of the list under way."""
+        return message.number == self._number and isinstance(message.page, PodPage)
 
     def arrived(self, message: PageArrived) -> Listed | ApiError | None:
         """The whole list, why there is none, or None while pages are missing (or this one is of an abandoned list)."""
@@ -102,4 +113,44 @@ class PagedList:
             lambda page: myself.tell(PageArrived(number, page)),
             limit=PAGE_SIZE,
             continue_token=continue_token,
+            resource_version=None if continue_token else self._resource_version,
         )
+
+
+class StreamedList:
+    """A list that comes as the beginning of a watch: collects it up to its end mark.
+
+    The server reads on while it sends, so that a change may come before the mark: the list is what remains.
+    """
+
+    def __init__(self, requested_at: float) -> None:
+        self._requested_at = requested_at
+        self._pods: dict[str, Pod] = {}
+        self._malformed = 0
+
+    def arrived(self, read: WatchEvents) -> Listed | None:
+        """The whole list, None while its end mark has not come."""
+        for event in read.events:
+            if event.type == "DELETED":
+                self._pods.pop(event.pod.uid, None)
+            else:
+                self._pods[event.pod.uid] = event.pod
+        self._malformed += read.malformed
+        if not read.initial_events_end:
+            return None
+        return Listed(tuple(self._pods.values()), read.resource_version, self._requested_at, self._malformed)
+
+
+def cannot_stream(ended: WatchEnded) -> bool:
+    """Whether a watch that was to begin with a list ended because the server cannot do that.
+
+    One that does not know how refuses the request; one whose etcd cannot show progress takes it and ends the stream
+    with an event that says so, of code 500 like many another. What heals by itself, or is about us, is no such answer.
+    """
+    match ended.error:
+        case BadRequest() | Invalid():
+            return True
+        case None | Unauthorized() | Forbidden() | TooManyRequests() | Gone():
+            return False
+        case _:
+            return ended.in_stream

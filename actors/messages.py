@@ -423,13 +423,19 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How a source stands. Sent when it gets in touch, when it loses touch, and with each full sync."""
+    """How a source stands.
+
+    Sent when it gets in touch, when it loses touch, and with each full sync; between these, when something comes, at
+    most once a second.
+    """
 
     source: Source
     synced_at: float | None
     """When its last full sync was asked for (monotonic)."""
     error: ApiError | None
     """Why it has no touch now, None while it has."""
+    heard_at: float | None = None
+    """When anything of the cluster last came (monotonic): a page, an event, a bookmark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,6 +575,8 @@ class SourceStatus:
     synced: bool
     """It has had a full sync and is in touch."""
     since_full_sync: timedelta | None
+    since_heard: timedelta | None
+    """The age of the last byte that told anything of the cluster. May be up to a second too old."""
     error: str | None
 
 
@@ -577,7 +585,7 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class BackendStarted:
-    """The first full sync is in: the fleet is being kept from now on."""
+    """The first full sync is in and no right is missing: the fleet is being kept from now on."""
 
     app_id: str
     namespace: str

@@ -49,18 +49,15 @@ def specs(
     introduce: Mapping[str, Callable[[Address], None]],
 ) -> tuple[ChildSpec, ...]:
     """The parts in the order of their start. `introduce` sends a part what it must know, at each of its starts."""
-    executor, rules, app_id = settings.executor, settings.pod_rules, settings.app_id
+    rules, app_id = settings.pod_rules, settings.app_id
     pool, store, watch = address(POOL), address(STORE), address(WATCH)
     selector = fleet_selector(app_id)
     build = partial(
         executor_pod.build,
+        shapes=executor_pod.shapes(settings),
         app_id=app_id,
         prefix=settings.pod_prefix,
         namespace=api.namespace,
-        template=executor.pod_template,
-        image=executor.image,
-        command=executor.command,
-        container=executor.container,
         driver_address=settings.driver_address,
         owner=None,
     )
@@ -69,7 +66,11 @@ def specs(
     part = partial(ChildSpec, backoff=REFLECTOR, limit=MAX_CRASHES)
     source = partial(ChildSpec, backoff=REFLECTOR, limit=None, isolated=True)
     return (
-        part(POOL, partial(RequestPool, api=api, app_id=app_id, limit=limit), introduce[POOL]),
+        part(
+            POOL,
+            partial(RequestPool, api=api, app_id=app_id, limit=limit, rate=settings.allocation.max_requests_per_second),
+            introduce[POOL],
+        ),
         part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch)),
         part(
             LIFECYCLE,

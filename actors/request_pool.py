@@ -1,20 +1,20 @@
 """RequestPool: the only actor that writes to the API.
 
 Whoever wants a pod made or deleted tells the pool, and hears one final, classified answer. The pool bounds how many
-calls are under way, lets deletes overtake queued creates, and retries what may be retried, by timer. A create is
-repeated under the same name until its answer is definitive: a lost answer must never become a second pod or a pod that
-nobody knows of. It outlives the Allocator, whose restarts it survives through epochs. It decides nothing about a pod.
+calls are under way and how many go out in a second, lets deletes overtake queued creates, and retries what may be
+retried, by timer: each request for itself, all as one while there is no server (see `outages`). A create is repeated
+under the same name until its answer is definitive: a lost answer must never become a second pod or a pod that nobody
+knows of. It outlives the Allocator, whose restarts it survives through epochs. It decides nothing about a pod.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import insort
-from collections import deque
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from actors.budget import Budget
 from actors.errors import ApiError, Cancelled, Conflict, TooManyRequests
 from actors.messages import (
     BeginEpoch,
@@ -32,6 +32,9 @@ from actors.messages import (
     PodsDeleted,
     ToRequestPool,
 )
+from actors.outages import Outage, lacks_server
+from actors.refusals import Refusals
+from actors.request_queue import RequestQueue
 from actors.requests import BulkDelete, Confirm, Create, Delete, Done, Label, Request, Retry
 from actors.retries import retry_delay
 from actors.runtime import Actor, Address, Backoff, Context
@@ -68,8 +71,8 @@ class _RetryDue:
 
 
 @dataclass(frozen=True, slots=True)
-class _CreatesDue:
-    """The pause that the server asked creates to make is over."""
+class _SendDue:
+    """What queued requests waited for is over: a 429's pause of creates, a step of an outage, an empty budget."""
 
 
 @dataclass(slots=True)
@@ -82,20 +85,25 @@ class _Beginning:
 
 
 class RequestPool(Actor):
-    """At most `limit` calls under way; deletes, labels and reads first, creates after them, each kind in order."""
+    """At most `limit` calls under way and `rate` sent in a second; deletes, labels and reads first, then POSTs.
 
-    def __init__(self, context: Context, *, api: PodApi, app_id: str, limit: int) -> None:
+    POSTs leave one place free, unless there is only one: a delete does not wait for POSTs that hang.
+    """
+
+    def __init__(self, context: Context, *, api: PodApi, app_id: str, limit: int, rate: float | None = None) -> None:
         super().__init__(context)
         self._api = api
         self._app_id = app_id
         self._limit = limit
+        self._budget = Budget(rate)
+        self._outage = Outage()
+        self._refusals = Refusals()
         self._epoch = 0
         self._serial = 0
-        self._urgent: deque[Request] = deque()
-        self._creates: deque[Create] = deque()
+        self._queue = RequestQueue()
         self._flying: dict[int, tuple[Request, Call]] = {}
-        self._waiting: dict[int, Request] = {}
-        """Requests between two tries."""
+        self._waiting: dict[int, tuple[Request, ApiError]] = {}
+        """Requests between two tries, each on its own account."""
         self._open: dict[object, Request] = {}
         """By key: what was asked for and is not answered yet."""
         self._paused_until = 0.0
@@ -107,7 +115,7 @@ class RequestPool(Actor):
 
     def receive(self, message: object) -> object:  # noqa: C901 - one line a message
         """One case a message."""
-        message = cast("ToRequestPool | _Answered | _RetryDue | _CreatesDue", message)
+        message = cast("ToRequestPool | _Answered | _RetryDue | _SendDue", message)
         match message:
             case CreatePod():
                 self._create(message)
@@ -129,7 +137,7 @@ class RequestPool(Actor):
                 self._answered(serial, answer)
             case _RetryDue(serial):
                 self._retry(serial)
-            case _CreatesDue():
+            case _SendDue():
                 self._send_queued()
             case _:
                 assert_never(message)
@@ -151,21 +159,14 @@ class RequestPool(Actor):
             self._add(Create(message))
 
     def _add(self, request: Request) -> None:
-        """Queue it, unless the same is open already."""
-        if request.key in self._open:
+        """Queue it, unless the same is open already, or was refused a moment ago."""
+        if request.key in self._open or self._refusals.hold_back(request, self.clock.monotonic()):
             return
         self._open[request.key] = request
         self._serial += 1
         request.serial = self._serial
-        self._queue(request)
+        self._queue.add(request)
         self._send_queued()
-
-    def _queue(self, request: Request) -> None:
-        """In the order in which they were asked for: a create that is tried again is older than the others."""
-        if isinstance(request, Create):
-            insort(self._creates, request, key=lambda create: create.serial)
-        else:
-            self._urgent.append(request)
 
     def _delete_pods(self, message: DeletePods) -> None:
         """What is queued is not made, what is on the wire is deleted once it is answered, the rest by label."""
@@ -181,12 +182,15 @@ class RequestPool(Actor):
 
     def _appeared(self, pods: Mapping[int, Pod]) -> None:
         """A pod whose POST is not answered was made: it must not be asked for again, it may have ended meanwhile."""
-        for create in self._open_creates():
-            create.appeared = pods.get(create.message.executor_id, create.appeared)
-            if create.appeared is not None and create.serial not in self._flying:
-                create.outcome = create.appeared
+        for executor_id, pod in pods.items():
+            create = self._open.get(Create.key_of(executor_id))
+            if not isinstance(create, Create):
+                continue
+            create.appeared = pod
+            if create.serial not in self._flying:
+                create.outcome = pod
                 self._dequeue(create)
-                self._finish(create, create.appeared)
+                self._finish(create, pod)
         self._settle_transitions()
 
     def _begin_epoch(self, message: BeginEpoch) -> None:
@@ -197,12 +201,15 @@ class RequestPool(Actor):
         self._beginning.message = message
         self._beginning.dropped |= dropped
         self._settle_transitions()
+        self._send_queued()
 
     def _drain(self, reply_to: Address) -> None:
         self._closed_to_creates = True
         self._draining = reply_to
         self._drop_creates(lambda _: True, "the fleet is being stopped")
+        self._hasten()
         self._settle_transitions()
+        self._send_queued()
 
     def _drop_creates(self, unwanted: Callable[[Create], bool], why: str) -> set[int]:
         """Forget those creates that surely have no pod: not sent yet, or waiting after an answer that refused them.
@@ -213,7 +220,10 @@ class RequestPool(Actor):
         dropped = [create for create in waiting if not create.may_exist]
         for create in waiting:
             if create.may_exist:
+                self._queue.discard(create)
                 create.only_look(why)
+                if create.serial not in self._waiting:
+                    self._queue.add(create)
             else:
                 self._refuse(create, why)
         return {create.message.executor_id for create in dropped}
@@ -222,8 +232,7 @@ class RequestPool(Actor):
         """It is not sent any more, wherever it waits for that."""
         self._waiting.pop(create.serial, None)
         self.timers.cancel(("retry", create.serial))
-        if create in self._creates:
-            self._creates.remove(create)
+        self._queue.discard(create)
 
     def _refuse(self, create: Create, why: str) -> None:
         self._open.pop(create.key, None)
@@ -236,17 +245,33 @@ class RequestPool(Actor):
     # ── under way ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send_queued(self) -> None:
-        while len(self._flying) < self._limit:
-            if self._urgent:
-                self._send(self._urgent.popleft())
-            elif self._creates and not self.timers.active("creates"):
-                self._send(self._creates.popleft())
-            else:
+        """All that there is room and budget for; while the server is away, one request a step."""
+        while not self.timers.active("budget") and (request := self._next()) is not None:
+            wait = self._budget.spend(self.clock.monotonic())
+            if wait:
+                self.timers.start("budget", wait, _SendDue())
                 return
+            self._queue.discard(request)
+            self._send(request)
+
+    def _next(self) -> Request | None:
+        """What is to go out now."""
+        if len(self._flying) >= self._limit:
+            return None
+        if self._outage.steps and (self._outage.probe is not None or self.timers.active("step")):
+            return None
+        waiting = self._queue.waiting(posts=self._may_post())
+        return self._outage.choose(waiting) if self._outage.steps else next(waiting, None)
+
+    def _may_post(self) -> bool:
+        posts = sum(not request.urgent for request, _ in self._flying.values())
+        return posts < max(self._limit - 1, 1) and not self.timers.active("creates")
 
     def _send(self, request: Request) -> None:
         serial, myself = request.serial, self.myself
         request.tries += 1
+        if self._outage.steps:
+            self._outage.probe = serial
         call = request.send(self._api, lambda answer: myself.tell(_Answered(serial, answer)))
         self._flying[serial] = (request, call)
 
@@ -255,37 +280,46 @@ class RequestPool(Actor):
         if flown is None:
             return
         request, _ = flown
+        posted = not request.urgent
+        self._look_for_server(request, answer)
         match request.judge(answer):
             case Retry() if isinstance(request, Create) and request.appeared is not None:
                 request.outcome = request.appeared
                 self._finish(request, answer)
             case Retry(error):
-                self._wait(request, error)
+                self._try_again(request, error, posted=posted)
             case Done():
                 self._finish(request, answer)
         self._settle_transitions()
         self._send_queued()
 
-    def _wait(self, request: Request, error: ApiError | None) -> None:
-        """Between two tries. A 429 on a create pauses all creates; deletes go on, each on its own account."""
+    def _try_again(self, request: Request, error: ApiError | None, *, posted: bool) -> None:
+        """Between two tries. A 429 on a POST pauses all POSTs; deletes go on, each on its own account."""
         if error is None:  # the next try is another question, not the same again
-            self._urgent.appendleft(request)
+            self._queue.add_first(request)
             return
-        delay = retry_delay(BACKOFF, request.tries - 1, error, self.entropy)
-        unusual = request.tries == 1 and not isinstance(error, TooManyRequests | Conflict)
+        if isinstance(request, Create) and self._is_unwanted(request):
+            if not request.may_exist:
+                self._refuse_unwanted(request)
+                return
+            request.only_look("it is not wanted any more")
+        if self._outage.steps and lacks_server(error):
+            self._strand(request)
+            return
+        delay = retry_delay(BACKOFF, request.failures, error, self.entropy)
+        unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict)
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
         logger.log(level, "a request is tried again: request=%s delay=%.1fs error=%s", request, seconds, error)
-        if isinstance(request, Create):
-            if self._is_unwanted(request):
-                if not request.may_exist:
-                    self._refuse_unwanted(request)
-                    return
-                request.only_look("it is not wanted any more")
-            if isinstance(error, TooManyRequests):
-                self._queue(request)
-                self._pause_creates(delay)
+        request.failures += 1
+        if posted and isinstance(error, TooManyRequests):
+            self._pause_creates(delay)
+            if not request.urgent:
+                self._queue.add(request)
                 return
-        self._waiting[request.serial] = request
+        self._wait(request, error, delay)
+
+    def _wait(self, request: Request, error: ApiError, delay: timedelta) -> None:
+        self._waiting[request.serial] = (request, error)
         self.timers.start(("retry", request.serial), delay, _RetryDue(request.serial))
 
     def _pause_creates(self, delay: timedelta) -> None:
@@ -293,11 +327,11 @@ class RequestPool(Actor):
         until = self.clock.monotonic() + delay.total_seconds()
         if until > self._paused_until:
             self._paused_until = until
-            self.timers.start("creates", delay, _CreatesDue())
+            self.timers.start("creates", delay, _SendDue())
 
     def _retry(self, serial: int) -> None:
-        request = self._waiting.pop(serial)
-        self._queue(request)
+        request, _ = self._waiting.pop(serial)
+        self._queue.add(request)
         self._send_queued()
 
     def _is_unwanted(self, create: Create) -> bool:
@@ -312,10 +346,17 @@ class RequestPool(Actor):
 
     def _finish(self, request: Request, answer: object) -> None:
         self._open.pop(request.key, None)
-        if isinstance(request, Create):
-            self._created(request)
-        else:
-            request.report(answer)
+        match request:
+            case Create():
+                self._created(request)
+                return
+            case BulkDelete():
+                request.report()
+            case Confirm():
+                request.report(answer)
+            case _:
+                pass
+        self._refusals.note(request, answer, self.clock.monotonic(), self.entropy)
 
     def _created(self, create: Create) -> None:
         """Tell its Allocator; a pod of an earlier epoch is the new one's.
@@ -333,6 +374,53 @@ class RequestPool(Actor):
         made_again = create.appeared is not None and create.appeared.uid != outcome.uid
         if create.doom is not None or made_again:
             self._add(Delete.of(outcome, create.doom.grace if create.doom is not None else None))
+
+    # ── without a server ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_for_server(self, request: Request, answer: object) -> None:
+        """Any answer ends an outage: what it held back goes out. A probe without one is followed by another step."""
+        if not lacks_server(answer):
+            if self._outage.answered():
+                self.timers.cancel("step")
+                logger.info("the API server answers again: requests=%d", len(self._open))
+        elif self._outage.failed(request.serial, answer):
+            self._take_step(answer)
+
+    def _take_step(self, error: ApiError) -> None:
+        delay = self._outage.step(self.entropy)
+        self.timers.start("step", delay, _SendDue())
+        level, seconds = logging.WARNING if self._outage.steps == 1 else logging.DEBUG, delay.total_seconds()
+        words = "no API server answers, one request a step looks for it: requests=%d step=%.1fs error=%s"
+        logger.log(level, words, len(self._open), seconds, error)
+        for request in self._without_server():
+            del self._waiting[request.serial]
+            self.timers.cancel(("retry", request.serial))
+            self._strand(request)
+        for request in list(self._queue.waiting(posts=False)):
+            if isinstance(request, Confirm):  # it is tried a few times only, whoever's try it is
+                request.tries += 1
+                if isinstance(request.judge(error), Done):
+                    self._queue.discard(request)
+                    self._finish(request, error)
+
+    def _strand(self, request: Request) -> None:
+        """It waits for the server like everything else, and not for a failure of its own."""
+        request.failures = 0
+        self._queue.add(request)
+
+    def _without_server(self) -> list[Request]:
+        """Those that wait on their own account for want of a server."""
+        return [request for request, error in self._waiting.values() if lacks_server(error)]
+
+    def _hasten(self) -> None:
+        """Somebody waits for the last word: what waits for a server looks for it again soon, not in half a minute."""
+        for request in self._without_server():
+            error = self._waiting[request.serial][1]
+            request.failures = 1
+            self._wait(request, error, retry_delay(BACKOFF, 0, error, self.entropy))
+        self._outage.hasten()
+        if self.timers.active("step"):
+            self.timers.start("step", self._outage.step(self.entropy), _SendDue())
 
     def _settle_transitions(self) -> None:
         """Answer `BeginEpoch` and `Drain` as soon as no create that concerns them is unresolved."""

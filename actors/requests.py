@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 __all__ = ["BulkDelete", "Confirm", "Create", "Delete", "Done", "Label", "Request", "Retry", "Verdict"]
-
-logger = logging.getLogger(__name__)
 
 CONFIRM_TRIES: Final = 3
 """A GET that only refines a reason must not hold the report of an end up for long."""
@@ -61,12 +58,23 @@ class Request(ABC):
     """Two requests of one key ask the same: the second is not sent while the first is open."""
     words: str
     """What it is, for the log."""
+    kind: str
+    """What sort of request it is, for the log."""
+    repeated = False
+    """Who wants it asks again in every round, until it has its effect."""
     serial = 0
     """Its place in the order in which things were asked for."""
     tries = 0
+    failures = 0
+    """Of tries in a row, for reasons that may be its own: what its backoff grows with."""
 
     def __str__(self) -> str:
         return self.words
+
+    @property
+    def urgent(self) -> bool:
+        """It goes before POSTs."""
+        return True
 
     @abstractmethod
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
@@ -76,10 +84,10 @@ class Request(ABC):
         """Transient trouble is tried again, everything else is final."""
         return Retry(answer) if isinstance(answer, TooManyRequests | Unavailable) else Done()
 
-    def report(self, answer: object) -> None:
-        """Tell whoever asked; by default only what an operator should see."""
-        if isinstance(answer, ApiError) and not isinstance(answer, NotFound | Conflict):
-            logger.warning("a request is refused: request=%s error=%s", self, answer)
+    def refusal(self, answer: object) -> ApiError | None:
+        """What an operator should see of the final answer, if anything."""
+        unimportant = isinstance(answer, NotFound | Conflict | TooManyRequests | Unavailable)
+        return answer if isinstance(answer, ApiError) and not unimportant else None
 
 
 class Create(Request):
@@ -90,10 +98,12 @@ class Create(Request):
     and not about to go is success. A 409 that is not about the name is a conflict on the quota object, and passes.
     """
 
+    kind = "create"
+
     def __init__(self, message: CreatePod) -> None:
         self.message = message
         self.name = str(message.manifest["metadata"]["name"])
-        self.key = ("create", self.name)
+        self.key = self.key_of(message.executor_id)
         self.words = f"create {self.name}"
         self.doom: DeletePods | None = None
         """Who wants it deleted as soon as it exists."""
@@ -104,6 +114,16 @@ class Create(Request):
         self.outcome: Pod | ApiError = Cancelled("it was not sent")
         self._refusal: ApiError | None = None
         """What a POST was refused with, while a GET looks whether there is such a pod all the same."""
+
+    @staticmethod
+    def key_of(executor_id: int) -> object:
+        """An id is never used again, and has one name: the id alone tells two creates apart."""
+        return ("create", executor_id)
+
+    @property
+    def urgent(self) -> bool:
+        """Once it only looks."""
+        return self._refusal is not None
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """POST, or GET after a refusal that may not be the whole truth."""
@@ -147,6 +167,9 @@ class Create(Request):
 class Delete(Request):
     """DELETE one pod. Not found, or another UID or version by now, is an answer like success: it is looked at again."""
 
+    kind = "delete"
+    repeated = True
+
     def __init__(self, message: DeletePod) -> None:
         self._message = message
         self.key = ("delete", message.name, message.options)
@@ -168,6 +191,8 @@ class BulkDelete(Request):
     Many ids take several calls, one after the other. A failure of one does not keep the others from being sent.
     """
 
+    kind = "delete pods"
+
     def __init__(self, message: DeletePods, app_id: str) -> None:
         self._message = message
         self.key = ("delete pods", message.executor_ids, message.grace, message.reply_to)
@@ -188,9 +213,12 @@ class BulkDelete(Request):
         self._error = answer if isinstance(answer, ApiError) else self._error
         return Retry(None) if self._selectors else verdict
 
-    def report(self, answer: object) -> None:
+    def refusal(self, answer: object) -> ApiError | None:
+        """Of any of the calls."""
+        return super().refusal(self._error or answer)
+
+    def report(self) -> None:
         """Say how it went to whoever asked."""
-        super().report(self._error or answer)
         if self._message.reply_to is not None:
             self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
 
@@ -207,6 +235,9 @@ def _selectors(app_id: str, executor_ids: frozenset[int] | None) -> list[str]:
 class Label(Request):
     """PATCH labels of one pod, with its UID as precondition."""
 
+    kind = "label"
+    repeated = True
+
     def __init__(self, message: LabelPod) -> None:
         self._message = message
         self.key = ("label", message.name, message.uid, tuple(sorted(message.labels.items())))
@@ -220,6 +251,8 @@ class Label(Request):
 
 class Confirm(Request):
     """GET one pod, to learn whether it is gone or only left our selector."""
+
+    kind = "confirm"
 
     def __init__(self, message: ConfirmPod) -> None:
         self._message = message

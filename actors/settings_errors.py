@@ -25,6 +25,7 @@ _LONGEST_VALUE: Final = 60
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "bool_parsing": lambda _: "must be true or false",
     "bool_type": lambda _: "must be true or false",
+    "dict_type": lambda _: "must be a map of names to values",
     "float_parsing": lambda _: "must be a number",
     "float_type": lambda _: "must be a number",
     "greater_than_equal": lambda context: f"must be at least {context['ge']}",
@@ -35,6 +36,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "literal_error": lambda context: f"must be {context['expected']}",
     "model_type": lambda _: "must be a table of settings",
     "string_type": lambda _: "must be text",
+    "tuple_type": lambda _: "must be a list",
 }
 """Our sentence for each of pydantic's error types that the settings can meet; its own words serve for any other."""
 
@@ -63,6 +65,11 @@ def from_validation(
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, GroupError):
             lines.extend(f"{name}.{line}" if name else line for line in cause.problems)
+        elif problem["loc"][-1:] == ("[key]",):
+            owner = ".".join(str(part) for part in problem["loc"][:-2])
+            lines.append(f"{owner} has {_shown(problem['input'])}: {cause or _words(problem)}")
+        elif problem["type"] == "missing":
+            lines.append(f"{name}: must be set")
         elif problem["type"] == "extra_forbidden":
             lines.append(unknown(name, known))
         else:
@@ -90,9 +97,11 @@ def _words(problem: ErrorDetails) -> str:
 
 
 def _origin(line: str, variables: Mapping[str, str]) -> str:
-    """Where the value came from, when that is not plain to see: a variable of the environment."""
-    variable = variables.get(re.split(r"[ :]", line, maxsplit=1)[0])
-    return f" (from the environment: {variable})" if variable else ""
+    """Where the value came from, when that is not plain to see: a variable of the environment, be it with more."""
+    name = re.split(r"[ :]", line, maxsplit=1)[0]
+    while name and name not in variables:
+        name = name.rpartition(".")[0]
+    return f" (from the environment: {variables[name]})" if name else ""
 
 
 def _shown(value: object) -> str:

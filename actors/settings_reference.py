@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import textwrap
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel
 
 from actors.durations import format_duration
-from actors.settings import Settings
+from actors.settings import ProfileSettings, Settings
 from actors.settings_sources import ENV_PREFIX
+from actors.settings_types import Group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["render_reference"]
 
 _WIDTH: Final = 110
+
+_PROFILE: Final = "large"
+"""The name of the profile that serves as an example."""
 
 _HEAD: Final = f"""\
 Every setting of executor-pods with its default. Copy what you want to change: a file may hold any part of this.
@@ -51,7 +56,15 @@ def render_reference() -> str:
             group = type(field.default)
             blocks.append(f"\n{_comment(group.__doc__ or '')}\n[{name}]")
             blocks.extend(_settings(group))
+    blocks.append(_profile())
     return "\n\n".join(blocks) + "\n"
+
+
+def _profile() -> str:
+    """An example of a profile, all in comments: which profiles there are is the user's to say."""
+    lines = [f"[profiles.{_PROFILE}]"]
+    lines += [f"{name} = {_toml(_shown(field))}" for name, field in ProfileSettings.model_fields.items()]
+    return f"\n{_comment(attribute_docstrings(Settings)['profiles'])}\n" + "\n".join(f"# {line}" for line in lines)
 
 
 def _is_group(field: FieldInfo) -> bool:
@@ -61,17 +74,27 @@ def _is_group(field: FieldInfo) -> bool:
 def _settings(model: type[BaseModel]) -> Iterator[str]:
     docstrings = attribute_docstrings(model)
     for name, field in model.model_fields.items():
-        if not _is_group(field):
-            shown = field.examples[0] if field.examples else field.default
-            line = f"{name} = {_toml(shown)}"
+        if not _is_group(field) and name != "profiles":
+            line = f"{name} = {_toml(_shown(field))}"
             yield f"{_comment(docstrings[name])}\n{'# ' if field.examples else ''}{line}"
 
 
+def _shown(field: FieldInfo) -> object:
+    return field.examples[0] if field.examples else field.default
+
+
 def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The text under each field. Python keeps it in the source only, which pydantic would read at every import."""
+    """The text under each field, those of its base classes included.
+
+    Python keeps it in the source only, which pydantic would read at every import.
+    """
+    base = model.__base__
+    docstrings = (
+        attribute_docstrings(base) if base is not None and base is not Group and issubclass(base, Group) else {}
+    )
     (definition,) = ast.parse(inspect.getsource(model)).body
     assert isinstance(definition, ast.ClassDef)
-    return {
+    return docstrings | {
         field.target.id: inspect.cleandoc(text)
         for field, below in pairwise(definition.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
@@ -90,8 +113,20 @@ def _comment(text: str) -> str:
 
 
 def _toml(value: object) -> str:
-    """A JSON scalar or list of text is also TOML."""
-    return json.dumps(format_duration(value) if isinstance(value, timedelta) else value)
+    """On one line. A JSON scalar is also TOML."""
+    match value:
+        case Mapping():
+            return f"{{ {', '.join(f'{_key(key)} = {_toml(item)}' for key, item in value.items())} }}"
+        case list() | tuple():
+            return f"[{', '.join(_toml(item) for item in value)}]"
+        case timedelta():
+            return json.dumps(format_duration(value))
+        case _:
+            return json.dumps(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[-\w]+", key) else json.dumps(key)
 
 
 if __name__ == "__main__":

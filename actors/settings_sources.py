@@ -35,13 +35,18 @@ def environment() -> Iterator[tuple[str, str]]:
 
 def is_given(name: str, values: Mapping[str, Any]) -> bool:
     """The constructor has this setting, or all of its group."""
-    group, _, inner = name.partition(".")
-    given = values.get(group)
-    return inner in given if isinstance(given, Mapping) else group in values
+    given: object = values
+    for part in name.split("."):
+        if not isinstance(given, Mapping):
+            return True
+        if part not in given:
+            return False
+        given = given[part]
+    return True
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a pod template's path in it is taken relative to the file.
+    """The tables of a TOML file; the path of a pod template or its patch is taken relative to the file.
 
     Raises:
         SettingsError: it cannot be read, or is not TOML.
@@ -52,7 +57,9 @@ def read_file(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: is not TOML: {error}") from None
-    executor = values.get("executor")
-    if isinstance(executor, dict) and isinstance(template := executor.get("pod_template"), str):
-        executor["pod_template"] = path.parent / template
+    profiles = values.get("profiles")
+    for shape in (values.get("executor"), *(profiles.values() if isinstance(profiles, dict) else ())):
+        for name in ("pod_template", "template_patch"):
+            if isinstance(shape, dict) and isinstance(given := shape.get(name), str):
+                shape[name] = path.parent / given
     return values

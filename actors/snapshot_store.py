@@ -59,7 +59,8 @@ class _Subscription:
     sent_at: float | None = None
 
     def add(self, merged: Merged, *, full_sync: bool) -> None:
-        self.changed.difference_update(ended.executor_id for ended in merged.ended)
+        states = merged.history.snapshot.states  # another pod may have the place of one that ended
+        self.changed.difference_update(one.executor_id for one in merged.ended if one.executor_id not in states)
         self.changed.update(merged.changed)
         self.appeared.update(merged.appeared)
         self.ended.extend(merged.ended)
@@ -77,6 +78,7 @@ class SnapshotStore(Actor):
         self._subscriptions: dict[Address, _Subscription] = {}
         self._seq = 0
         self._heard_at: float | None = None
+        """When what a source sees was last known to be true: a list from a cache may be of any time."""
 
     def receive(self, message: object) -> object:
         """One case a message."""
@@ -102,8 +104,11 @@ class SnapshotStore(Actor):
         return None
 
     def _update(self, update: UpdatePods) -> None:
-        self._heard_at = now = self.clock.monotonic()
-        self._absorb(apply_events(self._history, update.events, update.resource_version, update.stream, now=now))
+        now = self.clock.monotonic()
+        merged = apply_events(self._history, update.events, update.resource_version, update.stream, now=now)
+        if merged.applied:
+            self._heard_at = now
+        self._absorb(merged)
 
     def _replace(self, listed: ReplaceSnapshot) -> None:
         first = self._history.snapshot.full_sync_at is None
@@ -125,9 +130,10 @@ class SnapshotStore(Actor):
         logger.debug(
             "list merged: version=%s pods=%d applied=%s", listed.resource_version, len(listed.pods), merged.applied
         )
-        if merged.applied:
+        synced = merged.applied and listed.consistent
+        if synced:
             self._heard_at = self.clock.monotonic()
-        self._absorb(merged, full_sync=merged.applied and listed.consistent)
+        self._absorb(merged, full_sync=synced)
         if first and merged.applied:
             self._round_soon()
 

@@ -83,6 +83,8 @@ class WatchEnded(msgspec.Struct, frozen=True):
     """The last word of a stream. `error` is None after a clean end, `Gone` after 410, `Cancelled` after a cancel."""
 
     error: ApiError | None
+    in_stream: bool = False
+    """The error came as an event: the server had taken the watch and could not go on with it."""
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):

@@ -264,14 +264,17 @@ class WatchDecoder:
         self._malformed = 0
         self._initial_events_end = False
 
-    def decode(self, lines: list[bytes]) -> tuple[WatchEvents | None, ApiError | None]:
+    def decode(self, lines: list[bytes]) -> tuple[list[WatchEvents], ApiError | None]:
         """What these lines bring, and the error with which the server ended the stream, if it did.
+
+        That is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own.
 
         Raises:
             ValueError: a line is no JSON. What the lines before it brought is lost with it: the stream is to
                 be resumed from its last version.
         """
         self._events, self._malformed, self._initial_events_end = [], 0, False
+        told: list[WatchEvents] = []
         moved, error = False, None
         for line in lines:
             if not line.strip():
@@ -279,10 +282,17 @@ class WatchDecoder:
             error = self._take(line)
             if error is not None:
                 break
-            moved = True
-        if not moved:
-            return None, error
-        return WatchEvents(tuple(self._events), self._version, self._malformed, self._initial_events_end), error
+            moved = not self._initial_events_end
+            if not moved:
+                told.append(self._told())
+        if moved:
+            told.append(self._told())
+        return told, error
+
+    def _told(self) -> WatchEvents:
+        events = WatchEvents(tuple(self._events), self._version, self._malformed, self._initial_events_end)
+        self._events, self._malformed, self._initial_events_end = [], 0, False
+        return events
 
     def _take(self, line: bytes) -> ApiError | None:
         try:
@@ -295,7 +305,7 @@ class WatchDecoder:
         if change is not None:
             self._events.append(PodEvent(change, found.object))
         elif found.type == "BOOKMARK":
-            self._initial_events_end = self._initial_events_end or _ends_initial_events(line)
+            self._initial_events_end = _ends_initial_events(line)
         else:
             self._malformed += 1
             logger.warning("the watch sent an event of a type that is not known: type=%.40r", found.type)

@@ -72,7 +72,7 @@ class Stream:
 
     def give_up(self, error: ApiError) -> None:
         """End it with this error, whatever its thread does."""
-        if self._end(error):
+        if self._end(WatchEnded(error)):
             self.wire.cut()
 
     def _run(self) -> None:
@@ -80,38 +80,38 @@ class Stream:
         try:
             answer = self._client.open(self._request, self.wire)
             if isinstance(answer, ApiError):
-                self._end(answer)
+                self._end(WatchEnded(answer))
                 return
             response = answer
             self._answered()
             self._end(self._read(response))
         except WireCut:
-            self._end(Cancelled("the watch was cut"))  # whoever cut it has said why
+            self._end(WatchEnded(Cancelled("the watch was cut")))  # whoever cut it has said why
         except Exception as error:  # noqa: BLE001 - whatever it is, the sink is to hear of the end, as one of our errors
-            self._end(failures.lost(error, self._server, sent=self.wire.sent, write=False))
+            self._end(WatchEnded(failures.lost(error, self._server, sent=self.wire.sent, write=False)))
         finally:
             self.wire.release()
             if response is not None:
                 response.close()
             self._client.close()
 
-    def _read(self, response: urllib3.BaseHTTPResponse) -> ApiError | None:
+    def _read(self, response: urllib3.BaseHTTPResponse) -> WatchEnded:
         """Tell the sink what comes, until the end; how the server ended it."""
         splitter = LineSplitter()
         try:
             while not self._ended:
                 data = response.read1(READ_SIZE)
                 lines = splitter.feed(data) if data else splitter.rest()
-                events, error = self._decoder.decode(lines)
-                if events is not None:
+                told, error = self._decoder.decode(lines)
+                for events in told:
                     self._tell(events)
                 if error is not None or not data:
-                    return error
+                    return WatchEnded(error, in_stream=error is not None)
         except LineTooLong:
-            return Unavailable(f"{self._server} sent a watch event without an end")
+            return WatchEnded(Unavailable(f"{self._server} sent a watch event without an end"))
         except (ValueError, RecursionError) as error:
-            return failures.unreadable(error, self._server, write=False)
-        return None
+            return WatchEnded(failures.unreadable(error, self._server, write=False))
+        return WatchEnded(None)
 
     def _answered(self) -> None:
         with self._lock:
@@ -123,7 +123,7 @@ class Stream:
             if not self._ended:
                 tell(self._sink, events)
 
-    def _end(self, error: ApiError | None) -> bool:
+    def _end(self, ended: WatchEnded) -> bool:
         with self._lock:
             if self._ended:
                 return False
@@ -131,5 +131,5 @@ class Stream:
             if self._limit is not None:
                 self._limit.cancel()
             self._on_ended(self)
-            tell(self._sink, WatchEnded(error))
+            tell(self._sink, ended)
             return True

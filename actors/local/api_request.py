@@ -14,27 +14,27 @@ from urllib.parse import unquote
 
 import msgspec
 
+from actors.local.pod_actions import delete_options, is_dry_run
 from actors.local.resources import Resource, find_resource
-from actors.local.statuses import ApiStatus, bad_request
+from actors.local.statuses import ApiStatus, bad_request, internal_error, not_implemented
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aiohttp import web
 
+    from actors.local.pod_actions import DeleteOptions
     from actors.local.tables import IncludeObject
 
 __all__ = [
-    "DeleteBody",
     "Representation",
     "Target",
     "boolean",
-    "delete_options",
+    "delete_body",
     "integer",
     "json_body",
     "method_not_allowed",
     "no_such_path",
-    "not_implemented",
     "parse_target",
     "refuse_dry_run",
     "representation",
@@ -42,9 +42,8 @@ __all__ = [
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?")
 # Wider than any resource's own rule, which the store applies to new objects; narrow enough never to be a path.
-_TRUE: Final = frozenset({"true", "1", "t"})
-_FALSE: Final = frozenset({"false", "0", "f", ""})
-# What Go's `strconv.ParseBool` takes, compared without case.
+_FALSE: Final = frozenset({"false", "0"})
+# `Convert_Slice_string_To_bool` of apimachinery.
 _JSON_TYPES: Final = frozenset({"application/json", "application/octet-stream", "*/*"})
 # aiohttp reports a body without a type as octet-stream; kubectl always names it.
 
@@ -67,15 +66,6 @@ class Representation:
     include: IncludeObject = "Metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteBody:
-    """`DeleteOptions`, as far as they are honoured."""
-
-    grace_period_seconds: int | None = None
-    uid: str | None = None
-    resource_version: str | None = None
-
-
 def no_such_path() -> ApiStatus:
     """404 for a URL that is no resource of this server."""
     return ApiStatus(404, "NotFound", "the server could not find the requested resource", details={})
@@ -86,11 +76,6 @@ def method_not_allowed() -> ApiStatus:
     return ApiStatus(
         405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
     )
-
-
-def not_implemented(what: str) -> ApiStatus:
-    """501: a real server does this, the embedded cluster does not."""
-    return ApiStatus(501, "NotImplemented", f"{what} is not implemented by the embedded cluster")
 
 
 def parse_target(raw_path: str) -> Target:
@@ -125,11 +110,8 @@ def _is_namespaced(group: str, version: str, plural: str) -> bool:
 
 
 def boolean(query: Mapping[str, str], name: str) -> bool:
-    """A query parameter as Go reads booleans: `true`, `True` and `1` alike; 400 for what is neither."""
-    text = query.get(name, "").lower()
-    if text not in _TRUE | _FALSE:
-        raise bad_request(f'invalid value for query parameter {name}: "{query[name]}" is no boolean')
-    return text in _TRUE
+    """A query parameter as a real server reads booleans: whatever is there is true, but for `false` and `0`."""
+    return name in query and query[name].lower() not in _FALSE
 
 
 def integer(query: Mapping[str, str], name: str) -> int | None:
@@ -138,13 +120,13 @@ def integer(query: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise bad_request(f'invalid value for query parameter {name}: "{text}" is no number')
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
-def refuse_dry_run(value: Any) -> None:
+def refuse_dry_run(request: web.Request, kind: str) -> None:
     """A dry run that is not one would do what the client only wanted to try."""
-    if value:
+    if is_dry_run([value for value in request.query.getall("dryRun", []) if value], kind):
         raise not_implemented("dryRun")
 
 
@@ -191,21 +173,11 @@ async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES)
         raise bad_request(f"the object provided is unrecognized (must be valid JSON): {error}") from None
 
 
-async def delete_options(request: web.Request) -> DeleteBody:
-    """`DeleteOptions` from the body, or the same from the query."""
-    body = await json_body(request)
-    if body is None:
-        body = {}
-    if not isinstance(body, dict) or not isinstance(body.get("preconditions") or {}, dict):
-        raise bad_request("the object provided is unrecognized (must be of type DeleteOptions)")
-    refuse_dry_run(body.get("dryRun") or request.query.get("dryRun"))
-    policy = body.get("propagationPolicy") or request.query.get("propagationPolicy") or "Background"
-    if policy != "Background" or body.get("orphanDependents") is not None:
-        raise not_implemented(f"propagationPolicy {policy}")
-    grace = body.get("gracePeriodSeconds")
-    if grace is None:
-        grace = integer(request.query, "gracePeriodSeconds")
-    if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int)):
-        raise bad_request("gracePeriodSeconds is no number")
-    preconditions = body.get("preconditions") or {}
-    return DeleteBody(grace, preconditions.get("uid"), preconditions.get("resourceVersion"))
+async def delete_body(request: web.Request) -> DeleteOptions:
+    """`DeleteOptions` from the body, or the same from the query. Bad JSON is a 500 here, as it is on a real server."""
+    try:
+        body = await json_body(request)
+    except ApiStatus as problem:
+        raise internal_error(f"couldn't get version/kind; json parse error: {problem.message}") from None
+    integer(request.query, "gracePeriodSeconds")
+    return delete_options(body, request.query)

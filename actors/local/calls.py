@@ -72,7 +72,7 @@ class OpenStream:
         self._sink = sink
         self._on_end = on_end
         self._telling = RLock()
-        self._end: OpenCall[None] = OpenCall("the watch", self._ended, calls)
+        self._end: OpenCall[WatchEnded] = OpenCall("the watch", self._ended, calls)
 
     @property
     def done(self) -> bool:
@@ -85,9 +85,9 @@ class OpenStream:
             if not self._end.done:
                 self._sink(events)
 
-    def end(self, error: ApiError | None) -> None:
+    def end(self, error: ApiError | None, *, in_stream: bool = False) -> None:
         """End it, unless it has."""
-        self._end.complete(error)
+        self._end.complete(WatchEnded(error, in_stream))
 
     def cancel(self) -> None:
         """See `Call`."""
@@ -97,10 +97,10 @@ class OpenStream:
         """Cancel `part` when this stream ends, whatever ends it."""
         self._end.depends_on(part)
 
-    def _ended(self, answer: ApiError | None) -> None:
+    def _ended(self, answer: WatchEnded | ApiError) -> None:
         self._on_end()
         with self._telling:
-            self._sink(WatchEnded(answer))
+            self._sink(answer if isinstance(answer, WatchEnded) else WatchEnded(answer))
 
 
 class OpenCalls:

@@ -11,6 +11,7 @@ import platform
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.local import reviews
 from actors.local.nodes import KUBERNETES_VERSION
 from actors.local.resources import RESOURCES, Resource
 
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DISCOVERY", "HEALTH_PATHS"]
 
+_REVIEWS: Final[dict[str, Any]] = {
+    "name": reviews.PLURAL,
+    "singularName": reviews.KIND.lower(),
+    "namespaced": False,
+    "kind": reviews.KIND,
+    "verbs": ["create"],
+}
 HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 
 _VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -26,8 +34,11 @@ _SUBRESOURCES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "status": ("", ("get", "patch", "update")),
     "log": ("", ("get",)),
     "binding": ("Binding", ("create",)),
+    "eviction": ("Eviction", ("create",)),
 }
 """Kind (empty: the resource's own) and verbs."""
+_FOREIGN_GROUPS: Final[Mapping[str, tuple[str, str]]] = {"eviction": ("policy", "v1")}
+"""Group and version of a kind that is not of its resource's: kubectl looks there whether it may evict."""
 
 
 def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -36,6 +47,7 @@ def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
         groups[resource.group][resource.version].append(resource)
     yield "/version", _version()
     yield "/api", {"kind": "APIVersions", "versions": list(groups[""]), "serverAddressByClientCIDRs": []}
+    groups[reviews.GROUP][reviews.VERSION] = []
     named = {group: versions for group, versions in groups.items() if group}
     yield "/apis", {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*item) for item in named.items()]}
     openapi: dict[str, Any] = {}
@@ -44,7 +56,7 @@ def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"/apis/{group}", {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
         for version, resources in versions.items():
             path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            yield path, _resource_list(resources)
+            yield path, _resource_list(path, resources)
             openapi[path.strip("/")] = {"serverRelativeURL": f"/openapi/v3{path}"}
             yield f"/openapi/v3{path}", _openapi(path, resources)
     yield "/openapi/v3", {"paths": openapi}
@@ -70,12 +82,15 @@ def _group(group: str, versions: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": group, "versions": listed, "preferredVersion": listed[0]}
 
 
-def _resource_list(resources: list[Resource]) -> dict[str, Any]:
+def _resource_list(path: str, resources: list[Resource]) -> dict[str, Any]:
+    entries = [entry for resource in resources for entry in _entries(resource)]
+    if path == f"/apis/{reviews.GROUP}/{reviews.VERSION}":
+        entries.append(_REVIEWS)
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": resources[0].api_version,
-        "resources": [entry for resource in resources for entry in _entries(resource)],
+        "groupVersion": path.removeprefix("/apis/").removeprefix("/api/"),
+        "resources": entries,
     }
 
 
@@ -100,7 +115,7 @@ def _entries(resource: Resource) -> Iterator[dict[str, Any]]:
             "namespaced": resource.namespaced,
             "kind": kind or resource.kind,
             "verbs": list(verbs),
-        }
+        } | dict(zip(("group", "version"), _FOREIGN_GROUPS.get(subresource, ()), strict=False))
 
 
 def _openapi(path: str, resources: list[Resource]) -> dict[str, Any]:

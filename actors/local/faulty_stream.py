@@ -110,6 +110,6 @@ class FaultyStream:
 
     def _hand_on(self, message: _Message) -> None:
         if isinstance(message, WatchEnded):
-            self._stream.end(message.error)
+            self._stream.end(message.error, in_stream=message.in_stream)
         else:
             self._stream.tell(message)

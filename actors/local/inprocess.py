@@ -327,7 +327,7 @@ class _Watch:
     def _pass_on(self, message: WatchMessage) -> None:
         match message.type:
             case "ERROR":
-                self.stream.end(_error_of(message.object))
+                self.stream.end(_error_of(message.object), in_stream=True)
             case "BOOKMARK":
                 metadata = message.object["metadata"]
                 ends = metadata.get("annotations", {}).get(INITIAL_EVENTS_END) == "true"

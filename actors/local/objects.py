@@ -10,6 +10,7 @@ import base64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.local import claims
 from actors.local.statuses import bad_request, internal_error
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.local.resources import Resource
 
-__all__ = ["bound", "check_identity", "defaulted", "new_object", "rfc3339", "updated_object"]
+__all__ = ["bound", "check_identity", "defaulted", "evicted", "new_object", "rfc3339", "updated_object"]
 
 Object: TypeAlias = dict[str, Any]
 
@@ -58,6 +59,14 @@ _CONTAINER_DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
+_GATED_OFF: Final = ("preferredHolder", "strategy")
+"""Fields of leases that a real server drops without a word: the gate CoordinatedLeaderElection is closed."""
+_EVICTED: Final[Mapping[str, Any]] = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 _GATED: Final[Mapping[str, Any]] = {
     "type": "PodScheduled",
     "status": "False",
@@ -88,6 +97,10 @@ def defaulted(resource: Resource, obj: Object) -> Object:
     """The object with the defaults of its kind filled in."""
     if resource.plural == "secrets" and "stringData" in obj:
         return _with_encoded_strings(obj)
+    if resource.plural == "persistentvolumeclaims":
+        return obj | {"spec": claims.defaulted_spec(obj.get("spec", {}))}
+    if resource.plural == "leases":
+        return obj | {"spec": {key: value for key, value in obj.get("spec", {}).items() if key not in _GATED_OFF}}
     if resource.plural != "pods":
         return obj
     spec = {**_POD_DEFAULTS, **obj.get("spec", {})}
@@ -174,6 +187,8 @@ def _with_first_status(resource: Resource, created: Object, now: datetime) -> Ob
             created |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
         case "persistentvolumeclaims":
             created["status"] = {"phase": "Pending"}
+            if claims.PROTECTION not in metadata.get("finalizers", ()):
+                metadata["finalizers"] = [*metadata.get("finalizers", ()), claims.PROTECTION]
         case "resourcequotas":
             created["status"] = {}
         case "secrets":
@@ -229,6 +244,19 @@ def updated_object(resource: Resource, old: Object, new: Object, subresource: st
     if resource.has_generation and updated.get("spec") != old.get("spec"):
         metadata["generation"] = old["metadata"].get("generation", 0) + 1
     return updated
+
+
+def evicted(pod: Object, now: datetime) -> Object:
+    """The pod with the condition that tells an eviction through the API from other ends."""
+    conditions = pod["status"].get("conditions", [])
+    known = next((each for each in conditions if each["type"] == _EVICTED["type"]), None)
+    if known is not None and known.items() >= _EVICTED.items():
+        return pod
+    began = known is not None and known["status"] == _EVICTED["status"]
+    moment = known["lastTransitionTime"] if known is not None and began else rfc3339(now)
+    told = {**_EVICTED, "lastProbeTime": None, "lastTransitionTime": moment}
+    others = [each for each in conditions if each is not known]
+    return pod | {"status": pod["status"] | {"conditions": [*others, told]}}
 
 
 def bound(pod: Object, node: str, now: datetime) -> Object:

@@ -73,6 +73,8 @@ def parse(limit: int, continue_token: str, resource_version: str | None, match: 
             f'invalid resource version: resourceVersion: Invalid value: "{resource_version}": '
             f'strconv.ParseUint: parsing "{resource_version}": invalid syntax'
         )
+    if resource_version == "0":  # a real server answers this one from its cache, whole
+        limit = 0
     if continue_token:
         if match:
             raise _match_forbidden("resourceVersionMatch is forbidden for continue")
@@ -80,8 +82,6 @@ def parse(limit: int, continue_token: str, resource_version: str | None, match: 
             raise bad_request("specifying resource version is not allowed when using continue")
         decoded = _decode_token(continue_token)
         return ListRequest(max(limit, 0), decoded.resource_version, exact=True, start=decoded.start)
-    if resource_version == "0":  # a real server answers this one from its cache, whole
-        limit = 0
     exact = match == "Exact" or (match == "" and limit > 0 and version > 0)
     return ListRequest(max(limit, 0), version, exact, None)
 

@@ -7,47 +7,16 @@ applied raises the status that a real server answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from actors.local.schema import copy_json, json_type
 from actors.local.statuses import ApiStatus, bad_request, internal_error
+from actors.strategic_merge import UnmergeableError, strategic_merge
 
 __all__ = ["PatchType", "apply_patch", "json_patch", "merge_patch", "strategic_merge_patch"]
 
 PatchType: TypeAlias = Literal["json", "merge", "strategic"]
 
-_MERGE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "addresses": "type",
-        "conditions": "type",
-        "containers": "name",
-        "env": "name",
-        "ephemeralContainers": "name",
-        "hostAliases": "ip",
-        "imagePullSecrets": "name",
-        "initContainers": "name",
-        "ownerReferences": "uid",
-        "podIPs": "ip",
-        "ports": "containerPort",
-        "resourceClaims": "name",
-        "schedulingGates": "name",
-        "secrets": "name",
-        "topologySpreadConstraints": "topologyKey",
-        "volumeDevices": "devicePath",
-        "volumeMounts": "mountPath",
-        "volumes": "name",
-    }
-)
-"""`patchMergeKey` of the lists that merge by item, from the Go types; every other list is replaced as a whole."""
-
-_MERGED_SETS: Final = frozenset({"finalizers"})
-"""Lists of strings with `patchStrategy: merge`: what the patch names is added."""
-
-_DIRECTIVE: Final = "$patch"
-_RETAIN: Final = "$retainKeys"
-_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
-_ORDER: Final = "$setElementOrder/"
 _MAX_OPERATIONS: Final = 10_000
 """A real server's limit for one JSON patch."""
 
@@ -221,104 +190,7 @@ def _same(left: Any, right: Any) -> bool:
 
 def strategic_merge_patch(document: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
     """Kubernetes' own: like a merge patch, but lists with a merge key merge item by item. Knows the `$` directives."""
-    match patch.get(_DIRECTIVE):
-        case None | "merge":
-            return _merge_map(document if isinstance(document, Mapping) else {}, patch)
-        case "replace":
-            return {key: copy_json(value) for key, value in patch.items() if key != _DIRECTIVE}
-        case "delete":
-            return {}
-        case other:
-            raise internal_error(f"unknown patch type: {other} in map: {_go_map(patch)}")
-
-
-def _merge_map(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(document)
-    retained = patch.get(_RETAIN)
-    if isinstance(retained, list):
-        merged = {key: value for key, value in merged.items() if key in retained}
-    for key, value in patch.items():
-        if key.startswith(_DELETE_FROM):
-            _delete_from_set(merged, key.removeprefix(_DELETE_FROM), value)
-        elif key in (_DIRECTIVE, _RETAIN) or key.startswith(_ORDER):
-            continue
-        elif value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merge_field(key, merged.get(key), value)
-    for key, value in patch.items():
-        if key.startswith(_ORDER) and isinstance(value, list):
-            _reorder(merged, document, key.removeprefix(_ORDER), value)
-    return merged
-
-
-def _merge_field(key: str, current: Any, value: Any) -> Any:
-    match value:
-        case Mapping():
-            return strategic_merge_patch(current, value)
-        case list() if key in _MERGE_KEYS and all(isinstance(item, Mapping) for item in value):
-            return _merge_list(_MERGE_KEYS[key], current if isinstance(current, list) else [], value)
-        case list() if key in _MERGED_SETS and isinstance(current, list):
-            return [*value, *(item for item in current if item not in value)]
-        case _:
-            return copy_json(value)
-
-
-def _merge_list(merge_key: str, current: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[Any]:
-    if any(item.get(_DIRECTIVE) == "replace" and merge_key not in item for item in items):
-        return [copy_json(item) for item in items if _DIRECTIVE not in item]
-    merged = {_key_of(old, merge_key): old for old in current}
-    for item in items:
-        if merge_key not in item:
-            raise internal_error(f"map: {_go_map(item)} does not contain declared merge key: {merge_key}")
-        key = _key_of(item, merge_key)
-        if item.get(_DIRECTIVE) == "delete":
-            merged.pop(key, None)
-        else:
-            merged[key] = strategic_merge_patch(merged.get(key, {}), item)
-    before = [_key_of(old, merge_key) for old in current]
-    return [merged[key] for key in _interleaved(list(merged), [_key_of(item, merge_key) for item in items], before)]
-
-
-def _interleaved(keys: Sequence[Any], wanted: Sequence[Any], before: Sequence[Any]) -> list[Any]:
-    """All `keys`: those that are `wanted` in that order, the others as they were `before`, where the two orders allow.
-
-    This is `mergeSortedSlice` of apimachinery; with it, what a patch adds comes first.
-    """
-    first = [key for key in wanted if key in keys]
-    others = [key for key in keys if key not in first]
-    result: list[Any] = []
-    for key in first:
-        while others and key in before and others[0] in before and before.index(others[0]) < before.index(key):
-            result.append(others.pop(0))
-        result.append(key)
-    return result + others
-
-
-def _key_of(item: Any, merge_key: str) -> Any:
-    """What tells one item from another; a key that is no scalar is nonsense, and for validation to refuse."""
-    value = item.get(merge_key) if isinstance(item, Mapping) else None
-    return str(value) if isinstance(value, dict | list) else value
-
-
-def _delete_from_set(merged: dict[str, Any], key: str, values: Any) -> None:
-    current = merged.get(key)
-    if isinstance(current, list) and isinstance(values, list):
-        merged[key] = [item for item in current if item not in values]
-
-
-def _reorder(merged: dict[str, Any], document: Mapping[str, Any], key: str, order: Sequence[Any]) -> None:
-    """Put a merged list into the order that a `$setElementOrder` directive wants."""
-    current, merge_key = merged.get(key), _MERGE_KEYS.get(key)
-    if not isinstance(current, list):
-        return
-    if merge_key is None:
-        merged[key] = _interleaved(current, order, document.get(key) or [])
-        return
-    items = {_key_of(item, merge_key): item for item in current}
-    before = [_key_of(item, merge_key) for item in document.get(key) or []]
-    merged[key] = [items[each] for each in _interleaved(list(items), [_key_of(o, merge_key) for o in order], before)]
-
-
-def _go_map(value: Mapping[str, Any]) -> str:
-    return f"map[{' '.join(f'{key}:{item}' for key, item in sorted(value.items()))}]"
+    try:
+        return strategic_merge(document, patch)
+    except UnmergeableError as error:
+        raise internal_error(str(error)) from None

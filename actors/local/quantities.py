@@ -1,41 +1,7 @@
-"""Kubernetes quantities (`500m`, `1Gi`, `2`): exact, because quotas compare and add them."""
+"""Kubernetes quantities; how they are read stands in `actors.quantities`, for the settings have some too."""
 
 from __future__ import annotations
 
-import re
-from decimal import Decimal
-from typing import Any, Final
+from actors.quantities import format_quantity, parse_quantity
 
 __all__ = ["format_quantity", "parse_quantity"]
-
-_QUANTITY: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([EPTGM]i?|Ki|[kmun])|[eE]([+-]?[0-9]{1,2}))?")
-_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_MAX_LENGTH: Final = 64
-"""Longer than any number that makes sense."""
-
-
-def parse_quantity(value: Any) -> Decimal | None:
-    """The number that a quantity stands for, None if it is none."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > _MAX_LENGTH:
-        return None
-    match = _QUANTITY.fullmatch(str(value))
-    if match is None:
-        return None
-    number, suffix, exponent = Decimal(match[1]), match[2], match[3]
-    if exponent is not None:
-        return number.scaleb(int(exponent))
-    if suffix is None:
-        return number
-    return number.scaleb(_DECIMAL[suffix]) if suffix in _DECIMAL else number * (1 << _BINARY[suffix])
-
-
-def format_quantity(number: Decimal) -> str:
-    """The number as a quantity: binary suffixes for whole mebibytes, `m` for fractions, else plain."""
-    if number != number.to_integral_value():
-        return f"{(number * 1000).to_integral_value()}m"
-    whole = int(number)
-    for suffix in ("Gi", "Mi"):
-        if whole and whole % (1 << _BINARY[suffix]) == 0:
-            return f"{whole >> _BINARY[suffix]}{suffix}"
-    return str(whole)

@@ -63,7 +63,7 @@ _ALL: Final = (
         "Pod",
         short_names=("po",),
         categories=("all",),
-        subresources=("status", "log", "binding"),
+        subresources=("status", "log", "binding", "eviction"),
         has_generation=True,
     ),
     Resource("nodes", "Node", namespaced=False, short_names=("no",), subresources=("status",)),

@@ -7,6 +7,7 @@ by 404, 405 or 501 because the embedded cluster does not do it.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -16,20 +17,22 @@ from actors.local.api_request import (
     Representation,
     Target,
     boolean,
-    delete_options,
+    delete_body,
     integer,
     json_body,
     method_not_allowed,
     no_such_path,
-    not_implemented,
     parse_target,
     refuse_dry_run,
     representation,
 )
 from actors.local.discovery import DISCOVERY, HEALTH_PATHS
+from actors.local.pod_actions import binding_target, eviction_options, is_dry_run
 from actors.local.pod_logs import LogSource, stream_log
 from actors.local.responses import json_response, large_json_response
-from actors.local.statuses import Cause, bad_request, invalid_list_options
+from actors.local.reviews import PATH as REVIEWS
+from actors.local.reviews import reviewed
+from actors.local.statuses import Cause, bad_request, done, invalid_list_options, not_implemented
 from actors.local.tables import table
 from actors.local.watch_stream import WatchQueue, stream_watch
 
@@ -42,13 +45,18 @@ __all__ = ["Routes"]
 
 _Handler: TypeAlias = Callable[[web.Request, Target], Awaitable[web.StreamResponse]]
 
+_NOT_OLDER: Final = "NotOlderThan"
 _MIN_WATCH_SECONDS: Final = 1800.0
 # A watch without a timeout lives this long to twice as long (`--min-request-timeout` of a real server).
 _MAX_WATCH_SECONDS: Final = 86_400.0
 # Nobody watches longer than a day; `asyncio` cannot wait for ever.
 _NOT_IMPLEMENTED: Final = frozenset(
-    {"attach", "ephemeralcontainers", "eviction", "exec", "finalize", "portforward", "proxy", "resize", "token"}
+    {"attach", "ephemeralcontainers", "exec", "finalize", "portforward", "proxy", "resize", "token"}
 )
+_OLD_WATCH: Final = re.compile("/api/[^/]+/watch/|/apis/[^/]+/[^/]+/watch/")
+# How watches were asked for before `?watch=true`; a real server still answers that.
+_OPTIONS: Final[Mapping[str, str]] = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+# Methods with a `dryRun` in the query only; a DELETE may have it in the body, too.
 _PATCH_TYPES: Final[Mapping[str, Literal["json", "merge", "strategic"]]] = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -78,21 +86,26 @@ class Routes:
         self._status: Mapping[str, _Handler] = {"GET": self._get, "PUT": self._replace, "PATCH": self._patch}
         self._log: Mapping[str, _Handler] = {"GET": self._pod_log}
         self._binding: Mapping[str, _Handler] = {"POST": self._bind}
+        self._eviction: Mapping[str, _Handler] = {"POST": self._evict}
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         path = request.rel_url.raw_path
         known = path.rstrip("/") or path
+        if known == REVIEWS:
+            return await self._review(request)
         if known in HEALTH_PATHS or known in DISCOVERY:
             if request.method != "GET":
                 raise method_not_allowed()
             return web.Response(text="ok") if known in HEALTH_PATHS else json_response(DISCOVERY[known])
+        if _OLD_WATCH.match(path):
+            raise not_implemented("a watch by path")
         target = parse_target(path)
         handler = self._methods(target).get(request.method)
         if handler is None:
             raise method_not_allowed()
-        if request.method != "DELETE":  # there it may stand in the body, too
-            refuse_dry_run(request.query.get("dryRun"))
+        if request.method in _OPTIONS and target.subresource != "eviction":
+            refuse_dry_run(request, _OPTIONS[request.method])
         return await handler(request, target)
 
     def _methods(self, target: Target) -> Mapping[str, _Handler]:
@@ -109,6 +122,8 @@ class Routes:
                 return self._log
             case "binding" if "binding" in target.resource.subresources:
                 return self._binding
+            case "eviction" if "eviction" in target.resource.subresources:
+                return self._eviction
             case _:
                 raise no_such_path()
 
@@ -146,7 +161,7 @@ class Routes:
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         query, shown = request.query, representation(request)
         initial = boolean(query, "sendInitialEvents")
-        _check_initial_events(query, initial=initial)
+        _check_initial_events(query)
         seconds = float(integer(query, "timeoutSeconds") or 0)
         if seconds <= 0:
             seconds = self._entropy.uniform(_MIN_WATCH_SECONDS, 2 * _MIN_WATCH_SECONDS)
@@ -209,13 +224,19 @@ class Routes:
     async def _delete_collection(self, request: web.Request, target: Target) -> web.StreamResponse:
         if target.resource.namespaced and target.namespace is None:
             raise method_not_allowed()
-        options = await delete_options(request)
+        if request.query.get("limit") or request.query.get("continue"):
+            raise not_implemented("deletecollection in pages")
+        options = await delete_body(request)
+        if options.dry_run:
+            raise not_implemented("dryRun")
         result = self._store.delete_collection(
             target.resource.plural,
             target.namespace,
             label_selector=request.query.get("labelSelector", ""),
             field_selector=request.query.get("fieldSelector", ""),
             grace_period_seconds=options.grace_period_seconds,
+            uid=options.uid,
+            resource_version=options.resource_version,
         )
         metadata = {"resourceVersion": result.resource_version}
         return await large_json_response(request, self._list_body(target, result, metadata, Representation()))
@@ -267,7 +288,9 @@ class Routes:
 
     async def _delete(self, request: web.Request, target: Target) -> web.StreamResponse:
         assert target.name is not None
-        options = await delete_options(request)
+        options = await delete_body(request)
+        if options.dry_run:
+            raise not_implemented("dryRun")
         deleted = self._store.delete(
             target.resource.plural,
             target.namespace,
@@ -287,20 +310,51 @@ class Routes:
     async def _bind(self, request: web.Request, target: Target) -> web.StreamResponse:
         assert target.namespace is not None
         assert target.name is not None
-        match await json_body(request):
-            case {"target": {"name": str(node)}, **others} if node:
-                uid = metadata.get("uid") if isinstance(metadata := others.get("metadata"), dict) else None
-                self._store.bind(target.namespace, target.name, node, uid=uid)
-            case _:
-                raise bad_request("the object provided is unrecognized (must be of type Binding, with a target)")
-        return json_response({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
+        node, uid = binding_target(await json_body(request), target.name)
+        self._store.bind(target.namespace, target.name, node, uid=uid)
+        return json_response(done(), 201)
+
+    async def _evict(self, request: web.Request, target: Target) -> web.StreamResponse:
+        assert target.namespace is not None
+        assert target.name is not None
+        unknown: list[str] = []
+        options = eviction_options(await json_body(request), target.namespace, target.name, unknown)
+        dry_run = is_dry_run([value for value in request.query.getall("dryRun", []) if value], "CreateOptions")
+        self._store.evict(
+            target.namespace,
+            target.name,
+            grace_period_seconds=options.grace_period_seconds,
+            uid=options.uid,
+            resource_version=options.resource_version,
+            dry_run=dry_run or options.dry_run,
+        )
+        return json_response(done(), 201, warnings=[f'unknown field "{field}"' for field in unknown])
+
+    # ── What is answered without the store ───────────────────────────────────────────────────────────────────────
+
+    async def _review(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            raise method_not_allowed()
+        unknown: list[str] = []
+        review = reviewed(await json_body(request), unknown)
+        return json_response(review, 201, warnings=[f'unknown field "{field}"' for field in unknown])
 
 
-def _check_initial_events(query: Mapping[str, str], *, initial: bool) -> None:
-    match = query.get("resourceVersionMatch", "")
-    if "sendInitialEvents" in query and match != "NotOlderThan":
-        detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise invalid_list_options(Cause.forbidden("resourceVersionMatch", detail))
-    if match and not initial and "sendInitialEvents" not in query:
+def _check_initial_events(query: Mapping[str, str]) -> None:
+    """Which options of a watch go together, as `validateWatchOptions` of apimachinery has it."""
+    match, asked = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
+    causes = []
+    if asked and match != _NOT_OLDER:
+        detail = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}"
+        causes.append(Cause.forbidden("resourceVersionMatch", detail))
+    if match and not asked:
         detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        raise invalid_list_options(Cause.forbidden("resourceVersionMatch", detail))
+        causes.append(Cause.forbidden("resourceVersionMatch", detail))
+    if match and match != _NOT_OLDER:
+        causes.append(Cause.unsupported("resourceVersionMatch", match, (_NOT_OLDER,)))
+    if query.get("continue"):
+        causes.append(
+            Cause.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+        )
+    if causes:
+        raise invalid_list_options(*causes)

@@ -34,16 +34,20 @@ _CACHED_SELECTORS: Final = 1024
 """Selectors that name executor ids differ from call to call: keep a bounded number of parsed ones."""
 
 _UNSCHEDULABLE: Final = ("spec", "unschedulable")
-"""The one field here that is not a string: a node's, false unless it says otherwise."""
+_HOST_NETWORK: Final = ("spec", "hostNetwork")
+_BOOLEANS: Final = (_UNSCHEDULABLE, _HOST_NETWORK)
+"""The fields here that are no strings: false unless the object says otherwise."""
 
 _EVERY_KIND: Final = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 _FIELDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
     {
         "pods": {
+            "spec.hostNetwork": _HOST_NETWORK,
             "spec.nodeName": ("spec", "nodeName"),
             "spec.restartPolicy": ("spec", "restartPolicy"),
             "spec.schedulerName": ("spec", "schedulerName"),
             "spec.serviceAccountName": ("spec", "serviceAccountName"),
+            "status.nominatedNodeName": ("status", "nominatedNodeName"),
             "status.phase": ("status", "phase"),
             "status.podIP": ("status", "podIP"),
         },
@@ -89,7 +93,7 @@ def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
     value: Any = obj
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
-    if path == _UNSCHEDULABLE:
+    if path in _BOOLEANS:
         return "true" if value is True else "false"
     return value if isinstance(value, str) else ""
 

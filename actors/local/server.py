@@ -75,7 +75,7 @@ class ApiServer:
         self._store = store
         self._routes = Routes(store, logs, clock, entropy)
         self._credentials = credentials
-        self._authorization = f"Bearer {credentials.token}".encode()
+        self._authorization = f"bearer {credentials.token}".encode()
         self._wanted_port = port
         self._middlewares = (self._guard, _statuses, *middlewares)
         self._port = 0
@@ -173,7 +173,8 @@ class ApiServer:
         """Nobody gets past this without the token; what is refused is told nothing."""
         if isinstance(request.transport, asyncio.Transport):
             self._transports.add(request.transport)
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        scheme, space, token = request.headers.get("Authorization", "").partition(" ")
+        given = f"{scheme.lower()}{space}{token}".encode(errors="surrogateescape")
         if not hmac.compare_digest(given, self._authorization):
             return status_response(ApiStatus(401, "Unauthorized", "Unauthorized"))
         name = request.headers.get("Host", "").lower()

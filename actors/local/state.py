@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from actors.local import deletion, objects, quota, validation
+from actors.local import claims, deletion, objects, quota, validation
 from actors.local.history import Change, ChangeType, Key, Object, Subscription, Table, WatchMessage
 from actors.local.owners import Owners, Place
 from actors.local.resources import RESOURCES, Resource
@@ -29,6 +29,7 @@ __all__ = ["State"]
 
 _log = logging.getLogger("actors.local.store")
 
+CLAIMS: Final = RESOURCES["persistentvolumeclaims"]
 _SPACE_EXCEEDED: Final = "etcdserver: mvcc: database space exceeded"
 
 
@@ -144,6 +145,8 @@ class State:
             obj = self.put(table, key, marked)
         if resource.plural == "namespaces":
             self._empty_namespace(key[1])
+        if resource is CLAIMS:
+            self._unprotect(key)
         if key in table.objects and deletion.finished(resource, obj) and self._is_empty(resource, key):
             self._remove(table, key)
             obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
@@ -161,8 +164,26 @@ class State:
             owned = self.tables[plural].objects.get(dependent)
             if owned is not None and self._owners.is_garbage(owned):
                 self.delete(self.tables[plural], dependent, None)
+        if table.resource.plural == "pods":
+            for name in claims.used_by(gone):
+                self._unprotect((key[0], name))
         if key[0]:
             self._finish_namespace(key[0])
+
+    def _unprotect(self, key: Key) -> None:
+        """Do the claims' controller's work: let go of a claim that is being deleted, once no pod uses it."""
+        table, pods = self.tables[CLAIMS.plural], self.tables["pods"]
+        claim = table.objects.get(key)
+        metadata: Object = claim["metadata"] if claim is not None else {}
+        protected = claims.PROTECTION in metadata.get("finalizers", ())
+        if claim is None or not protected or "deletionTimestamp" not in metadata:
+            return
+        if not claims.is_used(key[1], (pods.objects[each] for each in pods.keys(key[0]))):
+            kept = [each for each in metadata["finalizers"] if each != claims.PROTECTION]
+            rest = {name: value for name, value in metadata.items() if name != "finalizers"}
+            self.put(table, key, claim | {"metadata": rest | ({"finalizers": kept} if kept else {})})
+            if not kept:
+                self._remove(table, key)
 
     def _empty_namespace(self, name: str) -> None:
         for table in self.tables.values():

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ApiStatus",
     "Cause",
+    "Undecodable",
     "already_exists",
     "bad_request",
     "conflict",
     "deleted",
+    "done",
     "expired",
     "forbidden",
     "internal_error",
@@ -32,8 +34,11 @@ __all__ = [
     "lacks_right",
     "no_such_path",
     "not_found",
+    "not_implemented",
+    "other_uid",
     "precondition_failed",
     "too_large_version",
+    "undecodable",
     "unpatchable",
 ]
 
@@ -80,6 +85,14 @@ class ApiStatus(Exception):  # noqa: N818 - it is named as the API names it
 
     def __repr__(self) -> str:
         return f"ApiStatus({self.code}, {self.reason!r}, {self.message!r})"
+
+
+class Undecodable(ApiStatus):
+    """400: the object is of another shape than its kind. `problem` says how, without saying which object."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(400, "BadRequest", f"{where}: {problem}")
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +155,33 @@ def no_such_path() -> ApiStatus:
     return ApiStatus(404, "NotFound", "the server could not find the requested resource", details={})
 
 
+def not_implemented(what: str) -> ApiStatus:
+    """501: a real server does this, the embedded cluster does not."""
+    return ApiStatus(501, "NotImplemented", f"{what} is not implemented by the embedded cluster")
+
+
 def already_exists(resource: Resource, name: str, *, leaving: bool = False) -> ApiStatus:
     """409: the name of a new object is taken, perhaps by one that is being deleted."""
     message = f'{"object is being deleted: " if leaving else ""}{resource.qualified_name} "{name}" already exists'
     return ApiStatus(409, "AlreadyExists", message, details=_details(resource, name, resource.plural))
 
 
-def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiStatus:
+def conflict(resource: Resource, name: str, why: str = MODIFIED, *, subresource: str = "") -> ApiStatus:
     """409: somebody else wrote first."""
-    message = f'Operation cannot be fulfilled on {resource.qualified_name} "{name}": {why}'
-    return ApiStatus(409, "Conflict", message, details=_details(resource, name, resource.plural))
+    below = f"/{subresource}" if subresource else ""
+    message = f'Operation cannot be fulfilled on {resource.qualified_name}{below} "{name}": {why}'
+    return ApiStatus(409, "Conflict", message, details=_details(resource, name, f"{resource.plural}{below}"))
+
+
+def other_uid(resource: Resource, key: tuple[str, str], wanted: str, found: str) -> ApiStatus:
+    """409: a PUT is of another object of the same name."""
+    place = "/".join(filter(None, ("/registry", resource.plural, *key)))
+    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    return conflict(
+        resource,
+        key[1],
+        f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: {why}",
+    )
 
 
 def precondition_failed(resource: Resource, name: str, what: str, wanted: str, found: str) -> ApiStatus:
@@ -181,9 +211,9 @@ def invalid_kind(kind: str, group: str, name: str, causes: Sequence[Cause]) -> A
     )
 
 
-def invalid_list_options(cause: Cause) -> ApiStatus:
+def invalid_list_options(*causes: Cause) -> ApiStatus:
     """422: a combination of list or watch parameters that makes no sense."""
-    return invalid_kind("ListOptions", "meta.k8s.io", "", [cause])
+    return invalid_kind("ListOptions", "meta.k8s.io", "", causes)
 
 
 def bad_request(message: str) -> ApiStatus:
@@ -209,17 +239,28 @@ def lacks_right(verb: str, plural: str, group: str, namespace: str) -> ApiStatus
     return ApiStatus(403, "Forbidden", message, details={"kind": plural} | ({"group": group} if group else {}))
 
 
+def done() -> dict[str, Any]:
+    """201: what a POST that makes no object is answered with."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
 def deleted(resource: Resource, name: str, uid: str) -> dict[str, Any]:
     """200: what a DELETE of most kinds is answered with once the object is gone."""
     details = _details(resource, name, resource.plural) | {"uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def unpatchable(patch: Any, problem: ApiStatus) -> ApiStatus:
-    """422 for a patch that would give a field another type: a POST of the same is a 400."""
-    value = msgspec.json.encode(patch).decode()
-    message = f' "" is invalid: patch: Invalid value: {value}: {problem.message}'
-    return ApiStatus(422, "Invalid", message, details={})
+def undecodable(kind: str, version: str, expected: str, problem: str) -> Undecodable:
+    """400: an object says that it is something else than expected, or is."""
+    return Undecodable(f'{kind} in version "{version}" cannot be handled as a {expected}', problem)
+
+
+def unpatchable(patched: Any, problem: str) -> ApiStatus:
+    """422 for a patch that would give an object another shape: a POST of the same is a 400."""
+    shown = msgspec.json.encode(msgspec.json.encode(patched).decode()).decode()
+    message = f"Invalid value: {shown}: {problem}"
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
+    return ApiStatus(422, "Invalid", f' "" is invalid: patch: {message}', details={"causes": [cause]})
 
 
 def expired(message: str) -> ApiStatus:

@@ -21,10 +21,12 @@ from actors.local.selectors import parse_selector
 from actors.local.state import State
 from actors.local.statuses import (
     ApiStatus,
+    Undecodable,
     already_exists,
     conflict,
     deleted,
     expired,
+    other_uid,
     precondition_failed,
     too_large_version,
     unpatchable,
@@ -239,8 +241,7 @@ class ObjectStore:
             found = state.existing(table, key)["metadata"]["uid"]
             uid = sent["metadata"].get("uid", found)
             if uid != found:
-                why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-                raise conflict(table.resource, name, why)
+                raise other_uid(table.resource, key, uid, found)
             return table.complete(state.update(table, key, sent, subresource))
 
     def patch(
@@ -261,12 +262,10 @@ class ObjectStore:
         with state.changing():
             old = state.existing(table, key)
             patched = apply_patch(old, patch, patch_type)
-            unknown: list[str] = []
             try:
-                sent = decode(table.resource, patched, unknown)
-            except ApiStatus as problem:
-                raise unpatchable(patch, problem) from None
-            validation.check_unknown(table.resource, unknown, field_validation, warnings)
+                sent = _decoded(table.resource, patched, field_validation, warnings)
+            except Undecodable as why:
+                raise unpatchable(table.complete(patched), why.problem) from None
             return table.complete(state.update(table, key, sent, subresource))
 
     def bind(self, namespace: str, name: str, node: str, *, uid: str | None = None) -> Object:
@@ -276,10 +275,10 @@ class ObjectStore:
             old = state.existing(table, (namespace, name))
             bound, found = old["spec"].get("nodeName"), old["metadata"]["uid"]
             if uid is not None and uid != found:
-                raise precondition_failed(table.resource, name, "UID", uid, found)
+                raise other_uid(table.resource, (namespace, name), uid, found)
             if bound or "deletionTimestamp" in old["metadata"]:
                 why = f'pod {name} is already assigned to node "{bound}"' if bound else f"pod {name} is being deleted"
-                raise conflict(table.resource, name, why)
+                raise conflict(table.resource, name, why, subresource="binding")
             return table.complete(state.put(table, (namespace, name), objects.bound(old, node, self._clock.now())))
 
     # ── Deleting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,14 +303,35 @@ class ObjectStore:
         key = _key(table, namespace, name)
         with state.changing():
             found = state.existing(table, key)["metadata"]
-            if uid is not None and uid != found["uid"]:
-                raise precondition_failed(table.resource, name, "UID", uid, found["uid"])
-            if resource_version is not None and resource_version != found["resourceVersion"]:
-                current = found["resourceVersion"]
-                raise precondition_failed(table.resource, name, "ResourceVersion", resource_version, current)
+            _check_preconditions(table.resource, found, uid, resource_version)
             last = state.delete(table, key, grace_period_seconds)
-            shown = resource in ("pods", "namespaces") or key in table.objects
+            shown = resource in ("pods", "namespaces") or "deletionTimestamp" in last["metadata"]
             return table.complete(last) if shown else deleted(table.resource, name, found["uid"])
+
+    def evict(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        grace_period_seconds: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """What `kubectl drain` asks for, where no disruption budget forbids it: say so in the pod's status, delete it.
+
+        409 if a precondition does not hold. A dry run finds out just that.
+        """
+        state, table = self._state, self._state.tables["pods"]
+        with state.changing():
+            pod = state.existing(table, (namespace, name))
+            _check_preconditions(table.resource, pod["metadata"], uid, resource_version)
+            if dry_run:
+                return
+            evicted = objects.evicted(pod, self._clock.now())
+            if evicted != pod:
+                state.put(table, (namespace, name), evicted)
+            state.delete(table, (namespace, name), grace_period_seconds)
 
     def delete_collection(
         self,
@@ -321,14 +341,24 @@ class ObjectStore:
         label_selector: str = "",
         field_selector: str = "",
         grace_period_seconds: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
     ) -> ListResult:
-        """Delete all that match, each as `delete` would; answers with what it deletes."""
+        """Delete all that match, each as `delete` would; answers with what it deletes, as it was before.
+
+        A precondition that one of them does not meet is a 409 for all (a real server has then deleted some).
+        """
         state, table = self._state, self._state.tables[resource]
         selector = parse_selector(table.resource, label_selector, field_selector)
         with state.changing():
             keys = [key for key in table.keys(namespace) if selector.matches(table.objects[key])]
-            items = [state.delete(table, key, grace_period_seconds) for key in keys if key in table.objects]
-            return ListResult(items, str(state.version))
+            result = ListResult([table.objects[key] for key in keys], str(state.version))
+            for found in result.items:
+                _check_preconditions(table.resource, found["metadata"], uid, resource_version)
+            for key in keys:
+                if key in table.objects:  # or it went with its owner
+                    state.delete(table, key, grace_period_seconds)
+            return result
 
     # ── What only doors and tests do ─────────────────────────────────────────────────────────────────────────────
 
@@ -379,6 +409,17 @@ class ObjectStore:
 
 def _key(table: Table, namespace: str | None, name: str) -> Key:
     return (namespace or "", name) if table.resource.namespaced else ("", name)
+
+
+def _check_preconditions(
+    resource: Resource, found: Mapping[str, Any], uid: str | None, resource_version: str | None
+) -> None:
+    for what, wanted, actual in (
+        ("UID", uid, found["uid"]),
+        ("ResourceVersion", resource_version, found["resourceVersion"]),
+    ):
+        if wanted is not None and wanted != actual:
+            raise precondition_failed(resource, found["name"], what, wanted, actual)
 
 
 def _decoded(resource: Resource, obj: Any, field_validation: str | None, warnings: Warnings | None) -> Object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from actors.local import quota
+from actors.local import claims, quota
 from actors.local.names import (
     dns_label_problem,
     dns_subdomain_problem,
@@ -17,7 +17,7 @@ from actors.local.names import (
     port_name_problems,
 )
 from actors.local.quantities import parse_quantity
-from actors.local.statuses import Cause, bad_request, invalid, invalid_kind
+from actors.local.statuses import Cause, forbidden, invalid, invalid_kind, undecodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +34,12 @@ _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
 _MAX_ANNOTATIONS: Final = 256 * 1024
 """Bytes of all annotations of an object together."""
+_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_NUMBER: Final = re.compile("0|-[0-9]{1,10}|[1-9][0-9]{0,9}")
+_INT32: Final = (-(1 << 31), (1 << 31) - 1)
+_NO_GROWTH: Final = (
+    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
+)
 _FIELD_PATH: Final = re.compile(
     r"metadata\.(name|namespace|uid|annotations|labels)|metadata\.(annotations|labels)\['[^']+'\]"
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs)"
@@ -65,10 +71,8 @@ def check_unknown(
         raise invalid_kind("CreateOptions", "meta.k8s.io", "", [cause])
     problems = [f'unknown field "{path}"' for path in unknown]
     if problems and mode == "Strict":
-        raise bad_request(
-            f'{resource.kind} in version "{resource.api_version}" cannot be handled as a {resource.kind}: '
-            f"strict decoding error: {', '.join(problems)}"
-        )
+        what = f"strict decoding error: {', '.join(problems)}"
+        raise undecodable(resource.kind, resource.version, resource.kind, what)
     if warnings is not None and mode == "Warn":
         warnings.extend(problems)
 
@@ -96,6 +100,10 @@ def check_update(resource: Resource, old: Object, new: Object, sent: Mapping[str
         causes.extend(_pod_update(old["spec"], new["spec"]))
     elif resource.plural != "pods":
         causes.extend(_kind_specific(resource, new))
+    if resource.plural == "persistentvolumeclaims":
+        causes.extend(claims.changed(old, new))
+        if not causes and claims.grows(old, new):
+            raise forbidden(resource, metadata["name"], _NO_GROWTH)
     if resource.plural in ("configmaps", "secrets") and old.get("immutable"):
         causes.extend(
             Cause.forbidden(field, "field is immutable when `immutable` is set")
@@ -112,20 +120,26 @@ def _kind_specific(resource: Resource, obj: Object) -> list[Cause]:
             return list(_pod(obj["spec"]))
         case "resourcequotas":
             return quota.unsupported(obj)
+        case "persistentvolumeclaims":
+            return list(claims.problems(obj["spec"]))
+        case "leases":
+            return list(_lease(obj["spec"]))
         case _:
             return []
+
+
+def _lease(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    if (seconds := spec.get("leaseDurationSeconds", 1)) <= 0:
+        yield Cause.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    if (times := spec.get("leaseTransitions", 0)) < 0:
+        yield Cause.invalid("spec.leaseTransitions", times, "must be greater than or equal to 0")
 
 
 # ── Metadata ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause]:
-    name = metadata.get("name", "")
-    if not name:
-        yield Cause.required("metadata.name", "name or generateName is required")
-    else:
-        name_problem = dns_label_problem if resource.plural == "namespaces" else dns_subdomain_problem
-        yield from _problem("metadata.name", name, name_problem)
+    yield from _object_names(resource, metadata)
     for key, value in metadata.get("labels", {}).items():
         yield from _problem("metadata.labels", key, label_key_problem)
         yield from _problem("metadata.labels", value, label_value_problem)
@@ -135,6 +149,9 @@ def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause
     if sum(len(key) + len(value) for key, value in annotations.items()) > _MAX_ANNOTATIONS:
         words = f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes"
         yield Cause("metadata.annotations", "FieldValueTooLong", words)
+    cost = annotations.get(_DELETION_COST, "0")
+    if resource.plural == "pods" and not (_NUMBER.fullmatch(cost) and _INT32[0] <= int(cost) <= _INT32[1]):
+        yield Cause.invalid(f"metadata.annotations[{_DELETION_COST}]", cost, "must be a 32bit integer")
     for owner in metadata.get("ownerReferences", ()):
         yield from _owner(owner)
     if sum(owner.get("controller") is True for owner in metadata.get("ownerReferences", ())) > 1:
@@ -143,6 +160,17 @@ def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause
         if finalizer not in _STANDARD_FINALIZERS and ("/" not in finalizer or label_key_problem(finalizer)):
             words = "name is neither a standard finalizer name nor is it fully qualified"
             yield Cause.invalid(f"metadata.finalizers[{index}]", finalizer, words)
+
+
+def _object_names(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause]:
+    name, base = metadata.get("name", ""), metadata.get("generateName", "")
+    name_problem = dns_label_problem if resource.plural == "namespaces" else dns_subdomain_problem
+    if base:  # what follows makes a trailing dash good
+        yield from _problem("metadata.generateName", base, lambda text: name_problem(re.sub("-$", "a", text)))
+    if not name:
+        yield Cause.required("metadata.name", "name or generateName is required")
+    else:
+        yield from _problem("metadata.name", name, name_problem)
 
 
 def _owner(owner: Mapping[str, Any]) -> Iterator[Cause]:

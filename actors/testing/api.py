@@ -64,10 +64,10 @@ class ManualCall:
         assert not self.answered, f"the stream has ended: {self}"
         self.reply(WatchEvents(events, version, malformed, initial_events_end))
 
-    def end(self, error: ApiError | None = None) -> None:
-        """End this watch: cleanly, or with `error`."""
+    def end(self, error: ApiError | None = None, *, in_stream: bool = False) -> None:
+        """End this watch: cleanly, or with `error`, which comes as an answer or as an event `in_stream`."""
         assert self.verb == "watch", f"a {self.verb} is completed by `answer`"
-        self._complete(WatchEnded(error))
+        self._complete(WatchEnded(error, in_stream))
 
     def cancel(self) -> None:
         """The caller's side: complete with `Cancelled`, unless it has completed before."""

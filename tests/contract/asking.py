@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors.errors import ApiError
-    from actors.kube import Call
+    from actors.kube import Call, Resource
 
 A = TypeVar("A")
 
@@ -57,6 +57,24 @@ class Watching:
         assert isinstance(what, WatchEvents), f"the stream ended: {what}"
         assert what.events == ()
         return what.resource_version
+
+    def initial(self) -> tuple[list[tuple[str, Pod]], str]:
+        """What was there when the watch began, and the version that the end mark carries."""
+        told: list[tuple[str, Pod]] = []
+        while True:
+            what = self._heard.get(timeout=SAFETY)
+            assert isinstance(what, WatchEvents), f"the stream ended: {what}"
+            told.extend((event.type, event.pod) for event in what.events)
+            if what.initial_events_end:
+                self.version = what.resource_version
+                return told, what.resource_version
+
+    def marked(self) -> bool:
+        """Whether the bookmark that comes next ends initial events."""
+        what = self._heard.get(timeout=SAFETY)
+        assert isinstance(what, WatchEvents), f"the stream ended: {what}"
+        assert what.events == ()
+        return what.initial_events_end
 
     def end(self) -> ApiError | None:
         """How the stream ended, after what else it brought."""
@@ -108,10 +126,27 @@ class Asking:
     def patch(self, name: str, patch: dict[str, Any]) -> Any:
         return self._ask(lambda reply: self.api.patch(name, patch, reply))
 
-    def watch(self, selector: str, version: str, timeout: timedelta = timedelta(minutes=5)) -> Watching:
+    def watch(
+        self, selector: str, version: str, timeout: timedelta = timedelta(minutes=5), *, initial: bool = False
+    ) -> Watching:
         watching = Watching()
-        watching.call = self.api.watch(selector, version, watching.sink, timeout=timeout)
+        watching.call = self.api.watch(selector, version, watching.sink, timeout=timeout, send_initial_events=initial)
         return watching
+
+    def may(self, verb: str, resource: Resource) -> Any:
+        return self._ask(lambda reply: self.api.may(verb, resource, reply))
+
+    def get_object(self, resource: Resource, name: str) -> Any:
+        return self._ask(lambda reply: self.api.get_object(resource, name, reply))
+
+    def list_objects(self, resource: Resource, selector: str = "") -> Any:
+        return self._ask(lambda reply: self.api.list_objects(resource, selector, reply))
+
+    def create_object(self, resource: Resource, obj: dict[str, Any]) -> Any:
+        return self._ask(lambda reply: self.api.create_object(resource, obj, reply))
+
+    def patch_object(self, resource: Resource, name: str, patch: dict[str, Any]) -> Any:
+        return self._ask(lambda reply: self.api.patch_object(resource, name, patch, reply))
 
     def _ask(self, call: Callable[[Callable[[Any], None]], Call]) -> Any:
         answers: SimpleQueue[Any] = SimpleQueue()

@@ -17,11 +17,14 @@ from actors.local.process_kubelet import ProcessKubelet
 from actors.local.server import ApiServer
 from actors.local.store import ObjectStore
 from actors.runtime import Entropy, SystemClock, TimerThread
+from tests.contract.accounts import open_account
 from tests.contract.control_plane import STRANGERS_TOKEN
+from tests.contract.raw import HttpDoor, StoreDoor
 
 if TYPE_CHECKING:
     from actors.kube import PodApi
     from tests.contract.control_plane import ControlPlane
+    from tests.contract.raw import Door
 
 LIMIT = timedelta(seconds=20)
 """Of each call: a machine under load must not fail a test of behaviour."""
@@ -38,6 +41,14 @@ class Cluster(ABC):
     @abstractmethod
     def connect(self, namespace: str) -> PodApi:
         """A client."""
+
+    def connect_as_admin(self, namespace: str) -> PodApi:
+        """A client with every right."""
+        return self.connect(namespace)
+
+    @abstractmethod
+    def door(self) -> Door:
+        """The way past the `PodApi`."""
 
     @abstractmethod
     def create(self, resource: str, namespace: str | None, obj: dict[str, Any]) -> None:
@@ -75,6 +86,9 @@ class StoreCluster(Cluster):
     def connect(self, namespace: str) -> PodApi:
         return InProcessPodApi(self.store, namespace, self.timers)
 
+    def door(self) -> Door:
+        return StoreDoor(self.store)
+
     def create(self, resource: str, namespace: str | None, obj: dict[str, Any]) -> None:
         self.store.create(resource, namespace, obj)
 
@@ -102,6 +116,10 @@ class EmbeddedCluster(StoreCluster):
         self.server.start()
         self._kubeconfig = folder / "kubeconfig"
         write_kubeconfig(self._kubeconfig, self.server.url, credentials, "default")
+        self._door = HttpDoor(self._kubeconfig)
+
+    def door(self) -> Door:
+        return self._door
 
     def connect(self, namespace: str) -> PodApi:
         return kube.connect(self._kubeconfig, namespace=namespace, request_timeout=LIMIT)
@@ -115,13 +133,28 @@ class EmbeddedCluster(StoreCluster):
 
 
 class RealCluster(Cluster):
-    """A real API server, asked over HTTP."""
+    """A real API server, asked over HTTP, in each namespace as the account of config/rbac.yaml."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
+        self._accounts: dict[str, Path] = {}
+        self._door = HttpDoor(plane.kubeconfig)
+
+    def door(self) -> Door:
+        return self._door
+
+    def connect_as_admin(self, namespace: str) -> PodApi:
+        return kube.connect(self._plane.kubeconfig, namespace=namespace, request_timeout=LIMIT)
+
+    def new_namespace(self) -> str:
+        name = super().new_namespace()
+        self._accounts[name] = open_account(self._plane, name)
+        return name
 
     def connect(self, namespace: str) -> PodApi:
-        return kube.connect(self._plane.kubeconfig, namespace=namespace, request_timeout=LIMIT)
+        """As the namespace's account; as an administrator where there is no such namespace."""
+        kubeconfig = self._accounts.get(namespace, self._plane.kubeconfig)
+        return kube.connect(kubeconfig, namespace=namespace, request_timeout=LIMIT)
 
     def bookmark(self) -> None:
         """A real server does that by itself, two seconds before a watch's time is over."""

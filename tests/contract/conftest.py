@@ -8,6 +8,7 @@ import pytest
 from tests.contract.asking import Asking
 from tests.contract.clusters import Cluster, EmbeddedCluster, RealCluster, StoreCluster, assets_in
 from tests.contract.control_plane import ControlPlane
+from tests.contract.raw import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,16 +21,22 @@ WITHOUT_ASSETS = (
 
 
 @pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A real API server, started when the first test asks for it."""
     if ASSETS is None:
         pytest.skip(WITHOUT_ASSETS)
     plane = ControlPlane(ASSETS, tmp_path_factory.mktemp("control-plane"))
     try:
         plane.start()
-        yield RealCluster(plane)
+        yield plane
     finally:
         plane.stop()
+
+
+@pytest.fixture(scope="session")
+def real(plane: ControlPlane) -> RealCluster:
+    """The same, as what the contract is held against."""
+    return RealCluster(plane)
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +65,33 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     """Each kind of cluster that there is here, shared by all tests."""
     found: Cluster = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="session", params=[kind for kind in KINDS if kind != "in_process"])
+def http_cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Those of them that speak HTTP."""
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def raw(cluster: Cluster) -> Raw:
+    """A namespace of the test's own, asked past the `PodApi`, by an administrator."""
+    return Raw(cluster.door(), Cluster.new_namespace(cluster))
+
+
+@pytest.fixture
+def http(http_cluster: Cluster) -> Raw:
+    """The same, for what is only about HTTP."""
+    return Raw(http_cluster.door(), Cluster.new_namespace(http_cluster))
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Asking]:
+    """A client with every right, in a namespace of the test's own."""
+    connected = cluster.connect_as_admin(Cluster.new_namespace(cluster))
+    yield Asking(connected)
+    connected.close()
 
 
 @pytest.fixture

@@ -70,15 +70,17 @@ class ControlPlane:
     def stop(self) -> None:
         self._running.close()
 
-    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask as an administrator, past the code under test."""
+    def request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, token: str = TOKEN
+    ) -> dict[str, Any]:
+        """Ask as an administrator, or with another's token, past the code under test."""
         patch = method == "PATCH"
         request = urllib.request.Request(
             self.server + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={
-                "Authorization": f"Bearer {TOKEN}",
+                "Authorization": f"Bearer {token}",
                 "Content-Type": "application/merge-patch+json" if patch else "application/json",
             },
         )
@@ -133,10 +135,18 @@ class ControlPlane:
 
 
 def _grow(port: int) -> None:
-    """Write to etcd before the API server is there: it cannot be watched from version 1, as on any older cluster."""
-    body = json.dumps({"key": base64.b64encode(b"/grown").decode(), "value": ""}).encode()
-    for _ in range(10):
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/kv/put", data=body, method="POST")
+    """Write to etcd before the API server is there, and have it forget that: what was at version 1 is gone, as on any
+    older cluster.
+    """
+    _etcd(port, "put", {"key": base64.b64encode(b"/grown").decode(), "value": ""}, times=10)
+    _etcd(port, "compaction", {"revision": 5, "physical": True})
+
+
+def _etcd(port: int, method: str, message: dict[str, Any], *, times: int = 1) -> None:
+    for _ in range(times):
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v3/kv/{method}", data=json.dumps(message).encode(), method="POST"
+        )
         with urllib.request.urlopen(request, timeout=30) as response:
             response.read()
 

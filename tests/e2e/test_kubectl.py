@@ -185,6 +185,18 @@ def test_delete_by_force_and_by_label(person: Person) -> None:
     assert "No resources found" in person.run("get", "pods")
 
 
+def test_drain_evicts_what_is_on_the_node(person: Person) -> None:
+    person.create_ready("one")
+    seen: list[Any] = []
+    person.cluster.store.watch("pods", "default", lambda message: seen.append(message.object["status"]["conditions"]))
+    text = person.run("drain", "local", "--force", "--grace-period=1")
+    assert "evicting pod default/one" in text
+    assert "node/local drained" in text
+    assert "EvictionByEvictionAPI" in {condition.get("reason") for condition in seen[-1]}
+    assert "SchedulingDisabled" in person.run("get", "nodes")
+    assert "No resources found" in person.run("get", "pods")
+
+
 def test_wait_for_deletion(person: Person) -> None:
     person.create_ready("one")
     with person.stream("wait", "--for=delete", "pod/one") as waiting:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from actors.local.store import WatchMessage
 from actors.messages import (
     BackendStopped,
     ExecutorPending,
@@ -20,7 +21,7 @@ from actors.messages import (
 from actors.pods import EXECUTOR_ID_LABEL, ROLE_LABEL
 
 if TYPE_CHECKING:
-    from actors.local.store import ObjectStore, WatchMessage
+    from actors.local.store import ObjectStore, Subscription
     from actors.runtime import Clock
 
 
@@ -44,10 +45,18 @@ class Invariants:
     _removed: dict[int, int] = field(default_factory=dict)
     _versions: dict[str, int] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
+    _returned: set[str] = field(default_factory=set)
+    """UIDs of pods that are back, and whose end has not been told since."""
+    _subscription: Subscription | None = None
 
     def watch(self, store: ObjectStore) -> None:
-        """See every change of every pod."""
-        store.watch("pods", None, self.pod_changed, resource_version=store.resource_version)
+        """See every change of every pod, from what there is now on."""
+        if self._subscription is not None:
+            self._subscription.cancel()
+        self._alive.clear()
+        for pod in store.list("pods", None).items:
+            self.pod_changed(WatchMessage("MODIFIED", pod))
+        self._subscription = store.watch("pods", None, self.pod_changed, resource_version=store.resource_version)
 
     def retarget(self, target: int) -> None:
         """The driver asks for this many. What it takes back may live on: only creating more is wrong."""
@@ -67,6 +76,10 @@ class Invariants:
         before anybody can know that it had been there: it is deleted as soon as it is seen, and not counted till then.
         """
         self._asked_to_go.add(name)
+
+    def back_again(self, uid: str) -> None:
+        """Somebody moves a pod that had left our selector back into it: it ends twice, once for each time."""
+        self._returned.add(uid)
 
     def history_was_reset(self) -> None:
         """The cluster was restored from a backup: pods may go back in time now, once."""
@@ -122,15 +135,17 @@ class Invariants:
     def seen(self, batch: SnapshotBatch) -> None:
         """3: a pod never goes back in time in the snapshots, and none comes back once it ended."""
         for ended in batch.ended:
-            if ended.uid in self._gone:
+            if ended.uid in self._gone and ended.uid not in self._returned:
                 self._broken(3, f"the end of pod {ended.uid} is told twice")
+            if ended.uid in self._gone:
+                self._returned.discard(ended.uid)
             self._gone.add(ended.uid)
         for executor_id in batch.changed:
             state = batch.snapshot.states.get(executor_id)
             if state is None:
                 continue
             uid, version = state.pod.uid, int(state.pod.resource_version)
-            if uid in self._gone:
+            if uid in self._gone and uid not in self._returned:
                 self._broken(3, f"pod {uid} is back after its end")
             if version < self._versions.get(uid, 0):
                 self._broken(3, f"pod {uid} went from version {self._versions[uid]} back to {version}")

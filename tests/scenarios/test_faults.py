@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from random import Random
 
 import pytest
@@ -125,16 +124,3 @@ def test_a_watch_that_goes_silent_is_replaced_and_nothing_is_lost() -> None:
         world.advance(0.5)
         assert 2 in world.removals(), "the new watch sees it at once"
         world.stop()
-
-
-def test_a_cluster_restored_from_a_backup_is_taken_as_it_is() -> None:
-    with World(executor={"instances": 3}) as world:
-        world.advance(20)
-        backup = world.store.snapshot()
-        world.kubelet.exit(pod_name(world, 2), 1)
-        world.advance(20)
-        assert 2 in world.removals()
-        world.store.restore(backup)
-        world.invariants.history_was_reset()
-        world.advance(timedelta(minutes=3).total_seconds())
-        assert world.running() == 3

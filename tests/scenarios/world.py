@@ -7,7 +7,7 @@ scripted kubelet; between the two stands the fault injector, quiet unless a test
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from actors.backend import Backend
 from actors.local.faults import FaultyPodApi
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
     from actors.errors import ApiError
     from actors.kube.api import Call, DeleteOptions, Manifest
+    from actors.local.fault_kinds import Fault, Operation
+    from actors.local.store import StoreSnapshot
     from actors.pods import Pod
+    from actors.runtime import Clock
 
 M = TypeVar("M")
 
@@ -77,10 +80,18 @@ class Onlooker(Actor):
 
 
 class WatchedApi(FaultyPodApi):
-    """Notes which pods the backend asks for and asks to be deleted, before anything can go wrong with the request."""
+    """Notes what the backend asks, which pods it asks for and which to be deleted, before anything can go wrong."""
 
     asked_for: Callable[[str], None]
     asked_to_go: Callable[[str], None]
+    asked: list[tuple[float, Operation]]
+    """Every call, with its moment (monotonic)."""
+    clock: Clock
+
+    def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
+        """Every call comes by here."""
+        self.asked.append((self.clock.monotonic(), operation))
+        return super()._fault_of(operation, later_page=later_page)
 
     def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
         """See `PodApi`."""
@@ -96,6 +107,9 @@ class WatchedApi(FaultyPodApi):
 class World:
     """Everything there is. A context manager: at its end no actor is left, and no invariant was broken."""
 
+    door: ClassVar[type[InProcessPodApi]] = InProcessPodApi
+    """How the cluster answers."""
+
     def __init__(
         self,
         seed: int | None = None,
@@ -108,7 +122,8 @@ class World:
     ) -> None:
         self.kit = Kit(seed=seed, threads=threads)
         self.store = ObjectStore(self.kit.clock, Entropy(0))
-        self.kubelet = ScriptedKubelet(self.store, self.kit.clock, self.kit.timers, start_delay=start_delay)
+        self._start_delay = start_delay
+        self.kubelet = self._make_kubelet()
         self._latency = latency
         self.invariants = Invariants(self.kit.clock)
         self.api = self._connect()
@@ -120,6 +135,9 @@ class World:
         self.api.outage = outage
         self._drivers: list[Driver] = []
         self._start()
+
+    def _make_kubelet(self) -> ScriptedKubelet:
+        return ScriptedKubelet(self.store, self.kit.clock, self.kit.timers, start_delay=self._start_delay)
 
     def _start(self) -> None:
         self.driver = self.kit.system.spawn(self._make_driver, name="driver", owner=None)
@@ -134,8 +152,9 @@ class World:
         return driver
 
     def _connect(self) -> WatchedApi:
-        inner = InProcessPodApi(self.store, "default", self.kit.timers, self._latency)
+        inner = self.door(self.store, "default", self.kit.timers, self._latency)
         api = WatchedApi(inner, self.kit.timers, self.kit.entropy.fork("faults"))
+        api.asked, api.clock = [], self.kit.clock
         api.asked_for = self.invariants.asked_for
         api.asked_to_go = self.invariants.asked_to_go
         return api
@@ -202,6 +221,14 @@ class World:
     def advance(self, seconds: float) -> None:
         """Let virtual time pass."""
         self.kit.advance(timedelta(seconds=seconds))
+
+    def restore(self, backup: StoreSnapshot) -> None:
+        """The cluster is restored from a backup. Its node looks at it anew, and so do the invariants."""
+        self.store.restore(backup)
+        self.kubelet.close()
+        self.kubelet = self._make_kubelet()
+        self.invariants.history_was_reset()
+        self.invariants.watch(self.store)
 
     def pods(self, *phases: str) -> list[dict[str, Any]]:
         """The fleet's pods in the cluster, in these phases or in any."""

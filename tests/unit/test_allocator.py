@@ -60,13 +60,10 @@ class Rig:
     def spawn(self) -> Address:
         build = partial(
             executor_pod.build,
+            shapes=executor_pod.shapes(self.settings),
             app_id="app",
             prefix="app",
             namespace="default",
-            template=None,
-            image="worker:1",
-            command=None,
-            container="executor",
             driver_address=None,
             owner=None,
         )

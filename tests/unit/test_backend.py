@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pykka
 import pytest
 
 from actors.backend import Backend
-from actors.errors import ApiError, Forbidden, Refused, SettingsError, Unauthorized, Unavailable
+from actors.errors import ApiError, Forbidden, NotFound, Refused, SettingsError, Unauthorized, Unavailable
 from actors.kube.api import PodPage
 from actors.local.inprocess import InProcessPodApi
 from actors.local.scripted_kubelet import ScriptedKubelet, StayUnscheduled
@@ -44,7 +45,7 @@ from actors.messages import (
 )
 from actors.runtime import StoppedByHost, Terminated
 from actors.testing.api import ManualPodApi
-from tests.unit.views import settings
+from tests.unit.views import running, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,8 +71,8 @@ class Fleet:
         self.backend = self.start()
 
     def start(self) -> Address:
-        api = InProcessPodApi(self.store, "default", self.kit.timers)
-        backend = Backend.start(self.settings, self.driver.address, api, system=self.kit.system)
+        self.api = InProcessPodApi(self.store, "default", self.kit.timers)
+        backend = Backend.start(self.settings, self.driver.address, self.api, system=self.kit.system)
         self.kit.advance(2 * SECOND)
         return backend
 
@@ -163,23 +164,31 @@ def test_what_no_executor_could_be_made_from_is_refused_before_anything_starts(
 
 
 class Starting:
-    """A Backend whose API answers as the test has it."""
+    """A Backend whose API answers as the test has it; the account has every right, unless the test reviews them."""
 
-    def __init__(self, kit: Kit, subject: Settings | None = None) -> None:
+    def __init__(self, kit: Kit, subject: Settings | None = None, *, reviewed: bool = True) -> None:
         self.kit = kit
         self.api = ManualPodApi()
         self.driver = kit.probe("driver")
         self.backend = Backend.start(subject or settings(), self.driver.address, self.api, system=kit.system)
         kit.settle()
+        if reviewed:
+            self.review()
 
     def answer_list(self, answer: PodPage | ApiError) -> None:
         self.api.take("list").answer(answer)
         self.kit.settle()
 
+    def review(self, *missing: str, otherwise: bool | ApiError = True) -> None:
+        for call in self.api.open("may"):
+            call.answer(False if call.arguments["verb"] in missing else otherwise)
+        self.kit.settle()
 
-@pytest.mark.parametrize("error", [Forbidden("pods is forbidden", status=403), Unauthorized("who?", status=401)])
-def test_an_error_that_no_waiting_heals_fails_the_start(kit: Kit, error: ApiError) -> None:
-    subject = Starting(kit)
+
+@pytest.mark.parametrize("error", [NotFound("no such path", status=404), Unauthorized("who?", status=401)])
+@pytest.mark.parametrize("reviewed", [True, False])
+def test_an_error_that_no_waiting_heals_fails_the_start(kit: Kit, error: ApiError, reviewed: bool) -> None:
+    subject = Starting(kit, reviewed=reviewed)
     subject.answer_list(error)
     assert subject.driver.take(BackendFailed).cause is error
     assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
@@ -219,6 +228,118 @@ def test_a_right_that_is_lost_later_does_not_end_the_backend(kit: Kit) -> None:
     subject.answer_list(Forbidden("pods is forbidden", status=403))
     assert subject.driver.take_all(BackendFailed) == []
     assert subject.backend.is_alive()
+
+
+# ── rights ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LIST_DENIED = Forbidden('User "etl" cannot list resource "pods"', status=403)
+
+
+def test_every_right_is_reviewed_once_beside_the_first_list(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    asked = [call.arguments["verb"] for call in subject.api.open("may")]
+    assert asked == ["list", "watch", "create", "get", "delete", "deletecollection"]
+    assert len(subject.api.open("list")) == 1
+
+
+def test_nothing_is_made_and_no_executor_told_before_the_rights_are_known(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(PodPage((running(7),), "1"))
+    subject.backend.tell(RequestTotalExecutors(2))
+    kit.advance(5 * SECOND)
+    assert subject.api.open("create", "delete") == ()
+    subject.driver.expect_nothing()
+    subject.review()
+    kit.advance(SECOND)
+    assert [type(message) for message in subject.driver.take_all()] == [BackendStarted, ExecutorRunning]
+    assert len(subject.api.open("create")) == 1
+
+
+def test_nothing_is_made_before_the_fleet_is_listed(kit: Kit) -> None:
+    subject = Starting(kit)
+    kit.advance(5 * SECOND)
+    assert subject.api.open("create") == ()
+    subject.driver.expect_nothing()
+
+
+def test_a_missing_right_fails_the_start_with_a_line_that_says_what_to_grant(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(PodPage((), "1"))
+    subject.review("delete")
+    cause = subject.driver.take(BackendFailed).cause
+    line = (
+        'the account may not delete pods in namespace "default": grant verb "delete" on resource "pods" '
+        "(config/rbac.yaml has the rule)"
+    )
+    assert (type(cause), str(cause)) == (Forbidden, line)
+    assert f"the backend cannot start: {line}" in caplog.text
+    assert [call for call in subject.api.calls if call.verb == "create"] == []
+    assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
+    assert subject.api.closed
+
+
+def test_a_list_that_is_refused_waits_for_the_reviews_so_that_one_line_names_all_that_is_missing(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(LIST_DENIED)
+    subject.driver.expect_nothing()
+    subject.review("list", "watch")
+    line = str(subject.driver.take(BackendFailed).cause)
+    assert 'grant verbs "list" and "watch" on resource "pods"' in line
+    assert line.endswith(f"the server says: {LIST_DENIED}")
+
+
+def test_a_list_that_is_refused_fails_the_start_whatever_the_reviews_say(kit: Kit) -> None:
+    subject = Starting(kit)
+    subject.answer_list(LIST_DENIED)
+    assert 'the account may not list pods in namespace "default"' in str(subject.driver.take(BackendFailed).cause)
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("503", status=503)])
+def test_rights_that_cannot_be_reviewed_are_taken_for_granted_and_that_is_said_once(
+    kit: Kit, error: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    subject = Starting(kit, reviewed=False)
+    subject.review(otherwise=error)
+    subject.answer_list(PodPage((), "1"))
+    assert subject.driver.take(BackendStarted)
+    assert [r.levelname for r in caplog.records if "our rights cannot be reviewed" in r.getMessage()] == ["INFO"]
+
+
+def test_reviews_that_are_never_answered_hold_the_start_up_no_longer_than_its_time(kit: Kit) -> None:
+    subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}), reviewed=False)
+    subject.answer_list(PodPage((), "1"))
+    kit.advance(timedelta(seconds=19))
+    subject.driver.expect_nothing()
+    kit.advance(SECOND)
+    assert subject.driver.take(BackendStarted)
+    subject.review("delete")
+    assert subject.backend.is_alive()
+
+
+def test_a_part_that_comes_up_again_does_not_ask_again(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.driver.take_all()
+    subject.api.forbidden |= {(verb, "pods") for verb in ("patch", "deletecollection")}
+    for part in PARTS:
+        subject.crash(part)
+    assert subject.driver.take_all(BackendFailed) == []
+    assert subject.backend.is_alive()
+
+
+def test_a_part_that_crashes_before_the_rights_are_known_is_introduced_when_they_are(kit: Kit) -> None:
+    subject = Starting(kit, settings(executor={"instances": 1}), reviewed=False)
+    for part in ("allocator", "lifecycle-manager"):
+        kit.address(part).tell("nonsense")
+        kit.advance(5 * SECOND)
+    subject.answer_list(PodPage((), "1"))
+    subject.review()
+    kit.advance(timedelta(seconds=40))
+    subject.answer_list(PodPage((), "2"))
+    kit.advance(SECOND)
+    assert len(subject.api.open("create")) == 1
 
 
 # ── targets ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -474,6 +474,15 @@ def test_a_table_of_a_large_fleet_fits_the_terminal_and_keeps_those_that_do_not_
     assert any(line.split()[:3] == ["100", "etl-exec-100", "pending"] for line in lines)
 
 
+@pytest.mark.parametrize("name", ["failed", "blocked"])
+def test_what_is_to_be_done_is_shown_whole_however_narrow_the_terminal_is(name: str) -> None:
+    advice = "grant verb "
+    lines = picture([Event(NOW, name, message="the account may not delete pods " * 6 + advice + "delete")])
+    assert advice + "delete" in " ".join(" ".join(lines).split())
+    noise = picture([Event(NOW, "removed", 1, "etl-exec-1", message="many words " * 20 + advice)])
+    assert advice not in " ".join(noise), "other events take one line each"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0s"), (119, "119s"), (121, "2m1s"), (700, "11m"), (7200, "120m"), (11_000, "3h"), (200_000, "2d")],

@@ -77,10 +77,10 @@ def test_the_end_of_another_pod_of_that_id_is_not_told() -> None:
     assert told is None
 
 
-def test_nothing_is_told_of_one_after_its_end() -> None:
+def test_nothing_is_told_of_one_after_its_end_and_it_is_not_ours_any_more() -> None:
     book, _ = removed(seen(requested(1), PodPending(pending(1)))[0], 1)
     _, words, ours = book.seen(1, PodRunning(running(1)), 3.0)
-    assert (words, ours) == (None, True)
+    assert (words, ours) == (None, False)
 
 
 def test_another_pod_under_the_id_of_one_that_ended_is_not_ours() -> None:

@@ -287,6 +287,29 @@ def test_one_that_lives_on_outside_is_told_as_released_and_not_touched_again(rig
     assert (subject.removed(), subject.deleted()) == ({}, [])
 
 
+@pytest.mark.parametrize("looked_for", [False, True])
+def test_one_that_is_back_from_outside_is_told_as_released_once_and_deleted_as_its_replacement_has_come(
+    rig: Callable[..., Rig], looked_for: bool
+) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1, deleted=False)
+    subject.round()
+    if looked_for:
+        subject.round(running(1))
+        subject.confirm(running(1))
+    else:
+        subject.confirm(running(1))
+        subject.round(running(1))
+    assert {i: reason.kind for i, reason in subject.removed().items()} == {1: LossKind.RELEASED}
+    subject.deleted()
+    subject.round()
+    assert subject.deleted() == ["app-exec-1"], "in every round that still shows it"
+    subject.view.end(1)
+    subject.round(synced=True)
+    assert (subject.removed(), subject.deleted()) == ({}, [])
+
+
 def test_one_that_is_found_terminating_was_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))

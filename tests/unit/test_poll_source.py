@@ -101,7 +101,7 @@ def test_a_list_replaces_the_snapshot_and_says_when_it_was_asked_for(world: Worl
     assert world.store.take(ReplaceSnapshot) == ReplaceSnapshot(
         (pod(1), pod(2)), "7", asked_at, consistent=True, stream=None
     )
-    assert world.backend.take(Freshness) == Freshness(Source.POLL, asked_at, None)
+    assert [told.synced_at for told in world.backend.take_all(Freshness)] == [None, asked_at]
 
 
 def test_polls_go_on_for_ever_an_interval_and_up_to_a_tenth_of_it_apart(world: World) -> None:
@@ -136,7 +136,81 @@ def test_a_failure_does_not_forget_when_the_last_full_sync_was(world: World, kit
     world.backend.take(Freshness)
     error = Unavailable("no answer")
     world.answer(error)
-    assert world.backend.take(Freshness) == Freshness(Source.POLL, asked_at, error)
+    assert world.backend.take(Freshness) == Freshness(Source.POLL, asked_at, error, asked_at)
+
+
+def test_each_page_is_a_word_on_the_cluster_and_only_the_last_ends_what_was_wrong(world: World, kit: Kit) -> None:
+    world.started().seconds_to_next_list()
+    error = Unavailable("no answer")
+    world.answer(error)
+    world.seconds_to_next_list()
+    world.backend.take_all()
+    asked_at = kit.clock.monotonic()
+    for page in range(1, 4):
+        kit.advance(timedelta(seconds=2))
+        world.answer(PodPage((pod(page),), "7", "next"))
+        assert world.backend.take(Freshness) == Freshness(Source.POLL, None, error, asked_at + 2.0 * page)
+    world.answer(PodPage((), "7"))
+    assert world.backend.take(Freshness) == Freshness(Source.POLL, asked_at, None, asked_at + 6.0)
+
+
+# ── from the server's cache ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def caching(kit: Kit) -> World:
+    """One that may poll from the cache, at its first LIST."""
+    world = World(kit, Settings(app_id="app", executor=ExecutorSettings(polling_from_cache=True)))
+    world.started().seconds_to_next_list()
+    return world
+
+
+def test_every_tenth_poll_is_consistent_and_the_others_are_from_the_cache(caching: World) -> None:
+    asked, told = [], []
+    for version in range(25):
+        asked.append(caching.api.open("list")[0].arguments["resource_version"])
+        caching.answer(PodPage((), str(version)))
+        told.append(caching.store.take(ReplaceSnapshot).consistent)
+        caching.seconds_to_next_list()
+    assert asked == [None if poll % 10 == 0 else "0" for poll in range(25)]
+    assert told == [poll % 10 == 0 for poll in range(25)]
+
+
+def test_a_consistent_poll_that_fails_is_made_up_for_by_the_next(caching: World) -> None:
+    caching.answer(Unavailable("no answer"))
+    caching.seconds_to_next_list()
+    assert caching.api.open("list")[0].arguments["resource_version"] is None
+
+
+def test_a_later_page_goes_on_with_its_list_whatever_it_was_from(caching: World) -> None:
+    caching.answer(PodPage((), "7"))
+    caching.seconds_to_next_list()
+    caching.answer(PodPage((pod(1),), "7", "next"))
+    later = caching.api.open("list")[0].arguments
+    assert (later["continue_token"], later["resource_version"]) == ("next", None)
+    caching.answer(PodPage((pod(2),), "7"))
+    assert [replaced.consistent for replaced in caching.store.take_all(ReplaceSnapshot)] == [True, False]
+
+
+def test_a_list_from_the_cache_is_touch_and_no_full_sync(caching: World, kit: Kit) -> None:
+    synced_at = kit.clock.monotonic()
+    caching.answer(PodPage((), "7"))
+    caching.seconds_to_next_list()
+    caching.backend.take_all()
+    caching.answer(PodPage((), "7"))
+    assert caching.backend.take(Freshness) == Freshness(Source.POLL, synced_at, None, kit.clock.monotonic())
+
+
+def test_polls_are_consistent_unless_the_settings_say_otherwise(world: World) -> None:
+    world.started()
+    for version in range(3):
+        world.seconds_to_next_list()
+        assert world.api.open("list")[0].arguments["resource_version"] is None
+        world.answer(PodPage((), str(version)))
+    assert [replaced.consistent for replaced in world.store.take_all(ReplaceSnapshot)] == [True] * 3
+
+
+# ── trouble, starting, stopping ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_trouble_is_logged_once_when_it_begins_and_once_when_it_ends(

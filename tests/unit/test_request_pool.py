@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +20,7 @@ from actors.errors import (
     NotFound,
     QuotaExceeded,
     TooManyRequests,
+    Unauthorized,
     Unavailable,
 )
 from actors.kube.api import DeleteOptions
@@ -38,7 +41,7 @@ from actors.messages import (
     PodsDeleted,
 )
 from actors.request_pool import BACKOFF, RequestPool
-from actors.requests import IDS_PER_CALL
+from actors.requests import CONFIRM_TRIES, IDS_PER_CALL
 from actors.testing.api import ManualPodApi
 from tests.unit.builders import APP_ID, labels, pod, pod_name
 
@@ -46,19 +49,23 @@ if TYPE_CHECKING:
     from actors.testing import Kit
     from actors.testing.api import ManualCall, Verb
 
-LIMIT = 3
+LIMIT = 4
+"""Three for POSTs, one that is always free of them."""
 LOST = Ambiguous("the connection broke before the answer")
 DOWN = Unavailable("down", status=503)
+FORBIDDEN = Forbidden("no", status=403)
 EXISTS = AlreadyExists("pods already exists", status=409)
 
 
 class World:
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Kit, limit: int = LIMIT, rate: float | None = None) -> None:
         self.kit = kit
         self.api = ManualPodApi()
         self.allocator = kit.probe("allocator")
         self.backend = kit.probe("backend")
         self.pool = kit.system.address("request-pool")
+        self.limit = limit
+        self.rate = rate
         self.spawn()
         self.tell(BeginEpoch(1, self.allocator.address))
         self.allocator.take(EpochBegun)
@@ -66,7 +73,7 @@ class World:
     def spawn(self) -> None:
         """Start the pool, or its next incarnation."""
         self.kit.system.spawn(
-            lambda context: RequestPool(context, api=self.api, app_id=APP_ID, limit=LIMIT),
+            lambda context: RequestPool(context, api=self.api, app_id=APP_ID, limit=self.limit, rate=self.rate),
             name="request-pool",
             owner=self.backend.address,
             address=self.pool,
@@ -129,10 +136,10 @@ def world(kit: Kit) -> World:
 
 
 def test_at_most_the_limit_of_calls_is_under_way(world: World) -> None:
-    world.create(1, 2, 3, 4, 5)
-    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"]
-    world.answer(world.api.take("create"), pod(1))
-    assert world.open() == ["create app-exec-2", "create app-exec-3", "create app-exec-4"]
+    world.tell(*(DeletePod(name) for name in "abcdef"))
+    assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
+    world.answer(world.api.take("delete"), None)
+    assert world.open() == ["delete b", "delete c", "delete d", "delete e"]
 
 
 def test_the_bound_counts_every_kind_of_call(world: World) -> None:
@@ -143,9 +150,35 @@ def test_the_bound_counts_every_kind_of_call(world: World) -> None:
         DeletePods(None),
         DeletePod("d"),
     )
-    assert world.open() == ["delete a", "patch b", "get c"]
+    assert world.open() == ["delete a", "patch b", "get c", "delete all"]
     world.answer_next("patch", pod(2))
-    assert world.open() == ["delete a", "get c", "delete all"]
+    assert world.open() == ["delete a", "get c", "delete all", "delete d"]
+
+
+def test_posts_leave_one_place_free(world: World) -> None:
+    world.create(1, 2, 3, 4, 5)
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"]
+    world.tell(DeletePod("a"), DeletePod("b"))
+    assert world.open()[3:] == ["delete a"]
+    world.answer(world.api.take("create"), pod(1))
+    assert world.open() == ["create app-exec-2", "create app-exec-3", "delete a", "delete b"]
+
+
+def test_a_look_whether_a_pod_was_made_counts_as_no_post(world: World) -> None:
+    world.create(1, 2, 3, 4)
+    world.answer_next("create", EXISTS)
+    assert world.open() == ["create app-exec-2", "create app-exec-3", "get app-exec-1", "create app-exec-4"]
+
+
+def test_a_pool_with_one_place_uses_it_for_posts_too(kit: Kit) -> None:
+    world = World(kit, limit=1)
+    world.create(1, 2)
+    world.tell(DeletePod("a"))
+    assert world.open() == ["create app-exec-1"]
+    world.answer_next("create", pod(1))
+    assert world.open() == ["delete a"]
+    world.answer_next("delete", None)
+    assert world.open() == ["create app-exec-2"]
 
 
 def test_a_request_between_two_tries_holds_no_place(world: World) -> None:
@@ -156,10 +189,10 @@ def test_a_request_between_two_tries_holds_no_place(world: World) -> None:
 
 def test_deletes_overtake_queued_creates(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
-    world.tell(DeletePod("a"), DeletePod("b"))
+    world.tell(DeletePod("a"), DeletePod("b"), DeletePod("c"), DeletePod("d"))
     for executor_id in (1, 2, 3):
         world.answer_next("create", pod(executor_id))
-    assert world.open() == ["delete a", "delete b", "create app-exec-4"]
+    assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
 
 
 def test_a_create_that_is_tried_again_goes_before_those_asked_for_later(world: World) -> None:
@@ -168,6 +201,91 @@ def test_a_create_that_is_tried_again_goes_before_those_asked_for_later(world: W
     world.kit.advance(timedelta(seconds=5))
     world.answer_next("create", pod(2))
     assert world.open()[-1] == "create app-exec-1"
+
+
+# ── the budget ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_more_goes_out_in_a_second_than_the_budget_has(kit: Kit) -> None:
+    world = World(kit, limit=50, rate=4)
+    world.create(*range(1, 21))
+    sent = [len(world.api.calls)]
+    for _ in range(4):
+        world.kit.advance(timedelta(seconds=1))
+        sent.append(len(world.api.calls))
+    assert sent == [4, 8, 12, 16, 20]
+
+
+def test_deletes_and_reads_get_what_is_left_of_the_budget_before_posts(kit: Kit) -> None:
+    world = World(kit, limit=50, rate=2)
+    world.create(1, 2, 3)
+    world.tell(DeletePod("a"), LabelPod("b", "u", {}))
+    world.kit.advance(timedelta(seconds=1))
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "delete a", "patch b"]
+    world.kit.advance(timedelta(seconds=0.5))
+    assert world.open()[4:] == ["create app-exec-3"]
+
+
+def test_a_look_that_waits_for_the_budget_is_not_sent_once_the_pod_appeared(kit: Kit) -> None:
+    world = World(kit, rate=0.1)
+    world.create(1)
+    world.answer_next("create", EXISTS)
+    assert world.open() == []
+    world.tell(PodsAppeared({1: pod(1)}))
+    world.allocator.take(PodCreated)
+    world.quiet()
+    assert len(world.api.calls) == 1
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_right_that_is_missing_is_one_warning_for_each_kind_of_request(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.tell(DeletePod("a"), DeletePod("b"), LabelPod("c", "u", {}), LabelPod("d", "u", {}))
+    for verb in ("delete", "delete", "patch", "patch"):
+        world.answer_next(verb, Forbidden(f"cannot {verb} pods", status=403, reason="Forbidden"))
+    assert warnings(caplog) == [
+        "a request is refused: request=delete a error=cannot delete pods",
+        "a request is refused: request=label c error=cannot patch pods",
+    ]
+
+
+def test_a_refusal_of_another_sort_is_another_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for name, error in enumerate((Forbidden("no right", status=403), Unauthorized("expired", status=401)) * 2):
+        world.tell(DeletePod(f"pod-{name}"))
+        world.answer_next("delete", error)
+    assert [line.partition("error=")[2] for line in warnings(caplog)] == ["no right", "expired"]
+
+
+@pytest.mark.parametrize("answer", [None, NotFound("gone", status=404)])
+def test_a_refusal_after_one_of_its_kind_got_through_is_a_warning_again(
+    world: World, caplog: pytest.LogCaptureFixture, answer: object
+) -> None:
+    for name, reply in enumerate((FORBIDDEN, FORBIDDEN, answer, FORBIDDEN)):
+        world.tell(DeletePod(f"pod-{name}"))
+        world.answer_next("delete", reply)
+    assert len(warnings(caplog)) == 2
+
+
+def test_what_got_no_answer_does_not_count_as_got_through(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    ask = ConfirmPod(1, "a", "u", world.backend.address)
+    world.tell(ask)
+    world.answer_next("get", FORBIDDEN)
+    world.tell(ask)
+    for _ in range(CONFIRM_TRIES):
+        world.wait_for("get")
+        world.answer_next("get", DOWN)
+    world.tell(ask)
+    world.answer_next("get", FORBIDDEN)
+    assert [line for line in warnings(caplog) if "refused" in line] == [
+        "a request is refused: request=confirm a error=no"
+    ]
 
 
 # ── creates ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -391,6 +509,35 @@ def test_a_retry_after_of_one_second_whatever_the_load_is_backed_off_all_the_sam
         world.wait_for("create")
     world.answer_next("create", too_many(1))
     assert world.wait_for("create") >= timedelta(seconds=30)
+
+
+def test_a_429_on_a_post_holds_no_look_back(world: World) -> None:
+    world.create(1, 2)
+    world.answer_next("create", too_many(60))
+    world.answer_next("create", EXISTS)
+    assert world.open() == ["get app-exec-2"]
+    world.answer_next("get", DOWN)
+    assert world.wait_for("get") <= 2 * BACKOFF.initial
+
+
+def test_a_429_on_a_look_pauses_no_post(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", EXISTS)
+    world.answer_next("get", too_many(60))
+    world.create(2)
+    assert world.open() == ["create app-exec-2"]
+    assert world.wait_for("get") >= timedelta(seconds=60)
+
+
+def test_a_post_that_waits_in_a_pause_and_that_nobody_wants_any_more_is_looked_for_at_once(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.wait_for("create")
+    world.answer_next("create", too_many(60))
+    world.tell(Drain(world.backend.address))
+    assert world.open() == ["get app-exec-1"]
+    world.answer_next("get", NotFound("no such pod", status=404))
+    world.backend.take(Drained)
 
 
 # ── deletes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -709,3 +856,29 @@ def test_late_answers_to_an_earlier_incarnation_are_not_the_new_ones(world: Worl
     world.kit.settle()
     assert world.allocator.received == []
     assert world.open() == ["create app-exec-2"]
+
+
+def test_a_delete_that_is_refused_is_sent_again_ever_later_though_it_is_asked_for_every_second(world: World) -> None:
+    sent: list[float] = []
+    for second in range(600):
+        world.tell(DeletePod("a"))
+        if world.api.open("delete"):
+            sent.append(float(second))
+            world.answer_next("delete", Forbidden("cannot delete pods", status=403))
+        world.kit.advance(timedelta(seconds=1))
+    waits = [later - earlier for earlier, later in pairwise(sent)]
+    assert all(least <= wait <= 1.5 * least + 1 for wait, least in zip(waits, (2, 4, 8, 16, 32, 60), strict=False)), (
+        waits
+    )
+    assert len(sent) <= 18, sent
+
+
+def test_a_delete_that_is_refused_holds_no_other_back_and_is_free_again_once_it_is_accepted(world: World) -> None:
+    world.tell(DeletePod("a"))
+    world.answer_next("delete", Forbidden("cannot delete pods", status=403))
+    world.tell(DeletePod("b"))
+    world.answer_next("delete", None)
+    world.kit.advance(timedelta(seconds=4))
+    for _ in range(2):
+        world.tell(DeletePod("a"))
+        world.answer_next("delete", None)

@@ -242,13 +242,18 @@ def test_deletes_and_labels_are_tried_again_on_trouble_that_passes(trouble: ApiE
         assert request.judge(trouble) == Retry(trouble)
 
 
-def test_what_is_gone_or_changed_is_no_news_but_a_refusal_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    request = Delete(DeletePod("a"))
-    for answer in (None, NotFound("gone", status=404), Conflict("uid", status=409)):
-        request.report(answer)
-    assert caplog.messages == []
-    request.report(Forbidden("cannot delete pods", status=403))
-    assert caplog.messages == ["a request is refused: request=delete a error=cannot delete pods"]
+@pytest.mark.parametrize(
+    "answer", [None, NotFound("gone", status=404), Conflict("uid", status=409), *TRANSIENT], ids=kind
+)
+def test_what_is_gone_or_changed_or_not_answered_is_no_refusal(answer: object) -> None:
+    assert Delete(DeletePod("a")).refusal(answer) is None
+
+
+@pytest.mark.parametrize(
+    "refusal", [Forbidden("cannot delete pods", status=403), Unauthorized("no", status=401)], ids=kind
+)
+def test_an_answer_that_the_request_was_not_allowed_is_a_refusal(refusal: ApiError) -> None:
+    assert Delete(DeletePod("a")).refusal(refusal) is refusal
 
 
 def test_a_label_is_a_patch_with_the_uid_as_precondition() -> None:
@@ -289,7 +294,8 @@ def test_a_call_that_fails_keeps_no_other_from_being_made_and_is_told(asker: Pro
     error = Forbidden("cannot deletecollection pods", status=403)
     assert request.judge(error) == Retry(None)
     assert request.judge(None) == Done()
-    request.report(None)
+    assert request.refusal(None) is error
+    request.report()
     kit.settle()
     assert asker.take(PodsDeleted) == PodsDeleted(ids, error)
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import actors
 from actors.durations import LONGEST, format_duration, parse_duration
 from actors.errors import SettingsError
+from actors.names import label_key_problem, label_value_problem
 from actors.pods import PodRules
-from actors.settings import AllocationSettings, ExecutorSettings, Settings, setting_names
+from actors.settings import AllocationSettings, ExecutorSettings, ProfileSettings, Settings, setting_names
 from actors.settings_reference import attribute_docstrings, render_reference
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -46,8 +47,12 @@ DEFAULTS = {
     "executor.instances": 2,
     "executor.image": None,
     "executor.command": None,
-    "executor.container": "executor",
     "executor.pod_template": None,
+    "executor.template_patch": None,
+    "executor.resources": None,
+    "executor.node_selector": None,
+    "executor.claims": (),
+    "executor.container": "executor",
     "executor.prefix": None,
     "executor.api_polling_interval": "30s",
     "executor.polling_from_cache": False,
@@ -63,6 +68,12 @@ DEFAULTS = {
     "executor.min_run_time": "10s",
     "executor.disconnect_timeout": "2m",
     "executor.terminating_timeout": "60s",
+    "executor.kill_label": None,
+    "executor.decommission_label": None,
+    "executor.decommission_deletion_cost": None,
+    "executor.own_claims": True,
+    "executor.reuse_claims": True,
+    "executor.wait_to_reuse_claim": False,
     "allocation.batch_size": 20,
     "allocation.max_batch_size": 500,
     "allocation.batch_delay": "1s",
@@ -70,6 +81,7 @@ DEFAULTS = {
     "allocation.idle_timeout": "60s",
     "allocation.max_pending_pods": None,
     "allocation.max_pending_pods_per_profile": None,
+    "allocation.max_created": None,
     "allocation.pacing": "pipelined",
     "allocation.pod_replacement_policy": "TerminatingOrFailed",
     "allocation.max_requests_in_flight": 16,
@@ -84,6 +96,12 @@ DEFAULTS = {
     "backend.shutdown_timeout": "30s",
     "backend.hang_timeout": "30s",
     "backend.delete_on_stop": True,
+    "backend.delete_inactive_on_stop": False,
+    "backend.driver_ready_timeout": "1m",
+    "backend.lease": "auto",
+    "backend.lease_duration": "15s",
+    "roll.interval": None,
+    "roll.policy": "id",
 }
 
 
@@ -101,7 +119,7 @@ def test_each_setting_has_its_documented_default(name: str, default: object) -> 
 
 
 def test_no_setting_is_left_out_of_the_table_of_defaults() -> None:
-    assert set(setting_names()) == {*DEFAULTS, "app_id"}
+    assert set(setting_names()) == {*DEFAULTS, "app_id", "profiles"}
 
 
 def test_every_setting_has_a_docstring() -> None:
@@ -162,14 +180,18 @@ def test_the_reference_file_with_all_its_examples_is_accepted(tmp_path: Path) ->
     text = (CONFIG / "reference.toml").read_text(encoding="utf-8")
     names = {name.rpartition(".")[2] for name in setting_names()}
     lines = [
-        line.removeprefix("# ") if line.removeprefix("# ").split(" = ")[0] in names else line
+        line.removeprefix("# ") if line.startswith("# [") or line.removeprefix("# ").split(" = ")[0] in names else line
         for line in text.splitlines()
     ]
     full = tmp_path / "full.toml"
     full.write_text("\n".join(lines), encoding="utf-8")
-    assert sum(len(v) if isinstance(v, dict) else 1 for v in tomllib.loads(full.read_text()).values()) == len(
-        setting_names()
-    )
+    values = tomllib.loads(full.read_text())
+    given = {f"{group}.{name}" for group, inner in values.items() if isinstance(inner, dict) for name in inner}
+    assert {"profiles", *(set(values) - {name.partition(".")[0] for name in given}), *given} == {
+        *setting_names(),
+        "profiles.large",
+    }
+    assert set(values["profiles"]["large"]) == set(ProfileSettings.model_fields)
     assert Settings.load(full).executor.command == ("python", "-m", "worker")
 
 
@@ -209,6 +231,7 @@ def test_the_environment_can_hold_every_kind_of_value(monkeypatch: pytest.Monkey
         "EXECUTOR_PODS_EXECUTOR__DELETE_ON_TERMINATION": "false",
         "executor_pods_allocation__batch_delay": "250ms",
         "EXECUTOR_PODS_BACKEND__MIN_REGISTERED_RATIO": "0.5",
+        "EXECUTOR_PODS_BACKEND__LEASE": "True",
     }.items():
         monkeypatch.setenv(name, value)
     settings = Settings()
@@ -218,6 +241,7 @@ def test_the_environment_can_hold_every_kind_of_value(monkeypatch: pytest.Monkey
     assert settings.executor.delete_on_termination is False
     assert settings.allocation.batch_delay == timedelta(milliseconds=250)
     assert settings.backend.min_registered_ratio == 0.5
+    assert settings.backend.lease is True
 
 
 def test_a_wrong_value_of_the_environment_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +286,8 @@ def test_a_file_that_is_not_there_or_not_toml_is_named(tmp_path: Path) -> None:
 
 # ── Mistakes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
+LABEL = 'must be a label as "key=value", such as "example.com/state=leaving"'
 ORIGIN = " (from the environment: EXECUTOR_PODS_"
 NO_UNIT = 'has no unit: write numbers with units (ms, s, m, h, d), such as "30s", "5m" or "1h30m"'
 
@@ -277,7 +303,25 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
     "executor.pod_template": [
         ("/nowhere/pod.yaml", "cannot be read: No such file or directory"),
         (7, "must be a v1 Pod as a mapping, or the path of a YAML file with one"),
+        ({"spec": [{"on": {True: 1}}]}, "has the key True, which must be text; put it in quotes"),
     ],
+    "executor.template_patch": [("[]", "must be a v1 Pod as a mapping, or the path of a YAML file with one")],
+    "executor.resources": [("much", "must be a table of settings")],
+    "executor.node_selector": [(["a"], "must be a map of names to values")],
+    "executor.claims": [({"name": "a"}, "must be a list")],
+    "executor.kill_label": [
+        *((value, LABEL) for value in ("state", "=x", "a b=x", "a=x y", "a/b/c=x", f"{'a' * 64}=x")),
+        ("executor-pods/inactive=true", "must not start with 'executor-pods/': such labels are set by the fleet"),
+    ],
+    "executor.decommission_label": [("state", LABEL)],
+    "executor.decommission_deletion_cost": [
+        (2**31, "must be at most 2147483647"),
+        (-(2**31) - 1, "must be at least -2147483648"),
+    ],
+    "allocation.max_created": [(0, "must be at least 1")],
+    "backend.lease": [(value, 'must be "auto", true or false') for value in ("perhaps", 1, None)],
+    "backend.lease_duration": [("1500ms", "must be whole seconds, as a Lease has them")],
+    "roll.policy": [("random", "must be 'id', 'age' or 'failures'")],
     "executor.prefix": [("a_b", None), ("-a", None)],
     "executor.api_polling_interval": [
         (30, NO_UNIT),
@@ -380,10 +424,97 @@ def test_an_unknown_name_is_answered_with_the_nearest_one(values: dict[str, obje
             {"app_id": "a" * 49},
             TOO_LONG,
         ),
+        (
+            {"allocation": {"max_created": 1}},
+            "allocation.max_created = 1: must be at least what the fleet starts with: executor.instances (2)",
+        ),
+        (
+            {"allocation": {"max_created": 5}, "profiles": {"big": {"instances": 4}, "none": {}}},
+            (
+                "allocation.max_created = 5: must be at least what the fleet starts with: "
+                "executor.instances (2) + profiles.big.instances (4)"
+            ),
+        ),
+        (
+            {"app_id": "etl", "backend": {"lease_duration": "10s"}},
+            (
+                "backend.lease_duration = 10s: must be longer than backend.request_timeout (10s): "
+                "a renewal that is not answered must not outlast the Lease"
+            ),
+        ),
+        (
+            {"executor": {"wait_to_reuse_claim": True, "own_claims": False}, "driver_pod_name": "driver"},
+            "executor.wait_to_reuse_claim = true: needs own_claims, which is false",
+        ),
+        (
+            {"executor": {"wait_to_reuse_claim": True, "reuse_claims": False}, "driver_pod_name": "driver"},
+            "executor.wait_to_reuse_claim = true: needs reuse_claims, which is false",
+        ),
+        (
+            {"executor": {"wait_to_reuse_claim": True}},
+            "executor.wait_to_reuse_claim = true: needs driver_pod_name, the pod that owns the claims",
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(values: dict[str, object], line: str) -> None:
     assert refused(**values) == [line]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"allocation": {"max_pending_pods": 5}},  # batches are cut to the slots that are left
+        {"allocation": {"max_pending_pods": 5, "max_pending_pods_per_profile": 5}},
+        {"allocation": {"max_created": 6}, "profiles": {"big": {"instances": 4}}},
+        {"app_id": "etl", "backend": {"lease": False, "lease_duration": "1s"}},
+        {"backend": {"lease_duration": "1s"}},
+        {"executor": {"wait_to_reuse_claim": True}, "driver_pod_name": "driver"},
+        {"executor": {"own_claims": False}},
+        {"backend": {"delete_inactive_on_stop": True, "delete_on_stop": False}},  # a stop may be asked to delete
+    ],
+)
+def test_values_that_only_look_as_if_they_contradicted_each_other_are_allowed(values: dict[str, object]) -> None:
+    Settings(**values)
+
+
+@pytest.mark.parametrize(
+    ("lease", "given", "used"),
+    [("auto", True, True), ("auto", False, False), (True, False, True), (False, True, False)],
+)
+def test_a_lease_guards_an_app_id_that_was_given_unless_it_is_said_otherwise(
+    *, lease: object, given: bool, used: bool
+) -> None:
+    settings = Settings(**({"app_id": "etl"} if given else {}), backend={"lease": lease})
+    assert (settings.app_id_given, settings.uses_lease) == (given, used)
+
+
+def test_an_app_id_of_the_environment_or_a_file_was_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text('app_id = "etl"')
+    assert Settings.load(file).app_id_given
+    monkeypatch.setenv("EXECUTOR_PODS_APP_ID", "etl")
+    assert Settings().app_id_given
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True),
+    st.from_regex(VALUE, fullmatch=True),
+)
+def test_every_label_that_kubernetes_allows_can_be_a_kill_label(key: str, value: str) -> None:
+    for label in (f"{key}={value}", f"example.com/{key}={value}"):
+        assert Settings(executor={"kill_label": label}).executor.kill_label == label
+
+
+@given(st.text(max_size=70))
+def test_a_label_is_either_refused_or_has_a_key_and_a_value_that_kubernetes_allows(text: str) -> None:
+    try:
+        label = ExecutorSettings(kill_label=text).kill_label
+    except SettingsError:
+        return
+    assert label is not None
+    key, _, value = label.partition("=")
+    assert label_key_problem(key) is None
+    assert label_value_problem(value) is None
 
 
 def test_a_long_app_id_is_allowed_with_a_short_prefix() -> None:

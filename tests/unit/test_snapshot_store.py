@@ -417,6 +417,18 @@ def test_one_that_was_replaced_under_its_id_has_ended_and_changed(world: World, 
     assert batch.snapshot.states[1].pod.uid == "new"
 
 
+def test_an_end_that_is_told_late_does_not_hide_its_successor_under_the_same_id(world: World, kit: Kit) -> None:
+    world.list(pod(1, uid="first", version=3), version=10)
+    world.one.subscribe()
+    world.list(pod(1, uid="second", version=15), version=20, stream=None)
+    world.update(event("DELETED", pod(1, uid="first", version=14, terminating=True)))
+    kit.advance(INTERVAL)
+    batch = world.one.handle()
+    assert [ended.uid for ended in batch.ended] == ["first"]
+    assert batch.snapshot.states[1].pod.uid == "second"
+    assert batch.changed == {1}, "the second one is news"
+
+
 def test_ends_come_oldest_first_each_once(world: World, kit: Kit) -> None:
     world.list(*(pod(i) for i in range(1, 6)), version=10)
     world.tell(AddSubscriber(world.one.probe.address, INTERVAL))
@@ -449,6 +461,22 @@ def test_a_list_that_is_dropped_is_no_sign_of_life(world: World, kit: Kit) -> No
     kit.advance(INTERVAL)
     batch = world.one.handle()
     assert (batch.heard_at, batch.full_sync) == (heard_at, False)
+
+
+@pytest.mark.parametrize("stream", [STREAM - 1, None])
+def test_neither_a_stream_that_is_over_nor_a_list_from_a_cache_is_a_sign_of_life(
+    world: World, kit: Kit, stream: int | None
+) -> None:
+    world.list(version=10)
+    heard_at = kit.clock.monotonic()
+    world.one.subscribe()
+    kit.advance(timedelta(milliseconds=300))
+    if stream is None:
+        world.list(pod(1), version=11, stream=None, consistent=False)
+    else:
+        world.update(version=11, stream=stream)
+    kit.advance(INTERVAL)
+    assert world.one.handle().heard_at == heard_at
 
 
 # ── subscribing again ────────────────────────────────────────────────────────────────────────────────────────────

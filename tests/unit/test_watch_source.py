@@ -38,8 +38,9 @@ SHORTEST = BACKOFF.initial
 
 
 class World:
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Kit, settings: Settings | None = None) -> None:
         self.kit = kit
+        self.settings = settings or Settings(app_id="app")
         self.api = ManualPodApi()
         self.store = kit.probe("store")
         self.backend = kit.probe("backend")
@@ -52,7 +53,7 @@ class World:
         self.kit.system.spawn(
             lambda context: WatchSource(
                 context,
-                settings=Settings(app_id="app"),
+                settings=self.settings,
                 api=self.api,
                 selector="a=b",
                 store=self.store.address,
@@ -128,7 +129,7 @@ def test_it_lists_at_once_and_then_watches_from_the_lists_version(world: World, 
     assert (replaced.pods, replaced.resource_version, replaced.requested_at) == ((pod(1),), "10", asked_at)
     assert replaced.consistent
     assert replaced.stream is not None
-    assert world.backend.take(Freshness) == Freshness(Source.WATCH, asked_at, None)
+    assert world.backend.take(Freshness) == Freshness(Source.WATCH, asked_at, None, kit.clock.monotonic())
     stream = world.api.take("watch")
     assert (stream.arguments["selector"], stream.arguments["resource_version"]) == ("a=b", "10")
 
@@ -407,7 +408,7 @@ def test_touch_that_was_lost_and_found_is_told_once_each(world: World) -> None:
     stream = world.api.take("watch")
     world.backend.expect_nothing()
     world.send(stream, 11)
-    assert world.backend.take(Freshness) == Freshness(Source.WATCH, synced_at, None)
+    assert world.backend.take(Freshness) == Freshness(Source.WATCH, synced_at, None, world.kit.clock.monotonic())
     world.send(stream, 12)
     world.backend.expect_nothing()
 
@@ -421,6 +422,62 @@ def test_trouble_of_one_kind_is_a_warning_once(world: World, caplog: pytest.LogC
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     world.listed("10")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+# ── freshness ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_that_the_watch_is_in_touch_is_told_once_a_second_at_most_however_much_comes(world: World, kit: Kit) -> None:
+    stream = world.watching("10")
+    begin = kit.clock.monotonic()
+    for read in range(1, 2501):
+        kit.advance(timedelta(milliseconds=1))
+        stream.send(event("MODIFIED", pod(version=10 + read)), version=str(10 + read))
+    kit.settle()
+    told = [word.heard_at for word in world.backend.take_all(Freshness)]
+    assert told == [begin + 1.0, begin + 2.0]
+    assert len(world.store.take_all(UpdatePods)) == 2500
+
+
+def test_every_bookmark_of_a_quiet_watch_says_that_it_is_in_touch(world: World, kit: Kit) -> None:
+    stream = world.watching("10")
+    synced_at = kit.clock.monotonic()
+    for minute in range(1, 4):
+        kit.advance(timedelta(minutes=1))
+        stream.send(version=str(10 + minute))
+        kit.settle()
+        assert world.backend.take(Freshness) == Freshness(Source.WATCH, synced_at, None, synced_at + 60.0 * minute)
+
+
+def test_a_clean_end_is_touch_and_no_word_on_the_cluster(world: World, kit: Kit) -> None:
+    stream = world.watching("10")
+    heard_at = kit.clock.monotonic()
+    world.end(stream, Unavailable("reset by peer"))
+    world.backend.take(Freshness)
+    world.wait_for("watch")
+    stream = world.api.take("watch")
+    kit.advance(timedelta(seconds=30))
+    world.end(stream)
+    assert world.backend.take(Freshness) == Freshness(Source.WATCH, heard_at, None, heard_at)
+
+
+def test_a_source_that_crashed_is_out_of_touch_until_the_next_one_has_listed(world: World, kit: Kit) -> None:
+    world.watching("10")
+    synced_at = kit.clock.monotonic()
+    world.tell(object())
+    ended = world.backend.take(Freshness)
+    assert (ended.synced_at, str(ended.error)) == (synced_at, "the watch has ended")
+    world.spawn()
+    world.tell(StartWatching())
+    assert world.backend.take(Freshness).error is not None, "one that hung has not said that it ended"
+    kit.advance(timedelta(seconds=3))
+    world.api.take("list").answer(PodPage((pod(1),), "10", "next"))
+    kit.settle()
+    page = world.backend.take(Freshness)
+    assert (page.error is None, page.heard_at) == (False, synced_at + 3)
+    world.api.take("list").answer(PodPage((), "10"))
+    kit.settle()
+    assert world.backend.take(Freshness) == Freshness(Source.WATCH, synced_at, None, synced_at + 3)
 
 
 # ── giving a stream up ───────────────────────────────────────────────────────────────────────────────────────────

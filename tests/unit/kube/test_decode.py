@@ -35,11 +35,22 @@ def test_the_last_version_and_every_good_event_are_kept(kinds: list[str], portio
     decoder = WatchDecoder("9", Complaints())
     events, malformed, version = 0, 0, "9"
     for at in range(0, len(lines), portion):
-        found, error = decoder.decode(lines[at : at + portion])
+        [found], error = decoder.decode(lines[at : at + portion])
         assert error is None
-        assert found is not None
         events, malformed, version = events + len(found.events), malformed + found.malformed, found.resource_version
     assert (events, malformed, version) == (kinds.count("good"), kinds.count("bad"), str(9 + len(kinds)))
+
+
+def test_what_comes_after_the_end_of_the_initial_events_is_told_apart_from_them() -> None:
+    """One read may bring both: what ends before the mark never was, what ends after it has been there."""
+    annotated = {"metadata": {"resourceVersion": "20", "annotations": {"k8s.io/initial-events-end": "true"}}}
+    changes = [("ADDED", pod("a", 7)), ("BOOKMARK", annotated), ("DELETED", pod("a", 21)), ("ADDED", pod("b", 22))]
+    lines = [json.dumps({"type": kind, "object": obj}).encode() for kind, obj in changes]
+    (initial, later), error = WatchDecoder("", Complaints()).decode(lines)
+    assert error is None
+    assert ([e.type for e in initial.events], initial.resource_version) == (["ADDED"], "20")
+    assert ([e.type for e in later.events], later.resource_version) == (["DELETED", "ADDED"], "22")
+    assert (initial.initial_events_end, later.initial_events_end) == (True, False)
 
 
 @given(

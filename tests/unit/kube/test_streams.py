@@ -41,11 +41,14 @@ class Sink:
         assert isinstance(what, WatchEvents), what
         return what
 
-    def end(self) -> ApiError | None:
+    def ended(self) -> WatchEnded:
         what = self._heard.get(timeout=SAFETY)
         assert isinstance(what, WatchEnded), what
         assert self._heard.empty()
-        return what.error
+        return what
+
+    def end(self) -> ApiError | None:
+        return self.ended().error
 
     def all(self) -> tuple[list[tuple[str, str]], str, ApiError | None]:
         """Every event's type and pod, the last version, and the end."""
@@ -255,6 +258,44 @@ def test_a_refusal_is_the_end(server: ScriptedServer, client: Client) -> None:
     error = sink.end()
     assert type(error) is TooManyRequests
     assert error.retry_after == timedelta(seconds=3)
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_an_error_in_the_stream_is_told_apart_from_a_refusal(
+    server: ScriptedServer, client: Client, in_stream: bool
+) -> None:
+    status = {"kind": "Status", "code": 500, "message": "RequestWatchProgress is disabled"}
+
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        peer.event("ERROR", status)
+
+    if in_stream:
+        server.then(stream)
+    else:
+        server.answers(500, status)
+    sink = Sink()
+    client.connect().watch("a=b", "", sink, timeout=MINUTES, send_initial_events=True)
+    ended = sink.ended()
+    assert (type(ended.error), ended.in_stream) == (Unavailable, in_stream)
+
+
+def test_the_initial_events_are_told_apart_from_what_comes_in_the_same_read(
+    server: ScriptedServer, client: Client
+) -> None:
+    mark = {"kind": "Pod", "metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
+
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        peer.chunk(line("ADDED", pod("a", 5)) + line("BOOKMARK", mark) + line("DELETED", pod("a", 10)))
+        peer.finish()
+
+    server.then(stream)
+    sink = Sink()
+    client.connect().watch("a=b", "", sink, timeout=MINUTES, send_initial_events=True)
+    told = [sink.events(), sink.events()]
+    assert [(each.resource_version, each.initial_events_end) for each in told] == [("9", True), ("10", False)]
+    assert [[event.type for event in each.events] for each in told] == [["ADDED"], ["DELETED"]]
 
 
 def stream_head(peer: Peer) -> None:

@@ -43,7 +43,7 @@ def every_path() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "authorization", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic {token}", "{token}", "bearer {token}"]
+    "authorization", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic {token}", "{token}", "bearer{token}"]
 )
 def test_no_route_answers_anything_without_the_token(door: Door, authorization: str | None) -> None:
     text = (authorization or "").format(token=door.token)
@@ -56,6 +56,12 @@ def test_no_route_answers_anything_without_the_token(door: Door, authorization: 
             if method != "HEAD":
                 assert answer.json()["reason"] == "Unauthorized"
     assert door.store.list("pods", None).items == []
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_scheme_is_taken_in_any_case_as_a_real_server_takes_it(door: Door, scheme: str) -> None:
+    answer = door.pool.request("GET", f"{door.server.url}/api", headers={"Authorization": f"{scheme} {door.token}"})
+    assert answer.status == 200
 
 
 def test_every_route_answers_a_status_or_an_object_with_the_token(door: Door) -> None:

@@ -172,7 +172,6 @@ def test_an_answer_in_another_format_is_406_unless_json_will_do(door: Door) -> N
         ("GET", f"{PODS}/a/attach", 501),
         ("POST", f"{PODS}/a/portforward", 501),
         ("GET", f"{PODS}/a/proxy", 501),
-        ("POST", f"{PODS}/a/eviction", 501),
     ],
 )
 def test_what_it_does_not_do_is_answered_so(door: Door, method: str, path: str, status: int) -> None:
@@ -227,7 +226,9 @@ def test_a_list_comes_in_pages(door: Door) -> None:
     assert "kind" not in second["items"][0]
 
 
-@pytest.mark.parametrize("query", ["limit=x", "watch=maybe", "labelSelector=%3D%3D", "fieldSelector=a.b%3Dc"])
+@pytest.mark.parametrize(
+    "query", ["limit=x", "watch=true&timeoutSeconds=x", "labelSelector=%3D%3D", "fieldSelector=a.b%3Dc"]
+)
 def test_a_query_that_cannot_be_understood_is_400(door: Door, query: str) -> None:
     answer = door.request("GET", f"{PODS}?{query}")
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")

@@ -249,3 +249,20 @@ def test_the_first_namespaces_are_not_deleted(bench: Bench) -> None:
         403,
         'namespaces "default" is forbidden: this namespace may not be deleted',
     )
+
+
+def test_an_eviction_names_another_uid_and_is_a_conflict(bench: Bench) -> None:
+    pod = bench.pod("a", node="n")
+    problem = refusal(lambda: bench.store.evict("default", "a", uid="other"))
+    assert (problem.code, problem.reason) == (409, "Conflict")
+    assert bench.get("a") == pod
+    bench.store.evict("default", "a", uid=pod["metadata"]["uid"])
+    assert bench.get("a")["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+def test_an_eviction_keeps_other_conditions(bench: Bench) -> None:
+    bench.pod("a")
+    bench.store.bind("default", "a", "n")
+    bench.store.evict("default", "a")
+    conditions = bench.get("a")["status"]["conditions"]
+    assert [each["type"] for each in conditions] == ["PodScheduled", "DisruptionTarget"]

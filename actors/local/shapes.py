@@ -1,0 +1,326 @@
+"""The fields of the objects that this cluster keeps, and their JSON types: what `schema.decode` holds them to.
+
+Pods are known down to what this cluster acts upon; what it only stores and shows again is taken as it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "BINDING",
+    "BOOL",
+    "DELETE_OPTIONS",
+    "EVICTION",
+    "KINDS",
+    "REVIEW",
+    "Anything",
+    "ListOf",
+    "MapOf",
+    "MicroTime",
+    "Quantity",
+    "Scalar",
+    "Struct",
+    "Type",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A JSON scalar: the Python types that it may have, and what Go calls it."""
+
+    types: tuple[type, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Taken as it comes. `null` is dropped, as everywhere."""
+
+    name: str = "interface {}"
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A JSON object with free keys."""
+
+    item: Type
+
+    @property
+    def name(self) -> str:
+        """What Go calls it."""
+        return f"map[string]{self.item.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A JSON array."""
+
+    item: Type
+
+    @property
+    def name(self) -> str:
+        """What Go calls it."""
+        return f"[]{self.item.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A JSON object with fields of its own."""
+
+    kind: str
+    fields: Mapping[str, Type]
+
+    @property
+    def name(self) -> str:
+        """What Go calls it."""
+        return f"v1.{self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number with a unit."""
+
+    name: str = "resource.Quantity"
+
+
+@dataclass(frozen=True, slots=True)
+class MicroTime:
+    """A moment with microseconds, as leases have them."""
+
+    name: str = "v1.MicroTime"
+
+
+Type: TypeAlias = Scalar | Quantity | MicroTime | Anything | MapOf | ListOf | Struct
+
+_STRING: Final = Scalar((str,), "string")
+_INT: Final = Scalar((int,), "int64")
+_INT32: Final = Scalar((int,), "int32")
+BOOL: Final = Scalar((bool,), "bool")
+_ANY: Final = Anything()
+_OBJECT: Final = MapOf(_ANY)
+_OBJECTS: Final = ListOf(_OBJECT)
+_STRINGS: Final = ListOf(_STRING)
+_STRING_MAP: Final = MapOf(_STRING)
+_QUANTITIES: Final = MapOf(Quantity())
+
+
+def _struct(
+    kind: str,
+    *,
+    strings: str = "",
+    ints: str = "",
+    bools: str = "",
+    objects: str = "",
+    object_lists: str = "",
+    string_lists: str = "",
+    anything: str = "",
+    **fields: Type,
+) -> Struct:
+    """A struct from the names of its fields by type; `fields` are those that have a shape of their own."""
+    by_type = (
+        (strings, _STRING),
+        (ints, _INT),
+        (bools, BOOL),
+        (objects, _OBJECT),
+        (object_lists, _OBJECTS),
+        (string_lists, _STRINGS),
+        (anything, _ANY),
+    )
+    named: dict[str, Type] = {name: shape for names, shape in by_type for name in names.split()}
+    return Struct(kind, MappingProxyType(named | fields))
+
+
+_OWNER: Final = _struct("OwnerReference", strings="apiVersion kind name uid", bools="controller blockOwnerDeletion")
+_META: Final = _struct(
+    "ObjectMeta",
+    strings="name generateName namespace selfLink uid resourceVersion creationTimestamp deletionTimestamp",
+    ints="generation deletionGracePeriodSeconds",
+    string_lists="finalizers",
+    object_lists="managedFields",
+    labels=_STRING_MAP,
+    annotations=_STRING_MAP,
+    ownerReferences=ListOf(_OWNER),
+)
+_KEY_REF: Final = _struct("ConfigMapKeySelector", strings="name key", bools="optional")
+_ENV_SOURCE: Final = _struct(
+    "EnvVarSource",
+    fieldRef=_struct("ObjectFieldSelector", strings="apiVersion fieldPath"),
+    resourceFieldRef=_struct("ResourceFieldSelector", strings="containerName resource", anything="divisor"),
+    configMapKeyRef=_KEY_REF,
+    secretKeyRef=_KEY_REF,
+    fileKeyRef=_OBJECT,
+)
+_ENV: Final = _struct("EnvVar", strings="name value", valueFrom=_ENV_SOURCE)
+_PORT: Final = _struct("ContainerPort", strings="name hostIP protocol", ints="containerPort hostPort")
+_MOUNT: Final = _struct(
+    "VolumeMount",
+    strings="name mountPath subPath subPathExpr mountPropagation recursiveReadOnly",
+    bools="readOnly",
+)
+_RESOURCES: Final = _struct("ResourceRequirements", object_lists="claims", limits=_QUANTITIES, requests=_QUANTITIES)
+_CONTAINER: Final = _struct(
+    "Container",
+    strings="name image workingDir terminationMessagePath terminationMessagePolicy imagePullPolicy restartPolicy "
+    "targetContainerName",
+    bools="stdin stdinOnce tty",
+    string_lists="command args",
+    object_lists="envFrom resizePolicy volumeDevices restartPolicyRules",
+    objects="livenessProbe readinessProbe startupProbe lifecycle securityContext",
+    env=ListOf(_ENV),
+    ports=ListOf(_PORT),
+    resources=_RESOURCES,
+    volumeMounts=ListOf(_MOUNT),
+)
+_VOLUME: Final = _struct(
+    "Volume",
+    strings="name",
+    objects="hostPath emptyDir gcePersistentDisk awsElasticBlockStore gitRepo secret nfs iscsi glusterfs "
+    "persistentVolumeClaim rbd flexVolume cinder cephfs flocker downwardAPI fc azureFile configMap vsphereVolume "
+    "quobyte azureDisk photonPersistentDisk projected portworxVolume scaleIO storageos csi ephemeral image",
+)
+_TOLERATION: Final = _struct("Toleration", strings="key operator value effect", ints="tolerationSeconds")
+_NAMED: Final = _struct("LocalObjectReference", strings="name")
+_POD_SPEC: Final = _struct(
+    "PodSpec",
+    strings="restartPolicy dnsPolicy serviceAccountName serviceAccount nodeName hostname subdomain schedulerName "
+    "priorityClassName runtimeClassName preemptionPolicy hostnameOverride",
+    ints="terminationGracePeriodSeconds activeDeadlineSeconds priority",
+    bools="automountServiceAccountToken hostNetwork hostPID hostIPC hostUsers shareProcessNamespace "
+    "enableServiceLinks setHostnameAsFQDN",
+    objects="securityContext affinity dnsConfig overhead os resources workloadRef",
+    object_lists="hostAliases readinessGates topologySpreadConstraints resourceClaims",
+    containers=ListOf(_CONTAINER),
+    initContainers=ListOf(_CONTAINER),
+    ephemeralContainers=ListOf(_CONTAINER),
+    volumes=ListOf(_VOLUME),
+    nodeSelector=_STRING_MAP,
+    imagePullSecrets=ListOf(_NAMED),
+    tolerations=ListOf(_TOLERATION),
+    schedulingGates=ListOf(_struct("PodSchedulingGate", strings="name")),
+)
+_CONDITION: Final = _struct(
+    "PodCondition",
+    strings="type status reason message lastProbeTime lastTransitionTime",
+    ints="observedGeneration",
+)
+_TERMINATED: Final = _struct(
+    "ContainerStateTerminated",
+    strings="reason message startedAt finishedAt containerID",
+    ints="exitCode signal",
+)
+_STATE: Final = _struct(
+    "ContainerState",
+    waiting=_struct("ContainerStateWaiting", strings="reason message"),
+    running=_struct("ContainerStateRunning", strings="startedAt"),
+    terminated=_TERMINATED,
+)
+_CONTAINER_STATUS: Final = _struct(
+    "ContainerStatus",
+    strings="name image imageID containerID stopSignal",
+    ints="restartCount",
+    bools="ready started",
+    objects="allocatedResources resources user",
+    object_lists="volumeMounts allocatedResourcesStatus",
+    state=_STATE,
+    lastState=_STATE,
+)
+_IP: Final = _struct("PodIP", strings="ip")
+_POD_STATUS: Final = _struct(
+    "PodStatus",
+    strings="phase reason message hostIP podIP nominatedNodeName startTime qosClass resize",
+    ints="observedGeneration",
+    object_lists="resourceClaimStatuses",
+    objects="extendedResourceClaimStatus",
+    conditions=ListOf(_CONDITION),
+    containerStatuses=ListOf(_CONTAINER_STATUS),
+    initContainerStatuses=ListOf(_CONTAINER_STATUS),
+    ephemeralContainerStatuses=ListOf(_CONTAINER_STATUS),
+    podIPs=ListOf(_IP),
+    hostIPs=ListOf(_struct("HostIP", strings="ip")),
+)
+
+
+def _kind(kind: str, **fields: Any) -> Struct:
+    return _struct(kind, strings=f"kind apiVersion {fields.pop('strings', '')}", metadata=_META, **fields)
+
+
+_QUOTA_SPEC: Final = _struct("ResourceQuotaSpec", objects="scopeSelector", string_lists="scopes", hard=_QUANTITIES)
+_ACCESS_MODES: Final = ListOf(Scalar((str,), "v1.PersistentVolumeAccessMode"))
+_CLAIM_SPEC: Final = _struct(
+    "PersistentVolumeClaimSpec",
+    strings="volumeName storageClassName volumeMode volumeAttributesClassName",
+    objects="selector dataSource dataSourceRef",
+    accessModes=_ACCESS_MODES,
+    resources=_struct("VolumeResourceRequirements", limits=_QUANTITIES, requests=_QUANTITIES),
+)
+_CLAIM_STATUS: Final = _struct(
+    "PersistentVolumeClaimStatus",
+    strings="phase currentVolumeAttributesClassName",
+    objects="modifyVolumeStatus",
+    object_lists="conditions",
+    accessModes=_ACCESS_MODES,
+    capacity=_QUANTITIES,
+    allocatedResources=_QUANTITIES,
+    allocatedResourceStatuses=_STRING_MAP,
+)
+_LEASE_SPEC: Final = _struct(
+    "LeaseSpec",
+    strings="holderIdentity strategy preferredHolder",
+    leaseDurationSeconds=_INT32,
+    leaseTransitions=_INT32,
+    acquireTime=MicroTime(),
+    renewTime=MicroTime(),
+)
+KINDS: Final[Mapping[str, Struct]] = MappingProxyType(
+    {
+        "Pod": _kind("Pod", spec=_POD_SPEC, status=_POD_STATUS),
+        "Node": _kind("Node", objects="spec status"),
+        "Namespace": _kind("Namespace", objects="spec status"),
+        "Event": _kind(
+            "Event",
+            strings="reason message firstTimestamp lastTimestamp type eventTime action reportingComponent "
+            "reportingInstance",
+            ints="count",
+            objects="involvedObject source series related",
+        ),
+        "ConfigMap": _kind("ConfigMap", bools="immutable", data=_STRING_MAP, binaryData=_STRING_MAP),
+        "Secret": _kind("Secret", strings="type", bools="immutable", data=_STRING_MAP, stringData=_STRING_MAP),
+        "ServiceAccount": _kind(
+            "ServiceAccount", bools="automountServiceAccountToken", object_lists="secrets imagePullSecrets"
+        ),
+        "PersistentVolumeClaim": _kind("PersistentVolumeClaim", spec=_CLAIM_SPEC, status=_CLAIM_STATUS),
+        "ResourceQuota": _kind("ResourceQuota", objects="status", spec=_QUOTA_SPEC),
+        "Lease": _kind("Lease", spec=_LEASE_SPEC),
+    }
+)
+
+DELETE_OPTIONS: Final = _struct(
+    "DeleteOptions",
+    strings="kind apiVersion propagationPolicy",
+    ints="gracePeriodSeconds",
+    bools="orphanDependents ignoreStoreReadErrorWithClusterBreakingPotential",
+    string_lists="dryRun",
+    preconditions=_struct("Preconditions", strings="uid resourceVersion"),
+)
+EVICTION: Final = _kind("Eviction", deleteOptions=DELETE_OPTIONS)
+BINDING: Final = _kind("Binding", objects="target")
+_ATTRIBUTES: Final = _struct(
+    "ResourceAttributes",
+    strings="namespace verb group version resource subresource name",
+    objects="fieldSelector labelSelector",
+)
+REVIEW: Final = _kind(
+    "SelfSubjectAccessReview",
+    spec=_struct(
+        "SelfSubjectAccessReviewSpec",
+        resourceAttributes=_ATTRIBUTES,
+        nonResourceAttributes=_struct("NonResourceAttributes", strings="path verb"),
+    ),
+    status=_struct("SubjectAccessReviewStatus", strings="reason evaluationError", bools="allowed denied"),
+)

@@ -1,0 +1,81 @@
+"""The account that config/rbac.yaml describes, on a real server: made from that file, with a token asked for."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from tests.contract.control_plane import ControlPlane
+
+RBAC = Path(__file__).parents[2] / "config" / "rbac.yaml"
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_TRIES = 2_000
+"""A rule is in force some milliseconds after it was made; a try takes several."""
+
+
+def verbs() -> list[str]:
+    """Every right that the file gives."""
+    return [verb for document in _documents() for rule in document.get("rules", ()) for verb in rule["verbs"]]
+
+
+def open_account(plane: ControlPlane, namespace: str, *, without: str | None = None) -> Path:
+    """A kubeconfig of the account, whose rights are in force: those of the file, `without` one of them."""
+    name = ""
+    for document in _documents():
+        for rule in document.get("rules", ()):
+            rule["verbs"] = [verb for verb in rule["verbs"] if verb != without]
+        group = "/api/v1" if document["apiVersion"] == "v1" else f"/apis/{document['apiVersion']}"
+        plane.request("POST", f"{group}/namespaces/{namespace}/{document['kind'].lower()}s", document)
+        name = document["metadata"]["name"]
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    token = plane.request("POST", path, {"spec": {}})["status"]["token"]
+    kubeconfig = plane.kubeconfig.with_name(f"account-{namespace}")
+    kubeconfig.write_text(json.dumps(_kubeconfig(plane, namespace, token)))
+    for verb in verbs():
+        wait_for_review(plane, kubeconfig, verb, "no" if verb == without else "yes")
+    return kubeconfig
+
+
+def wait_for_review(plane: ControlPlane, kubeconfig: Path, verb: str, wanted: str) -> None:
+    """Until the server says "yes" or "no" of a right, or that this must not be asked ("refused")."""
+    config = json.loads(kubeconfig.read_text())
+    namespace = config["contexts"][0]["context"]["namespace"]
+    token = config["users"][0]["user"]["token"]
+    said = ""
+    for _ in range(_TRIES):
+        said = _review(plane, namespace, token, verb)
+        if said == wanted:
+            return
+    raise AssertionError(f"whether the account may {verb} pods is still answered by {said!r}, not by {wanted!r}")
+
+
+def _review(plane: ControlPlane, namespace: str, token: str, verb: str) -> str:
+    asked = {"namespace": namespace, "verb": verb, "resource": "pods"}
+    try:
+        review = plane.request("POST", _REVIEWS, {"spec": {"resourceAttributes": asked}}, token=token)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 403:
+            return "refused"
+        raise
+    return "yes" if review["status"]["allowed"] else "no"
+
+
+def _documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(RBAC.read_text()))
+
+
+def _kubeconfig(plane: ControlPlane, namespace: str, token: str) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(plane.kubeconfig.read_text())
+    context = {"cluster": config["clusters"][0]["name"], "user": "account", "namespace": namespace}
+    return config | {
+        "users": [{"name": "account", "user": {"token": token}}],
+        "contexts": [{"name": "account", "context": context}],
+        "current-context": "account",
+    }

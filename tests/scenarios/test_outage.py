@@ -1,0 +1,197 @@
+"""The whole tree while there is no server: how little it asks of nobody, and how soon the fleet is whole again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors.errors import Unavailable
+from actors.local.fault_kinds import LoseAnswer, Refuse, Stall, server_error
+from actors.local.faulty_stream import FaultyStream
+from actors.local.inprocess import InProcessPodApi
+from actors.loss import LossKind
+from actors.messages import BackendStopped, StopBackend
+from tests.scenarios.test_whole_tree import pod_name
+from tests.scenarios.world import WatchedApi, World
+
+if TYPE_CHECKING:
+    from actors.kube.api import Call, WatchSink
+    from actors.local.fault_kinds import Fault, Operation
+
+FLEET, MORE = 50, 20
+MINUTES = 10
+RETRY_AFTER = timedelta(seconds=7)
+EXIT_CODES = {1: 9, 2: 0, 3: 137}
+"""Of executors that end while nobody can see it."""
+
+REFUSED = Refuse(Unavailable("connection refused"))
+NOT_READY = Refuse(Unavailable("not ready", status=503, retry_after=RETRY_AFTER))
+
+
+class TroubledApi(WatchedApi):
+    """Has one and the same thing happen to all calls of an operation for as long as it is set."""
+
+    trouble: dict[Operation, Fault]
+
+    def watch(
+        self,
+        selector: str,
+        resource_version: str,
+        sink: WatchSink,
+        *,
+        timeout: timedelta,
+        send_initial_events: bool = False,
+    ) -> Call:
+        """See `PodApi`."""
+        stream = super().watch(
+            selector, resource_version, sink, timeout=timeout, send_initial_events=send_initial_events
+        )
+        if isinstance(self.trouble.get("watch"), Stall):
+            assert isinstance(stream, FaultyStream)
+            stream.freeze()
+        return stream
+
+    def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
+        planned = super()._fault_of(operation, later_page=later_page)
+        trouble = self.trouble.get(operation)
+        return planned if trouble is None or (operation == "watch" and isinstance(trouble, Stall)) else trouble
+
+
+class TroubledWorld(World):
+    """A world with such an API."""
+
+    api: TroubledApi
+
+    def _connect(self) -> TroubledApi:
+        inner = InProcessPodApi(self.store, "default", self.kit.timers, self._latency)
+        api = TroubledApi(inner, self.kit.timers, self.kit.entropy.fork("faults"))
+        api.asked_for = self.invariants.asked_for
+        api.asked_to_go = self.invariants.asked_to_go
+        api.asked, api.clock, api.trouble = [], self.kit.clock, {}
+        return api
+
+    def grow(self) -> None:
+        """Twenty more are asked for; the first POSTs are under way, and the answers of some are lost."""
+        self.advance(10)
+        assert self.running() == FLEET
+        self.api.fail_next("create", LoseAnswer(), times=3)
+        self.target(FLEET + MORE)
+        while self.api.asked[-1][1] != "create":
+            self.advance(0.001)
+
+    def trouble(self, fault: Fault, *operations: Operation) -> None:
+        """From now on; every stream feels it too, if watches do."""
+        self.api.asked.clear()
+        self.api.trouble = dict.fromkeys(operations, fault)
+        if "watch" not in operations:
+            return
+        if isinstance(fault, Stall):
+            self.api.freeze()
+        else:
+            self.api.cut()
+
+    def per_minute(self, *operations: Operation) -> list[int]:
+        """How many calls there were in each minute of the trouble."""
+        start = self.kit.clock.monotonic() - 60 * MINUTES
+        counts = Counter(int((at - start) // 60) for at, what in self.api.asked if what in operations or not operations)
+        return [counts[minute] for minute in range(MINUTES)]
+
+    def tries(self, operation: Operation) -> list[float]:
+        """When it was tried."""
+        return [at for at, what in self.api.asked if what == operation]
+
+
+EVERYTHING: tuple[Operation, ...] = ("list", "watch", "get", "create", "delete", "delete_collection", "patch")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [REFUSED, NOT_READY, Stall(), Stall(delivered=True)],
+    ids=["nobody listens", "503 and Retry-After", "nobody answers", "answers are lost"],
+)
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_an_outage_costs_few_requests_and_harms_nobody(fault: Fault, seed: int | None) -> None:
+    with TroubledWorld(seed, executor={"instances": FLEET}) as world:
+        world.grow()
+        world.trouble(fault, *EVERYTHING)
+        world.advance(120)
+        for executor_id, code in EXIT_CODES.items():
+            world.kubelet.exit(pod_name(world, executor_id), code)
+        world.advance(60 * MINUTES - 120)
+        counts = world.per_minute()
+        assert max(counts[1:]) <= 10, counts
+        assert world.removals() == {}, "what nobody can see is not reported"
+
+        world.api.trouble = {}
+        world.advance(60)
+        assert world.running() == FLEET + MORE
+        assert {i: removed.reason.exit_code for i, removed in world.removals().items()} == EXIT_CODES
+        assert {removed.reason.kind for removed in world.removals().values()} == {LossKind.EXITED}
+        assert world.invariants.created == FLEET + MORE + len(EXIT_CODES)
+        world.advance(300)
+        assert len(world.removals()) == len(EXIT_CODES), "nobody who lives is reported lost"
+        assert world.stop().left_behind == ()
+
+
+@pytest.mark.parametrize("fault", [REFUSED, NOT_READY], ids=["nobody listens", "503 and Retry-After"])
+def test_a_watch_connects_at_most_once_a_step(fault: Refuse) -> None:
+    with TroubledWorld(executor={"instances": FLEET}) as world:
+        world.grow()
+        world.trouble(fault, *EVERYTHING)
+        world.advance(60 * MINUTES)
+        asked_for = fault.error.retry_after or timedelta()
+        gaps = [later - earlier for earlier, later in pairwise(world.tries("watch"))]
+        steps = [max(min(0.8 * 2**step, 30), asked_for.total_seconds()) for step in range(1, len(gaps) + 1)]
+        assert all(gap >= step - 1e-6 for gap, step in zip(gaps, steps, strict=True)), gaps
+        lists = world.tries("list")
+        assert min(later - earlier for earlier, later in zip(lists, lists[2:], strict=False)) >= 30, (
+            "the polls, and the watch once it gave its stream up"
+        )
+
+
+def test_creates_that_fail_for_reasons_of_their_own_hold_no_delete_up() -> None:
+    with TroubledWorld(executor={"instances": FLEET}) as world:
+        world.grow()
+        world.trouble(Refuse(server_error(500)), "create")
+        for minute in range(MINUTES):
+            world.kubelet.exit(pod_name(world, minute + 1), 1)
+            world.advance(1)
+            assert minute + 1 in world.removals()
+            assert len(world.pods()) == world.running(), "what ended is deleted at once"
+            world.advance(59)
+        open_creates = MORE + MINUTES
+        assert max(world.per_minute("create")[2:]) <= 2 * open_creates, "each is on its own backoff of 30 s and more"
+        world.api.trouble = {}
+        world.advance(90)
+        assert world.running() == FLEET + MORE
+        assert world.invariants.created == FLEET + MORE + MINUTES
+        world.stop()
+
+
+@pytest.mark.parametrize("fault", [REFUSED, NOT_READY, Stall(delivered=True)], ids=["refused", "503", "lost"])
+def test_a_stop_in_an_outage_ends_in_time_and_names_what_it_leaves(fault: Fault) -> None:
+    with TroubledWorld(executor={"instances": FLEET}) as world:
+        world.grow()
+        world.trouble(fault, *EVERYTHING)
+        world.advance(300)
+        limit = world.settings.backend.shutdown_timeout.total_seconds()
+        assert len(world.stop(within=limit + 1).left_behind) >= FLEET
+
+
+@pytest.mark.parametrize("fault", [REFUSED, Stall(delivered=True)], ids=["refused", "lost"])
+def test_a_stop_in_an_outage_that_ends_soon_leaves_nothing(fault: Fault) -> None:
+    with TroubledWorld(executor={"instances": FLEET}) as world:
+        world.grow()
+        world.trouble(fault, *EVERYTHING)
+        world.advance(300)
+        world.backend.tell(StopBackend())
+        world.advance(3)
+        world.api.trouble = {}
+        world.advance(30)
+        (stopped,) = world.heard(BackendStopped)
+        assert stopped.left_behind == ()
+        assert world.pods() == []
