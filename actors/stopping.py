@@ -17,12 +17,13 @@ from actors.errors import ApiError
 from actors.kube.api import DeleteOptions
 from actors.listing import Listed, PageArrived, PagedList
 from actors.messages import DeletePod, DeletePods, Drain, Drained, PodsDeleted
-from actors.pods import fleet_selector
+from actors.pods import executor_id, fleet_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from actors.kube.api import PodApi
+    from actors.pods import Pod
     from actors.runtime import Actor, Address, Supervisor
 
 __all__ = ["Stopping", "StoppingMessage"]
@@ -32,6 +33,10 @@ logger = logging.getLogger(__name__)
 FIRST_LOOK: Final = timedelta(milliseconds=100)
 LAST_LOOK: Final = timedelta(seconds=2)
 """How soon to list again while pods are left: from the first, doubling, to the last."""
+
+SLICE: Final = 100
+"""Executors in one bulk delete, beside the one for all: an API server works each off alone, at some 130 pods a second,
+and a call that takes longer than its limit is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,10 @@ class Stopping:
         self._look_in = FIRST_LOOK
         self._left: tuple[str, ...] | None = None
         """Names of the pods that the last list showed, None before the first."""
+        self._slices = 0
+        """Bulk deletes of some that are not answered yet."""
+        self._one_by_one = False
+        """The bulk delete was refused: it needs a right of its own."""
         self._step = _Step.WRITERS
 
     def begin(self) -> None:
@@ -108,9 +117,10 @@ class Stopping:
         match message:
             case Drained():
                 self._drained()
-            case PodsDeleted() | _LookDue():
-                if self._step is _Step.FLEET:
-                    self._listing.start()
+            case PodsDeleted(executor_ids, error):
+                self._bulk_deleted(executor_ids, error)
+            case _LookDue():
+                self._look()
             case PageArrived():
                 self._looked(message)
             case _TimedOut():
@@ -120,6 +130,7 @@ class Stopping:
 
     def pool_restarted(self) -> None:
         """What the pool was asked and had not done it has forgotten."""
+        self._slices = 0
         if self._step is _Step.DRAIN:
             self._pool.tell(Drain(self._backend.myself))
         elif self._step is _Step.FLEET:
@@ -137,9 +148,22 @@ class Stopping:
         if self._delete_pods:
             self._step = _Step.FLEET
             self._pool.tell(DeletePods(None, reply_to=self._backend.myself))
+            self._backend.timers.start("look", LAST_LOOK, _LookDue())  # a fleet that is large takes its time
         else:
             self._left = ()
             self._stop_children()
+
+    def _bulk_deleted(self, executor_ids: frozenset[int] | None, error: ApiError | None) -> None:
+        """Look how far it got. Of the slices the last one says that more can be asked for."""
+        if executor_ids is not None:
+            self._slices -= 1
+            return
+        self._one_by_one = error is not None
+        self._look()
+
+    def _look(self) -> None:
+        if self._step is _Step.FLEET:
+            self._listing.start()
 
     def _looked(self, message: PageArrived) -> None:
         match self._listing.arrived(message):
@@ -152,11 +176,21 @@ class Stopping:
                 if not pods:
                     self._stop_children()
                     return
-                for pod in pods:  # the bulk delete may have been refused: it needs a right of its own
-                    if not pod.terminating:
-                        self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
+                self._delete([pod for pod in pods if not pod.terminating])
         self._backend.timers.start("look", self._look_in, _LookDue())
         self._look_in = min(2 * self._look_in, LAST_LOOK)
+
+    def _delete(self, pods: Sequence[Pod]) -> None:
+        """Help the bulk delete: many at a time, each call a part of them; one by one where that is all we may."""
+        if self._one_by_one:
+            for pod in pods:
+                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
+        elif not self._slices:
+            ids = [found for pod in pods if (found := executor_id(pod)) is not None]
+            for start in range(0, len(ids), SLICE):
+                self._slices += 1
+                part = frozenset(ids[start : start + SLICE])
+                self._pool.tell(DeletePods(part, reply_to=self._backend.myself))
 
     def _timed_out(self) -> None:
         """Out of time: whatever was under way is given up, and what may be left is named."""

@@ -44,6 +44,10 @@ LIFETIME: Final = (timedelta(minutes=5), timedelta(minutes=10))
 HEALTHY_LIFETIME: Final = timedelta(seconds=1)
 """A connection that ends cleanly before that did no work: the next one waits, lest they come 900 a second."""
 
+SETTLED: Final = timedelta(seconds=10)
+"""A connection that lived so long, and longer than was waited for it, ends the backoff. client-go wants two minutes:
+after an API server that came and went for a while, its watch stays away for up to a minute when all is well again."""
+
 GIVE_UP_AFTER: Final = timedelta(minutes=5)
 """A stream that could not be resumed for so long no longer holds tombstones; etcd has compacted past it anyway."""
 
@@ -102,6 +106,8 @@ class WatchSource(Actor):
         """
         self._connected_at = 0.0
         self._failures = 0
+        self._waited = timedelta()
+        """Before the last try."""
         self._error: ApiError | None = None
 
     def receive(self, message: object) -> object:
@@ -206,7 +212,7 @@ class WatchSource(Actor):
         if self._call is not None:
             self._call.cancel()
             self._call = None
-            if self._lived() >= REFLECTOR.reset_after:
+            if self._lived() >= max(SETTLED, self._waited):
                 self._failures = 0
 
     def _lived(self) -> timedelta:
@@ -270,6 +276,7 @@ class WatchSource(Actor):
         """Try again after the backoff, or after what the server asked for if that is longer."""
         delay = retry_delay(REFLECTOR, self._failures, error, self.entropy)
         self._failures += 1
+        self._waited = delay
         self.timers.start("try again", delay, _TryAgain())
         if error is None:
             return

@@ -15,7 +15,7 @@ from actors.poll_source import PollSource
 from actors.retries import REFLECTOR
 from actors.runtime import Actor, ChildSpec, Supervisor, SupervisorMessage
 from actors.snapshot_store import SnapshotStore
-from actors.watch_source import HEALTHY_LIFETIME, WatchSource
+from actors.watch_source import HEALTHY_LIFETIME, SETTLED, WatchSource
 from tests.scenarios.oracle import SELECTOR, Passage, Story
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ def hasty(tries: Sequence[Try], *, given_up: Iterable[float] = (), crashed: Iter
     anything on a watch that ended cleanly after it had done some work. A stream that is given up is replaced at once,
     and a source that crashed knows of no earlier failures.
     """
-    excused, found, failures = set(given_up), [], 0
+    excused, found, failures, waited = set(given_up), [], 0, 0.0
     for last, this in pairwise(tries):
         worked = last.ended - last.at
-        if last.verb == "watch" and worked >= REFLECTOR.reset_after.total_seconds() - NEVER_IS_IT_EARLY:
+        if last.verb == "watch" and worked >= max(SETTLED.total_seconds(), waited) - NEVER_IS_IT_EARLY:
             failures = 0
         follows = last.outcome == "answered" and (this.verb == "watch" or this.goes_on)
         starts_over = last.goes_on and isinstance(last.error, Gone) and this.verb == "list"
@@ -129,6 +129,7 @@ def hasty(tries: Sequence[Try], *, given_up: Iterable[float] = (), crashed: Iter
         failures = 0 if restarted else failures
         wait = min(REFLECTOR.initial * 2**failures, REFLECTOR.maximum).total_seconds()
         failures += not restarted
+        waited = this.at - last.ended
         if this.at - last.ended < wait - NEVER_IS_IT_EARLY:
             found.append(
                 f"{this.verb} at {this.at:.3f}, {this.at - last.ended:.3f} s after {last.verb} {last.outcome} "

@@ -158,6 +158,32 @@ def test_what_the_bulk_delete_did_not_reach_is_deleted_one_by_one(rig: Rig) -> N
     assert rig.api.open("delete") == (call,)
 
 
+def test_a_bulk_delete_that_takes_its_time_is_helped_by_parts_of_it(rig: Rig) -> None:
+    rig.stop()
+    fleet = tuple(running(number) for number in range(1, 251))
+    rig.left(*fleet, going(running(251)))
+    _whole, *parts = rig.api.open("delete_collection")
+    chosen = [part.arguments["selector"].partition(" in ")[2].strip("()").split(",") for part in parts]
+    assert [len(ids) for ids in chosen] == [100, 100, 50]
+    assert sorted(int(number) for ids in chosen for number in ids) == list(range(1, 251))
+    rig.left(*fleet[:30])
+    assert len(rig.api.open("delete_collection")) == 4, "nothing is asked for twice at a time"
+    for part in parts:
+        part.answer(None)
+    rig.left(*fleet[:30])
+    assert len(rig.api.open("delete_collection")) == 2
+    rig.left()
+    assert rig.ended() == ()
+
+
+def test_a_stop_whose_bulk_delete_never_ends_names_what_is_left_and_no_other(kit: Kit) -> None:
+    rig = Rig(kit, shutdown_timeout="15s").run(1, 2)
+    rig.stop()
+    rig.left(running(2))
+    rig.kit.advance(15 * SECOND)
+    assert rig.ended() == ("app-exec-2",)
+
+
 def test_creates_under_way_are_resolved_before_the_fleet_is_deleted(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()

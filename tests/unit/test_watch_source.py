@@ -23,7 +23,7 @@ from actors.retries import REFLECTOR as BACKOFF
 from actors.runtime import Terminated
 from actors.settings import Settings
 from actors.testing.api import ManualPodApi
-from actors.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME, LIFETIME, WatchSource
+from actors.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME, LIFETIME, SETTLED, WatchSource
 from tests.unit.builders import event, pod
 
 if TYPE_CHECKING:
@@ -251,15 +251,30 @@ def test_two_minutes_of_health_reset_the_backoff(world: World, kit: Kit) -> None
     assert world.wait_for("watch") <= 2 * SHORTEST
 
 
-def test_less_health_does_not_reset_the_backoff(world: World, kit: Kit) -> None:
+@pytest.mark.parametrize("failures", [1, 5])
+def test_less_health_than_was_waited_for_does_not_reset_the_backoff(world: World, kit: Kit, failures: int) -> None:
     world.tell(StartWatching())
-    for _ in range(3):
+    for _ in range(failures):
         world.fail(Unavailable("no route"))
-        world.wait_for("list")
+        waited = world.wait_for("list")
     stream = world.listed("10")
-    kit.advance(timedelta(seconds=60))
+    kit.advance(max(SETTLED, waited) - MOMENT)
     world.end(stream, Unavailable("reset by peer"))
-    assert world.wait_for("watch") >= 8 * SHORTEST
+    assert world.wait_for("watch") >= 2**failures * SHORTEST
+
+
+@pytest.mark.parametrize("failures", [1, 5])
+def test_a_connection_that_outlives_what_was_waited_for_it_resets_the_backoff(
+    world: World, kit: Kit, failures: int
+) -> None:
+    world.tell(StartWatching())
+    for _ in range(failures):
+        world.fail(Unavailable("no route"))
+        waited = world.wait_for("list")
+    stream = world.listed("10")
+    kit.advance(max(SETTLED, waited) + MOMENT)
+    world.end(stream, Unavailable("reset by peer"))
+    assert world.wait_for("watch") <= 2 * SHORTEST
 
 
 @pytest.mark.parametrize("kind", [TooManyRequests, Unavailable])
