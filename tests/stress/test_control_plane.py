@@ -49,6 +49,8 @@ DEATHS: Final = 10
 DELETED_AROUND_A_DEATH: Final = 5
 SMALL_FLEET: Final = 20
 GROWING_FLEET: Final = 1000
+LARGE_FLEET: Final = 3500
+"""More than the server deletes by one call before the call reaches its limit, or by all that fit into a stop."""
 DEATHS_WHILE_GROWING: Final = 3
 OUTAGE_MINUTES: Final = 2
 REQUESTS_A_MINUTE: Final = 10
@@ -135,6 +137,16 @@ def test_a_thousand_executors_are_made_once_and_kept_whatever_happens_to_pods_an
         print(f"in the command's own words:\n{fleet.stderr.read_text()}")
     assert observer.most <= EXECUTORS
     check_accounts(plane, observer, made=EXECUTORS + len(expected))
+
+
+def test_a_fleet_of_thousands_is_gone_when_its_stop_has_ended(plane: WholePlane, tmp_path: Path) -> None:
+    with Fleet(tmp_path, plane.kubeconfig, LARGE_FLEET) as fleet:
+        fleet.until_whole()
+        began = datetime.now(UTC)
+        assert fleet.interrupt() == 130
+        print(f"{LARGE_FLEET} gone {seconds(datetime.now(UTC) - began)} s after Ctrl-C")
+        assert pods_of(plane, fleet) == []
+        assert fleet.events[-1]["left_behind"] == [], "nobody is named who is gone"
 
 
 def test_a_server_that_goes_away_while_the_fleet_grows_is_asked_seldom_and_then_for_the_rest(
