@@ -27,6 +27,26 @@ ledger
     The Backend's book of executors: id → pod UID, told, registered, killed, removed.
 loss reason
     Why an executor is gone: kind, exit code, whether the application caused it, words for a person.
+registered, disconnected
+    The driver has an executor's connection, and says so; it lost it, and says so.
+given up, excluded
+    An executor whose pod was requested and is waited for no longer; its id is excluded: should it call, turn it away.
+taken over
+    An executor of an earlier life of the driver's `app_id` that lives: its pod is *adopted*, its id stays.
+kill
+    End executors: they are told to go, have `executor.kill_grace_period`, and are deleted if they are still there.
+decommission
+    Let executors finish: nobody ends them, and none is replaced before it is gone.
+roll
+    Replace running executors one by one at an interval, while the fleet keeps its size.
+stuck
+    A pod that should run and does not get on, as its own status says.
+claim
+    A volume of an executor's own: a PersistentVolumeClaim, which its replacement may take over.
+held up, blocked
+    No executors are created: the driver may not yet, or the API, a limit or failures to start stand in the way.
+lease
+    What lets one of two drivers of one `app_id` write, while the other one looks on.
 
 Public names are imported on first use, so that `import actors` costs next to nothing.
 """
@@ -47,6 +67,7 @@ if TYPE_CHECKING:
         BackendFailed,
         BackendStarted,
         BackendStopped,
+        DecommissionExecutors,
         DisconnectExecutor,
         ExecutorPending,
         ExecutorRemoved,
@@ -59,6 +80,7 @@ if TYPE_CHECKING:
         GetFleetStatus,
         HasEnoughExecutors,
         IsExecutorActive,
+        IsExecutorExcluded,
         KillExecutors,
         ProfileStatus,
         RegisterExecutor,
@@ -67,6 +89,7 @@ if TYPE_CHECKING:
         StopBackend,
     )
     from actors.pods import Pod
+    from actors.roll import Candidate
     from actors.settings import Settings
 
 __all__ = [
@@ -77,6 +100,8 @@ __all__ = [
     "BackendFailed",
     "BackendStarted",
     "BackendStopped",
+    "Candidate",
+    "DecommissionExecutors",
     "DisconnectExecutor",
     "ExecutorPending",
     "ExecutorPodsError",
@@ -90,6 +115,7 @@ __all__ = [
     "GetFleetStatus",
     "HasEnoughExecutors",
     "IsExecutorActive",
+    "IsExecutorExcluded",
     "KillExecutors",
     "LossKind",
     "LossReason",
@@ -107,6 +133,7 @@ __all__ = [
 _ELSEWHERE = {
     "ApiError": "errors",
     "Backend": "backend",
+    "Candidate": "roll",
     "ExecutorPodsError": "errors",
     "LossKind": "loss",
     "LossReason": "loss",

@@ -1,53 +1,22 @@
-"""What the Allocator decides, as pure functions and small values: whom to give up, whom to delete, how many to request.
+"""What the Allocator decides, as pure functions: whom to give up, whom to delete, how many to request.
 
 Nothing here sends a message or reads a clock; `now` and ages are handed in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from actors.pods import Pod, PodPending, PodRunning, PodState, PodTerminating, PodUnknown
-from actors.runtime import Backoff
+from actors.pods import PodPending, PodRunning, PodState, PodTerminating, PodUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from actors.runtime import Entropy
     from actors.snapshot import PodsSnapshot
+    from actors.unseen import Unseen
 
-__all__ = [
-    "LIVE",
-    "LIVE_OR_GOING",
-    "Answers",
-    "BatchSize",
-    "Blockade",
-    "NewlyCreated",
-    "counted",
-    "overdue",
-    "slots",
-    "surplus",
-]
-
-CREATE_BACKOFF: Final = Backoff(
-    initial=timedelta(seconds=1), maximum=timedelta(minutes=1), reset_after=timedelta(minutes=2), jitter=0.2
-)
-"""After a POST that the API refused: quota and rights heal from outside, and are looked at again once a minute."""
-
-
-@dataclass(slots=True)
-class NewlyCreated:
-    """An executor that was requested and that no snapshot has shown yet."""
-
-    profile: str
-    requested_at: float
-    answered_at: float | None = None
-    """When its POST was answered (monotonic); None while it is queued or under way."""
-    pod: Pod | None = None
-    """The answer."""
-
+__all__ = ["LIVE", "LIVE_OR_GOING", "counted", "overdue", "shares", "slots", "surplus"]
 
 LIVE: Final = (PodPending, PodRunning, PodUnknown)
 """What counts toward a target with `pod_replacement_policy = "TerminatingOrFailed"`."""
@@ -64,9 +33,7 @@ def counted(
     return sum(isinstance(state, kinds) and state.pod.profile == profile for state in states)
 
 
-def overdue(
-    newly: Mapping[int, NewlyCreated], snapshot: PodsSnapshot, *, now: float, timeout: timedelta
-) -> tuple[int, ...]:
+def overdue(unseen: Unseen, snapshot: PodsSnapshot, *, now: float, timeout: timedelta) -> tuple[int, ...]:
     """Newly created executors to give up.
 
     Their POST was answered `timeout` ago, and a full sync that was asked for after the answer does not show them.
@@ -76,17 +43,14 @@ def overdue(
         return ()
     return tuple(
         executor_id
-        for executor_id, new in newly.items()
-        if new.answered_at is not None
-        and timedelta(seconds=now - new.answered_at) >= timeout
-        and synced_at > new.answered_at
-        and executor_id not in snapshot.states
+        for executor_id in unseen.answered_by(now - timeout.total_seconds())
+        if (at := unseen[executor_id].answered_at) is not None and synced_at > at and executor_id not in snapshot.states
     )
 
 
 def surplus(
     excess: int,
-    newly: Mapping[int, NewlyCreated],
+    newly: Unseen,
     snapshot: PodsSnapshot,
     pending_since: Mapping[int, float],
     *,
@@ -94,7 +58,7 @@ def surplus(
     spared: Collection[int],
     now: float,
     idle_timeout: timedelta,
-) -> tuple[tuple[int, ...], tuple[PodPending, ...]]:
+) -> tuple[tuple[int, ...], tuple[tuple[int, PodPending], ...]]:
     """Whom to delete when there are `excess` executors too many: newly created ones first, then pending, oldest first.
 
     Never one that is younger than `idle_timeout`, that is `spared`, whose POST is not answered, or that runs: which of
@@ -117,80 +81,30 @@ def surplus(
         for executor_id, since in pending_since.items()
         if old_enough(since) and executor_id not in spared
     )
-    states = (snapshot.states.get(executor_id) for _, executor_id in pending)
-    waiting = [state for state in states if isinstance(state, PodPending) and state.pod.profile == profile]
+    states = ((executor_id, snapshot.states.get(executor_id)) for _, executor_id in pending)
+    waiting = [(i, state) for i, state in states if isinstance(state, PodPending) and state.pod.profile == profile]
     return tuple(executor_id for _, executor_id in unseen), tuple(waiting[: excess - len(unseen)])
 
 
 def slots(limit: int | None, used: int) -> int | None:
-    """What a limit on pending pods leaves, None without a limit."""
+    """What a limit on pods leaves, None without a limit."""
     return None if limit is None else max(0, limit - used)
 
 
-@dataclass(slots=True)
-class BatchSize:
-    """How many executors to request at a time: doubles while creation succeeds, falls back when it fails.
+def shares(wanted: Mapping[str, int], free: int | None) -> dict[str, int]:
+    """How many of the free slots each profile gets that wants any.
 
-    Slow start, as the Job and ReplicaSet controllers have it: a cluster that refuses is not asked 500 times over.
+    Evenly, the remainder one each to the first; what a profile does not want goes to the others, in the same way.
     """
-
-    initial: int
-    maximum: int
-    current: int = 0
-
-    def __post_init__(self) -> None:
-        self.current = self.initial
-
-    def succeeded(self) -> None:
-        """Every POST of a batch made a pod."""
-        self.current = min(self.current * 2, self.maximum)
-
-    def failed(self) -> None:
-        """A POST of a batch made none."""
-        self.current = self.initial
-
-
-@dataclass(slots=True)
-class Answers:
-    """How the POSTs of one profile's newest batch were answered so far."""
-
-    awaited: int = 0
-    created: int = 0
-    failed: int = 0
-    refused: int = 0
-    """Of those that failed: for a cause that concerns the next one too, unlike a name that was taken."""
-
-    def count(self, *, created: int, failed: int, refused: int) -> None:
-        """One more is answered."""
-        self.awaited -= 1
-        self.created += created
-        self.failed += failed
-        self.refused += refused
-
-
-@dataclass(slots=True)
-class Blockade:
-    """Why creation in one profile stands still, and until when it does."""
-
-    cause: str | None = None
-    """What the API refuses, as told to the driver; None while it refuses nothing."""
-    kind: str = ""
-    refusals: int = 0
-    until: float = 0.0
-    """Not before then is the next request (monotonic)."""
-
-    def refused(self, kind: str, words: str, *, now: float, entropy: Entropy) -> bool:
-        """The API refused a POST. Answers whether that is news: the first refusal, or one of another kind."""
-        news = kind != self.kind
-        if now >= self.until:  # refusals of one batch are one refusal
-            self.until = now + CREATE_BACKOFF.delay(self.refusals, entropy).total_seconds()
-            self.refusals += 1
-        if news:
-            self.kind, self.cause = kind, words
-        return news
-
-    def lifted(self) -> bool:
-        """A batch made pods and nothing of it was refused. Answers whether that is news."""
-        news = self.cause is not None
-        self.cause, self.kind, self.refusals, self.until = None, "", 0, 0.0
-        return news
+    if free is None:
+        return dict(wanted)
+    given = dict.fromkeys(wanted, 0)
+    while free > 0 and (short := [profile for profile, want in wanted.items() if want > given[profile]]):
+        share = free // len(short)
+        if share == 0:  # the remainder: to those that have least, in their order
+            short, share = sorted(short, key=given.__getitem__)[:free], 1
+        for profile in short:
+            more = min(wanted[profile] - given[profile], share)
+            given[profile] += more
+            free -= more
+    return given

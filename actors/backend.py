@@ -1,27 +1,26 @@
 """Backend: the facade. What a driver starts, talks to and stops.
 
-It builds and supervises the other actors, owns the ledger and what the driver is told, and answers queries from what
-it was last told. The last word that a driver hears is `BackendStopped` or `BackendFailed`, once, however the backend
-ends. It calls the API itself only to review its rights at the start and to see, while stopping, whether the fleet is
-gone; and no handler waits.
+It builds and supervises the other actors, decides when they may begin and when they must wait, and answers queries from
+what it was last told; what concerns single executors is the `Fleet`'s. The last word that a driver hears is
+`BackendStopped` or `BackendFailed`, once, however the backend ends. It calls the API itself only to review its rights
+and look at the driver's pod at the start, and to see, while stopping, whether the fleet is gone; and no handler waits.
 """
 
 from __future__ import annotations
 
 import logging
+import platform
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from actors import executor_pod, parts
-from actors.driver_door import checked_ids, checked_totals, fleet_status, joined
-from actors.errors import ApiError, Refused
-from actors.ledger import Book
-from actors.loss import stopped_with_fleet
+from actors.driver_door import fleet_status, joined
+from actors.driver_pod import DriverPod, DriverPodMessage
+from actors.errors import Refused
+from actors.fleet import AboutExecutors, Fleet, FleetTimer
 from actors.messages import (
-    DEFAULT_PROFILE,
     AllocationBlocked,
     AllocationUnblocked,
     AllocatorStatus,
@@ -29,40 +28,27 @@ from actors.messages import (
     BackendStarted,
     BackendStopped,
     CreationBlocked,
-    DeletePods,
-    DisconnectExecutor,
-    ExecutorDisconnected,
-    ExecutorKilled,
-    ExecutorRegistered,
-    ExecutorRemoved,
-    ExecutorSeen,
-    ExecutorsGivenUp,
-    ExecutorsKnown,
-    ExecutorsRequested,
+    DecommissionExecutors,
     FleetFailed,
     FleetStatus,
     Freshness,
     FromDriver,
     FromInside,
-    GetExecutorIds,
     GetFleetStatus,
-    HasEnoughExecutors,
-    IsExecutorActive,
     KillExecutors,
-    LedgerEntry,
-    ProfileStatus,
-    RegisterExecutor,
-    RemoveExecutor,
-    RequestTotalExecutors,
-    SetTotalExpectedExecutors,
+    LeaseHeld,
+    LeaseNotHeld,
+    Polled,
+    Relist,
     Source,
     StartFailuresExceeded,
     StopBackend,
     ToDriver,
+    TryNow,
 )
-from actors.opening import Outcome, opened, out_of_time
-from actors.parts import ALLOCATOR, LIFECYCLE, POLL, POOL, WATCH
-from actors.rights import Reviews, Right, needed
+from actors.opening import Opening, OpeningMessage
+from actors.parts import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, WATCH
+from actors.permission import LeaseOver, Permission
 from actors.runtime import (
     Actor,
     ActorRef,
@@ -76,9 +62,10 @@ from actors.runtime import (
 from actors.stopping import Stopping, StoppingMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from actors.kube.api import PodApi
+    from actors.kube.api import Manifest, PodApi
+    from actors.roll import RollPolicy
     from actors.settings import Settings
 
 __all__ = ["Backend"]
@@ -93,22 +80,6 @@ class _OwnerCheckDue:
     """Time to see whether the driver lives."""
 
 
-class _StartTimedOut:
-    """No full sync came within `backend.start_timeout`."""
-
-
-class _ForgetDue:
-    """Time to forget executors that ended long ago."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reviewed:
-    """What the server says of one of our rights."""
-
-    right: Right
-    answer: bool | ApiError
-
-
 class Backend(Actor):
     """Keeps a fleet of executor pods at the size the driver asks for. Made by `Backend.start`."""
 
@@ -120,11 +91,13 @@ class Backend(Actor):
         api: PodApi | None = None,
         *,
         system: ActorSystem | None = None,
+        roll_policy: RollPolicy | None = None,
     ) -> Address:
         """Start a backend for `owner`, the driver's actor, which is told everything from then on.
 
         Without `api`, the kubeconfig's current context is used, or the pod's own account. The backend closes the API
-        client when it ends. What needs the API is answered later: `BackendStarted` or `BackendFailed`.
+        client when it ends. What needs the API is answered later: `BackendStarted` or `BackendFailed`. `roll_policy`
+        chooses whom `roll.interval` replaces, in place of `roll.policy`; it is called in the backend's thread.
 
         Raises:
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
@@ -136,57 +109,102 @@ class Backend(Actor):
             api = kube.connect(
                 namespace=settings.namespace,
                 request_timeout=settings.backend.request_timeout,
-                max_connections=settings.allocation.max_requests_in_flight,
+                max_connections=settings.allocation.connections,
             )
         ours = isinstance(owner, Address)  # an actor of this runtime hears `Terminated` too, as owners do
         driver = owner if isinstance(owner, Address) else Address.to(owner)
         runs_on = system or ActorSystem()
-        make = partial(cls, settings=settings, driver=driver, api=api, owns_system=system is None)
+        make = partial(
+            cls, settings=settings, driver=driver, api=api, owns_system=system is None, roll_policy=roll_policy
+        )
         return runs_on.spawn(make, name="backend", owner=driver if ours else None)
 
     def __init__(
-        self, context: Context, *, settings: Settings, driver: Address, api: PodApi, owns_system: bool = False
+        self,
+        context: Context,
+        *,
+        settings: Settings,
+        driver: Address,
+        api: PodApi,
+        owns_system: bool = False,
+        roll_policy: RollPolicy | None = None,
     ) -> None:
         super().__init__(context)
         self._settings = settings
         self._driver = driver
         self._api = api
-        self._book = Book()
-        self._totals: dict[str, int] = {DEFAULT_PROFILE: settings.executor.instances}
-        self._profiles: Mapping[str, ProfileStatus] = {}
         self._sources: dict[Source, Freshness] = {}
-        self._reviews = Reviews(needed(settings))
         self._has_started = False
-        """The fleet was listed and our rights are known: the driver has heard of it, and pods may be made."""
+        """The fleet was listed and our rights are known: the driver has heard of it."""
         self._stopping: Stopping | None = None
         self._ended: ToDriver | None = None
         """The last word to the driver, once it is said."""
         self._owns_system = owns_system
         self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)  # ends all with us
+        self._fleet = Fleet(self, settings, address=self._address, tell=self._tell, policy=roll_policy)
+        self._permission = Permission(
+            self,
+            settings,
+            pool=self._address(POOL),
+            tell=self._tell,
+            go_on=self._go_on,
+            lease_changed=self._lease_changed,
+        )
+        self._driver_pod = self._make_driver_pod()
+        self._opening = Opening(
+            self,
+            api,
+            settings,
+            sources=self._sources.values,
+            before=lambda: self._driver_pod.error if self._driver_pod is not None else None,
+            done=self._begin,
+            failed=self._cannot_start,
+        )
         self.at_end(self._close)
+
+    def _make_driver_pod(self) -> DriverPod | None:
+        if self._settings.driver_pod_name is None:
+            return None
+        return DriverPod(
+            self,
+            self._api,
+            self._settings.driver_pod_name,
+            ready_timeout=self._settings.backend.driver_ready_timeout,
+            found=self._start_parts,
+            ready=self._permission.driver_pod_ready,
+            failed=self._cannot_start,
+        )
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def started(self) -> None:
-        """Start everything, in the order in which things depend on each other."""
+        """Start everything; what executors belong to must be known before."""
         logger.info("the backend starts: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
-        with self._crashes_told():
-            for spec in parts.specs(
-                self._settings,
-                self._api,
-                backend=self.address,
-                address=self._address,
-                introduce={
-                    POOL: self._introduce_pool,
-                    LIFECYCLE: self._introduce_lifecycle_manager,
-                    ALLOCATOR: self._introduce_allocator,
-                },
-            ):
-                self._supervisor.start(spec)
-            self._review_rights()
         self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
-        self.timers.start("start", self._settings.backend.start_timeout, _StartTimedOut())
-        self.timers.every("forget", self._settings.executor.removed_executors_ttl, _ForgetDue())
+        self._opening.begin()
+        with self._crashes_told():
+            if self._driver_pod is not None:
+                self._driver_pod.look()
+            else:
+                self._start_parts(None)
+
+    def _start_parts(self, owner: Manifest | None) -> None:
+        """In the order in which things depend on each other."""
+        for spec in parts.specs(
+            self._settings,
+            self._api,
+            owner=owner,
+            identity=f"{self._settings.driver_pod_name or platform.node()}_{self.entropy.token(8)}",
+            backend=self.address,
+            address=self._address,
+            introduce={
+                POOL: self._introduce_pool,
+                LIFECYCLE: self._introduce_lifecycle_manager,
+                ALLOCATOR: self._introduce_allocator,
+            },
+        ):
+            self._supervisor.start(spec)
+        self._opening.review_rights()
 
     def _close(self) -> None:
         """The end, of whatever kind: the supervisor has told every actor of ours to end; no connection is left."""
@@ -206,18 +224,18 @@ class Backend(Actor):
             self._end(BackendFailed(error))
             raise
 
-    def _introduce_pool(self, _: Address) -> None:
+    def _introduce_pool(self, child: Address) -> None:
+        self._permission.introduce_pool(child)
         if self._stopping is not None:
             self._stopping.pool_restarted()
 
     def _introduce_lifecycle_manager(self, child: Address) -> None:
         if self._has_started:  # without the ledger it does nothing
-            child.tell(ExecutorsKnown(self._book.entries, self._book.next_id))
+            self._fleet.introduce_lifecycle_manager(child)
 
-    def _introduce_allocator(self, child: Address) -> None:
-        if self._has_started:  # the same
-            child.tell(ExecutorsKnown(self._book.entries, self._book.next_id))
-            child.tell(SetTotalExpectedExecutors(dict(self._totals)))
+    def _introduce_allocator(self, _: Address) -> None:
+        if self._has_started and self._permission.may_create:  # the same
+            self._fleet.introduce_allocator()
 
     def _escalated(self, name: str, cause: BaseException) -> None:
         """A part cannot be kept alive, or the host does not want it to be."""
@@ -240,6 +258,7 @@ class Backend(Actor):
     def _end(self, last_word: BackendStopped | BackendFailed) -> None:
         if self._ended is None:
             self._ended = last_word
+            self._opening.end()
             self._driver.tell(last_word)
 
     def _tell(self, message: ToDriver | None) -> None:
@@ -253,7 +272,7 @@ class Backend(Actor):
         with self._crashes_told():
             return self._receive(message)
 
-    def _receive(self, message: object) -> object:  # noqa: C901 - one line a message
+    def _receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one line a message
         match message:
             case SupervisorMessage():
                 self._supervisor.handle(message)
@@ -262,18 +281,21 @@ class Backend(Actor):
             case _ if isinstance(message, StoppingMessage):
                 if self._stopping is not None:
                     self._stopping.handle(message)
+            case _ if isinstance(message, FleetTimer):
+                self._fleet.due(message, may_write=self._permission.may_write)
+            case _ if isinstance(message, DriverPodMessage):
+                if self._driver_pod is not None and self._stopping is None:
+                    self._driver_pod.handle(message)
             case _OwnerCheckDue():
                 self._check_owner()
-            case _Reviewed(right, answer):
-                self._reviews = self._reviews.answered(right, answer)
-                self._opened(self._outcome())
-            case _StartTimedOut():
-                self._start_timed_out()
-            case _ForgetDue():
-                ttl = self._settings.executor.removed_executors_ttl.total_seconds()
-                self._book = self._book.forgotten(self.clock.monotonic() - ttl)
+            case LeaseOver():
+                self._permission.handle(message)
+            case _ if isinstance(message, OpeningMessage):
+                self._opening.handle(message)
             case _ if isinstance(message, FromInside):
                 self._from_inside(message)
+                if self._driver_pod is not None:
+                    self._driver_pod.suspect(message)
             case _ if isinstance(message, FromDriver):
                 return self._from_driver(message)
             case _:
@@ -282,218 +304,137 @@ class Backend(Actor):
 
     def _from_inside(self, message: FromInside) -> None:
         match message:
-            case ExecutorsRequested(executor_ids, profile):
-                self._book = self._book.requested(executor_ids, profile)
-            case ExecutorSeen():
-                self._seen(message)
-            case RemoveExecutor():
-                self._removed(message)
-            case ExecutorsGivenUp():
-                self._given_up(message)
-            case AllocatorStatus(profiles):
-                self._profiles = profiles
-            case CreationBlocked(profile, cause):
+            case AllocatorStatus():
+                self._fleet.counted(message)
+            case CreationBlocked(profile, cause) if self._permission.may_create:
                 self._tell(AllocationUnblocked(profile) if cause is None else AllocationBlocked(profile, cause))
+            case CreationBlocked():
+                pass  # by the Allocator before: since then more than that stands in the way
             case StartFailuresExceeded(cause):
                 self._tell(FleetFailed(cause))
             case Freshness():
-                self._freshness(message)
+                self._sources[message.source] = joined(self._sources.get(message.source), message)
+                self._opening.look()
+            case Polled():
+                self._hasten_watch()
+            case LeaseHeld():
+                self._fleet.count_on(message.last_id)
+                self._permission.handle(message)
+            case LeaseNotHeld():
+                self._permission.handle(message)
+            case _ if isinstance(message, AboutExecutors):
+                self._fleet.handle(message)
             case _:
                 assert_never(message)
 
+    def _hasten_watch(self) -> None:
+        """A poll got through: if the watch waits for a server, it need not wait on."""
+        watch, freshness = self._address(WATCH), self._sources.get(Source.WATCH)
+        if freshness is not None and freshness.error is not None and watch.is_alive():
+            watch.tell(TryNow())
+
     def _from_driver(self, message: FromDriver) -> object:
         match message:
-            case RequestTotalExecutors(totals):
-                self._retarget(totals)
-            case KillExecutors(executor_ids, adjust_target):
-                return self._kill(executor_ids, adjust_target=adjust_target)
-            case RegisterExecutor(executor_id):
-                return self._register(executor_id)
-            case DisconnectExecutor(executor_id):
-                self._disconnect(executor_id)
-            case GetExecutorIds():
-                return tuple(e.executor_id for e in self._book.present() if self._book.is_active(e.executor_id))
-            case IsExecutorActive(executor_id):
-                return self._book.is_active(executor_id)
-            case HasEnoughExecutors():
-                wanted = self._settings.executor.instances * self._settings.backend.min_registered_ratio
-                return self._book.registered_count() >= wanted
             case GetFleetStatus():
                 return self._status()
             case StopBackend(delete_pods):
                 self._begin_stop(delete_pods)
+                return None
+            case KillExecutors() | DecommissionExecutors() if not self._permission.may_write:
+                raise Refused(f"executors cannot be ended now: {self._permission.why_not}")
+            case _ if isinstance(message, AboutExecutors):
+                return self._fleet.handle(message)
             case _:
                 assert_never(message)
-        return None
-
-    # ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _seen(self, seen: ExecutorSeen) -> None:
-        self._book, told, ours = self._book.seen(seen.executor_id, seen.state, self.clock.monotonic())
-        self._tell(told)
-        if not ours:
-            why = "its id was given up, or given to an executor that has ended"
-            logger.warning("a pod came up late, deleting it: executor=%d uid=%s", seen.executor_id, seen.uid)
-            self._address(LIFECYCLE).tell(ExecutorsGivenUp((seen.executor_id,), why))
-
-    def _removed(self, removed: RemoveExecutor) -> None:
-        now = self.clock.monotonic()
-        self._book, told = self._book.removed(removed.executor_id, removed.uid, removed.reason, now)
-        if told is not None:
-            logger.info("removed: executor=%d reason=%s", told.executor_id, told.reason.message)
-            self._tell(told)
-
-    def _given_up(self, given_up: ExecutorsGivenUp) -> None:
-        self._address(LIFECYCLE).tell(given_up)
-        for executor_id in given_up.executor_ids:
-            self._book, told = self._book.given_up(executor_id, given_up.why, self.clock.monotonic())
-            logger.info("given up: executor=%d why=%s", executor_id, given_up.why)
-            self._tell(told)
-
-    def _freshness(self, freshness: Freshness) -> None:
-        self._sources[freshness.source] = joined(self._sources.get(freshness.source), freshness)
-        self._opened(self._outcome())
 
     def _check_owner(self) -> None:
         if not self._driver.is_alive():
             logger.warning("the driver is gone: the backend ends, the fleet is left as it is")
             self.stop()
 
-    # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _review_rights(self) -> None:
-        """Ask for all at once, beside the first list. Parts that come up again find the answers here."""
-        for right in self._reviews.awaited:
-            self._api.may(right.verb, right.resource, partial(_tell_answer, self.myself, right))
-
-    def _outcome(self) -> Outcome:
-        return opened(self._reviews, self._sources.values(), self._api.namespace)
-
-    def _opened(self, outcome: Outcome) -> None:
-        """Begin with the fleet, end, or wait on."""
-        if self._has_started or self._ended is not None or self._stopping is not None:
-            return
-        match outcome:
-            case True:
-                self._begin()
-            case False:
-                pass
-            case ApiError():
-                logger.error("the backend cannot start: %s", outcome)
-                self._fail(outcome)
-
-    def _begin(self) -> None:
-        self._has_started = True
-        self.timers.cancel("start")
-        if self._reviews.error is not None:
-            logger.info("our rights cannot be reviewed, going on as if we had them: error=%s", self._reviews.error)
-        self._tell(BackendStarted(self._settings.app_id, self._api.namespace))
-        self._introduce_lifecycle_manager(self._address(LIFECYCLE))
-        self._introduce_allocator(self._address(ALLOCATOR))
-
-    def _start_timed_out(self) -> None:
-        timeout, sources = self._settings.backend.start_timeout, self._sources.values()
-        self._opened(out_of_time(self._reviews, sources, self._api.namespace, timeout))
-
-    # ── from the driver ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def _retarget(self, totals: int | Mapping[str, int]) -> None:
-        self._totals = checked_totals(totals)
-        self._address(ALLOCATOR).tell(SetTotalExpectedExecutors(dict(self._totals)))
-
-    def _kill(self, executor_ids: tuple[int, ...], *, adjust_target: bool) -> tuple[int, ...]:
-        """Tell the driver at once, and delete by label: that also meets those whose POST is still on its way."""
-        now = self.clock.monotonic()
-        killed: list[LedgerEntry] = []
-        for executor_id in checked_ids(executor_ids):
-            entry = self._book.entries.get(executor_id)
-            done = self._book.killed(executor_id, now)
-            if entry is None or done is None:
-                logger.warning("cannot kill, there is no such executor: executor=%s", executor_id)
-                continue
-            self._book, told = done
-            self._tell(told)
-            for name in (LIFECYCLE, ALLOCATOR):
-                self._address(name).tell(ExecutorKilled(executor_id))
-            killed.append(entry)
-        taken_back = [entry.profile for entry in killed if not entry.killed]  # an executor counts once
-        if adjust_target and taken_back:
-            for profile in taken_back:
-                self._totals[profile] = max(0, self._totals.get(profile, 0) - 1)
-            self._address(ALLOCATOR).tell(SetTotalExpectedExecutors(dict(self._totals)))
-        ids = tuple(entry.executor_id for entry in killed)
-        if ids:
-            logger.info("killing executors: ids=%s adjust_target=%s", list(ids), adjust_target)
-            self._address(POOL).tell(DeletePods(frozenset(ids)))
-        return ids
-
-    def _register(self, executor_id: int) -> bool:
-        now = self.clock.monotonic()
-        book = self._book.registered(executor_id, now)
-        if book is None:
-            logger.warning("an executor registers that is none of ours: executor=%s", executor_id)
-            return False
-        self._book = book
-        for name in (LIFECYCLE, ALLOCATOR):
-            self._address(name).tell(ExecutorRegistered(executor_id, now))
-        return True
-
-    def _disconnect(self, executor_id: int) -> None:
-        book = self._book.disconnected(executor_id)
-        if book is not None:
-            self._book = book
-            self._address(LIFECYCLE).tell(ExecutorDisconnected(executor_id, self.clock.monotonic()))
-
     def _status(self) -> FleetStatus:
         return fleet_status(
             self._settings.app_id,
             self._api.namespace,
-            book=self._book,
-            profiles=self._profiles,
+            book=self._fleet.book,
+            profiles=self._permission.over(self._fleet.counts(), self._fleet.book.entries.values()),
             sources=self._sources,
             now=self.clock.monotonic(),
             stopping=self._stopping is not None,
         )
+
+    # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _cannot_start(self, cause: Exception) -> None:
+        logger.error("the backend cannot %s: %s", "go on" if self._has_started else "start", cause)
+        self._fail(cause)
+
+    def _begin(self) -> None:
+        self._has_started = True
+        self._tell(BackendStarted(self._settings.app_id, self._api.namespace))
+        self._fleet.begin()
+        self._introduce_lifecycle_manager(self._address(LIFECYCLE))
+        self._introduce_allocator(self._address(ALLOCATOR))
+        self._permission.begin_to_tell()
+
+    # ── who writes ──────────────────────────────────────────────────────────────────────────────────
+
+    def _go_on(self) -> None:
+        if self._stopping is not None:
+            self._permit_stop(self._stopping)
+        else:
+            self._introduce_allocator(self._address(ALLOCATOR))
+
+    def _lease_changed(self) -> None:
+        """Another driver may have written: what the Allocator knows holds no more, nor what was listed before."""
+        if self._stopping is not None:
+            self._permit_stop(self._stopping)
+            return
+        self._fleet.hold_allocator()
+        self._supervisor.restart(ALLOCATOR)
+        if self._permission.may_write:
+            self._address(WATCH).tell(Relist())
+
+    def _permit_stop(self, stopping: Stopping) -> None:
+        if self._permission.may_write:
+            stopping.may_write()
+        else:
+            stopping.may_not_write(self._permission.holder)
 
     # ── the stop ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin_stop(self, delete_pods: bool | None) -> None:
         if self._stopping is not None:
             return
-        delete = self._settings.backend.delete_on_stop if delete_pods is None else delete_pods
+        backend = self._settings.backend
+        delete = backend.delete_on_stop if delete_pods is None else delete_pods
+        only = None if delete else self._fleet.killed()
         logger.info("the backend stops: delete_pods=%s", delete)
-        for key in ("start", "owner"):  # a driver may tell us to stop as the last thing it does
+        self._opening.end()
+        for key in ("owner", "roll"):  # a driver may tell us to stop as the last thing it does
             self.timers.cancel(key)
         self._stopping = Stopping(
             self,
             supervisor=self._supervisor,
             api=self._api,
             app_id=self._settings.app_id,
-            delete_pods=delete,
-            timeout=self._settings.backend.shutdown_timeout,
+            only=only,
+            delete_inactive=delete and backend.delete_inactive_on_stop,
+            timeout=backend.shutdown_timeout,
             pool=self._address(POOL),
+            lease=LEASE if self._settings.uses_lease else None,
             writers=(WATCH, POLL, ALLOCATOR),
-            known_pods=self._known_pods,
-            finished=partial(self._stop_finished, deleted=delete),
+            known_pods=partial(self._fleet.known_pods, only),
+            finished=partial(self._stop_finished, only),
         )
+        self._permission.end_to_tell()
+        self._permit_stop(self._stopping)
         self._stopping.begin()
 
-    def _known_pods(self) -> tuple[str, ...]:
-        """Every pod that may exist: also those that were requested and not seen."""
-        entries = sorted(self._book.entries.values(), key=lambda entry: entry.executor_id)
-        return tuple(self._pod_name(entry) for entry in entries if entry.removed_at is None)
-
-    def _pod_name(self, entry: LedgerEntry) -> str:
-        if entry.pod is not None:  # of an earlier life, perhaps, which had another prefix
-            return entry.pod.name
-        return executor_pod.name(self._settings.pod_prefix, entry.executor_id)
-
-    def _stop_finished(self, left_behind: tuple[str, ...], *, deleted: bool) -> None:
+    def _stop_finished(self, only: frozenset[int] | None, left_behind: tuple[str, ...], deleted: bool) -> None:
         """The last words: each executor that went with the fleet, then the end."""
         if deleted:
-            for entry in self._book.present():
-                if self._pod_name(entry) not in left_behind:
-                    self._tell(ExecutorRemoved(entry.executor_id, stopped_with_fleet(entry.executor_id)))
+            self._fleet.tell_the_ends(only, left_behind)
         if left_behind:
             logger.warning("the backend has stopped, pods may be left: pods=%s", list(left_behind))
         self._end(BackendStopped(left_behind))
@@ -501,7 +442,3 @@ class Backend(Actor):
 
     def _address(self, name: str) -> Address:
         return self._supervisor.address(name)
-
-
-def _tell_answer(backend: Address, right: Right, answer: bool | ApiError) -> None:
-    backend.tell(_Reviewed(right, answer))

@@ -122,7 +122,7 @@ def _connect(settings: Settings, kubeconfig: Path | None, context: str | None) -
         context=context,
         namespace=settings.namespace,
         request_timeout=settings.backend.request_timeout,
-        max_connections=settings.allocation.max_requests_in_flight,
+        max_connections=settings.allocation.connections,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from actors.errors import Refused
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["checked_ids", "checked_totals", "fleet_status", "joined"]
 
 
-def checked_totals(totals: object) -> dict[str, int]:
+def checked_totals(totals: object, profiles: Collection[str]) -> dict[str, int]:
     """The wanted number of executors per profile; an int means the default profile.
 
     Raises:
@@ -28,8 +29,8 @@ def checked_totals(totals: object) -> dict[str, int]:
     wanted = dict(totals) if isinstance(totals, Mapping) else {DEFAULT_PROFILE: totals}
     checked: dict[str, int] = {}
     for profile, total in wanted.items():
-        if profile != DEFAULT_PROFILE:
-            raise Refused(f"there is no profile {profile!r}, only {DEFAULT_PROFILE!r}")
+        if profile not in profiles:
+            raise Refused(f"there is no profile {profile!r}; there are {', '.join(map(repr, profiles))}")
         if isinstance(total, bool) or not isinstance(total, int) or total < 0:
             raise Refused(f"a target is a whole number from 0, not {total!r}")
         checked[profile] = total
@@ -75,7 +76,7 @@ def fleet_status(
     }
     nothing = {source: Freshness(source, None, None) for source in Source}
     freshness = {source.value: _source_status(word, now) for source, word in {**nothing, **sources}.items()}
-    return FleetStatus(app_id, namespace, counts, freshness, stopping)
+    return FleetStatus(app_id, namespace, MappingProxyType(counts), MappingProxyType(freshness), stopping)
 
 
 def _source_status(freshness: Freshness, now: float) -> SourceStatus:

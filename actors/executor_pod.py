@@ -6,6 +6,7 @@ before anything is started (`pod_checks`). What is added here tells one executor
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAIM_LABEL",
+    "CLASS_ANNOTATION",
     "Shape",
     "build",
     "check_template",
     "claim_manifests",
     "claim_name",
+    "claimant",
     "name",
     "owner_reference",
     "shapes",
@@ -39,6 +42,11 @@ __all__ = [
 
 CLAIM_LABEL: Final = "executor-pods/claim"
 """On a PersistentVolumeClaim: which of the profile's `claims` it was made for, so that it is reused for the same."""
+
+CLASS_ANNOTATION: Final = "executor-pods/storage-class"
+"""On a PersistentVolumeClaim: the class that was asked for, if any was. The API writes the default one into `spec`, be
+it later, so that `spec` does not tell a claim of the default class from one of a class of that name.
+"""
 
 _NO_CLAIMS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -69,6 +77,12 @@ def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
     }
 
 
+def claimant(prefix: str, claim: str) -> int:
+    """The id of the executor that a claim was made for, by its name; 0 if it is none of ours."""
+    match = re.fullmatch(rf"{re.escape(prefix)}-exec-([1-9][0-9]{{0,17}})-pvc-[0-9]+", claim)
+    return int(match[1]) if match is not None else 0
+
+
 def build(
     executor_id: int,
     profile: str,
@@ -92,8 +106,9 @@ def build(
         namespace: where it will live.
         driver_address: where it finds the driver.
         owner: an `owner_reference`, that of the driver's pod.
-        claims: for each of the profile's claims that is reused, the PersistentVolumeClaim to mount; the others are
-            mounted from those that `claim_manifests` makes.
+        claims: for each of the profile's claims that outlives the pod, the PersistentVolumeClaim to mount: one that
+            `claim_manifests` makes, or another's. The others are generic ephemeral volumes: the cluster makes a claim
+            `<pod>-<name>` for each, which the pod owns.
     """
     shape = shapes[profile]
     pod = shape.copy()
@@ -109,8 +124,8 @@ def build(
     executor = executor_of(pod["spec"]["containers"], shape.container)
     own = _environment(executor_id, profile, app_id=app_id, driver_address=driver_address)
     executor["env"] = [*own, *(executor.get("env") or ())]  # first, so that the template's can refer to them
-    for index, claim in enumerate(shape.claims):
-        _mount(pod["spec"], executor, claim, claims.get(claim.name) or claim_name(prefix, executor_id, index))
+    for claim in shape.claims:
+        _mount(pod["spec"], executor, claim, _volume(claim, claims.get(claim.name), app_id, profile))
     return pod
 
 
@@ -167,22 +182,36 @@ def _environment(executor_id: int, profile: str, *, app_id: str, driver_address:
     return own
 
 
-def _mount(spec: dict[str, Any], executor: dict[str, Any], claim: ClaimSettings, claim_name: str) -> None:
-    source: dict[str, Any] = {"claimName": claim_name}
+def _volume(claim: ClaimSettings, claim_name: str | None, app_id: str, profile: str) -> dict[str, Any]:
+    """Where a volume comes from: a claim of this name, or one that comes and goes with the pod."""
+    if claim_name is None:
+        template = {"metadata": {"labels": _labels(app_id, profile)}, "spec": _claim_spec(claim)}
+        return {"ephemeral": {"volumeClaimTemplate": template}}
+    read_only = {"readOnly": True} if claim.read_only else {}
+    return {"persistentVolumeClaim": {"claimName": claim_name, **read_only}}
+
+
+def _mount(spec: dict[str, Any], executor: dict[str, Any], claim: ClaimSettings, volume: dict[str, Any]) -> None:
     mount: dict[str, Any] = {"name": claim.name, "mountPath": claim.mount_path}
     if claim.read_only:
-        source["readOnly"] = mount["readOnly"] = True
+        mount["readOnly"] = True
     if claim.sub_path is not None:
         mount["subPath"] = claim.sub_path
-    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": claim.name, "persistentVolumeClaim": source}]
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": claim.name, **volume}]
     executor["volumeMounts"] = [*(executor.get("volumeMounts") or ()), mount]
 
 
 def _claim(claim: ClaimSettings, metadata: dict[str, Any]) -> dict[str, Any]:
+    if claim.storage_class is not None:
+        metadata["annotations"] = {CLASS_ANNOTATION: claim.storage_class}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": _claim_spec(claim)}
+
+
+def _claim_spec(claim: ClaimSettings) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "accessModes": list(claim.access_modes),
         "resources": {"requests": {"storage": claim.size}},
     }
     if claim.storage_class is not None:  # "" is not the same as none: it asks for a volume without a class
         spec["storageClassName"] = claim.storage_class
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    return spec

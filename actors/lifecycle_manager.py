@@ -11,38 +11,62 @@ import logging
 import math
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, assert_never, cast
+from typing import TYPE_CHECKING, TypeAlias, assert_never, cast
 
 from cachetools import TTLCache
 
-from actors.kube.api import DeleteOptions
-from actors.loss import LossReason, explain, missing
+from actors.adoption import Adoption
+from actors.kube.api import DeleteOptions, Manifest
+from actors.loss import LossReason, disconnected, explain, missing
 from actors.messages import (
     AddSubscriber,
     BatchDone,
     ConfirmPod,
     DeletePod,
+    ExecutorDecommissioned,
     ExecutorDisconnected,
+    ExecutorIsStuck,
     ExecutorKilled,
     ExecutorRegistered,
     ExecutorSeen,
     ExecutorsGivenUp,
+    ExecutorsGone,
     ExecutorsKnown,
+    ExecutorsTakenBack,
+    FindGone,
     LabelPod,
     LedgerEntry,
     PodConfirmed,
     RemoveExecutor,
     SnapshotBatch,
+    TakenOver,
+    TakeOver,
     ToLifecycleManager,
 )
-from actors.pods import INACTIVE_LABEL, Pod, PodDeleted, PodRules, PodState, PodSucceeded, PodTerminating, PodUnknown
+from actors.pods import (
+    INACTIVE_LABEL,
+    Pod,
+    PodDeleted,
+    PodPending,
+    PodRules,
+    PodRunning,
+    PodState,
+    PodSucceeded,
+    PodTerminating,
+    PodUnknown,
+)
 from actors.runtime import Actor, Address, Context
+from actors.told import ToldEnds
+from actors.waiting import Waiting
+from actors.wishes import DECOMMISSIONED, Wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from actors.marks import Mark
     from actors.settings import Settings
     from actors.snapshot import Ended, PodsSnapshot
+    from actors.stuck import Stuck
 
 __all__ = ["LifecycleManager"]
 
@@ -61,6 +85,11 @@ class _Executor:
     pod: Pod | None = None
     absent_at: float | None = None
     """When the full sync was asked for that first did not show it (monotonic)."""
+    mark: Mark | None = None
+    """What its pod was last asked to be marked with."""
+
+
+_FromDriver: TypeAlias = ExecutorRegistered | ExecutorKilled | ExecutorDecommissioned | ExecutorDisconnected
 
 
 class LifecycleManager(Actor):
@@ -75,6 +104,7 @@ class LifecycleManager(Actor):
         store: Address,
         pool: Address,
         backend: Address,
+        owner: Manifest | None = None,
     ) -> None:
         super().__init__(context)
         self._settings = settings.executor
@@ -82,19 +112,23 @@ class LifecycleManager(Actor):
         self._store = store
         self._pool = pool
         self._backend = backend
+        self._adoption = Adoption(owner)
+        """`owner` is the driver's pod as an ownerReference, which pods of an earlier life do not have yet."""
+        self._states: Mapping[int, PodState] | None = None
+        """What was last shown, None before the whole fleet was."""
+        self._taking_over: int | None = None
+        """Who asked for that, and waits."""
         self._executors: dict[int, _Executor] = {}
-        self._killed: set[int] = set()
+        self._wishes = Wishes(self._settings)
+        self._waiting = Waiting(self._settings.stuck_timeout)
         self._unwanted: dict[int, PodState] = {}
         """Pods that the snapshot shows and that should go, asked for in every round: final ones, and live ones of
         executors that were killed, given up, or told to have ended (and back since: relabelled, or from a backup)."""
         self._terminating: dict[int, tuple[PodTerminating, float]] = {}
         """Executors about to go, and since when (monotonic)."""
-        self._told: set[str] = set()
-        """UIDs whose end was told and that the snapshot still shows."""
-        ttl = self._settings.removed_executors_ttl.total_seconds()
-        self._gone: TTLCache[str, bool] = TTLCache(math.inf, ttl, timer=self.clock.monotonic)
-        """UIDs whose end was told and that the snapshot no longer shows."""
-        self._given_up: TTLCache[int, bool] = TTLCache(math.inf, ttl, timer=self.clock.monotonic)
+        ttl, timer = self._settings.removed_executors_ttl, self.clock.monotonic
+        self._told = ToldEnds(ttl, timer)
+        self._given_up: TTLCache[int, bool] = TTLCache(math.inf, ttl.total_seconds(), timer=timer)
         """What comes up under these ids is deleted on sight. Once forgotten here, Backend knows such an id for one that
         it has given out before, and says so again."""
         self._confirming: dict[str, Ended] = {}
@@ -106,14 +140,18 @@ class LifecycleManager(Actor):
         match message:
             case ExecutorsKnown(ledger):
                 self._learn(ledger.values())
-            case ExecutorRegistered(executor_id, at):
-                self._executors.setdefault(executor_id, _Executor(since=at))
-            case ExecutorKilled(executor_id):
-                self._kill(executor_id)
-            case ExecutorDisconnected():
-                logger.debug("disconnected, its pod will say why: executor=%d", message.executor_id)
+            case ExecutorRegistered() | ExecutorKilled() | ExecutorDecommissioned() | ExecutorDisconnected():
+                if not self._told.has_ended(message.executor_id):  # Backend may hear of that after it has said this
+                    self._take_in(message)
+            case ExecutorsTakenBack(pods):
+                self._wishes.take_back(pods.values())
             case ExecutorsGivenUp(executor_ids):
                 self._give_up(executor_ids)
+            case TakeOver(serial):
+                self._taking_over = serial
+                self._take_over()
+            case FindGone(executor_ids):
+                self._find_gone(executor_ids)
             case PodConfirmed():
                 self._confirmed(message)
             case SnapshotBatch():
@@ -122,33 +160,64 @@ class LifecycleManager(Actor):
                 assert_never(message)
         return None
 
+    def _take_in(self, word: _FromDriver) -> None:
+        """What the driver says of an executor, through Backend."""
+        executor_id = word.executor_id
+        match word:
+            case ExecutorRegistered(_, at):
+                self._executors.setdefault(executor_id, _Executor(since=at))
+                self._wishes.connected(executor_id)
+            case ExecutorKilled():
+                self._wishes.kill(word)
+                self._mark(executor_id)
+            case ExecutorDecommissioned():
+                self._wishes.decommission(executor_id)
+                self._mark(executor_id)
+            case ExecutorDisconnected(_, at):
+                logger.debug("disconnected, its pod will say why: executor=%d", executor_id)
+                self._wishes.disconnected(executor_id, at)
+            case _:
+                assert_never(word)
+
     def _learn(self, entries: Iterable[LedgerEntry]) -> None:
         """Take the ledger up at a start, then subscribe: the first batch shows everything."""
+        live: list[LedgerEntry] = []
         for entry in entries:
             if entry.given_up:
                 self._given_up[entry.executor_id] = True
-                continue
-            if entry.removed_at is not None:
-                if entry.uid is not None:
-                    self._gone[entry.uid] = True
-                continue
-            if entry.killed:
-                self._killed.add(entry.executor_id)
+            elif entry.removed_at is not None:
+                self._told.tell(entry.executor_id, entry.uid, visible=False)
+            else:
+                live.append(entry)
+        self._wishes.learn(live)
+        for entry in live:
             since = entry.told_at if entry.told_at is not None else entry.registered_at
             if since is not None:
                 self._executors[entry.executor_id] = _Executor(since, entry.uid, None, entry.pod)
         self._store.tell(AddSubscriber(self.address, self._settings.event_processing_interval))
 
-    def _kill(self, executor_id: int) -> None:
-        self._killed.add(executor_id)
-        self._want_no_more(self._executors.get(executor_id), executor_id)
-
     def _give_up(self, executor_ids: Iterable[int]) -> None:
         for executor_id in executor_ids:
             self._given_up[executor_id] = True
-            self._killed.discard(executor_id)
+            executor = self._executors.get(executor_id)
+            self._forget(executor_id)
             self._terminating.pop(executor_id, None)
-            self._want_no_more(self._executors.pop(executor_id, None), executor_id)
+            self._want_no_more(executor, executor_id)
+
+    def _find_gone(self, executor_ids: frozenset[int]) -> None:
+        if (states := self._states) is not None:
+            self._backend.tell(ExecutorsGone(frozenset(i for i in executor_ids if i not in states)))
+
+    def _mark(self, executor_id: int) -> None:
+        """Mark the pod of one that is asked to go, for whoever looks at it; what a pod shows is not asked for again."""
+        known = self._executors.get(executor_id)
+        if known is None or known.state is None or known.state.pod.terminating:
+            return
+        pod = known.state.pod
+        mark = self._wishes.mark(executor_id, pod, self.clock.monotonic())
+        if mark and mark != known.mark:
+            known.mark = mark
+            self._pool.tell(LabelPod(pod.name, pod.uid, mark.labels, mark.annotations))
 
     def _want_no_more(self, executor: _Executor | None, executor_id: int) -> None:
         """From the next round on, ask for the end of one that is shown, unless it is under way."""
@@ -164,8 +233,16 @@ class LifecycleManager(Actor):
             state = batch.snapshot.states.get(executor_id)
             if state is not None:
                 self._shown(executor_id, state)
+        if batch.snapshot.full_sync_at is not None:
+            self._states = batch.snapshot.states
+            self._take_over()
         if batch.full_sync:
+            self._wishes.synced(batch.snapshot.states)
             self._look_for_missing(batch.snapshot)
+            self._ask_again_for_adoption()
+        self._look_for_stuck()
+        self._end_killed()
+        self._remove_disconnected()
         self._clear_away()
         self._give_up_terminating()
         self._store.tell(BatchDone(self.address, batch.seq))
@@ -173,24 +250,39 @@ class LifecycleManager(Actor):
     def _shown(self, executor_id: int, state: PodState) -> None:
         """A state that is new since the last batch."""
         uid = state.pod.uid
-        told = uid in self._told or uid in self._gone or uid in self._confirming
+        told = uid in self._told or uid in self._confirming
         if told:  # shown again, or still, after its end was told: nothing to tell, but to be cleared away
-            self._gone.pop(uid, None)
-            self._told.add(uid)
+            self._told.remember(uid, visible=True)
         if state.final:
             if not told and executor_id not in self._given_up:
-                self._report_end(executor_id, state)
-                self._told.add(uid)
+                self._report_end(executor_id, state, visible=True)
             if not isinstance(state, PodDeleted):
                 self._unwanted[executor_id] = state
             return
         given_up = executor_id in self._given_up
-        if (told or given_up or executor_id in self._killed) and not isinstance(state, PodTerminating):
+        if (given_up or told) and not isinstance(state, PodTerminating):
             self._unwanted[executor_id] = state
         else:
             self._unwanted.pop(executor_id, None)
         if not told and not given_up:
+            self._adopt(executor_id, state.pod)
             self._alive(executor_id, state)
+
+    def _adopt(self, executor_id: int, pod: Pod) -> None:
+        adopt = self._adoption.see(executor_id, pod)
+        if adopt is not None:
+            self._pool.tell(adopt)
+
+    def _ask_again_for_adoption(self) -> None:
+        for adopt in self._adoption.open():
+            self._pool.tell(adopt)
+
+    def _take_over(self) -> None:
+        """Adopt what is not ours, as soon as the whole fleet was seen; Backend waits for that to go on."""
+        if self._states is not None and self._taking_over is not None:
+            self._ask_again_for_adoption()
+            self._backend.tell(TakenOver(self._taking_over))
+            self._taking_over = None
 
     def _alive(self, executor_id: int, state: PodState) -> None:
         """Tell Backend when a state begins, not when a detail of it changes."""
@@ -213,24 +305,31 @@ class LifecycleManager(Actor):
                     phase,
                 )
             self._backend.tell(ExecutorSeen(executor_id, state.pod.uid, state))
+        self._mark(executor_id)
+        if isinstance(state, PodRunning):
+            self._wishes.runs(state.pod.uid)
+        if not isinstance(state, PodPending):
+            self._waiting.over(executor_id)
+        elif (stuck := self._waiting.shown(executor_id, state.pod, self.clock.monotonic())) is not None:
+            self._stuck(executor_id, state.pod, stuck)
+
+    def _stuck(self, executor_id: int, pod: Pod, stuck: Stuck) -> None:
+        logger.info("stuck: executor=%d reason=%s message=%s", executor_id, stuck.reason, stuck.message)
+        self._backend.tell(ExecutorIsStuck(executor_id, pod.uid, stuck))
 
     def _ended(self, ended: Ended) -> None:
         """A pod left the snapshot."""
         self._unwanted.pop(ended.executor_id, None)
         self._terminating.pop(ended.executor_id, None)
-        if ended.uid in self._told:
-            self._told.discard(ended.uid)
-            self._gone[ended.uid] = True
-        elif ended.uid in self._gone or ended.uid in self._confirming:
+        if self._told.left(ended.uid) or ended.uid in self._confirming:
             return
-        elif ended.executor_id in self._given_up:
-            self._gone[ended.uid] = True
+        if ended.executor_id in self._given_up:
+            self._told.remember(ended.uid, visible=False)
         elif not ended.confirmed:
             self._confirming[ended.uid] = ended
             self._pool.tell(ConfirmPod(ended.executor_id, ended.state.pod.name, ended.uid, self.myself))
         else:
             self._report_end(ended.executor_id, ended.state)
-            self._gone[ended.uid] = True
 
     def _confirmed(self, answer: PodConfirmed) -> None:
         ended = self._confirming.pop(answer.uid, None)
@@ -238,27 +337,49 @@ class LifecycleManager(Actor):
             pod = answer.pod
             released = pod is not None and not pod.terminating and pod.labels.get(INACTIVE_LABEL) != "true"
             self._report_end(ended.executor_id, ended.state, released=released)
-            self._gone[ended.uid] = True
 
     def _report_end(
-        self, executor_id: int, state: PodState, *, released: bool = False, node_lost: bool = False
+        self,
+        executor_id: int,
+        state: PodState,
+        *,
+        visible: bool = False,
+        released: bool = False,
+        node_lost: bool = False,
     ) -> None:
         """Tell Backend. One that succeeds though nobody asked it to go is unusual enough for an operator to see."""
-        killed = executor_id in self._killed
+        asked = self._wishes.asked(executor_id, state.pod.uid)
+        finishing = self._wishes.is_finishing(executor_id)
         reason = explain(
-            executor_id, state, self._rules, killed_by_driver=killed, released=released, node_lost=node_lost
+            executor_id,
+            state,
+            self._rules,
+            asked=asked,
+            finished=DECOMMISSIONED if finishing else None,
+            released=released,
+            node_lost=node_lost,
         )
         if isinstance(state, PodSucceeded):
-            asked = killed or state.pod.terminating
-            level = logging.DEBUG if asked else logging.INFO
-            logger.log(level, "succeeded: executor=%d pod=%s asked=%s", executor_id, state.pod.name, asked)
+            expected = asked is not None or finishing or state.pod.terminating
+            level = logging.DEBUG if expected else logging.INFO
+            logger.log(level, "succeeded: executor=%d pod=%s asked=%s", executor_id, state.pod.name, expected)
         else:
             logger.debug("ended: executor=%d pod=%s state=%s", executor_id, state.pod.name, type(state).__name__)
-        self._remove(executor_id, state.pod.uid, reason)
+        self._remove(executor_id, state.pod.uid, reason, visible=visible)
 
-    def _remove(self, executor_id: int, uid: str | None, reason: LossReason) -> None:
+    def _forget(self, executor_id: int) -> None:
+        """It has ended, or does not count."""
         self._executors.pop(executor_id, None)
-        self._killed.discard(executor_id)
+        self._waiting.forget(executor_id)
+        self._adoption.forget(executor_id)
+        self._wishes.forget(executor_id)
+
+    def _remove(self, executor_id: int, uid: str | None, reason: LossReason, *, visible: bool = False) -> None:
+        """Its end is told now, and never again; should its pod turn up after this, it is nobody's."""
+        self._forget(executor_id)
+        if uid is not None:
+            self._wishes.forget_pod(uid)
+        self._told.tell(executor_id, uid, visible=visible)
         self._backend.tell(RemoveExecutor(executor_id, uid, reason))
 
     # ── what a round does besides ────────────────────────────────────────────────────────────────────────────────
@@ -281,9 +402,30 @@ class LifecycleManager(Actor):
             overdue = timedelta(seconds=now - executor.since) >= self._settings.missing_pod_detect_delta
             if overdue and executor.absent_at is not None and executor.absent_at < synced_at:
                 logger.info("missing, no pod of it is left: executor=%d", executor_id)
-                self._remove(executor_id, executor.uid, missing(executor_id, executor.pod, self._rules))
+                asked = self._wishes.asked(executor_id, executor.uid)
+                self._remove(executor_id, executor.uid, missing(executor_id, executor.pod, self._rules, asked))
             elif executor.absent_at is None:
                 executor.absent_at = synced_at
+
+    def _look_for_stuck(self) -> None:
+        for executor_id, pod, stuck in self._waiting.overdue(self.clock.monotonic()):
+            self._stuck(executor_id, pod, stuck)
+
+    def _end_killed(self) -> None:
+        """Backend has them deleted when their time is over; what is still shown after that is asked for again."""
+        for executor_id in self._wishes.to_end(self.clock.monotonic()):
+            self._want_no_more(self._executors.get(executor_id), executor_id)
+
+    def _remove_disconnected(self) -> None:
+        """An executor that has been without a connection for so long is of no use, whatever its pod does."""
+        for executor_id in self._wishes.lost(self.clock.monotonic(), self._settings.disconnect_timeout):
+            known = self._executors.get(executor_id)
+            if known is None or known.state is None or isinstance(known.state, PodTerminating):
+                continue  # not shown, or about to go: its end will be told
+            logger.info("disconnected for too long, removing it: executor=%d", executor_id)
+            self._want_no_more(known, executor_id)
+            reason = disconnected(executor_id, known.state.pod, self._rules)
+            self._remove(executor_id, known.uid, reason, visible=True)
 
     def _clear_away(self) -> None:
         """Ask for what should go and is still shown. The pool takes the same request once while it is open."""
@@ -303,5 +445,4 @@ class LifecycleManager(Actor):
                 continue
             del self._terminating[executor_id]
             if state.pod.uid not in self._told:
-                self._told.add(state.pod.uid)
-                self._report_end(executor_id, state, node_lost=True)
+                self._report_end(executor_id, state, visible=True, node_lost=True)

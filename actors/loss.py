@@ -23,10 +23,13 @@ from actors.pods import (
     ends,
     executor_end,
 )
+from actors.stuck import why_stuck
 
 __all__ = [
+    "Asked",
     "LossKind",
     "LossReason",
+    "disconnected",
     "explain",
     "missing",
     "never_started",
@@ -114,19 +117,31 @@ class LossReason:
     """Words for a person: the executor, its exit code, the pod's reason and message, every container's state."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """We had asked for an executor's end."""
+
+    words: str
+    """What is said of that, after the executor's name."""
+    at: datetime | None = None
+    """When it was asked to end by itself; None if its pod was deleted, which the pod says itself."""
+
+
 def explain(
     executor_id: int,
     state: PodState,
     rules: PodRules,
     *,
-    killed_by_driver: bool = False,
+    asked: Asked | None = None,
+    finished: str | None = None,
     released: bool = False,
     node_lost: bool = False,
 ) -> LossReason:
     """Why this executor ended, from the last word on its pod and from what is known besides.
 
-    `killed_by_driver`: the driver had asked for it. `released`: its pod left our selector and lives. `node_lost`: it
-    has been terminating for so long that nobody can have heard of its node.
+    `asked`: we had asked for its end. `finished`: it had been let end by itself, in words that follow its name.
+    `released`: its pod left our selector and lives. `node_lost`: it has been terminating for so long that nobody can
+    have heard of its node.
     """
     pod = state.pod
     own = executor_end(pod, rules)
@@ -135,18 +150,38 @@ def explain(
     if end is None and isinstance(state, PodSucceeded):
         code = 0
     decisive = own if isinstance(state, PodDeleted) else end  # a pod that lived did not end with its sidecar
-    kind = _kind(state, decisive, killed_by_driver=killed_by_driver, released=released, node_lost=node_lost)
-    return LossReason(kind, code, kind in CAUSED_BY_APP, _words(executor_id, pod, kind, code, end))
+    kind = _kind(state, decisive, asked=asked, released=released, node_lost=node_lost)
+    headline = asked.words if kind is LossKind.KILLED_BY_DRIVER and asked is not None else _HEADLINES[kind]
+    if finished is not None and kind is LossKind.EXITED and code == 0:
+        kind, headline = LossKind.KILLED_BY_DRIVER, finished
+    subject = f"executor {executor_id} (pod {pod.name}) {headline}"
+    return LossReason(kind, code, kind in CAUSED_BY_APP, _words(subject, pod, kind, code, end))
 
 
-def missing(executor_id: int, pod: Pod | None, rules: PodRules) -> LossReason:
-    """The cluster shows no trace of it, and told nobody of its end: with what was last known of it, if anything was."""
+def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
+    """Its connection to the driver has been gone for too long, while its pod lives."""
+    end = executor_end(pod, rules) or _first_end(pod)
+    code = end.exit_code if end is not None else NO_EXIT_CODE
+    words = (
+        f"executor {executor_id} (pod {pod.name}) was without a connection to the driver for too long, "
+        f"while its pod lives: it is deleted{_containers(pod)}"
+    )
+    return LossReason(LossKind.DISCONNECTED, code, caused_by_app=False, message=words)
+
+
+def missing(executor_id: int, pod: Pod | None, rules: PodRules, asked: Asked | None = None) -> LossReason:
+    """The cluster shows no trace of it, and told nobody of its end: with what was last known of it, if anything was.
+
+    If we had `asked` for its end, that is what became of it.
+    """
     end = executor_end(pod, rules) or _first_end(pod) if pod is not None else None
     code = end.exit_code if end is not None else NO_EXIT_CODE
-    words = f"executor {executor_id} is missing: the cluster shows no pod of it and said nothing of its end"
+    headline = "is missing" if asked is None else asked.words
+    words = f"executor {executor_id} {headline}: the cluster shows no pod of it and said nothing of its end"
     if pod is not None:
         words += f"; its pod was {pod.name}{_containers(pod)}"
-    return LossReason(LossKind.MISSING, code, caused_by_app=False, message=words)
+    kind = LossKind.MISSING if asked is None else LossKind.KILLED_BY_DRIVER
+    return LossReason(kind, code, caused_by_app=False, message=words)
 
 
 def never_started(executor_id: int, why: str) -> LossReason:
@@ -155,9 +190,9 @@ def never_started(executor_id: int, why: str) -> LossReason:
     return LossReason(LossKind.NEVER_STARTED, NO_EXIT_CODE, caused_by_app=False, message=words)
 
 
-def stopped_with_fleet(executor_id: int) -> LossReason:
-    """It went when the whole fleet was stopped."""
-    words = f"executor {executor_id} was stopped with the fleet"
+def stopped_with_fleet(executor_id: int, asked: str | None = None) -> LossReason:
+    """It went when the fleet was stopped; or its end had been `asked` for before, in words that follow its name."""
+    words = f"executor {executor_id} {asked or 'was stopped with the fleet'}"
     return LossReason(LossKind.KILLED_BY_DRIVER, NO_EXIT_CODE, caused_by_app=False, message=words)
 
 
@@ -165,21 +200,25 @@ def stopped_with_fleet(executor_id: int) -> LossReason:
 
 
 def _kind(
-    state: PodState, end: TerminatedState | None, *, killed_by_driver: bool, released: bool, node_lost: bool
+    state: PodState, end: TerminatedState | None, *, asked: Asked | None, released: bool, node_lost: bool
 ) -> LossKind:
     """Who ended it. What ended after its deletion began, or was disrupted, did not end by itself."""
     if released:
         return LossKind.RELEASED
     pod = state.pod
     disruption = _disruption(pod, end)
-    if node_lost or _was_deleted(state, end):
-        if killed_by_driver:
-            return LossKind.KILLED_BY_DRIVER
-        if disruption is not None:
-            return disruption
-        return LossKind.NODE_LOST if node_lost else LossKind.DELETED
+    deleted = node_lost or _was_deleted(state, end)
+    if deleted and asked is not None:
+        return LossKind.KILLED_BY_DRIVER
     if disruption is not None:
         return disruption
+    if node_lost:
+        return LossKind.NODE_LOST
+    if deleted:
+        stuck = why_stuck(pod)
+        return LossKind.DELETED if stuck is None or stuck.heals else LossKind.NEVER_STARTED
+    if asked is not None and asked.at is not None and not _ended_before(end, asked.at):
+        return LossKind.KILLED_BY_DRIVER
     ended = ends((*container_statuses(pod), *_init_statuses(pod)))
     culprit = end if end is not None and end.exit_code != 0 else next((e for e in ended if e.exit_code != 0), end)
     if culprit is not None and culprit.reason == "OOMKilled":  # the exit code may be 0 or 143 as well as 137
@@ -213,6 +252,11 @@ def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
     if isinstance(state, PodDeleted) and (end is None or state.pod.metadata.deletion_timestamp is None):
         return end is None
     return _ended_after_deletion_began(state.pod, end)
+
+
+def _ended_before(end: TerminatedState | None, moment: datetime) -> bool:
+    """Whether a container had ended before a moment of our clock, as far as whole seconds tell."""
+    return end is not None and end.finished_at is not None and _before(end.finished_at, moment.replace(microsecond=0))
 
 
 def _ended_after_deletion_began(pod: Pod, end: TerminatedState | None) -> bool:
@@ -254,13 +298,13 @@ _HEADLINES: Final = {
     LossKind.NODE_LOST: "was lost with its node",
     LossKind.DELETED: "was deleted by somebody else",
     LossKind.KILLED_BY_DRIVER: "was ended by the driver",
-    LossKind.NEVER_STARTED: "was refused by its node",
+    LossKind.NEVER_STARTED: "never started",
     LossKind.RELEASED: "is the fleet's no more: its labels were changed, its pod lives on",
 }
 
 
-def _words(executor_id: int, pod: Pod, kind: LossKind, code: int, end: TerminatedState | None) -> str:
-    parts = [f"executor {executor_id} (pod {pod.name}) {_HEADLINES[kind]}"]
+def _words(subject: str, pod: Pod, kind: LossKind, code: int, end: TerminatedState | None) -> str:
+    parts = [subject]
     if code != NO_EXIT_CODE:
         meaning = f" ({EXIT_CODES[code]})" if code in EXIT_CODES and kind is not LossKind.OOM_KILLED else ""
         parts.append(f" with exit code {code}{meaning}")

@@ -1,7 +1,7 @@
 """Which actors a Backend consists of: their names, their order, how each is made, and what its crash means.
 
 The order is the order of dependence: each part tells things to those before it, and is restarted with them. The two
-sources depend on the rest and nothing depends on them, so each comes up alone when it crashes.
+sources, and the lease keeper, have nothing that depends on them: each comes up alone when it crashes.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING, Final
 
 from actors import executor_pod
 from actors.allocator import Allocator
+from actors.lease_keeper import LeaseKeeper
 from actors.lifecycle_manager import LifecycleManager
-from actors.messages import StartPolling, StartWatching
+from actors.messages import KeepLease, StartPolling, StartWatching
 from actors.pods import fleet_selector
 from actors.poll_source import PollSource
 from actors.request_pool import RequestPool
 from actors.retries import REFLECTOR
 from actors.runtime import Address, ChildSpec
 from actors.snapshot_store import SnapshotStore
+from actors.volumes import Volumes
 from actors.watch_source import WatchSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from actors.kube.api import PodApi
+    from actors.kube.api import Manifest, PodApi
     from actors.settings import Settings
 
-__all__ = ["ALLOCATOR", "LIFECYCLE", "POLL", "POOL", "STORE", "WATCH", "specs"]
+__all__ = ["ALLOCATOR", "LEASE", "LIFECYCLE", "POLL", "POOL", "STORE", "WATCH", "specs"]
 
 POOL: Final = "request-pool"
 STORE: Final = "snapshot-store"
@@ -35,6 +37,7 @@ LIFECYCLE: Final = "lifecycle-manager"
 ALLOCATOR: Final = "allocator"
 POLL: Final = "poll-source"
 WATCH: Final = "watch-source"
+LEASE: Final = "lease-keeper"
 
 MAX_CRASHES: Final = 5
 """In a row, of one of the parts that hold state: then the fault is not a passing one, and the driver must know."""
@@ -44,11 +47,17 @@ def specs(
     settings: Settings,
     api: PodApi,
     *,
+    owner: Manifest | None,
+    identity: str,
     backend: Address,
     address: Callable[[str], Address],
     introduce: Mapping[str, Callable[[Address], None]],
 ) -> tuple[ChildSpec, ...]:
-    """The parts in the order of their start. `introduce` sends a part what it must know, at each of its starts."""
+    """The parts in the order of their start.
+
+    `owner` is the driver's pod as an ownerReference, `identity` who we are in the lease. `introduce` sends a part what
+    it must know, at each of its starts.
+    """
     rules, app_id = settings.pod_rules, settings.app_id
     pool, store, watch = address(POOL), address(STORE), address(WATCH)
     selector = fleet_selector(app_id)
@@ -59,12 +68,25 @@ def specs(
         prefix=settings.pod_prefix,
         namespace=api.namespace,
         driver_address=settings.driver_address,
-        owner=None,
+        owner=owner,
+    )
+    make_claims = partial(
+        executor_pod.claim_manifests,
+        shapes=executor_pod.shapes(settings),
+        app_id=app_id,
+        prefix=settings.pod_prefix,
+        namespace=api.namespace,
+        owner=owner,
     )
     name_of = partial(executor_pod.name, settings.pod_prefix)
     limit = settings.allocation.max_requests_in_flight
     part = partial(ChildSpec, backoff=REFLECTOR, limit=MAX_CRASHES)
     source = partial(ChildSpec, backoff=REFLECTOR, limit=None, isolated=True)
+    keeper = source(
+        LEASE,
+        partial(LeaseKeeper, settings=settings, api=api, identity=identity, backend=backend),
+        lambda lease: lease.tell(KeepLease()),
+    )
     return (
         part(
             POOL,
@@ -74,7 +96,15 @@ def specs(
         part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch)),
         part(
             LIFECYCLE,
-            partial(LifecycleManager, settings=settings, rules=rules, store=store, pool=pool, backend=backend),
+            partial(
+                LifecycleManager,
+                settings=settings,
+                rules=rules,
+                store=store,
+                pool=pool,
+                backend=backend,
+                owner=owner,
+            ),
             introduce[LIFECYCLE],
         ),
         part(
@@ -85,6 +115,7 @@ def specs(
                 rules=rules,
                 build=build,
                 name_of=name_of,
+                volumes=partial(Volumes, settings, make=make_claims, owner=owner["uid"] if owner is not None else None),
                 store=store,
                 pool=pool,
                 backend=backend,
@@ -101,4 +132,5 @@ def specs(
             partial(WatchSource, settings=settings, api=api, selector=selector, store=store, backend=backend),
             lambda watch: watch.tell(StartWatching()),
         ),
+        *((keeper,) if settings.uses_lease else ()),
     )

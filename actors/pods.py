@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "APP_ID_LABEL",
@@ -22,6 +22,7 @@ __all__ = [
     "PROFILE_LABEL",
     "ROLE_EXECUTOR",
     "ROLE_LABEL",
+    "ClaimVolume",
     "Condition",
     "ContainerSpec",
     "ContainerState",
@@ -45,7 +46,9 @@ __all__ = [
     "RunningState",
     "SchedulingGate",
     "TerminatedState",
+    "Volume",
     "WaitingState",
+    "claims_of",
     "classify",
     "container_statuses",
     "ends",
@@ -104,12 +107,25 @@ class SchedulingGate(_Json, frozen=True):
     name: str = ""
 
 
+class ClaimVolume(_Json, frozen=True):
+    """`spec.volumes[].persistentVolumeClaim`."""
+
+    claim_name: str = ""
+
+
+class Volume(_Json, frozen=True):
+    """`spec.volumes[]`: only those that are claims say anything here."""
+
+    persistent_volume_claim: ClaimVolume | None = None
+
+
 class PodSpec(_Json, frozen=True):
     """`spec`."""
 
     node_name: str | None = None
     containers: tuple[ContainerSpec, ...] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
 
 
 class WaitingState(_Json, frozen=True):
@@ -308,6 +324,13 @@ def executor_container(pod: Pod, rules: PodRules) -> str | None:
     containers = (pod.spec.containers if pod.spec else None) or ()
     names = [container.name for container in containers]
     return rules.executor_container if rules.executor_container in names else next(iter(names), None)
+
+
+def claims_of(pod: Pod) -> Iterator[str]:
+    """The names of the PersistentVolumeClaims that a pod names. A generic ephemeral volume is not among them."""
+    for volume in (pod.spec.volumes if pod.spec else None) or ():
+        if volume.persistent_volume_claim is not None:
+            yield volume.persistent_volume_claim.claim_name
 
 
 def container_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from actors.errors import ApiError, Refused
 from actors.freshness import Touch
 from actors.listing import FROM_CACHE, Listed, PageArrived, PagedList
-from actors.messages import ReplaceSnapshot, Source, StartPolling, ToPollSource
+from actors.messages import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
 from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class PollSource(Actor):
         self._interval = settings.executor.api_polling_interval
         self._from_cache = settings.executor.polling_from_cache
         self._store = store
+        self._backend = backend
         self._listing = PagedList(api, selector, self.clock, self.myself)
         self._started = False
         self._touch = Touch(Source.POLL, backend, self.clock)
@@ -109,3 +110,4 @@ class PollSource(Actor):
             ReplaceSnapshot(listed.pods, listed.resource_version, listed.requested_at, consistent=consistent)
         )
         self._touch.synced(listed.requested_at if consistent else None)
+        self._backend.tell(Polled())

@@ -10,34 +10,38 @@ knows of. It outlives the Allocator, whose restarts it survives through epochs. 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from actors.budget import Budget
 from actors.errors import ApiError, Cancelled, Conflict, TooManyRequests
 from actors.messages import (
+    AdoptPod,
     BeginEpoch,
     ConfirmPod,
     CreatePod,
     DeletePod,
     DeletePods,
     Drain,
-    Drained,
-    EpochBegun,
     LabelPod,
+    ListClaims,
     PodCreated,
+    PodCreateDelayed,
     PodCreateFailed,
     PodsAppeared,
     PodsDeleted,
+    ResumeWrites,
+    SuspendWrites,
     ToRequestPool,
 )
 from actors.outages import Outage, lacks_server
 from actors.refusals import Refusals
 from actors.request_queue import RequestQueue
-from actors.requests import BulkDelete, Confirm, Create, Delete, Done, Label, Request, Retry
+from actors.requests import Adopt, BulkDelete, ClaimList, Confirm, Create, Delete, Done, Label, Request, Retry
 from actors.retries import retry_delay
 from actors.runtime import Actor, Address, Backoff, Context
+from actors.transitions import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,6 +57,9 @@ BACKOFF: Final = Backoff(
     initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
 )
 """Between tries of one request, with jitter up to the delay itself."""
+
+UNWANTED: Final = "it is not wanted any more"
+"""Why a create that nobody waits for is not tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +80,6 @@ class _RetryDue:
 @dataclass(frozen=True, slots=True)
 class _SendDue:
     """What queued requests waited for is over: a 429's pause of creates, a step of an outage, an empty budget."""
-
-
-@dataclass(slots=True)
-class _Beginning:
-    """An epoch that begins once no create of an earlier one is open."""
-
-    message: BeginEpoch
-    created: set[int] = field(default_factory=set)
-    dropped: set[int] = field(default_factory=set)
 
 
 class RequestPool(Actor):
@@ -106,14 +104,17 @@ class RequestPool(Actor):
         """Requests between two tries, each on its own account."""
         self._open: dict[object, Request] = {}
         """By key: what was asked for and is not answered yet."""
+        self._adopting: set[object] = set()
+        """Keys of adoptions, of which some may be answered by now."""
         self._paused_until = 0.0
         """When creates may go out again, as a 429 has it (monotonic)."""
-        self._beginning: _Beginning | None = None
-        self._draining: Address | None = None
+        self._transitions = Transitions()
         self._closed_to_creates = False
+        self._suspended: str | None = None
+        """Why nothing may be written now; None while it may."""
         self.at_end(self._give_up)
 
-    def receive(self, message: object) -> object:  # noqa: C901 - one line a message
+    def receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one line a message
         """One case a message."""
         message = cast("ToRequestPool | _Answered | _RetryDue | _SendDue", message)
         match message:
@@ -125,6 +126,14 @@ class RequestPool(Actor):
                 self._delete_pods(message)
             case LabelPod():
                 self._add(Label(message))
+            case AdoptPod():
+                self._add(Adopt(message))
+            case ListClaims():
+                self._add(ClaimList(message, self._app_id))
+            case SuspendWrites(why):
+                self._suspend(why)
+            case ResumeWrites():
+                self._suspended = None
             case ConfirmPod():
                 self._add(Confirm(message))
             case PodsAppeared(pods):
@@ -155,14 +164,20 @@ class RequestPool(Actor):
             return
         if self._closed_to_creates:
             self._refuse(Create(message), "the fleet is being stopped")
+        elif self._suspended is not None:
+            self._refuse(Create(message), self._suspended)
         else:
             self._add(Create(message))
 
     def _add(self, request: Request) -> None:
-        """Queue it, unless the same is open already, or was refused a moment ago."""
-        if request.key in self._open or self._refusals.hold_back(request, self.clock.monotonic()):
+        """Queue it, unless the same is open already, or was refused a moment ago, or it may not be sent."""
+        if request.key in self._open or (request.writes and self._suspended is not None):
+            return
+        if self._refusals.hold_back(request, self.clock.monotonic()):
             return
         self._open[request.key] = request
+        if isinstance(request, Adopt):
+            self._adopting.add(request.key)
         self._serial += 1
         request.serial = self._serial
         self._queue.add(request)
@@ -180,6 +195,22 @@ class RequestPool(Actor):
         elif message.reply_to is not None:
             message.reply_to.tell(PodsDeleted(ids, None))
 
+    def _suspend(self, why: str) -> None:
+        """Write nothing any more, not even what is on the wire and has not reached the server.
+
+        Creates are refused, or looked up if they may have been carried out. What else waits is dropped: who asked asks
+        again.
+        """
+        self._suspended = why
+        self._drop_creates(lambda _: True, why)
+        for request in [r for r in self._open.values() if r.writes and not isinstance(r, Create)]:
+            if request.serial not in self._flying:
+                self._drop(request)
+        for request, call in list(self._flying.values()):
+            if request.writes and not (isinstance(request, Create) and request.urgent):
+                call.cancel()
+        self._settle_transitions()
+
     def _appeared(self, pods: Mapping[int, Pod]) -> None:
         """A pod whose POST is not answered was made: it must not be asked for again, it may have ended meanwhile."""
         for executor_id, pod in pods.items():
@@ -196,16 +227,13 @@ class RequestPool(Actor):
     def _begin_epoch(self, message: BeginEpoch) -> None:
         self._epoch = message.epoch
         dropped = self._drop_creates(lambda create: create.message.epoch < message.epoch, "its Allocator is gone")
-        if self._beginning is None:
-            self._beginning = _Beginning(message)
-        self._beginning.message = message
-        self._beginning.dropped |= dropped
+        self._transitions.begin(message, dropped)
         self._settle_transitions()
         self._send_queued()
 
     def _drain(self, reply_to: Address) -> None:
         self._closed_to_creates = True
-        self._draining = reply_to
+        self._transitions.drain(reply_to)
         self._drop_creates(lambda _: True, "the fleet is being stopped")
         self._hasten()
         self._settle_transitions()
@@ -228,16 +256,27 @@ class RequestPool(Actor):
                 self._refuse(create, why)
         return {create.message.executor_id for create in dropped}
 
-    def _dequeue(self, create: Create) -> None:
+    def _dequeue(self, request: Request) -> None:
         """It is not sent any more, wherever it waits for that."""
-        self._waiting.pop(create.serial, None)
-        self.timers.cancel(("retry", create.serial))
-        self._queue.discard(create)
+        self._waiting.pop(request.serial, None)
+        self.timers.cancel(("retry", request.serial))
+        self._queue.discard(request)
+
+    def _drop(self, request: Request) -> None:
+        """Who asked for it asks again, if it is still wanted then."""
+        self._open.pop(request.key, None)
+        self._dequeue(request)
 
     def _refuse(self, create: Create, why: str) -> None:
-        self._open.pop(create.key, None)
-        self._dequeue(create)
-        create.message.reply_to.tell(PodCreateFailed(create.message.executor_id, create.message.epoch, Cancelled(why)))
+        self._drop(create)
+        self._fail(create, Cancelled(why))
+
+    def _fail(self, create: Create, error: ApiError) -> None:
+        """There is no such pod of ours."""
+        message = create.message
+        if self._suspended is not None:
+            self._transitions.refused(message.executor_id)
+        message.reply_to.tell(PodCreateFailed(message.executor_id, message.epoch, error))
 
     def _open_creates(self) -> list[Create]:
         return [request for request in self._open.values() if isinstance(request, Create)]
@@ -265,7 +304,12 @@ class RequestPool(Actor):
 
     def _may_post(self) -> bool:
         posts = sum(not request.urgent for request, _ in self._flying.values())
-        return posts < max(self._limit - 1, 1) and not self.timers.active("creates")
+        return posts < max(self._limit - 1, 1) and not self.timers.active("creates") and not self._is_adopting()
+
+    def _is_adopting(self) -> bool:
+        """Pods that nobody owns may be collected any moment: they are adopted before any other is made."""
+        self._adopting = {key for key in self._adopting if key in self._open}
+        return bool(self._adopting)
 
     def _send(self, request: Request) -> None:
         serial, myself = request.serial, self.myself
@@ -295,19 +339,26 @@ class RequestPool(Actor):
 
     def _try_again(self, request: Request, error: ApiError | None, *, posted: bool) -> None:
         """Between two tries. A 429 on a POST pauses all POSTs; deletes go on, each on its own account."""
+        if isinstance(request, Create) and not request.urgent and self._is_unwanted(request):
+            if not request.may_exist:
+                self._transitions.resolved(request.message, made=False)
+                self._refuse(request, UNWANTED)
+                return
+            request.only_look(UNWANTED)
+        elif request.writes and not isinstance(request, Create) and self._suspended is not None:
+            self._drop(request)
+            return
         if error is None:  # the next try is another question, not the same again
             self._queue.add_first(request)
             return
-        if isinstance(request, Create) and self._is_unwanted(request):
-            if not request.may_exist:
-                self._refuse_unwanted(request)
-                return
-            request.only_look("it is not wanted any more")
+        if isinstance(request, Create):
+            message = request.message
+            message.reply_to.tell(PodCreateDelayed(message.executor_id, message.epoch, error))
         if self._outage.steps and lacks_server(error):
             self._strand(request)
             return
         delay = retry_delay(BACKOFF, request.failures, error, self.entropy)
-        unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict)
+        unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict | Cancelled)
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
         logger.log(level, "a request is tried again: request=%s delay=%.1fs error=%s", request, seconds, error)
         request.failures += 1
@@ -337,12 +388,7 @@ class RequestPool(Actor):
     def _is_unwanted(self, create: Create) -> bool:
         """Nobody wants it POSTed again."""
         stale = create.message.epoch < self._epoch
-        return stale or create.doom is not None or self._closed_to_creates
-
-    def _refuse_unwanted(self, create: Create) -> None:
-        if self._beginning is not None and create.message.epoch < self._epoch:
-            self._beginning.dropped.add(create.message.executor_id)
-        self._refuse(create, "it is not wanted any more")
+        return stale or create.doom is not None or self._closed_to_creates or self._suspended is not None
 
     def _finish(self, request: Request, answer: object) -> None:
         self._open.pop(request.key, None)
@@ -352,7 +398,7 @@ class RequestPool(Actor):
                 return
             case BulkDelete():
                 request.report()
-            case Confirm():
+            case Confirm() | ClaimList():
                 request.report(answer)
             case _:
                 pass
@@ -364,11 +410,9 @@ class RequestPool(Actor):
         Deleted is what was to be deleted meanwhile, and what a later try made once the pod of the first had ended.
         """
         message, outcome = create.message, create.outcome
-        if self._beginning is not None and message.epoch < self._epoch:
-            ids = self._beginning.dropped if isinstance(outcome, ApiError) else self._beginning.created
-            ids.add(message.executor_id)
+        self._transitions.resolved(message, made=not isinstance(outcome, ApiError))
         if isinstance(outcome, ApiError):
-            message.reply_to.tell(PodCreateFailed(message.executor_id, message.epoch, outcome))
+            self._fail(create, outcome)
             return
         message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome))
         made_again = create.appeared is not None and create.appeared.uid != outcome.uid
@@ -379,6 +423,8 @@ class RequestPool(Actor):
 
     def _look_for_server(self, request: Request, answer: object) -> None:
         """Any answer ends an outage: what it held back goes out. A probe without one is followed by another step."""
+        if isinstance(answer, Cancelled) and not self._outage.steps:
+            return  # we gave it up ourselves
         if not lacks_server(answer):
             if self._outage.answered():
                 self.timers.cancel("step")
@@ -423,16 +469,5 @@ class RequestPool(Actor):
             self.timers.start("step", self._outage.step(self.entropy), _SendDue())
 
     def _settle_transitions(self) -> None:
-        """Answer `BeginEpoch` and `Drain` as soon as no create that concerns them is unresolved."""
-        if self._beginning is None and self._draining is None:
-            return  # as after nearly every answer: the creates need not be looked through
-        creates = self._open_creates()
-        if self._beginning is not None:
-            beginning, begin = self._beginning, self._beginning.message
-            if all(create.message.epoch >= begin.epoch for create in creates):
-                self._beginning = None
-                created, dropped = frozenset(beginning.created), frozenset(beginning.dropped)
-                begin.reply_to.tell(EpochBegun(begin.epoch, created, dropped))
-        if self._draining is not None and not creates:
-            drained, self._draining = self._draining, None
-            drained.tell(Drained())
+        if self._transitions:
+            self._transitions.settle(self._open_creates())

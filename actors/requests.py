@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -19,15 +20,46 @@ from actors.errors import (
     TooManyRequests,
     Unavailable,
 )
-from actors.kube.api import Call, DeleteOptions, PodApi
-from actors.messages import ConfirmPod, CreatePod, DeletePod, DeletePods, LabelPod, PodConfirmed, PodsDeleted
-from actors.pods import APP_ID_LABEL, EXECUTOR_ID_LABEL, Pod, fleet_selector
+from actors.kube.api import CLAIMS, Call, DeleteOptions, PodApi
+from actors.messages import (
+    AdoptPod,
+    ClaimsListed,
+    ConfirmPod,
+    CreatePod,
+    DeletePod,
+    DeletePods,
+    LabelPod,
+    ListClaims,
+    PodConfirmed,
+    PodsDeleted,
+)
+from actors.pods import (
+    APP_ID_LABEL,
+    EXECUTOR_ID_LABEL,
+    INACTIVE_LABEL,
+    ROLE_EXECUTOR,
+    ROLE_LABEL,
+    Pod,
+    fleet_selector,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
-__all__ = ["BulkDelete", "Confirm", "Create", "Delete", "Done", "Label", "Request", "Retry", "Verdict"]
+__all__ = [
+    "Adopt",
+    "BulkDelete",
+    "ClaimList",
+    "Confirm",
+    "Create",
+    "Delete",
+    "Done",
+    "Label",
+    "Request",
+    "Retry",
+    "Verdict",
+]
 
 CONFIRM_TRIES: Final = 3
 """A GET that only refines a reason must not hold the report of an end up for long."""
@@ -60,6 +92,8 @@ class Request(ABC):
     """What it is, for the log."""
     kind: str
     """What sort of request it is, for the log."""
+    writes = True
+    """It changes something: not to be sent while another driver has the lease."""
     repeated = False
     """Who wants it asks again in every round, until it has its effect."""
     serial = 0
@@ -112,6 +146,10 @@ class Create(Request):
         self.appeared: Pod | None = None
         """What a snapshot showed under this name meanwhile."""
         self.outcome: Pod | ApiError = Cancelled("it was not sent")
+        self._claims = deque(message.claims)
+        """Those that are not made yet."""
+        self._claim_may_exist = False
+        """A try was sent for the first of them whose answer does not rule it out."""
         self._refusal: ApiError | None = None
         """What a POST was refused with, while a GET looks whether there is such a pod all the same."""
 
@@ -126,21 +164,25 @@ class Create(Request):
         return self._refusal is not None
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
-        """POST, or GET after a refusal that may not be the whole truth."""
+        """POST, its claims first; or GET after a refusal that may not be the whole truth."""
         if self._refusal is not None:
             return api.get(self.name, reply)
+        if self._claims:
+            return api.create_object(CLAIMS, self._claims[0], reply)
         return api.create(self.message.manifest, reply)
 
     def judge(self, answer: object) -> Verdict:
         """Final once it is known whether there is such a pod of ours."""
+        if self._refusal is None and self._claims:
+            return self._judge_claim(answer)
         match answer:
             case Pod() if self._refusal is None or self._is_ours(answer):
                 self.outcome = answer
                 return Done()
             case TooManyRequests() | Conflict():
                 return Retry(answer)
-            case Unavailable():  # one without a status that is not ambiguous never reached the server
-                self.may_exist = self.may_exist or isinstance(answer, Ambiguous) or answer.status >= 500
+            case Unavailable():
+                self.may_exist = self.may_exist or leaves_open(answer)
                 return Retry(answer)
             case ApiError() if self._refusal is None and (self.may_exist or isinstance(answer, AlreadyExists)):
                 self._refusal, self.may_exist = answer, True
@@ -150,6 +192,29 @@ class Create(Request):
                 return Done()
             case _:
                 raise TypeError(f"a POST was answered with {answer!r}")
+
+    def _judge_claim(self, answer: object) -> Verdict:
+        """One that exists is ours if an earlier try may have made it, or an earlier executor whose pod was refused.
+
+        Else it is left from another life, and may hold another's data: the id is given up, as for a pod's name.
+        """
+        name = str(self._claims[0]["metadata"]["name"])
+        match answer:
+            case TooManyRequests() | Conflict():
+                return Retry(answer)
+            case Unavailable():
+                self._claim_may_exist = self._claim_may_exist or leaves_open(answer)
+                return Retry(answer)
+            case AlreadyExists() if not self._claim_may_exist and name.startswith(f"{self.name}-"):
+                self.outcome = answer
+                return Done()
+            case ApiError() if not isinstance(answer, AlreadyExists):
+                self.outcome = answer
+                return Done()
+            case _:
+                self._claims.popleft()
+                self._claim_may_exist = False
+                return Retry(None)
 
     def only_look(self, why: str) -> None:
         """Nobody wants the pod made any more, but it may exist: from now on only a GET is sent."""
@@ -161,7 +226,13 @@ class Create(Request):
         same = all(pod.labels.get(key) == metadata["labels"][key] for key in (APP_ID_LABEL, EXECUTOR_ID_LABEL))
         owners = {reference.uid for reference in pod.metadata.owner_references or ()}
         owned = all(reference["uid"] in owners for reference in metadata.get("ownerReferences", ()))
-        return same and owned and not pod.terminating
+        set_aside = pod.labels.get(INACTIVE_LABEL) == "true"  # by an earlier life, whose ids nobody sees any more
+        return same and owned and not pod.terminating and not set_aside
+
+
+def leaves_open(answer: Unavailable) -> bool:
+    """Whether a POST may have been carried out: one without a status that is not ambiguous never reached the server."""
+    return isinstance(answer, Ambiguous) or answer.status >= 500
 
 
 class Delete(Request):
@@ -197,7 +268,9 @@ class BulkDelete(Request):
         self._message = message
         self.key = ("delete pods", message.executor_ids, message.grace, message.reply_to)
         self.words = f"delete pods: executors={'all' if message.executor_ids is None else len(message.executor_ids)}"
-        self._selectors = _selectors(app_id, message.executor_ids)
+        self._selectors = _selectors(
+            fleet_selector(app_id, active_only=not message.include_inactive), message.executor_ids
+        )
         self._error: ApiError | None = None
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
@@ -223,8 +296,7 @@ class BulkDelete(Request):
             self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
 
 
-def _selectors(app_id: str, executor_ids: frozenset[int] | None) -> list[str]:
-    everyone = fleet_selector(app_id)
+def _selectors(everyone: str, executor_ids: frozenset[int] | None) -> list[str]:
     if executor_ids is None:
         return [everyone]
     ids = sorted(executor_ids)
@@ -233,26 +305,75 @@ def _selectors(app_id: str, executor_ids: frozenset[int] | None) -> list[str]:
 
 
 class Label(Request):
-    """PATCH labels of one pod, with its UID as precondition."""
+    """PATCH labels and annotations of one pod, with its UID as precondition."""
 
     kind = "label"
     repeated = True
 
     def __init__(self, message: LabelPod) -> None:
         self._message = message
-        self.key = ("label", message.name, message.uid, tuple(sorted(message.labels.items())))
+        self.key = (
+            "label",
+            message.name,
+            message.uid,
+            tuple(sorted(message.labels.items())),
+            tuple(sorted(message.annotations.items())),
+        )
         self.words = f"label {message.name}"
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """PATCH."""
-        metadata = {"uid": self._message.uid, "labels": dict(self._message.labels)}
+        message = self._message
+        metadata = {"uid": message.uid, "labels": dict(message.labels), "annotations": dict(message.annotations)}
+        return api.patch(message.name, {"metadata": {key: value for key, value in metadata.items() if value}}, reply)
+
+
+class Adopt(Request):
+    """PATCH the owner of one pod, with its UID as precondition.
+
+    The whole list is replaced: two owners that are controllers are refused, and the old one is gone.
+    """
+
+    kind = "adopt"
+    repeated = True
+
+    def __init__(self, message: AdoptPod) -> None:
+        self._message = message
+        self.key = ("adopt", message.name, message.uid, str(message.owner["uid"]))
+        self.words = f"adopt {message.name}"
+
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """PATCH."""
+        metadata = {"uid": self._message.uid, "ownerReferences": [dict(self._message.owner)]}
         return api.patch(self._message.name, {"metadata": metadata}, reply)
+
+
+class ClaimList(Request):
+    """LIST the fleet's PersistentVolumeClaims."""
+
+    kind = "list claims"
+    writes = False
+    words = "list claims"
+
+    def __init__(self, message: ListClaims, app_id: str) -> None:
+        self._message = message
+        self.key = ("list claims", message.reply_to)
+        self._selector = f"{APP_ID_LABEL}={app_id},{ROLE_LABEL}={ROLE_EXECUTOR}"
+
+    def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
+        """LIST."""
+        return api.list_objects(CLAIMS, self._selector, reply)
+
+    def report(self, answer: object) -> None:
+        """The claims, or why there are none to be seen."""
+        self._message.reply_to.tell(ClaimsListed(answer if isinstance(answer, ApiError) else tuple(answer)))  # type: ignore[arg-type]  # a LIST's answer
 
 
 class Confirm(Request):
     """GET one pod, to learn whether it is gone or only left our selector."""
 
     kind = "confirm"
+    writes = False
 
     def __init__(self, message: ConfirmPod) -> None:
         self._message = message

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import ApiError, Forbidden, Unavailable
-from actors.kube.api import PODS, Resource
+from actors.kube.api import CLAIMS, LEASES, PODS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,13 +39,41 @@ _ALWAYS: Final = (
     Right("deletecollection"),  # what the driver kills, and the whole fleet at a stop
 )
 
-_TO_SET_ASIDE: Final = Right("patch")
-"""Executors that ended are labelled where they are not deleted."""
+_TO_CHANGE_PODS: Final = Right("patch")
+"""Labels and annotations; the owner of those that are taken over."""
+
+_TO_KEEP_A_LEASE: Final = (Right("get", LEASES), Right("create", LEASES), Right("patch", LEASES))
+
+_TO_MAKE_CLAIMS: Final = Right("create", CLAIMS)
 
 
 def needed(settings: Settings) -> tuple[Right, ...]:
-    """Every right that a fleet of these settings makes use of."""
-    return _ALWAYS if settings.executor.delete_on_termination else (*_ALWAYS, _TO_SET_ASIDE)
+    """Every right that a fleet of these settings cannot do without.
+
+    It can without a lease that nobody insisted on, and without a list of claims, which it then does not reuse.
+    """
+    return (
+        *_ALWAYS,
+        *((_TO_CHANGE_PODS,) if _changes_pods(settings) else ()),
+        *(_TO_KEEP_A_LEASE if settings.backend.lease is True else ()),
+        *((_TO_MAKE_CLAIMS,) if _makes_claims(settings) else ()),
+    )
+
+
+def _changes_pods(settings: Settings) -> bool:
+    executor = settings.executor
+    marks = (executor.kill_label, executor.decommission_label, executor.decommission_deletion_cost)
+    return (
+        not executor.delete_on_termination
+        or any(mark is not None for mark in marks)
+        or settings.driver_pod_name is not None
+    )
+
+
+def _makes_claims(settings: Settings) -> bool:
+    """Those that an executor's own pod owns are made by the cluster."""
+    owned = settings.driver_pod_name is not None and settings.executor.own_claims
+    return owned and any(settings.profile(name).claims for name in settings.profile_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +123,7 @@ def lacking(rights: Iterable[Right], namespace: str, *, said: ApiError | None = 
 
 def _order(right: Right) -> tuple[str, int]:
     """However the answers came in."""
-    known = (*_ALWAYS, _TO_SET_ASIDE)
+    known = (*_ALWAYS, _TO_CHANGE_PODS, *_TO_KEEP_A_LEASE, _TO_MAKE_CLAIMS)
     return str(right.resource), known.index(right) if right in known else len(known)
 
 

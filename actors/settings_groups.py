@@ -101,7 +101,10 @@ class ExecutorSettings(ShapeSettings):
     failures_validity_interval: Duration | None = Field(default=None, examples=["1h"])
     """How long a failure counts; without it, for ever. Spark: `spark.executor.failuresValidityInterval`."""
     stuck_timeout: Duration = timedelta(minutes=5)
-    """How long a pod may make no progress before the driver is told that it is stuck."""
+    """How long a pod may make no progress before the driver is told that it is stuck, if its status does not say so
+    sooner. One that waits for what will never come, such as an image with an invalid name, is replaced then, and counts
+    as a failure to start.
+    """
     min_run_time: Duration = timedelta(seconds=10)
     """An executor that ends sooner than this after its start counts as a failure to start."""
     disconnect_timeout: Duration = timedelta(minutes=2)
@@ -126,19 +129,22 @@ class ExecutorSettings(ShapeSettings):
     """
     own_claims: bool = True
     """Whether the driver's pod owns the executors' claims, so that they outlive the executors and end with the driver.
-    If not, or without `driver_pod_name`, each executor's pod owns its claims, and they go with it.
+    If not, or without `driver_pod_name`, each executor's pod owns its claims, and they go with it: they are generic
+    ephemeral volumes then, whose claims the cluster makes and names `<pod>-<name>`.
 
     Spark: `spark.kubernetes.driver.ownPersistentVolumeClaim`.
     """
     reuse_claims: bool = True
-    """Whether an executor takes over the claims of one that ended, if the driver's pod owns them: of the same `name`
-    and class, at least of the size, in use by no pod, and older than `allocation.creation_timeout`.
+    """Whether an executor takes over the claims of one of its profile that ended, if the driver's pod owns them: of the
+    same `name` and class, at least of the size, in use by no pod, and older than `allocation.creation_timeout`. Without
+    the right to list claims none is taken over, and new ones are made.
 
     Spark: `spark.kubernetes.driver.reusePersistentVolumeClaim`.
     """
     wait_to_reuse_claim: bool = False
     """Whether an executor waits for the claims of one that ended, once there are as many as the target has use for,
-    rather than have new ones made. Needs `own_claims`, `reuse_claims` and `driver_pod_name`.
+    rather than have new ones made. Needs `own_claims`, `reuse_claims` and `driver_pod_name`. An executor that is
+    replaced while it terminates still has its claims: without this its replacement gets others.
 
     Spark: `spark.kubernetes.driver.waitToReusePersistentVolumeClaim`.
     """
@@ -203,6 +209,14 @@ class AllocationSettings(Group):
     def unseen_timeout(self) -> timedelta:
         """The creation timeout that counts: a pod gets five rounds to appear, however long a round is."""
         return max(self.creation_timeout, 5 * self.batch_delay)
+
+    @property
+    def connections(self) -> int:
+        """How many calls may be under way in all: a list of each source, the lease and one of the Backend's, too.
+
+        None of these may wait until POSTs that hang are answered, the lease least of all.
+        """
+        return self.max_requests_in_flight + 4
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

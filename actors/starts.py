@@ -1,7 +1,8 @@
 """Starts: which executors came to be of use, and how long creation waits for those that ended before.
 
 A crash loop must not become a storm of POSTs: executors that end right after their start make the next ones wait, from
-a second up to five minutes. Plain values in the Allocator's hands; nothing here sends a message or reads a clock.
+a second up to five minutes; too many of them, and creation stops until the driver decides. Plain values in the
+Allocator's hands; nothing here sends a message or reads a clock.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from actors.durations import format_duration
 from actors.loss import LossKind, explain
-from actors.pods import Pod, PodRules, PodRunning, PodState, executor_end
+from actors.messages import StartsRecord, StartsTally
+from actors.pods import Pod, PodDeleted, PodRules, PodRunning, PodState, executor_end
 from actors.runtime import Backoff
+from actors.stuck import never_heals
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from actors.messages import SnapshotBatch
     from actors.runtime import Entropy
+    from actors.settings import ExecutorSettings
 
 __all__ = ["StartFailures", "Starts", "was_start_failure"]
 
@@ -37,16 +42,21 @@ class StartFailures:
     """Executors of one profile that ended before they were of use: how often, and how long creation waits for that."""
 
     rounds: int = 0
-    """In how many rounds in a row, without a success between."""
+    """How often creation was made to wait, without a success between."""
     until: float = 0.0
     """Not before then is the next request (monotonic)."""
     times: deque[float] = field(default_factory=deque)
     """When (monotonic), within the validity interval."""
 
     def failed(self, count: int, *, now: float, keep: int, interval: timedelta | None, entropy: Entropy) -> int:
-        """`count` more in one round. Answers how many there were within the interval, up to `keep`."""
-        self.until = now + START_BACKOFF.delay(self.rounds, entropy).total_seconds()
-        self.rounds += 1
+        """`count` more. Answers how many there were within the interval, up to `keep`.
+
+        Those that end while creation waits were made before it did: of one batch not all end in one round, and the wait
+        is for all of them.
+        """
+        if now >= self.until:
+            self.until = now + START_BACKOFF.delay(self.rounds, entropy).total_seconds()
+            self.rounds += 1
         self.times.extend([now] * count)
         while self.times and (
             len(self.times) > keep or (interval is not None and timedelta(seconds=now - self.times[0]) > interval)
@@ -54,55 +64,131 @@ class StartFailures:
             self.times.popleft()
         return len(self.times)
 
+    def count(self, now: float, interval: timedelta | None) -> int:
+        """How many there were within the interval, up to what was kept."""
+        if interval is None:
+            return len(self.times)
+        return sum(timedelta(seconds=now - at) <= interval for at in self.times)
+
     def succeeded(self) -> None:
         """An executor was of use: the next failure starts from the shortest wait again."""
         self.rounds = 0
         self.until = 0.0
 
+    def tally(self) -> StartsTally:
+        """As it stands."""
+        return StartsTally(self.rounds, self.until, tuple(self.times))
+
 
 class Starts:
     """Follows each executor from its start until it has proved to be of use, or has ended."""
 
-    def __init__(self, rules: PodRules, *, min_run_time: timedelta) -> None:
+    def __init__(self, rules: PodRules, settings: ExecutorSettings) -> None:
         self._rules = rules
-        self._min_run_time = min_run_time
+        self._settings = settings
+        self._min_run_time = settings.min_run_time
+        self.exceeded: str | None = None
+        """Why creation has stopped for good, unless the driver sets another target."""
+        self.exceeded_since: datetime | None = None
         self._unproven: dict[int, tuple[str, float]] = {}
         """Running executors that have not run for `min_run_time` yet: profile, and since when (monotonic)."""
         self._judged: set[str] = set()
         """UIDs of final pods still shown whose end was counted."""
+        self._replaced: set[str] = set()
+        """UIDs of pods that are being deleted because they would never have run."""
         self._failures: dict[str, StartFailures] = {}
+
+    def replaced(self, uid: str) -> bool:
+        """This pod is deleted because it would never have run: its end counts. Answers whether that is news."""
+        news = uid not in self._replaced
+        self._replaced.add(uid)
+        return news
+
+    # ── counts ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def learn(self, record: StartsRecord) -> None:
+        """Go on from what was counted before our restart."""
+        self.exceeded, self.exceeded_since = record.failed, record.failed_since
+        for profile, tally in record.tallies.items():
+            self._failures[profile] = StartFailures(tally.rounds, tally.until, deque(tally.times))
+
+    def record(self) -> StartsRecord:
+        """What must not be forgotten in a restart."""
+        tallies = {profile: failures.tally() for profile, failures in self._failures.items()}
+        nothing = StartsTally()
+        known = {profile: tally for profile, tally in tallies.items() if tally != nothing}
+        return StartsRecord(known, self.exceeded, self.exceeded_since)
+
+    def may_go_on(self, profile: str, now: float) -> bool:
+        """Whether creation need not wait."""
+        return self.exceeded is None and now >= self.of(profile).until
+
+    def count(self, profile: str, now: float) -> int:
+        """How many failed of a profile, of those that count still."""
+        return self.of(profile).count(now, self._settings.failures_validity_interval)
+
+    def failed(
+        self, profile: str, count: int, *, target: int, now: float, at: datetime, entropy: Entropy
+    ) -> tuple[float, bool]:
+        """So many more failed. Answers how long creation waits for that, and whether it has stopped now."""
+        interval, limit = self._settings.failures_validity_interval, self._settings.failures_allowed(target)
+        failures = self.of(profile)
+        seen = failures.failed(count, now=now, keep=limit, interval=interval, entropy=entropy)
+        stops = seen >= limit and self.exceeded is None
+        if stops:
+            within = f" within {format_duration(interval)}" if interval is not None else ""
+            self.exceeded = f"{seen} executors of profile {profile!r} ended before they were of use{within}"
+            self.exceeded_since = at
+        return failures.until - now, stops
 
     def of(self, profile: str) -> StartFailures:
         """A profile's failures."""
         return self._failures.setdefault(profile, StartFailures())
 
-    def forgive(self) -> None:
-        """Start to count anew."""
+    def forgive(self) -> bool:
+        """Start to count anew if creation has stopped. Answers whether it had."""
+        if self.exceeded is None:
+            return False
+        self.exceeded = self.exceeded_since = None
         self._failures.clear()
+        return True
+
+    # ── executors ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def proved(self, executor_id: int, profile: str) -> None:
         """The driver has taken it up: a success."""
         self._unproven.pop(executor_id, None)
         self.of(profile).succeeded()
 
-    def follow(self, batch: SnapshotBatch, registered: Collection[int], now: float) -> dict[str, int]:
-        """Take a batch in, at the cost of what changed. Answers how many start failures it shows, by profile."""
+    def follow(
+        self, batch: SnapshotBatch, registered: Collection[int], now: float, *, asked_to_go: Collection[int] = ()
+    ) -> dict[str, int]:
+        """Take a batch in, at the cost of what changed. Answers how many start failures it shows, by profile.
+
+        Those `asked_to_go` may end by themselves before they are made to: that is no failure.
+        """
         self._prove(now)
         finals: list[PodState] = []
         for executor_id in sorted(batch.changed):
             state = batch.snapshot.states.get(executor_id)
+            if state is None:
+                continue
+            if state.pod.uid in self._replaced and not state.pod.terminating and not never_heals(state.pod):
+                self._replaced.discard(state.pod.uid)  # it has got on, and survived its deletion
             if isinstance(state, PodRunning) and executor_id not in registered:
                 self._unproven.setdefault(executor_id, (state.pod.profile, now))
-            elif state is not None and state.final:
+            elif state.final:
                 self._unproven.pop(executor_id, None)
-                if executor_id not in registered:
+                if executor_id not in registered and executor_id not in asked_to_go:
                     finals.append(state)
         for ended in batch.ended:
             self._unproven.pop(ended.executor_id, None)
-            if ended.executor_id not in registered:
+            if ended.executor_id not in registered and ended.executor_id not in asked_to_go:
                 finals.append(ended.state)
         failures = self._judge(finals)
-        self._judged.difference_update(ended.uid for ended in batch.ended)
+        gone = [ended.uid for ended in batch.ended]
+        self._judged.difference_update(gone)
+        self._replaced.difference_update(gone)
         return failures
 
     def _prove(self, now: float) -> None:
@@ -120,7 +206,10 @@ class Starts:
         for state in finals:
             new = state.pod.uid not in self._judged
             self._judged.add(state.pod.uid)
-            if new and was_start_failure(state, self._rules, min_run_time=self._min_run_time):
+            if new and (
+                state.pod.uid in self._replaced
+                or was_start_failure(state, self._rules, min_run_time=self._min_run_time)
+            ):
                 failures[state.pod.profile] = failures.get(state.pod.profile, 0) + 1
         return failures
 
@@ -131,6 +220,8 @@ def was_start_failure(state: PodState, rules: PodRules, *, min_run_time: timedel
     By its own doing, or refused by its node: the next one may meet the same. Disruption, eviction by the node and
     deletion do not count, nor does one that ran for `min_run_time`.
     """
+    if isinstance(state, PodDeleted) and executor_end(state.pod, rules) is None:
+        return False  # whoever deleted it, it had not ended
     reason = explain(0, state, rules)
     if not reason.caused_by_app and reason.kind is not LossKind.NEVER_STARTED:
         return False

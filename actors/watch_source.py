@@ -26,8 +26,10 @@ from actors.messages import (
     StartWatching,
     StreamGivenUp,
     ToWatchSource,
+    TryNow,
     UpdatePods,
 )
+from actors.outages import lacks_server
 from actors.retries import REFLECTOR, retry_delay
 from actors.runtime import Actor, Address, Context
 
@@ -118,6 +120,8 @@ class WatchSource(Actor):
                 self._start()
             case Relist():
                 self._relist()
+            case TryNow():
+                self._try_now()
             case PageArrived():
                 self._listed(message)
             case _Streamed(connection, what):
@@ -288,6 +292,17 @@ class WatchSource(Actor):
             logger.debug("the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
         self._error = error
         self._touch.fails(error)
+
+    def _try_now(self) -> None:
+        """There is a server, for which the backoff waits: one try, and should it fail, too, the next wait is longer.
+
+        A server that has said how long it wants to be left alone is left alone.
+        """
+        error = self._error
+        if self.timers.active("try again") and lacks_server(error) and error.retry_after is None:
+            logger.debug("the watch tries again, as a poll got through: stream=%d", self._stream)
+            self.timers.cancel("try again")
+            self._go_on()
 
     def _resumed(self) -> None:
         """The stream goes on, or another one has begun: it is not to be given up."""

@@ -44,7 +44,7 @@ def main() -> None:
     woken.settimeout(0)
     signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: None)  # Both come by `wake`: an exception could interrupt the killing.
     launcher = _Launcher(kubelet)
     try:
         _serve(kubelet, wake, launcher)
@@ -60,8 +60,10 @@ def _serve(kubelet: socket.socket, wake: socket.socket, launcher: "_Launcher") -
     while True:
         ready, _, _ = select.select([kubelet, wake], [], [])
         if wake in ready:
-            wake.recv(4096)
+            signals = wake.recv(4096)
             launcher.reap()
+            if signal.SIGTERM in signals:
+                return
         if kubelet in ready:
             data = kubelet.recv(1 << 16)
             if not data:

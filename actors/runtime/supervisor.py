@@ -146,6 +146,13 @@ class Supervisor:
                 self._stop_for_good(child)
         self._advance()
 
+    def restart(self, name: str) -> None:
+        """Stop one child in order and start it anew: what it knew holds no more. Others are left as they are."""
+        for child in self._children:
+            if child.spec.name == name and child.state is _State.RUNNING and self._restarting:
+                child.state = _State.STOPPING
+                child.address.stop()
+
     def stop_all(self) -> None:
         """Stop all children in order, for good: each when those started after it have ended, until none is left."""
         self._restarting = False

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from actors.kube.api import CLAIMS, LEASES, PODS
+from actors.rights import LIST_PODS, Right
+
 if TYPE_CHECKING:
     from tests.contract.control_plane import ControlPlane
 
+RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS)}
 RBAC = Path(__file__).parents[2] / "config" / "rbac.yaml"
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -19,17 +23,19 @@ _TRIES = 2_000
 """A rule is in force some milliseconds after it was made; a try takes several."""
 
 
-def verbs() -> list[str]:
+def rights() -> list[Right]:
     """Every right that the file gives."""
-    return [verb for document in _documents() for rule in document.get("rules", ()) for verb in rule["verbs"]]
+    return [right for document in _documents() for rule in document.get("rules", ()) for right in _rights_of(rule)]
 
 
-def open_account(plane: ControlPlane, namespace: str, *, without: str | None = None) -> Path:
+def open_account(plane: ControlPlane, namespace: str, *, without: Right | None = None) -> Path:
     """A kubeconfig of the account, whose rights are in force: those of the file, `without` one of them."""
     name = ""
     for document in _documents():
         for rule in document.get("rules", ()):
-            rule["verbs"] = [verb for verb in rule["verbs"] if verb != without]
+            rule["verbs"] = [right.verb for right in _rights_of(rule) if right != without]
+        if "rules" in document:
+            document["rules"] = [rule for rule in document["rules"] if rule["verbs"]]
         group = "/api/v1" if document["apiVersion"] == "v1" else f"/apis/{document['apiVersion']}"
         plane.request("POST", f"{group}/namespaces/{namespace}/{document['kind'].lower()}s", document)
         name = document["metadata"]["name"]
@@ -37,26 +43,29 @@ def open_account(plane: ControlPlane, namespace: str, *, without: str | None = N
     token = plane.request("POST", path, {"spec": {}})["status"]["token"]
     kubeconfig = plane.kubeconfig.with_name(f"account-{namespace}")
     kubeconfig.write_text(json.dumps(_kubeconfig(plane, namespace, token)))
-    for verb in verbs():
-        wait_for_review(plane, kubeconfig, verb, "no" if verb == without else "yes")
+    for right in rights():
+        wait_for_review(plane, kubeconfig, "no" if right == without else "yes", right)
     return kubeconfig
 
 
-def wait_for_review(plane: ControlPlane, kubeconfig: Path, verb: str, wanted: str) -> None:
+def wait_for_review(plane: ControlPlane, kubeconfig: Path, wanted: str, right: Right = LIST_PODS) -> None:
     """Until the server says "yes" or "no" of a right, or that this must not be asked ("refused")."""
     config = json.loads(kubeconfig.read_text())
     namespace = config["contexts"][0]["context"]["namespace"]
     token = config["users"][0]["user"]["token"]
     said = ""
     for _ in range(_TRIES):
-        said = _review(plane, namespace, token, verb)
+        said = _review(plane, namespace, token, right)
         if said == wanted:
             return
-    raise AssertionError(f"whether the account may {verb} pods is still answered by {said!r}, not by {wanted!r}")
+    raise AssertionError(
+        f"whether the account may {right.verb} {right.resource} is still answered by {said!r}, not by {wanted!r}"
+    )
 
 
-def _review(plane: ControlPlane, namespace: str, token: str, verb: str) -> str:
-    asked = {"namespace": namespace, "verb": verb, "resource": "pods"}
+def _review(plane: ControlPlane, namespace: str, token: str, right: Right) -> str:
+    resource = right.resource
+    asked = {"namespace": namespace, "verb": right.verb, "group": resource.group, "resource": resource.plural}
     try:
         review = plane.request("POST", _REVIEWS, {"spec": {"resourceAttributes": asked}}, token=token)
     except urllib.error.HTTPError as error:
@@ -65,6 +74,11 @@ def _review(plane: ControlPlane, namespace: str, token: str, verb: str) -> str:
             return "refused"
         raise
     return "yes" if review["status"]["allowed"] else "no"
+
+
+def _rights_of(rule: dict[str, Any]) -> list[Right]:
+    (group,), (plural,) = rule["apiGroups"], rule["resources"]
+    return [Right(verb, RESOURCES[group, plural]) for verb in rule["verbs"]]
 
 
 def _documents() -> list[dict[str, Any]]:

@@ -15,7 +15,10 @@ import pytest
 
 import actors
 from actors.cli_arguments import execute
+from actors.executor_pod import check_template
 from actors.local.cluster import LocalCluster
+from actors.loss import CAUSED_BY_APP, LossKind
+from actors.settings import Settings, setting_names
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -64,7 +67,7 @@ def test_the_driver_runs_as_it_stands_and_hears_of_a_kill_and_of_the_replacement
 def test_the_two_commands_are_one_line_each_and_the_first_one_names_real_options() -> None:
     first, second = blocks("sh")[:2]
     assert (first.count("\n"), second.count("\n")) == (1, 1)
-    assert second.strip().endswith("&& .venv/bin/pytest")
+    assert second.strip().endswith("&& .venv/bin/pytest -n auto")
     words = shlex.split(first)
     arguments = words[words.index(".venv/bin/executor-pods") + 1 :]
     assert arguments[:2] == ["run", "--local"]
@@ -84,6 +87,31 @@ def test_no_option_is_described_that_does_not_exist(capsys: pytest.CaptureFixtur
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
     table = "\n".join(line for line in README.splitlines() if line.startswith("| `-"))
     assert set(re.findall(r"--[a-z][a-z-]*", table)) <= known
+
+
+def test_the_settings_that_are_shown_are_valid(tmp_path: Path) -> None:
+    (example,) = blocks("toml")
+    file = tmp_path / "settings.toml"
+    file.write_text(example, encoding="utf-8")
+    settings = Settings.load(file)
+    check_template(settings)
+    assert settings.initial_totals == {"default": 8, "gpu": 1}
+
+
+def test_every_kind_of_loss_is_explained_and_whether_it_is_the_applications_doing() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| .+ \| (yes|no) \|$", README, re.MULTILINE)
+    assert rows == [(kind.name, "yes" if kind in CAUSED_BY_APP else "no") for kind in LossKind]
+
+
+def test_the_settings_and_messages_that_are_named_exist() -> None:
+    names = set(setting_names())
+    groups = {name.partition(".")[0] for name in names if "." in name}
+    named = {name for name in re.findall(r"`([a-z_]+\.[a-z_]+)(?:`| =)", README) if name.partition(".")[0] in groups}
+    assert named
+    assert named - names == set()
+    messages = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", README))
+    assert messages
+    assert messages - set(actors.__all__) == set()
 
 
 def test_links_into_the_checkout_lead_somewhere() -> None:

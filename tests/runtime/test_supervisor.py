@@ -94,6 +94,11 @@ def _start(child: ChildSpec, supervisor: Supervisor) -> Address:
     return supervisor.start(child)
 
 
+def _restart_b_and_stop_all(supervisor: Supervisor) -> None:
+    supervisor.restart("b")
+    supervisor.stop_all()
+
+
 @pytest.fixture
 def company(kit: Kit) -> Company:
     return Company(kit)
@@ -347,6 +352,58 @@ def test_all_are_stopped_even_if_one_crashes_or_waits_for_its_restart(company: C
     assert company.alive() == []
     assert company.do(lambda supervisor: supervisor.children()) == ()
     assert company.boss.escalated == []
+
+
+def test_one_child_can_be_begun_anew_at_its_address_and_the_others_stay(company: Company) -> None:
+    company.hire("a", "b", "c")
+    address = company.child("b")
+    company.read()
+    company.do(lambda supervisor: supervisor.restart("b"))
+    company.kit.settle()
+    assert company.read() == ["b-1 stops", "b-2 starts", "b-2 hears begin"]
+    assert company.child("b") is address
+    assert company.alive() == ["a", "c", "b"]
+
+
+def test_a_child_that_is_begun_anew_has_not_failed(company: Company) -> None:
+    company.hire("a", limit=2)
+    for _ in range(5):
+        company.do(lambda supervisor: supervisor.restart("a"))
+        company.kit.settle()
+    company.crash("a")
+    company.kit.advance(SECOND)
+    assert company.alive() == ["a"], "the first failure waits for the first backoff, and is one below the limit"
+
+
+def test_a_child_that_crashes_before_it_could_stop_is_begun_anew_all_the_same(company: Company) -> None:
+    company.hire("a")
+    company.read()
+    company.child("a").tell("die")
+    company.do(lambda supervisor: supervisor.restart("a"))
+    company.kit.advance(SECOND)
+    assert company.read() == ["a-2 starts", "a-2 hears begin"]
+
+
+def test_one_that_is_down_or_unknown_or_being_stopped_is_not_begun_anew_a_second_time(company: Company) -> None:
+    company.hire("a", "b")
+    company.crash("a")
+    company.read()
+    company.do(lambda supervisor: supervisor.restart("a"))
+    company.do(lambda supervisor: supervisor.restart("nobody"))
+    assert company.read() == []
+    company.kit.advance(SECOND)
+    assert company.read() == ["a-2 starts", "a-2 hears begin", "b-2 starts", "b-2 hears begin"]
+    company.do(lambda supervisor: supervisor.stop("a"))
+    company.do(lambda supervisor: supervisor.restart("a"))
+    company.kit.advance(SECOND)
+    assert company.alive() == ["b"]
+
+
+def test_a_child_that_is_begun_anew_when_all_are_stopped_stays_stopped(company: Company) -> None:
+    company.hire("a", "b")
+    company.do(_restart_b_and_stop_all)
+    company.kit.advance(SECOND)
+    assert company.alive() == []
 
 
 def test_a_child_that_the_host_stops_is_not_restarted_and_the_owner_knows(company: Company) -> None:

@@ -6,11 +6,15 @@ actors between. Every violation is a sentence with the virtual time it was seen 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.local.store import WatchMessage
 from actors.messages import (
+    DEFAULT_PROFILE,
     BackendStopped,
     ExecutorPending,
     ExecutorRemoved,
@@ -18,11 +22,23 @@ from actors.messages import (
     ExecutorTerminating,
     SnapshotBatch,
 )
-from actors.pods import EXECUTOR_ID_LABEL, ROLE_LABEL
+from actors.pods import EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
+from actors.runtime.timers import Timers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from actors.local.store import ObjectStore, Subscription
-    from actors.runtime import Clock
+    from actors.runtime import Actor, Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A pod of the fleet that neither ended nor is about to go."""
+
+    name: str
+    executor_id: int
+    profile: str
 
 
 @dataclass(slots=True)
@@ -33,10 +49,11 @@ class Invariants:
     violations: list[str] = field(default_factory=list)
     created: int = 0
     """Pods that the cluster was made to create."""
-    _target: int = 0
-    _allowed: int = 0
-    _alive: dict[str, str] = field(default_factory=dict)
-    """UID → name."""
+    _target: dict[str, int] = field(default_factory=dict)
+    _allowed: dict[str, int] = field(default_factory=dict)
+    """Both by profile."""
+    _alive: dict[str, Live] = field(default_factory=dict)
+    """By UID."""
     _asked_to_go: set[str] = field(default_factory=set)
     """Names of pods whose deletion was asked for, whether the request got through or not."""
     _asked_for: dict[str, int] = field(default_factory=dict)
@@ -47,6 +64,11 @@ class Invariants:
     _gone: set[str] = field(default_factory=set)
     _returned: set[str] = field(default_factory=set)
     """UIDs of pods that are back, and whose end has not been told since."""
+    _old_batches: int = 0
+    """Up to this number they are of a history that was reset since."""
+    _unsure_until: float = 0.0
+    """Until then (monotonic) snapshots may be of two histories."""
+    _fleet_is_left: bool = False
     _subscription: Subscription | None = None
 
     def watch(self, store: ObjectStore) -> None:
@@ -58,14 +80,28 @@ class Invariants:
             self.pod_changed(WatchMessage("MODIFIED", pod))
         self._subscription = store.watch("pods", None, self.pod_changed, resource_version=store.resource_version)
 
-    def retarget(self, target: int) -> None:
+    def retarget(self, target: int | Mapping[str, int]) -> None:
         """The driver asks for this many. What it takes back may live on: only creating more is wrong."""
-        self._allowed = max(target, len(self._alive), self._allowed if target < self._target else 0)
-        self._target = target
+        totals = {DEFAULT_PROFILE: target} if isinstance(target, int) else target
+        for profile in {*totals, *self._target}:
+            wanted, before = totals.get(profile, 0), self._target.get(profile, 0)
+            kept = self._allowed.get(profile, 0) if wanted < before else 0
+            self._allowed[profile] = max(wanted, self.alive(profile), kept)
+            self._target[profile] = wanted
 
-    def asked_for(self, name: str) -> None:
+    def retarget_exactly(self, totals: Mapping[str, int], requested: Iterable[tuple[str, str]]) -> None:
+        """The same, by one who knows which pods, by name and profile, were requested before and not seen yet.
+
+        These may come up. Others that live in excess may live on, but none may come to them.
+        """
+        for name, profile in requested:
+            self._asked_for.setdefault(name, self._target.get(profile, 0))
+        self._target = dict(totals)
+        self._allowed = dict(totals)
+
+    def asked_for(self, name: str, profile: str = DEFAULT_PROFILE) -> None:
         """The backend asks for a pod."""
-        self._asked_for.setdefault(name, self._target)
+        self._asked_for.setdefault(name, self._target.get(profile, 0))
 
     def asked_to_go(self, name: str) -> None:
         """The backend asks for a pod's deletion: from then on it is the API that keeps it alive."""
@@ -81,15 +117,36 @@ class Invariants:
         """Somebody moves a pod that had left our selector back into it: it ends twice, once for each time."""
         self._returned.add(uid)
 
-    def history_was_reset(self) -> None:
-        """The cluster was restored from a backup: pods may go back in time now, once."""
+    def history_was_reset(self, last_batch: int = 0) -> None:
+        """The cluster was restored from a backup: pods may go back in time now, once.
+
+        One who knows when the store found that out says what its last batch before that was.
+        """
+        self._old_batches = last_batch
         self._versions.clear()
         self._gone.clear()
 
+    def histories_mix(self, seconds: float) -> None:
+        """After a reset that may not be found yet, while the watch still brings what is of the history before it."""
+        self._unsure_until = self.clock.monotonic() + seconds
+
+    def fleet_is_left(self) -> None:
+        """The driver is about to stop, and to leave executors that have not ended."""
+        self._fleet_is_left = True
+
     def another_life(self) -> None:
         """The driver starts again and knows of nothing; the cluster goes on."""
+        self._fleet_is_left = False
         self._told.clear()
         self._removed.clear()
+        self.another_store()
+        names = {live.name for live in self._alive.values()}  # ids count on from what is seen: others may come again
+        self._asked_to_go &= names
+        self._asked_for = {name: target for name, target in self._asked_for.items() if name in names}
+
+    def another_store(self) -> None:
+        """The snapshots begin anew."""
+        self._old_batches = 0
         self._versions.clear()
         self._gone.clear()
 
@@ -98,21 +155,27 @@ class Invariants:
         pod: dict[str, Any] = message.object
         metadata = pod["metadata"]
         labels = metadata.get("labels", {})
-        if labels.get(ROLE_LABEL) != "executor" or not labels.get(EXECUTOR_ID_LABEL, "").isdecimal():
-            self._alive.pop(metadata["uid"], None)
+        uid, number = metadata["uid"], labels.get(EXECUTOR_ID_LABEL, "")
+        is_ours = labels.get(ROLE_LABEL) == "executor" and labels.get(INACTIVE_LABEL) != "true"
+        if not is_ours or not number.isdecimal():
+            self._alive.pop(uid, None)
             return
-        uid = metadata["uid"]
+        profile = labels.get(PROFILE_LABEL, DEFAULT_PROFILE)
         ended = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
         if message.type == "ADDED":
             self.created += 1
         if message.type == "DELETED" or metadata.get("deletionTimestamp") or ended:
             self._alive.pop(uid, None)
         else:
-            self._alive[uid] = metadata["name"]
-        wanted = [name for name in self._alive.values() if name not in self._asked_to_go]
-        allowed = max(self._allowed, self._asked_for.get(metadata["name"], 0))
-        if message.type == "ADDED" and len(wanted) > allowed:
-            self._broken(1, f"{len(wanted)} pods live, {self._target} are wanted, {allowed} are allowed")
+            self._alive[uid] = Live(metadata["name"], int(number), profile)
+        if message.type != "ADDED":
+            return
+        here = [live.name for live in self._alive.values() if live.profile == profile]
+        counted = sum(name not in self._asked_to_go for name in here)
+        target = self._target.get(profile, 0)
+        allowed = max(self._allowed.get(profile, 0), self._asked_for.get(metadata["name"], 0))
+        if counted > allowed:
+            self._broken(1, f"{counted} {profile} pods live, {target} are wanted, {allowed} are allowed")
 
     def told(self, message: object) -> None:
         """2: every executor the driver was told of is reported removed exactly once, and not heard of after that."""
@@ -127,13 +190,15 @@ class Invariants:
                     self._broken(2, f"executor {executor_id} is removed {self._removed[executor_id]} times")
             case BackendStopped():
                 lost = sorted(self._told.keys() - self._removed.keys())
-                if lost and not message.left_behind and not self._alive:
+                if lost and not message.left_behind and not self._alive and not self._fleet_is_left:
                     self._broken(2, f"executors {lost} were never reported removed")
             case _:
                 pass
 
     def seen(self, batch: SnapshotBatch) -> None:
         """3: a pod never goes back in time in the snapshots, and none comes back once it ended."""
+        if batch.seq <= self._old_batches or self.clock.monotonic() < self._unsure_until:
+            return
         for ended in batch.ended:
             if ended.uid in self._gone and ended.uid not in self._returned:
                 self._broken(3, f"the end of pod {ended.uid} is told twice")
@@ -155,9 +220,62 @@ class Invariants:
         """Executors that the driver believes to be there."""
         return self._told.keys() - self._removed.keys()
 
-    def alive(self) -> int:
-        """How many of the fleet's pods live in the cluster."""
-        return len(self._alive)
+    def alive(self, profile: str | None = None) -> int:
+        """How many of the fleet's pods live in the cluster, of one profile or of all."""
+        return sum(profile in (None, live.profile) for live in self._alive.values())
+
+    def living(self) -> set[int]:
+        """The executors of the fleet's pods that live in the cluster."""
+        return {live.executor_id for live in self._alive.values()}
 
     def _broken(self, number: int, words: str) -> None:
         self.violations.append(f"invariant {number} at {self.clock.monotonic():.3f} s: {words}")
+
+
+# ── 5: memory ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LEAVES: Final = tuple(
+    f"actors.{room}" for room in ("errors", "kube", "local", "messages", "pods", "runtime", "settings", "testing")
+)
+"""Values, machinery and the cluster: not looked into."""
+
+MACHINERY: Final = frozenset({"actor_inbox", "actor_ref", "context", "life"})
+
+
+def sizes(parts: Iterable[Actor]) -> dict[str, int]:
+    """How many entries the collections of these actors have, by the attributes that lead to them.
+
+    Objects of ours in a collection are looked into as one: what they hold is counted together.
+    """
+    found: dict[str, int] = {}
+    for part in parts:
+        seen: set[int] = set()
+        for name, value in _attributes(part):
+            if name not in MACHINERY:
+                _measure(f"{part.name}.{name}", value, found, seen)
+    return found
+
+
+def _measure(path: str, value: object, found: dict[str, int], seen: set[int]) -> None:
+    match value:
+        case str() | bytes() | tuple():  # made whole, and replaced whole
+            return
+        case Timers():
+            _measure(path, value._timers, found, seen)
+        case Mapping() | AbstractSet() | list() | deque():
+            found[path] = found.get(path, 0) + len(value)
+            for each in value.values() if isinstance(value, Mapping) else value:
+                _measure(path, each, found, seen)
+        case _ if type(value).__module__.startswith("actors.") and not type(value).__module__.startswith(LEAVES):
+            if id(value) not in seen:
+                seen.add(id(value))
+                for name, each in _attributes(value):
+                    _measure(f"{path}.{name}", each, found, seen)
+        case _:
+            pass
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    names = dict.fromkeys([*slots, *getattr(value, "__dict__", {})])
+    return ((name, getattr(value, name)) for name in names if hasattr(value, name))

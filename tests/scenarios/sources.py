@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from actors.errors import ApiError, Cancelled, Gone
 from actors.kube.api import WatchEnded
-from actors.messages import AddSubscriber, BatchDone, Freshness, SnapshotBatch, StartPolling, StartWatching
+from actors.messages import (
+    AddSubscriber,
+    BatchDone,
+    Freshness,
+    Polled,
+    SnapshotBatch,
+    StartPolling,
+    StartWatching,
+    TryNow,
+)
 from actors.poll_source import PollSource
 from actors.retries import REFLECTOR
 from actors.runtime import Actor, ChildSpec, Supervisor, SupervisorMessage
@@ -34,6 +43,9 @@ LOOK = timedelta(seconds=1)
 
 NEVER_IS_IT_EARLY = 0.001
 """Seconds by which two readings of a real clock may be off."""
+
+PROMPTLY = 0.5
+"""Seconds from the last page of a poll to the try that it prompts, at most: on threads, that takes its time."""
 
 Outcome: TypeAlias = Literal["open", "answered", "over", "failed", "cancelled"]
 
@@ -108,14 +120,22 @@ class _NotedCall:
         self.inner.cancel()
 
 
-def hasty(tries: Sequence[Try], *, given_up: Iterable[float] = (), crashed: Iterable[float] = ()) -> list[str]:
+def hasty(
+    tries: Sequence[Try],
+    *,
+    given_up: Iterable[float] = (),
+    crashed: Iterable[float] = (),
+    polls: Iterable[Try] = (),
+) -> list[str]:
     """Tries of a watch source that came sooner after the last than its backoff allows.
 
     A watch and a later page may follow on a page of a list at once, a first page on a later one that had expired, and
     anything on a watch that ended cleanly after it had done some work. A stream that is given up is replaced at once,
-    and a source that crashed knows of no earlier failures.
+    and a source that crashed knows of no earlier failures. A poll that got through allows one try; the next one has to
+    wait all the longer.
     """
     excused, found, failures, waited = set(given_up), [], 0, 0.0
+    polled = [poll.ended for poll in polls if poll.outcome == "answered"]
     for last, this in pairwise(tries):
         worked = last.ended - last.at
         if last.verb == "watch" and worked >= max(SETTLED.total_seconds(), waited) - NEVER_IS_IT_EARLY:
@@ -130,7 +150,10 @@ def hasty(tries: Sequence[Try], *, given_up: Iterable[float] = (), crashed: Iter
         wait = min(REFLECTOR.initial * 2**failures, REFLECTOR.maximum).total_seconds()
         failures += not restarted
         waited = this.at - last.ended
-        if this.at - last.ended < wait - NEVER_IS_IT_EARLY:
+        prompted = next((poll for poll in polled if last.ended <= poll <= this.at <= poll + PROMPTLY), None)
+        if this.at - last.ended < wait - NEVER_IS_IT_EARLY and prompted is not None:
+            polled.remove(prompted)
+        elif this.at - last.ended < wait - NEVER_IS_IT_EARLY:
             found.append(
                 f"{this.verb} at {this.at:.3f}, {this.at - last.ended:.3f} s after {last.verb} {last.outcome} "
                 f"({last.error!r}); the backoff is {wait:.1f} s"
@@ -221,6 +244,8 @@ class Household(Actor):
                 self._supervisor.handle(message)
             case Freshness():
                 pass
+            case Polled():
+                self._supervisor.address(WATCH).tell(TryNow())
             case str(name):
                 self._supervisor.address(name).tell(object())
             case _:

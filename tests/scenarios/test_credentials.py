@@ -84,7 +84,7 @@ def test_a_driver_whose_pods_are_missing_hears_of_a_refused_credential_once_and_
         world.target(8)
         world.advance(600)
         (blocked,) = world.heard(AllocationBlocked)
-        assert blocked.cause == REVOKED.message
+        assert blocked.cause == f"the API server does not accept our credential: {REVOKED.message}"
         assert world.heard(AllocationUnblocked) == []
         world.api.calm()
         world.advance(150)

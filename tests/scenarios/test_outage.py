@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.errors import Unavailable
+from actors.blockade import CREATE_BACKOFF
+from actors.errors import NotFound, Unavailable
 from actors.local.fault_kinds import LoseAnswer, Refuse, Stall, server_error
 from actors.local.faulty_stream import FaultyStream
 from actors.local.inprocess import InProcessPodApi
 from actors.loss import LossKind
-from actors.messages import BackendStopped, StopBackend
+from actors.messages import BackendStopped, GetFleetStatus, StopBackend
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import WatchedApi, World
 
@@ -153,6 +154,36 @@ def test_a_watch_connects_at_most_once_a_step(fault: Refuse) -> None:
         )
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("minutes", [2, 4, 20])
+def test_the_watch_is_back_with_the_first_poll_that_gets_through(seed: int, minutes: int) -> None:
+    with TroubledWorld(seed, executor={"instances": 1}) as world:
+        world.advance(10)
+        world.trouble(REFUSED, *EVERYTHING)
+        world.advance(60 * minutes)
+        world.api.trouble = {}
+        world.api.asked.clear()
+        polled = False
+        while not polled and not world.ask(GetFleetStatus()).sources["watch"].synced:
+            world.advance(0.1)
+            polled = bool(world.tries("list"))
+        world.advance(0.2)
+        assert len(world.tries("watch")) == 1
+        world.kubelet.exit(pod_name(world, 1), 3)
+        world.advance(0.1)
+        assert world.removals()[1].reason.exit_code == 3, "it sees what happens"
+        world.stop()
+
+
+def test_a_server_that_gives_lists_and_cuts_every_watch_is_not_hammered() -> None:
+    with TroubledWorld(executor={"instances": 1}) as world:
+        world.advance(10)
+        world.trouble(REFUSED, "watch")
+        world.advance(60 * MINUTES)
+        assert max(world.per_minute("watch")[2:]) <= 5, "each on its backoff, or with a poll"
+        world.stop()
+
+
 def test_creates_that_fail_for_reasons_of_their_own_hold_no_delete_up() -> None:
     with TroubledWorld(executor={"instances": FLEET}) as world:
         world.grow()
@@ -169,6 +200,24 @@ def test_creates_that_fail_for_reasons_of_their_own_hold_no_delete_up() -> None:
         world.advance(90)
         assert world.running() == FLEET + MORE
         assert world.invariants.created == FLEET + MORE + MINUTES
+        world.stop()
+
+
+@pytest.mark.parametrize("away", [5, 60, 900], ids=lambda seconds: f"{seconds} s")
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_namespace_that_was_deleted_is_filled_as_soon_as_the_backoff_lets_it_when_it_is_back(
+    away: int, seed: int | None
+) -> None:
+    with TroubledWorld(seed, executor={"instances": 7}) as world:
+        world.advance(10)
+        world.trouble(Refuse(NotFound('namespaces "default" not found', status=404)), "create")
+        for pod in world.pods():
+            world.invariants.taken_by_others(pod["metadata"]["name"])
+            world.store.delete("pods", "default", pod["metadata"]["name"])
+        world.advance(away)
+        world.api.trouble = {}
+        world.advance(min(away, CREATE_BACKOFF.maximum.total_seconds()) * (1 + CREATE_BACKOFF.jitter) + 2)
+        assert world.running() == 7
         world.stop()
 
 

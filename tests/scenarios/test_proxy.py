@@ -177,7 +177,9 @@ def test_nothing_is_lost_or_repeated_behind_a_connection_that_does_everything_wr
         assert plant.notes.escalated == []
         assert "was reset" not in caplog.text
         tries = plant.notes.watching.tries
-        assert hasty(tries, given_up=plant.notes.passage.given_up, crashed=plant.crashes) == []
+        notes = plant.notes
+        polls = notes.polling.tries
+        assert hasty(tries, given_up=notes.passage.given_up, crashed=plant.crashes, polls=polls) == []
         (store,) = plant.notes.stores
         history = store._history
         assert (len(history.tombstones), len(history.absent)) == (0, 0), "what is over is forgotten"

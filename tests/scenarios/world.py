@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from actors.local.fault_kinds import Fault, Operation
     from actors.local.store import StoreSnapshot
     from actors.pods import Pod
+    from actors.roll import RollPolicy
     from actors.runtime import Clock
 
 M = TypeVar("M")
@@ -118,11 +119,13 @@ class World:
         latency: timedelta = timedelta(milliseconds=5),
         start_delay: timedelta = timedelta(milliseconds=700),
         outage: bool = False,
+        roll_policy: RollPolicy | None = None,
         **settings: Any,
     ) -> None:
         self.kit = Kit(seed=seed, threads=threads)
         self.store = ObjectStore(self.kit.clock, Entropy(0))
         self._start_delay = start_delay
+        self._roll_policy = roll_policy
         self.kubelet = self._make_kubelet()
         self._latency = latency
         self.invariants = Invariants(self.kit.clock)
@@ -130,6 +133,7 @@ class World:
         self.invariants.watch(self.store)
         settings.setdefault("executor", {})
         settings["executor"] = {"instances": 0, "image": "worker:1", **settings["executor"]}
+        settings["backend"] = {"lease": False, **settings.get("backend", {})}  # test_two_drivers has them
         self.settings = Settings(app_id="app", **settings)
         self.invariants.retarget(self.settings.executor.instances)
         self.api.outage = outage
@@ -141,8 +145,12 @@ class World:
 
     def _start(self) -> None:
         self.driver = self.kit.system.spawn(self._make_driver, name="driver", owner=None)
-        self.backend = Backend.start(self.settings, self.driver, self.api, system=self.kit.system)
+        self.backend = Backend.start(
+            self.settings, self.driver, self.api, system=self.kit.system, roll_policy=self._roll_policy
+        )
         self.kit.settle()
+        if self.settings.driver_pod_name is not None:
+            self.advance(1)  # it is looked up before there are any parts
         store = self.kit.address("snapshot-store")
         self.kit.spawn(lambda context: Onlooker(context, store, self.invariants), name="onlooker")
 

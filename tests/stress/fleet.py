@@ -36,12 +36,15 @@ class Usage:
 
 
 class Fleet:
-    """The command, for so many executors. It is read by a thread, so that it never waits for its reader."""
+    """The command, for so many executors, with `more` on its command line.
 
-    def __init__(self, folder: Path, kubeconfig: Path, executors: int) -> None:
+    It is read by a thread, so that it never waits for its reader.
+    """
+
+    def __init__(self, folder: Path, kubeconfig: Path, executors: int, *more: str) -> None:
         self._executors = executors
         self.stderr = folder / "stderr"
-        arguments = ["--executors", str(executors), "--image", "x", "--kubeconfig", str(kubeconfig)]
+        arguments = ["--executors", str(executors), "--image", "x", "--kubeconfig", str(kubeconfig), *more]
         env = {name: value for name, value in os.environ.items() if not name.startswith("EXECUTOR_PODS_")}
         with self.stderr.open("wb") as stderr:
             self.process = subprocess.Popen(

@@ -27,6 +27,14 @@ API_SERVER: Final = "kube-apiserver"
 PROGRAMS: Final = ("etcd", API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok")
 STAGES: Final = "kwok-stages.yaml"
 NODES: Final = 5
+CONTROLLERS: Final = (
+    "garbagecollector",
+    "resourcequota",
+    "namespace",
+    "serviceaccount",
+    "podgc",
+    "persistentvolume-binder-controller",
+)
 
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -37,6 +45,14 @@ AUDIT_POLICY: Final = {
         {
             "level": "Metadata",
             "resources": [{"group": "", "resources": ["pods", "pods/eviction"]}],
+            "omitStages": ["RequestReceived"],
+        },
+        {
+            "level": "Metadata",
+            "resources": [
+                {"group": "", "resources": ["persistentvolumeclaims"]},
+                {"group": "coordination.k8s.io", "resources": ["leases"]},
+            ],
             "omitStages": ["RequestReceived"],
         },
         {"level": "None"},
@@ -59,10 +75,13 @@ class Asked:
     id: str
     stage: str
     verb: str
+    namespace: str
+    resource: str
     subresource: str | None
     name: str | None
     """Of a create only when it is complete: before, it stands in the body alone."""
     agent: str
+    user: str
     code: int
     received: datetime
     at: datetime
@@ -95,7 +114,7 @@ class WholePlane(ControlPlane):
             *FAST,
             "--use-service-account-credentials=false",
             f"--service-account-private-key-file={self._folder}/sa.key",
-            "--controllers=garbagecollector,resourcequota,namespace,serviceaccount,podgc",
+            f"--controllers={','.join(CONTROLLERS)}",
         )
         self._run("kube-scheduler", *known, *alone, *FAST)
         kwok = self._run("kwok", *known, "--manage-all-nodes", "-c", str(self._assets / STAGES))
@@ -121,13 +140,15 @@ class WholePlane(ControlPlane):
         """Programs that run no more."""
         return [program for program, process in self._processes.items() if process.poll() is not None]
 
-    def audit(self) -> Iterator[Asked]:
-        """What was asked about pods, but for the line that a server was writing when it was killed."""
+    def audit(self, resource: str = "pods") -> Iterator[Asked]:
+        """What was asked about these, but for the line that a server was writing when it was killed."""
         with self._audit_log.open(encoding="utf-8") as lines:
             for line in lines:
                 last = line.rfind(LINE_BEGINS)  # the next server goes on in the middle of an unfinished line
                 with suppress(json.JSONDecodeError):
-                    yield _asked(json.loads(line[max(last, 0) :]))
+                    asked = _asked(json.loads(line[max(last, 0) :]))
+                    if asked.resource == resource:
+                        yield asked
 
     def _run(self, program: str, *flags: str) -> subprocess.Popen[bytes]:
         """As the base does, but to be started again: one log for all of a program's lives."""
@@ -176,9 +197,12 @@ def _asked(line: dict[str, Any]) -> Asked:
         id=line["auditID"],
         stage=line["stage"],
         verb=line["verb"],
+        namespace=about.get("namespace", ""),
+        resource=about.get("resource", ""),
         subresource=about.get("subresource"),
         name=about.get("name"),
         agent=line.get("userAgent", ""),
+        user=line.get("user", {}).get("username", ""),
         code=line.get("responseStatus", {}).get("code", 0),
         received=datetime.fromisoformat(line["requestReceivedTimestamp"]),
         at=datetime.fromisoformat(line["stageTimestamp"]),

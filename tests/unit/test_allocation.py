@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from actors.allocation import LIVE, LIVE_OR_GOING, BatchSize, Blockade, NewlyCreated, counted, overdue, slots, surplus
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.allocation import LIVE, LIVE_OR_GOING, counted, overdue, shares, slots, surplus
 from actors.pods import PodPending
-from actors.runtime import Entropy
 from actors.snapshot import PodsSnapshot
+from actors.unseen import NewlyCreated, Unseen
 from tests.unit.views import View, going, pending, running
 
 MINUTE = timedelta(minutes=1)
+
+
+def unseen(newly: dict[int, NewlyCreated]) -> Unseen:
+    book = Unseen()
+    for executor_id, new in newly.items():
+        book.requested(executor_id, new.profile, new.requested_at)
+        if new.answered_at is not None:
+            book.answered(executor_id, new.answered_at, None)
+    return book
 
 
 def snapshot(view: View, *, synced_at: float) -> PodsSnapshot:
@@ -29,27 +42,27 @@ def test_one_that_goes_counts_only_when_replacements_wait_for_its_end() -> None:
 
 def test_one_whose_request_is_not_answered_is_never_overdue() -> None:
     newly = {1: NewlyCreated("default", 0.0)}
-    assert overdue(newly, snapshot(View(), synced_at=999.0), now=1000.0, timeout=MINUTE) == ()
+    assert overdue(unseen(newly), snapshot(View(), synced_at=999.0), now=1000.0, timeout=MINUTE) == ()
 
 
 def test_one_is_overdue_when_the_timeout_has_passed_since_the_answer() -> None:
     newly = {1: NewlyCreated("default", 0.0, answered_at=10.0)}
     shown = snapshot(View(), synced_at=11.0)
-    assert overdue(newly, shown, now=69.9, timeout=MINUTE) == ()
-    assert overdue(newly, shown, now=70.0, timeout=MINUTE) == (1,)
+    assert overdue(unseen(newly), shown, now=69.9, timeout=MINUTE) == ()
+    assert overdue(unseen(newly), shown, now=70.0, timeout=MINUTE) == (1,)
 
 
 def test_one_is_not_overdue_before_a_full_sync_that_was_asked_for_after_the_answer() -> None:
     newly = {1: NewlyCreated("default", 0.0, answered_at=10.0)}
-    assert overdue(newly, snapshot(View(), synced_at=10.0), now=500.0, timeout=MINUTE) == ()
-    assert overdue(newly, PodsSnapshot.EMPTY, now=500.0, timeout=MINUTE) == ()
+    assert overdue(unseen(newly), snapshot(View(), synced_at=10.0), now=500.0, timeout=MINUTE) == ()
+    assert overdue(unseen(newly), PodsSnapshot.EMPTY, now=500.0, timeout=MINUTE) == ()
 
 
 def test_one_that_the_snapshot_shows_is_not_overdue() -> None:
     view = View()
     view.show(pending(1))
     newly = {1: NewlyCreated("default", 0.0, answered_at=10.0)}
-    assert overdue(newly, snapshot(view, synced_at=11.0), now=500.0, timeout=MINUTE) == ()
+    assert overdue(unseen(newly), snapshot(view, synced_at=11.0), now=500.0, timeout=MINUTE) == ()
 
 
 def chosen(
@@ -63,9 +76,9 @@ def chosen(
     view = View()
     view.show(*(pending(executor_id) for executor_id in pending_since))
     view.show(*(running(executor_id) for executor_id in running_ids))
-    unseen, waiting = surplus(
+    given_up, waiting = surplus(
         excess,
-        newly,
+        unseen(newly),
         snapshot(view, synced_at=0.0),
         pending_since,
         profile="default",
@@ -73,8 +86,8 @@ def chosen(
         now=100.0,
         idle_timeout=MINUTE,
     )
-    assert all(isinstance(state, PodPending) for state in waiting)
-    return unseen, tuple(state.pod.name for state in waiting)
+    assert all(isinstance(state, PodPending) for _, state in waiting)
+    return given_up, tuple(state.pod.name for _, state in waiting)
 
 
 def test_newly_created_ones_go_before_pending_ones_and_the_oldest_first() -> None:
@@ -112,37 +125,29 @@ def test_a_limit_leaves_what_is_not_used_of_it() -> None:
     assert (slots(None, 5), slots(7, 5), slots(5, 7)) == (None, 2, 0)
 
 
-def test_batches_double_up_to_a_maximum_and_fall_back() -> None:
-    size = BatchSize(20, 50)
-    sizes = [size.current]
-    for _ in range(3):
-        size.succeeded()
-        sizes.append(size.current)
-    size.failed()
-    assert (sizes, size.current) == ([20, 40, 50, 50], 20)
+@pytest.mark.parametrize(
+    ("wanted", "free", "given"),
+    [
+        ({"a": 9, "b": 9}, None, {"a": 9, "b": 9}),
+        ({"a": 9, "b": 9}, 4, {"a": 2, "b": 2}),
+        ({"a": 9, "b": 9, "c": 9}, 5, {"a": 2, "b": 2, "c": 1}),
+        ({"a": 1, "b": 9}, 6, {"a": 1, "b": 5}),
+        ({"a": 0, "b": 9}, 3, {"a": 0, "b": 3}),
+        ({"a": 2, "b": 1}, 99, {"a": 2, "b": 1}),
+        ({"a": 3, "b": 3}, 0, {"a": 0, "b": 0}),
+        ({}, 5, {}),
+    ],
+)
+def test_free_slots_are_shared_evenly_and_the_first_get_the_remainder(
+    wanted: dict[str, int], free: int | None, given: dict[str, int]
+) -> None:
+    assert shares(wanted, free) == given
 
 
-def test_a_refusal_is_news_once_a_kind() -> None:
-    blockade, entropy = Blockade(), Entropy(0)
-    news = [blockade.refused(kind, kind, now=now, entropy=entropy) for now, kind in enumerate("aab")]
-    assert (news, blockade.cause) == ([True, False, True], "b")
-
-
-def test_each_refused_batch_doubles_the_wait_up_to_a_minute() -> None:
-    blockade, entropy, waits, now = Blockade(), Entropy(0), [], 0.0
-    for _ in range(8):
-        blockade.refused("a", "a", now=now, entropy=entropy)
-        blockade.refused("a", "a", now=now, entropy=entropy)  # of the same batch
-        waits.append(blockade.until - now)
-        now = blockade.until
-    for wait, least in zip(waits, (1, 2, 4, 8, 16, 32, 60, 60), strict=True):
-        assert least <= wait <= least * 1.2, waits
-
-
-def test_a_lifted_blockade_is_news_once_and_starts_from_the_shortest_wait_again() -> None:
-    blockade, entropy = Blockade(), Entropy(0)
-    for now in (0.0, 10.0, 20.0):
-        blockade.refused("a", "a", now=now, entropy=entropy)
-    assert (blockade.lifted(), blockade.lifted(), blockade.until) == (True, False, 0.0)
-    assert blockade.refused("a", "a", now=30.0, entropy=entropy)
-    assert blockade.until <= 31.2
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 50)), st.integers(0, 200))
+def test_shares_waste_no_slot_and_give_nobody_more_than_it_wants(wanted: dict[str, int], free: int) -> None:
+    given_out = shares(wanted, free)
+    assert sum(given_out.values()) == min(free, sum(wanted.values()))
+    assert all(0 <= given_out[profile] <= want for profile, want in wanted.items())
+    short = [given_out[profile] for profile, want in wanted.items() if given_out[profile] < want]
+    assert not short or max(given_out.values()) - min(short) <= 1, "one got more while another was short by two"

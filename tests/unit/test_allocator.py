@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from immutables import Map
 
 from actors import executor_pod
 from actors.allocator import Allocator
-from actors.errors import AlreadyExists, ApiError, Cancelled, Forbidden, Invalid, QuotaExceeded
+from actors.errors import AlreadyExists, ApiError, Cancelled, Forbidden, Invalid, QuotaExceeded, Unavailable
 from actors.messages import (
     AddSubscriber,
     AllocatorStatus,
@@ -21,20 +22,25 @@ from actors.messages import (
     CreationBlocked,
     DeletePod,
     EpochBegun,
+    ExecutorDecommissioned,
     ExecutorKilled,
     ExecutorRegistered,
     ExecutorsGivenUp,
     ExecutorsKnown,
     ExecutorsRequested,
+    ExecutorsTakenBack,
     LedgerEntry,
     PodCreated,
+    PodCreateDelayed,
     PodCreateFailed,
     PodsAppeared,
     SetTotalExpectedExecutors,
     StartFailuresExceeded,
 )
+from actors.settings import ProfileSettings
+from actors.volumes import Volumes
 from tests.unit.builders import pod_name
-from tests.unit.views import RULES, View, evicted, failed, going, pending, running, settings, succeeded
+from tests.unit.views import RULES, View, evicted, failed, going, pending, running, settings, succeeded, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,14 +53,26 @@ SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 
 
+def kill(rig: Rig, executor_id: int) -> ExecutorKilled:
+    """The driver's, now."""
+    return ExecutorKilled(executor_id, rig.kit.clock.now(), rig.now)
+
+
 class Rig:
     """An Allocator, probes in the places of store, pool and backend, and a view of a cluster."""
 
-    def __init__(self, kit: Kit, *, executor: dict[str, Any] | None = None, **allocation: Any) -> None:
+    owner: ClassVar[dict[str, Any] | None] = None
+    """The driver's pod, which owns executors and claims."""
+
+    def __init__(
+        self, kit: Kit, *, executor: dict[str, Any] | None = None, profiles: tuple[str, ...] = (), **allocation: Any
+    ) -> None:
         self.kit = kit
         self.store, self.pool, self.backend = (kit.probe(name) for name in ("store", "pool", "backend"))
         self.view = View()
-        self.settings = settings(executor=executor, allocation=allocation)
+        shapes = {name: ProfileSettings() for name in profiles}
+        self.settings = settings(executor=executor, allocation=allocation).model_copy(update={"profiles": shapes})
+        self.epoch = 0
         self.allocator = self.spawn()
 
     def spawn(self) -> Address:
@@ -65,7 +83,15 @@ class Rig:
             prefix="app",
             namespace="default",
             driver_address=None,
-            owner=None,
+            owner=self.owner,
+        )
+        claims = partial(
+            executor_pod.claim_manifests,
+            shapes=executor_pod.shapes(self.settings),
+            app_id="app",
+            prefix="app",
+            namespace="default",
+            owner=self.owner,
         )
         make = partial(
             Allocator,
@@ -73,6 +99,9 @@ class Rig:
             rules=RULES,
             build=build,
             name_of=pod_name,
+            volumes=partial(
+                Volumes, self.settings, make=claims, owner=self.owner["uid"] if self.owner is not None else None
+            ),
             store=self.store.address,
             pool=self.pool.address,
             backend=self.backend.address,
@@ -93,11 +122,12 @@ class Rig:
     def begin(self, *, created: frozenset[int] = frozenset(), dropped: frozenset[int] = frozenset()) -> None:
         """The pool has begun the epoch that it was asked to begin."""
         asked = self.pool.take(BeginEpoch)
+        self.epoch = asked.epoch
         asked.reply_to.tell(EpochBegun(asked.epoch, created, dropped))
         self.kit.settle()
 
     def want(self, total: int) -> None:
-        self.tell(SetTotalExpectedExecutors({"default": total}))
+        self.tell(SetTotalExpectedExecutors({"default": total}, forgives=True))
 
     def round(self, *, synced: bool = False, heard_at: float | None = None) -> None:
         """A batch, after a full sync that is asked for and answered just now if `synced`."""
@@ -261,7 +291,10 @@ def test_it_does_nothing_while_the_snapshot_is_stale_and_says_so_once(
     assert [record.levelname for record in caplog.records if "stale" in record.message] == ["WARNING"]
 
 
-def test_it_goes_on_when_it_hears_of_the_cluster_again(rig: Callable[..., Rig]) -> None:
+def test_it_goes_on_when_it_hears_of_the_cluster_again_and_says_so_once(
+    rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     subject = rig().start(0)
     heard_at = subject.now
     subject.kit.advance(timedelta(minutes=5))
@@ -269,7 +302,9 @@ def test_it_goes_on_when_it_hears_of_the_cluster_again(rig: Callable[..., Rig]) 
     subject.want(2)
     assert subject.requested() == []
     subject.round()
+    subject.round()
     assert subject.requested() == [1, 2]
+    assert [record.levelname for record in caplog.records if "snapshot is" in record.message] == ["WARNING", "INFO"]
 
 
 # ── pacing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -301,7 +336,7 @@ def test_with_pacing_batch_one_that_could_not_be_created_does_not_block_the_next
     subject = rig(pacing="batch", batch_size=2).start(4)
     one, two = subject.requests()
     subject.created(one)
-    subject.refused(Invalid("no", status=422), two)
+    subject.refused(AlreadyExists("taken", status=409), two)
     subject.view.show(running(1))
     subject.kit.advance(MINUTE)
     subject.round()
@@ -580,7 +615,7 @@ def test_an_excess_that_was_killed_costs_nobody_else(rig: Callable[..., Rig]) ->
     subject.view.show(pending(1), running(2))
     subject.round()
     subject.kit.advance(MINUTE)
-    subject.tell(ExecutorKilled(2))
+    subject.tell(kill(subject, 2))
     subject.want(1)
     assert subject.deleted() == []
     subject.view.show(going(running(2)))
@@ -596,7 +631,7 @@ def test_a_killed_one_is_not_replaced_before_it_goes(rig: Callable[..., Rig]) ->
     subject.answered()
     subject.view.show(running(1))
     subject.round()
-    subject.tell(ExecutorKilled(1))
+    subject.tell(kill(subject, 1))
     subject.round()
     assert subject.requested() == []
     subject.view.show(going(running(1)))
@@ -604,15 +639,41 @@ def test_a_killed_one_is_not_replaced_before_it_goes(rig: Callable[..., Rig]) ->
     assert subject.requested() == [2]
 
 
+def test_when_more_are_killed_than_are_too_many_nobody_else_is_deleted(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(6)
+    subject.answered()
+    subject.view.show(*map(pending, (1, 2, 3)), *map(running, (4, 5, 6)))
+    subject.round()
+    subject.kit.advance(MINUTE)
+    subject.tell(kill(subject, 4))
+    subject.tell(kill(subject, 5))
+    subject.tell(kill(subject, 6))
+    subject.want(5)
+    assert subject.deleted() == []
+
+
+def test_the_backend_hears_of_pending_ones_that_are_too_many_before_their_delete(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(1)
+    subject.answered()
+    subject.view.show(pending(1))
+    subject.round()
+    subject.kit.advance(MINUTE)
+    subject.want(0)
+    assert subject.backend.take(ExecutorsTakenBack) == ExecutorsTakenBack({1: "uid-1"})
+    lines = [line.split()[-1] for line in subject.kit.trace]
+    assert lines.index("ExecutorsTakenBack") < lines.index("DeletePod")
+
+
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 QUOTA = QuotaExceeded("exceeded quota: q", status=403, reason="Forbidden")
+NO_ROOM = "the namespace has no room: exceeded quota: q"
 
 
 def test_a_cause_that_creation_is_refused_for_is_told_once(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.refused(QUOTA, *subject.requests())
-    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", "exceeded quota: q")]
+    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM)]
     subject.kit.advance(2 * SECOND)
     subject.round()
     subject.refused(QUOTA, *subject.requests())
@@ -626,7 +687,7 @@ def test_another_cause_is_told(rig: Callable[..., Rig]) -> None:
     subject.kit.advance(2 * SECOND)
     subject.round()
     subject.refused(Invalid("spec.containers: Required", status=422, reason="Invalid"), *subject.requests())
-    assert subject.backend.take(CreationBlocked).cause == "spec.containers: Required"
+    assert subject.backend.take(CreationBlocked).cause == "what was to be made is invalid: spec.containers: Required"
 
 
 def test_two_causes_of_one_http_status_are_told_apart(rig: Callable[..., Rig]) -> None:
@@ -636,7 +697,7 @@ def test_two_causes_of_one_http_status_are_told_apart(rig: Callable[..., Rig]) -
     subject.kit.advance(2 * SECOND)
     subject.round()
     subject.refused(Forbidden("pods is forbidden", status=403, reason="Forbidden"), *subject.requests())
-    assert subject.backend.take(CreationBlocked).cause == "pods is forbidden"
+    assert subject.backend.take(CreationBlocked).cause == "the API server does not allow it: pods is forbidden"
 
 
 def test_the_end_of_a_blockade_is_told_once(rig: Callable[..., Rig]) -> None:
@@ -656,7 +717,7 @@ def test_a_batch_of_which_a_part_is_refused_does_not_end_a_blockade(rig: Callabl
     subject.created(one)
     subject.refused(QUOTA, two)
     subject.created(three)
-    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", "exceeded quota: q")]
+    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM)]
 
 
 def test_a_refused_creation_is_tried_again_later_each_time_under_a_new_id(rig: Callable[..., Rig]) -> None:
@@ -689,7 +750,109 @@ def test_a_name_that_was_taken_or_a_request_that_was_withdrawn_is_no_blockade(
 def test_the_status_says_why_creation_stands_still(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.refused(QUOTA, *subject.requests())
-    assert subject.backend.take_all(AllocatorStatus)[-1].profiles["default"].blocked == "exceeded quota: q"
+    assert subject.backend.take_all(AllocatorStatus)[-1].profiles["default"].blocked == NO_ROOM
+
+
+def test_after_a_refusal_one_is_requested_and_then_as_many_as_get_through(rig: Callable[..., Rig]) -> None:
+    subject = rig(batch_size=8, max_batch_size=64).start(100)
+    subject.refused(QUOTA, *subject.requests())
+    sizes = []
+    for _ in range(5):
+        subject.kit.advance(MINUTE)
+        subject.round()
+        creates = subject.requests()
+        sizes.append(len(creates))
+        subject.refused(QUOTA, *creates)
+    assert sizes == [1, 1, 1, 1, 1]
+    subject.kit.advance(2 * MINUTE)
+    subject.round()
+    assert [len(subject.answered()) for _ in range(5)] == [1, 2, 4, 8, 16]
+
+
+def delay(subject: Rig, executor_id: int, error: ApiError, *, epoch: int | None = None) -> None:
+    """The pool tries again."""
+    subject.tell(PodCreateDelayed(executor_id, subject.epoch if epoch is None else epoch, error))
+
+
+def told_blocked(subject: Rig) -> list[str | None]:
+    return [blocked.cause for blocked in subject.backend.take_all(CreationBlocked)]
+
+
+DOWN = Unavailable("down", status=503)
+
+
+def test_a_request_that_the_pool_tries_again_is_told_when_that_lasts_until_it_is_answered(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig().start(1)
+    (create,) = subject.requests()
+    delay(subject, 1, DOWN)
+    subject.kit.advance(4 * SECOND)
+    subject.round()
+    assert told_blocked(subject) == []
+    subject.kit.advance(SECOND)
+    subject.round()
+    subject.round()
+    assert told_blocked(subject) == ["the API server is not available: down"]
+    subject.created(create)
+    assert told_blocked(subject) == [None]
+
+
+def test_what_is_wrong_with_the_server_is_told_of_each_profile_that_waits_for_it(rig: Callable[..., Rig]) -> None:
+    subject = rig(profiles=("large",)).start()
+    subject.tell(SetTotalExpectedExecutors({"default": 1, "large": 1}))
+    first = subject.requests()[0]
+    delay(subject, first.executor_id, DOWN)
+    subject.kit.advance(5 * SECOND)
+    subject.round()
+    assert [blocked.profile for blocked in subject.backend.take_all(CreationBlocked)] == ["default", "large"]
+
+
+def test_a_delay_of_an_earlier_epoch_is_ignored(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(1)
+    delay(subject, 1, DOWN, epoch=subject.epoch - 1)
+    subject.kit.advance(MINUTE)
+    subject.round()
+    assert told_blocked(subject) == []
+
+
+def test_a_stale_snapshot_is_told_where_executors_are_missing(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(1)
+    subject.answered()
+    subject.view.show(running(1))
+    subject.round()
+    heard_at = subject.now
+    subject.kit.advance(2 * MINUTE)
+    subject.round(heard_at=heard_at)
+    assert told_blocked(subject) == []
+    subject.want(2)
+    (cause,) = told_blocked(subject)
+    assert "nothing was heard of the cluster" in str(cause)
+    subject.round()
+    assert told_blocked(subject) == [None]
+    assert subject.requested() == [2]
+
+
+def test_a_lifetime_cap_is_told_once_and_its_end_when_nothing_is_missing(rig: Callable[..., Rig]) -> None:
+    subject = rig(max_created=3).start(3)
+    subject.answered()
+    assert told_blocked(subject) == []
+    subject.want(5)
+    for _ in range(3):
+        subject.round()
+    assert subject.requested() == []
+    assert told_blocked(subject) == ["allocation.max_created = 3: so many pods were created in this driver's life"]
+    subject.want(3)
+    assert told_blocked(subject) == [None]
+
+
+def test_a_restarted_one_goes_on_from_the_pods_that_were_created(rig: Callable[..., Rig]) -> None:
+    subject = rig(max_created=5)
+    subject.tell(ExecutorsKnown(Map(), 9, created=4))
+    subject.begin()
+    subject.want(3)
+    subject.round(synced=True)
+    assert subject.requested() == [9]
 
 
 # ── start failures ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -814,6 +977,117 @@ def test_a_target_that_the_driver_sets_after_the_fleet_failed_starts_creation_ag
     assert subject.requested() == [2]
 
 
+def test_a_target_that_the_driver_did_not_ask_for_forgives_nothing(rig: Callable[..., Rig]) -> None:
+    subject = rig(executor={"max_failures": 1}).start(2)
+    subject.answered()
+    fail(subject, 1, failed(1))
+    subject.tell(SetTotalExpectedExecutors({"default": 2}))
+    subject.kit.advance(timedelta(hours=1))
+    subject.round()
+    assert subject.requested() == []
+
+
+def test_a_restarted_one_goes_on_from_the_failures_that_were_counted(rig: Callable[..., Rig]) -> None:
+    first = rig(executor={"max_failures": 2}).start(1)
+    first.answered()
+    fail(first, 1, failed(1))
+    record = first.backend.take_all(AllocatorStatus)[-1].starts
+    assert record.tallies["default"].rounds == 1
+    subject = rig(executor={"max_failures": 2})
+    subject.tell(ExecutorsKnown(Map(), 2, starts=record))
+    subject.begin()
+    subject.tell(SetTotalExpectedExecutors({"default": 1}))
+    subject.round(synced=True)
+    assert subject.requested() == [], "it waits as the one before it would have"
+    subject.kit.advance(SECOND)
+    subject.round()
+    assert subject.answered() == [2]
+    fail(subject, 2, failed(2))
+    assert len(subject.backend.take_all(StartFailuresExceeded)) == 1
+
+
+def test_a_restarted_one_does_not_say_again_that_the_fleet_has_failed(rig: Callable[..., Rig]) -> None:
+    first = rig(executor={"max_failures": 1}).start(1)
+    first.answered()
+    fail(first, 1, failed(1))
+    record = first.backend.take_all(AllocatorStatus)[-1].starts
+    subject = rig(executor={"max_failures": 1})
+    subject.tell(ExecutorsKnown(Map(), 2, starts=record))
+    subject.begin()
+    subject.tell(SetTotalExpectedExecutors({"default": 1}))
+    subject.kit.advance(MINUTE)
+    subject.round(synced=True)
+    assert subject.requested() == []
+    assert subject.backend.take_all(StartFailuresExceeded) == []
+    status = subject.backend.take_all(AllocatorStatus)[-1].profiles["default"]
+    assert (status.blocked, status.start_failures) == (record.failed, 1)
+    assert status.blocked_since == record.failed_since
+
+
+# ── stuck ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stuck(subject: Rig, executor_id: int = 1) -> None:
+    """It will never run, and time is up."""
+    subject.view.show(waiting(executor_id, "InvalidImageName"))
+    subject.round()
+    subject.kit.advance(5 * MINUTE)
+
+
+def test_one_that_will_never_run_is_deleted_as_it_was_seen_and_counts_as_a_start_failure(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(executor={"max_failures": 1}).start(1)
+    subject.answered()
+    stuck(subject)
+    subject.round()
+    options = subject.pool.take(DeletePod).options
+    assert (options.uid, options.resource_version) == ("uid-1", "2")
+    assert subject.backend.take_all(StartFailuresExceeded) == [], "it is not gone yet"
+    subject.view.show(going(waiting(1, "InvalidImageName")))
+    subject.view.end(1)
+    subject.round()
+    assert len(subject.backend.take_all(StartFailuresExceeded)) == 1
+
+
+def test_one_that_gets_on_after_all_is_not_taken_for_a_start_failure_when_it_is_deleted_later(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(executor={"max_failures": 1}).start(1)
+    subject.answered()
+    stuck(subject)
+    subject.round()
+    assert subject.deleted() == ["app-exec-1"]
+    subject.view.show(running(1))
+    subject.round()
+    subject.view.end(1)
+    subject.round()
+    assert subject.backend.take_all(StartFailuresExceeded) == []
+
+
+def test_when_creation_has_stopped_nobody_is_replaced(rig: Callable[..., Rig]) -> None:
+    subject = rig(executor={"max_failures": 1}).start(2)
+    subject.answered()
+    fail(subject, 2, failed(2))
+    stuck(subject)
+    subject.round()
+    assert subject.deleted() == []
+
+
+@pytest.mark.parametrize("ask", ["kill", "decommission"])
+def test_one_that_was_asked_to_go_and_ends_by_itself_is_no_start_failure(rig: Callable[..., Rig], ask: str) -> None:
+    subject = rig(executor={"max_failures": 1}).start(1)
+    subject.answered()
+    subject.view.show(running(1))
+    subject.round()
+    subject.tell(kill(subject, 1) if ask == "kill" else ExecutorDecommissioned(1))
+    subject.view.show(succeeded(1))
+    subject.round()
+    subject.view.end(1)
+    subject.round()
+    assert subject.backend.take_all(StartFailuresExceeded) == []
+
+
 # ── restart ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -865,7 +1139,7 @@ def test_a_restarted_one_still_spares_the_registered_and_the_killed(rig: Callabl
     subject = rig()
     subject.know(
         LedgerEntry(1, "default", uid="uid-1", told_at=0.0, registered_at=0.0),
-        LedgerEntry(2, "default", uid="uid-2", told_at=0.0, killed=True),
+        LedgerEntry(2, "default", uid="uid-2", told_at=0.0, killed=kill(subject, 2)),
         LedgerEntry(3, "default", uid="uid-3", told_at=0.0),
         next_id=4,
     )

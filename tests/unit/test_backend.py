@@ -379,6 +379,9 @@ def test_a_killed_executor_is_announced_at_once_removed_when_it_ended_and_replac
     subject.driver.take_all()
     assert subject.ask(KillExecutors((1,))) == (1,)
     assert subject.driver.take(ExecutorTerminating).executor_id == 1
+    subject.kit.advance(4.9 * SECOND)
+    assert "deletionTimestamp" not in subject.store.get("pods", "default", "app-exec-1")["metadata"]
+    subject.kit.advance(0.1 * SECOND)
     assert "deletionTimestamp" in subject.store.get("pods", "default", "app-exec-1")["metadata"]
     subject.kit.advance(5 * SECOND)
     assert subject.removed() == {1: LossKind.KILLED_BY_DRIVER}
@@ -548,7 +551,7 @@ def test_executors_that_ended_long_ago_are_forgotten(fleet: Callable[..., Fleet]
         subject.delete(f"app-exec-{executor_id}")
     subject.kit.advance(timedelta(minutes=7))
     backend = next(actor for actor in subject.kit.dispatcher.actors if isinstance(actor, Backend))
-    assert list(backend._book.entries) == [6]
+    assert list(backend._fleet.book.entries) == [6]
 
 
 # ── an earlier life ──────────────────────────────────────────────────────────────────────────────────────────────────

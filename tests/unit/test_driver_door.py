@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from actors.driver_door import fleet_status, joined
 from actors.errors import Unavailable
@@ -36,6 +39,13 @@ def test_a_source_that_has_said_nothing_yet_is_shown_too() -> None:
     answer = fleet_status("app", "default", book=Book(), profiles={}, sources={}, now=20.0, stopping=False)
     nothing = SourceStatus(synced=False, since_full_sync=None, since_heard=None, error=None)
     assert dict(answer.sources) == {"watch": nothing, "poll": nothing}
+
+
+def test_an_answer_cannot_be_changed() -> None:
+    answer: Any = fleet_status("app", "default", book=Book(), profiles={}, sources={}, now=20.0, stopping=False)
+    for mapping in (answer.profiles, answer.sources):
+        with pytest.raises(TypeError):
+            mapping["default"] = None
 
 
 def test_before_anything_came_there_are_no_ages() -> None:

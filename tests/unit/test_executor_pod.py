@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from actors.executor_pod import (
     check_template,
     claim_manifests,
     claim_name,
+    claimant,
     name,
     owner_reference,
     shapes,
@@ -416,11 +418,11 @@ def test_claims_are_mounted_into_the_executors_container_only() -> None:
         ],
     )
 
-    pod = made(pod_template=template, claims={"model": "shared"}, profile={"claims": [CLAIM, other]})
+    pod = made(pod_template=template, claims={"data": "own", "model": "shared"}, profile={"claims": [CLAIM, other]})
 
     assert pod["spec"]["volumes"] == [
         {"name": "cache", "emptyDir": {}},
-        {"name": "data", "persistentVolumeClaim": {"claimName": "prefix-exec-7-pvc-0"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "own"}},
         {"name": "model", "persistentVolumeClaim": {"claimName": "shared", "readOnly": True}},
     ]
     assert container(pod)["volumeMounts"] == [
@@ -447,6 +449,7 @@ def test_a_claim_is_made_with_the_fleets_labels_and_owner() -> None:
                 "executor-pods/claim": "data",
                 "app.kubernetes.io/managed-by": "executor-pods",
             },
+            "annotations": {"executor-pods/storage-class": "fast"},
             "ownerReferences": [OWNER],
         },
         "spec": {
@@ -463,19 +466,75 @@ def test_without_a_class_a_claim_leaves_the_choice_to_the_cluster() -> None:
 
     assert "storageClassName" not in default["spec"]
     assert none["spec"]["storageClassName"] == ""
+    assert [claim["metadata"].get("annotations") for claim in (default, none)] == [
+        None,
+        {"executor-pods/storage-class": ""},
+    ]
     assert "ownerReferences" not in default["metadata"]
+
+
+def test_a_claim_that_has_no_name_yet_is_an_ephemeral_volume_which_the_pod_owns() -> None:
+    claim = {**CLAIM, "storage_class": "fast", "read_only": True, "sub_path": "v1"}
+
+    pod = made(profile={"claims": [claim]})
+
+    assert pod["spec"]["volumes"] == [
+        {
+            "name": "data",
+            "ephemeral": {
+                "volumeClaimTemplate": {
+                    "metadata": {
+                        "labels": {
+                            "executor-pods/app-id": "app",
+                            "executor-pods/role": "executor",
+                            "executor-pods/profile": "big",
+                            "app.kubernetes.io/managed-by": "executor-pods",
+                        }
+                    },
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "storageClassName": "fast",
+                        "resources": {"requests": {"storage": "10Gi"}},
+                    },
+                }
+            },
+        }
+    ]
+    assert container(pod)["volumeMounts"] == [{"name": "data", "mountPath": "/data", "subPath": "v1", "readOnly": True}]
+
+
+@pytest.mark.parametrize(
+    ("claim", "executor_id"),
+    [
+        (claim_name("prefix", 7, 0), 7),
+        (claim_name("prefix", 123456789012345678, 12), 123456789012345678),
+        ("prefix-exec-07-pvc-0", 0),
+        ("prefix-exec-0-pvc-0", 0),
+        (claim_name("prefix", 1234567890123456789, 0), 0),
+        (claim_name("pre.ix", 7, 0), 0),
+        ("prefix-exec-7", 0),
+        ("prefix-exec-7-pvc-0-copy", 0),
+    ],
+)
+def test_the_id_that_a_claim_was_made_for_is_read_from_its_name_if_it_is_ours(claim: str, executor_id: int) -> None:
+    assert claimant("prefix", claim) == executor_id
+
+
+def test_a_prefix_is_no_pattern() -> None:
+    assert claimant("pre.ix", claim_name("prefix", 7, 0)) == 0
 
 
 @given(st.lists(st.sampled_from("abcdef"), unique=True), st.sets(st.sampled_from("abcdef")))
 def test_a_pod_mounts_each_claim_once_be_it_reused_or_made_for_it(names: list[str], free: set[str]) -> None:
     claims = [{"name": each, "mount_path": f"/{each}", "size": "1Gi"} for each in names]
     reused = {each: f"old-{each}" for each in names if each in free}
-
-    pod = made(claims=reused, profile={"claims": claims})
     new = claimed(claims=claims, reused=tuple(reused))
+    own = {claim["metadata"]["labels"]["executor-pods/claim"]: claim["metadata"]["name"] for claim in new}
+
+    pod = made(claims={**reused, **own}, profile={"claims": claims})
 
     mounted = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["spec"].get("volumes", ())]
-    assert sorted(mounted) == sorted([*reused.values(), *(claim["metadata"]["name"] for claim in new)])
+    assert mounted == [reused.get(each) or own[each] for each in names]
     assert [claim["metadata"]["name"] for claim in new] == [
         claim_name("prefix", 7, index) for index, each in enumerate(names) if each not in free
     ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import actors
+from actors.messages import FromDriver, ToDriver
 
 PACKAGE = Path(actors.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
@@ -45,3 +47,8 @@ def test_importing_the_package_does_not_import_the_kubernetes_client() -> None:
     for path in MODULES:
         if path.parts[0] != "kube":
             assert "kubernetes" not in imported(path)
+
+
+def test_whatever_a_driver_says_or_hears_is_a_public_name() -> None:
+    messages = {message.__name__ for message in (*get_args(FromDriver), *get_args(ToDriver))}
+    assert messages - set(actors.__all__) == set()

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
 from actors.ledger import Book
 from actors.loss import LossKind, LossReason
-from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating, ToDriver
+from actors.messages import (
+    ExecutorKilled,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorTerminating,
+    ToDriver,
+)
 from actors.pods import Pod, PodPending, PodRunning, PodState, PodTerminating, PodUnknown
+from actors.stuck import StuckKind
 from tests.unit.views import going, pending, running
 
 GONE = LossReason(LossKind.EXITED, 1, caused_by_app=True, message="it exited")
+
+
+def kill(executor_id: int, delete_at: float = 0.0) -> ExecutorKilled:
+    return ExecutorKilled(executor_id, datetime(2024, 1, 1, tzinfo=UTC), delete_at)
 
 
 def requested(*executor_ids: int) -> Book:
@@ -139,7 +157,7 @@ def test_one_that_is_given_up_after_the_driver_heard_of_it_is_told_as_never_star
 
 
 def test_one_that_is_killed_before_it_came_up_is_told_as_killed_by_the_driver() -> None:
-    done = requested(1).killed(1, 1.0)
+    done = requested(1).killed(kill(1, 1.0), 1.0)
     assert done is not None
     _, told = done[0].given_up(1, "it was deleted before it was created", 2.0)
     assert told is not None
@@ -148,15 +166,15 @@ def test_one_that_is_killed_before_it_came_up_is_told_as_killed_by_the_driver() 
 
 def test_a_kill_is_announced_once() -> None:
     book, _ = seen(requested(1), PodRunning(running(1)))
-    first = book.killed(1, 1.0)
+    first = book.killed(kill(1, 1.0), 1.0)
     assert first is not None
-    second = first[0].killed(1, 1.0)
+    second = first[0].killed(kill(1, 1.0), 1.0)
     assert second is not None
     assert kinds([first[1], second[1]]) == [ExecutorTerminating, None]
 
 
 def test_a_killed_one_is_not_announced_again_when_its_deletion_begins() -> None:
-    done = seen(requested(1), PodRunning(running(1)))[0].killed(1, 1.0)
+    done = seen(requested(1), PodRunning(running(1)))[0].killed(kill(1, 1.0), 1.0)
     assert done is not None
     _, told = seen(done[0], PodTerminating(going(running(1))))
     assert told == [None]
@@ -165,20 +183,20 @@ def test_a_killed_one_is_not_announced_again_when_its_deletion_begins() -> None:
 def test_nobody_can_be_killed_who_is_unknown_or_has_ended_or_was_given_up() -> None:
     book, _ = removed(requested(1, 2), 1)
     book, _ = book.given_up(2, "unseen", 1.0)
-    assert [book.killed(executor_id, 3.0) for executor_id in (1, 2, 3)] == [None, None, None]
+    assert [book.killed(kill(executor_id, 3.0), 3.0) for executor_id in (1, 2, 3)] == [None, None, None]
 
 
 def test_nobody_can_register_who_is_unknown_or_has_ended() -> None:
     book, _ = removed(requested(1), 1)
     assert [book.registered(executor_id, 3.0) for executor_id in (1, 2)] == [None, None]
-    assert [book.disconnected(executor_id) for executor_id in (1, 2)] == [None, None]
+    assert [book.disconnected(executor_id, 3.0) for executor_id in (1, 2)] == [None, None]
 
 
 def test_one_that_disconnects_is_inactive_until_it_registers_again() -> None:
     book = requested(1).registered(1, 1.0)
     assert book is not None
     assert (book.is_active(1), book.registered_count()) == (True, 1)
-    away = book.disconnected(1)
+    away = book.disconnected(1, 3.0)
     assert away is not None
     assert (away.is_active(1), away.registered_count()) == (False, 0)
     back = away.registered(1, 2.0)
@@ -187,7 +205,7 @@ def test_one_that_disconnects_is_inactive_until_it_registers_again() -> None:
 
 
 def test_a_killed_one_is_inactive_but_still_present() -> None:
-    done = seen(requested(1), PodRunning(running(1)))[0].killed(1, 1.0)
+    done = seen(requested(1), PodRunning(running(1)))[0].killed(kill(1, 1.0), 1.0)
     assert done is not None
     assert not done[0].is_active(1)
     assert [entry.executor_id for entry in done[0].present()] == [1]
@@ -204,3 +222,125 @@ def test_those_that_ended_long_ago_are_forgotten_but_their_ids_are_not_used_agai
     assert book.forgotten(before=2.0) is book
     forgotten = book.forgotten(before=2.1)
     assert (sorted(forgotten.entries), forgotten.next_id) == ([1], 3)
+
+
+def test_an_earlier_lifes_are_remembered_lest_one_still_shown_is_taken_for_new() -> None:
+    book, _ = removed(seen(Book(), PodRunning(running(5)))[0], 5)
+    book = book.requested((6,), "default")
+    book, _ = removed(book, 6)
+    assert sorted(book.forgotten(before=9.0).entries) == [5]
+
+
+def test_those_of_another_driver_are_asked_after_and_those_of_an_earlier_life_are_not() -> None:
+    observer, _ = seen(Book(), PodRunning(running(5)), PodRunning(running(7)))
+    observer, _ = removed(observer, 5)
+    assert observer.others_ended(2.0) == frozenset(), "its time is not over"
+    assert observer.others_ended(2.1) == {5}
+    assert sorted(observer.without({5, 6}).entries) == [7]
+    writer = observer.requested((8,), "default")
+    writer, _ = removed(seen(writer, PodRunning(running(9)))[0], 9)
+    assert writer.others_ended(2.1) == {9}, "another driver wrote in our place"
+
+
+def test_one_runs_since_it_is_shown_running_and_one_taken_over_since_its_pod_was_started() -> None:
+    shown = running(1)
+    assert shown.status is not None
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    shown = msgspec.structs.replace(shown, status=msgspec.structs.replace(shown.status, start_time=start))
+    for book, at, running_at in (
+        (requested(1), start + timedelta(seconds=60), 100.0),
+        (Book(), start + timedelta(seconds=60), 40.0),
+        (Book(), start - timedelta(seconds=60), 100.0),
+    ):
+        ran, _, _ = book.seen(1, PodRunning(shown), 100.0, at)
+        later, _, _ = ran.seen(1, PodRunning(shown), 200.0, at)
+        assert later.entries[1].running_at == running_at
+
+
+def test_what_keeps_one_from_running_is_told_once_a_kind() -> None:
+    book = seen(requested(1), PodPending(pending(1)))[0].stuck(1, "uid-1", StuckKind.IMAGE)
+    assert book is not None
+    assert book.stuck(1, "uid-1", StuckKind.IMAGE) is None
+    assert book.stuck(1, "another", StuckKind.CONFIG) is None
+    assert book.stuck(2, "uid-2", StuckKind.IMAGE) is None
+    assert book.stuck(1, "uid-1", StuckKind.CONFIG) is not None
+    assert removed(book, 1)[0].stuck(1, "uid-1", StuckKind.CONFIG) is None
+
+
+def test_pods_created_are_counted_without_those_that_were_refused() -> None:
+    book = requested(1, 2, 3).requested((3,), "default")
+    assert book.created == 3
+    book, _ = book.given_up(1, "the quota is full", 1.0, created=False)
+    book, _ = book.given_up(2, "nobody saw it", 1.0)
+    assert book.created == 2
+
+
+def test_an_executor_is_excluded_when_it_is_given_up_or_has_ended_or_is_unknown() -> None:
+    book, _ = removed(requested(1, 2, 3), 1)
+    book, _ = book.given_up(2, "nobody saw it", 1.0)
+    assert [book.is_excluded(executor_id) for executor_id in (1, 2, 3, 4)] == [True, True, False, True]
+
+
+def test_only_one_that_lives_can_be_decommissioned() -> None:
+    book, _ = removed(requested(1, 2), 1)
+    assert [book.decommissioned(executor_id) for executor_id in (1, 3)] == [None, None]
+    done = book.decommissioned(2)
+    assert done is not None
+    assert done.entries[2].decommissioned
+
+
+def test_lost_connections_are_counted_and_the_first_of_them_says_since_when() -> None:
+    book: Book | None = requested(1)
+    for now in (1.0, 2.0):
+        assert book is not None
+        book = book.disconnected(1, now)
+    assert book is not None
+    assert (book.entries[1].disconnected_at, book.entries[1].disconnects) == (1.0, 2)
+    back = book.registered(1, 3.0)
+    assert back is not None
+    assert (back.entries[1].disconnected_at, back.entries[1].disconnects) == (None, 2)
+
+
+def test_the_registered_are_counted_as_a_count_of_the_whole_book_would() -> None:
+    book = requested(1, 2, 3).requested((4, 5), "big")
+    for executor_id in (1, 2, 3, 4, 5, 4):
+        book = book.registered(executor_id, 1.0) or book
+    assert (book.registered_count(), book.registered_count("big"), book.registered_count("none")) == (3, 2, 0)
+    book, _ = removed(book, 1)
+    book, _ = removed(book, 1)
+    book, _ = book.given_up(2, "nobody saw it", 2.0)
+    book = book.disconnected(4, 2.0) or book
+    book = book.disconnected(4, 3.0) or book
+    assert (book.registered_count(), book.registered_count("big")) == (1, 1)
+    book, _ = removed(book, 4)
+    assert book.forgotten(9.0).registered_count("big") == 1
+
+
+def test_a_kill_is_announced_in_the_words_of_who_asked_for_it() -> None:
+    rolled = ExecutorKilled(1, datetime(2024, 1, 1, tzinfo=UTC), 0.0, "was rolled")
+    done = requested(1).killed(rolled, 1.0)
+    assert done is not None
+    assert isinstance(done[1], ExecutorTerminating)
+    assert done[1].reason == "executor 1 was rolled"
+
+
+def test_of_two_kills_the_first_stands() -> None:
+    first = requested(1).killed(kill(1, 6.0), 1.0)
+    assert first is not None
+    again = first[0].killed(kill(1, 9.0), 2.0)
+    assert again is not None
+    assert again[0].entries[1].killed == kill(1, 6.0)
+
+
+def test_to_count_the_registered_the_book_is_not_walked() -> None:
+    book = requested(1).registered(1, 1.0)
+    assert book is not None
+    unreadable: Any = None
+    assert replace(book, entries=unreadable).registered_count() == 1
+
+
+def test_ids_count_on_from_what_another_life_gave_out_and_never_back() -> None:
+    book = requested(1, 2).counted_on(7)
+    assert book.next_id == 8
+    assert book.counted_on(3).next_id == 8
+    assert not book.gave_out(7), "it is none of this life's"

@@ -14,23 +14,43 @@ from actors.lifecycle_manager import LifecycleManager
 from actors.loss import LossKind, LossReason
 from actors.messages import (
     AddSubscriber,
+    AdoptPod,
     BatchDone,
     ConfirmPod,
     DeletePod,
+    ExecutorDecommissioned,
     ExecutorDisconnected,
+    ExecutorIsStuck,
     ExecutorKilled,
     ExecutorRegistered,
     ExecutorSeen,
     ExecutorsGivenUp,
+    ExecutorsGone,
     ExecutorsKnown,
+    ExecutorsTakenBack,
+    FindGone,
     LabelPod,
     LedgerEntry,
     PodConfirmed,
     RemoveExecutor,
+    TakenOver,
+    TakeOver,
 )
 from actors.pods import Pod, PodPending, PodRunning, PodTerminating, PodUnknown
 from tests.unit.builders import pod
-from tests.unit.views import RULES, View, failed, going, labelled, pending, running, settings, succeeded
+from tests.unit.views import (
+    RULES,
+    View,
+    failed,
+    going,
+    labelled,
+    pending,
+    running,
+    settings,
+    succeeded,
+    unschedulable,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,19 +61,24 @@ if TYPE_CHECKING:
 SECOND = timedelta(seconds=1)
 
 
+def kill(rig: Rig, executor_id: int, *, after: float = 0.0) -> ExecutorKilled:
+    """The driver's, now."""
+    return ExecutorKilled(executor_id, rig.kit.clock.now(), rig.now + after)
+
+
 class Rig:
     """A LifecycleManager, probes in the places of store, pool and backend, and a view of a cluster."""
 
-    def __init__(self, kit: Kit, *, start: bool = True, **executor: Any) -> None:
+    def __init__(self, kit: Kit, *, start: bool = True, owner: dict[str, Any] | None = None, **executor: Any) -> None:
         self.kit = kit
         self.store, self.pool, self.backend = (kit.probe(name) for name in ("store", "pool", "backend"))
         self.view = View()
         self.settings = settings(executor=executor)
-        self.manager = self.spawn()
+        self.manager = self.spawn(owner)
         if start:
             self.know()
 
-    def spawn(self) -> Address:
+    def spawn(self, owner: dict[str, Any] | None = None) -> Address:
         make = partial(
             LifecycleManager,
             settings=self.settings,
@@ -61,6 +86,7 @@ class Rig:
             store=self.store.address,
             pool=self.pool.address,
             backend=self.backend.address,
+            owner=owner,
         )
         return self.kit.spawn(make, name="lifecycle-manager")
 
@@ -245,7 +271,7 @@ def test_a_success_is_for_the_operator_when_nobody_asked_for_the_end(
     subject = rig()
     subject.round(running(1))
     if killed:
-        subject.tell(ExecutorKilled(1))
+        subject.tell(kill(subject, 1))
     with caplog.at_level(logging.DEBUG, "actors.lifecycle_manager"):
         subject.round(end)
     assert [record.levelname for record in caplog.records if "succeeded" in record.message] == [level]
@@ -462,7 +488,7 @@ def test_one_that_is_given_up_while_it_terminates_is_not_told(rig: Callable[...,
 def test_a_killed_ones_deletion_is_asked_for_in_every_round_until_it_goes(rig: Callable[..., Rig], shown: Pod) -> None:
     subject = rig()
     subject.round(shown)
-    subject.tell(ExecutorKilled(1))
+    subject.tell(kill(subject, 1))
     subject.round()
     subject.round()
     assert subject.deleted() == ["app-exec-1"] * 2
@@ -476,7 +502,7 @@ def test_a_killed_ones_deletion_is_asked_for_in_every_round_until_it_goes(rig: C
 
 def test_one_that_was_killed_before_it_came_up_is_deleted_on_sight(rig: Callable[..., Rig]) -> None:
     subject = rig()
-    subject.tell(ExecutorKilled(1))
+    subject.tell(kill(subject, 1))
     subject.round(pending(1))
     assert subject.deleted() == ["app-exec-1"]
 
@@ -551,8 +577,8 @@ def test_a_restarted_one_tells_what_is_alive_anew(rig: Callable[..., Rig]) -> No
 def test_a_restarted_one_still_deletes_the_killed_and_the_given_up(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1), running(2))
-    subject.restart(entry(1, killed=True), entry(2, given_up=True, uid=None, removed_at=subject.now))
-    assert subject.deleted() == ["app-exec-1", "app-exec-2"]
+    subject.restart(entry(1, killed=kill(subject, 1)), entry(2, given_up=True, uid=None, removed_at=subject.now))
+    assert sorted(subject.deleted()) == ["app-exec-1", "app-exec-2"]
 
 
 def test_a_restarted_one_finds_missing_what_ended_unseen_meanwhile(rig: Callable[..., Rig]) -> None:
@@ -582,3 +608,380 @@ def test_the_states_that_are_told_are_those_of_the_snapshot(rig: Callable[..., R
     subject.round(pending(1), running(2), going(running(3)))
     states = {seen.executor_id: type(seen.state) for seen in subject.backend.take_all(ExecutorSeen)}
     assert states == {1: PodPending, 2: PodRunning, 3: PodTerminating}
+
+
+# ── stuck, disconnected, taken back, decommissioned, adopted ─────────────────────────────────────────────────────
+
+
+def stuck(subject: Rig) -> list[tuple[int, str]]:
+    return [(told.executor_id, told.stuck.reason) for told in subject.backend.take_all(ExecutorIsStuck)]
+
+
+def test_a_stuck_one_is_told_once_a_kind_of_cause(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(waiting(1, "ErrImagePull"))
+    assert stuck(subject) == [(1, "ErrImagePull")]
+    subject.round(waiting(1, "ImagePullBackOff"))
+    assert stuck(subject) == []
+    subject.round(waiting(1, "CreateContainerConfigError"))
+    assert stuck(subject) == [(1, "CreateContainerConfigError")]
+    subject.round(running(1))
+    assert stuck(subject) == []
+
+
+def test_a_gated_one_is_not_told_as_stuck_however_long_it_waits(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(unschedulable(1, "gated", gated=True))
+    subject.kit.advance(timedelta(hours=1))
+    subject.round()
+    assert stuck(subject) == []
+
+
+def test_one_that_does_not_start_for_the_stuck_timeout_is_told_of(rig: Callable[..., Rig]) -> None:
+    subject = rig(stuck_timeout="5m")
+    subject.round(waiting(1, "ContainerCreating"))
+    subject.kit.advance(timedelta(minutes=5) - SECOND)
+    subject.round()
+    assert stuck(subject) == []
+    subject.kit.advance(SECOND)
+    subject.round()
+    subject.round()
+    assert stuck(subject) == [(1, "ContainerCreating")]
+
+
+def test_that_no_node_takes_one_is_told_when_it_has_lasted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(unschedulable(1, "waiting for the claim to be made"))
+    subject.kit.advance(timedelta(seconds=9))
+    subject.round(unschedulable(1, "0/5 nodes are available"))
+    assert stuck(subject) == []
+    subject.kit.advance(SECOND)
+    subject.round()
+    (told,) = subject.backend.take_all(ExecutorIsStuck)
+    assert (told.executor_id, told.uid, told.stuck.message) == (1, "uid-1", "0/5 nodes are available")
+    subject.kit.advance(timedelta(hours=1))
+    subject.round(unschedulable(1, "0/6 nodes are available"))
+    subject.kit.advance(timedelta(hours=1))
+    subject.round()
+    assert stuck(subject) == []
+
+
+@pytest.mark.parametrize("then", [pending(1), waiting(1, "ContainerCreating"), running(1)], ids=["no word", "node", ""])
+def test_one_that_no_node_took_for_a_moment_is_not_stuck(rig: Callable[..., Rig], then: Pod) -> None:
+    subject = rig()
+    subject.round(unschedulable(1, "waiting for the claim to be made"))
+    subject.kit.advance(SECOND)
+    subject.round(then)
+    subject.kit.advance(timedelta(seconds=20))
+    subject.round(unschedulable(1, "again"))
+    subject.kit.advance(timedelta(seconds=9))
+    subject.round()
+    assert stuck(subject) == []
+
+
+def test_one_whose_connection_stays_away_is_removed_though_its_pod_lives(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1), running(2))
+    for executor_id in (1, 2):
+        subject.tell(ExecutorDisconnected(executor_id, subject.now))
+    subject.kit.advance(timedelta(minutes=1))
+    subject.tell(ExecutorRegistered(2, subject.now))
+    subject.kit.advance(timedelta(minutes=1))
+    subject.round()
+    removed = subject.backend.take(RemoveExecutor)
+    assert (removed.executor_id, removed.uid, removed.reason.kind) == (1, "uid-1", LossKind.DISCONNECTED)
+    assert subject.deleted() == ["app-exec-1"]
+    subject.round(going(running(1)))
+    subject.view.end(1)
+    subject.round()
+    assert subject.backend.take_all(RemoveExecutor) == [], "its end is told once"
+
+
+def test_one_that_is_gone_before_the_disconnect_timeout_is_told_with_its_own_reason(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.round(failed(1, 137))
+    assert subject.backend.take(RemoveExecutor).reason.exit_code == 137
+    subject.kit.advance(timedelta(minutes=3))
+    subject.round()
+    assert subject.backend.take_all(RemoveExecutor) == []
+
+
+def test_a_pending_one_that_was_too_many_is_told_as_not_wanted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(pending(1), pending(2))
+    subject.tell(ExecutorsTakenBack({1: "uid-1"}))
+    subject.view.end(1, 2)
+    subject.round()
+    reasons = {told.executor_id: told.reason for told in subject.backend.take_all(RemoveExecutor)}
+    assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.KILLED_BY_DRIVER, 2: LossKind.DELETED}
+    assert "not wanted any more" in reasons[1].message
+
+
+@pytest.mark.parametrize(("code", "kind"), [(0, LossKind.KILLED_BY_DRIVER), (3, LossKind.EXITED)])
+def test_one_that_finishes_as_asked_is_told_so_and_one_that_fails_is_not(
+    rig: Callable[..., Rig], code: int, kind: LossKind
+) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.tell(ExecutorDecommissioned(1))
+    subject.round(succeeded(1) if code == 0 else failed(1, code))
+    reason = subject.backend.take(RemoveExecutor).reason
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, code, kind is LossKind.EXITED)
+
+
+def test_one_that_would_never_have_run_is_told_as_never_started_when_it_is_deleted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(waiting(1, "InvalidImageName", "invalid reference format"), waiting(2, "ImagePullBackOff"))
+    subject.view.end(1, 2)
+    subject.round()
+    reasons = {told.executor_id: told.reason for told in subject.backend.take_all(RemoveExecutor)}
+    assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.NEVER_STARTED, 2: LossKind.DELETED}
+    assert "invalid reference format" in reasons[1].message
+
+
+def test_a_killed_one_is_left_until_its_time_is_over(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.tell(kill(subject, 1, after=5.0))
+    subject.kit.advance(timedelta(seconds=4.9))
+    subject.round()
+    assert subject.deleted() == []
+    subject.kit.advance(timedelta(seconds=0.1))
+    subject.round()
+    assert subject.deleted() == ["app-exec-1"]
+
+
+def test_pods_of_an_earlier_life_get_the_new_drivers_pod_as_their_owner(kit: Kit) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
+    subject = Rig(kit, owner=owner)
+    subject.round(running(1, owner_uid="old"), running(2), running(3, owner_uid="new"), failed(4))
+    adopted = subject.pool.take_all(AdoptPod)
+    assert adopted == [AdoptPod("app-exec-1", "uid-1", owner), AdoptPod("app-exec-2", "uid-2", owner)]
+
+
+def test_one_that_was_missing_and_turns_up_again_is_deleted_and_not_told(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.lose(1)
+    subject.view = View()
+    for _ in range(2):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.view.sync(subject.now)
+        subject.round()
+    assert subject.backend.take(RemoveExecutor).reason.kind is LossKind.MISSING
+    subject.seen()
+    subject.round(running(1))
+    assert (subject.seen(), subject.deleted()) == ([], ["app-exec-1"])
+
+
+# ── what is said too late, or was not done ───────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_said_of_one_whose_end_was_told_is_ignored(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1))
+    subject.round(failed(1))
+    subject.view.end(1)
+    subject.round()
+    subject.backend.take_all()
+    subject.tell(ExecutorRegistered(1, subject.now))
+    subject.tell(kill(subject, 1))
+    subject.tell(ExecutorDecommissioned(1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    for _ in range(4):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.round(synced=True)
+    subject.backend.expect_nothing()
+
+
+def test_one_that_was_taken_back_too_late_is_told_with_its_own_end(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(pending(1))
+    subject.tell(ExecutorsTakenBack({1: "uid-1"}))
+    subject.round(running(1))
+    subject.view.end(1)
+    subject.round()
+    assert subject.removed()[1].kind is LossKind.DELETED
+
+
+def test_a_killed_one_that_is_missing_was_ended_by_the_driver(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.restart(entry(1, killed=kill(subject, 1), pod=running(1)))
+    subject.view = View()
+    for _ in range(3):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.round(synced=True)
+    assert subject.removed()[1].kind is LossKind.KILLED_BY_DRIVER
+
+
+def test_a_killed_one_that_has_been_without_a_connection_for_too_long_is_not_told_as_disconnected(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1))
+    subject.tell(kill(subject, 1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.kit.advance(timedelta(minutes=3))
+    subject.round()
+    assert subject.removed() == {}
+    assert subject.deleted() == ["app-exec-1"]
+
+
+def test_those_whose_connections_were_lost_keep_their_times_over_a_restart(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(*(running(executor_id) for executor_id in range(1, 21)))
+    away = [entry(i, pod=running(i), disconnected_at=subject.now + 20 - i) for i in range(1, 21)]
+    subject.kit.advance(timedelta(minutes=1))
+    subject.restart(*away)
+    subject.kit.advance(timedelta(seconds=62))
+    subject.round()
+    assert sorted(subject.removed()) == [18, 19, 20]
+
+
+def test_one_that_is_back_after_it_was_gone_is_remembered_while_it_is_shown_however_long(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(removed_executors_ttl=timedelta(minutes=3))
+    subject.round(failed(1))
+    subject.view.end(1)
+    subject.round()
+    subject.removed()
+    subject.view = View()
+    subject.round(failed(1))
+    subject.kit.advance(timedelta(hours=1))
+    subject.round(failed(1, 4))
+    assert subject.removed() == {}
+
+
+def test_which_of_those_that_ended_are_gone_is_told_once_the_whole_fleet_was_seen(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(failed(1), running(2))
+    subject.tell(FindGone(frozenset({1, 3})))
+    assert subject.backend.take_all(ExecutorsGone) == []
+    subject.round(synced=True)
+    subject.tell(FindGone(frozenset({1, 3})))
+    assert subject.backend.take(ExecutorsGone).executor_ids == {3}
+    subject.view.end(1)
+    subject.round()
+    subject.tell(FindGone(frozenset({1, 3})))
+    assert subject.backend.take(ExecutorsGone).executor_ids == {1, 3}
+
+
+def test_one_that_was_removed_for_its_lost_connection_is_remembered_while_it_is_shown_however_long(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(disconnect_timeout="2m", removed_executors_ttl=timedelta(minutes=3))
+    subject.round(running(1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.kit.advance(timedelta(minutes=2))
+    subject.round()
+    subject.backend.take_all()
+    subject.kit.advance(timedelta(hours=1))
+    subject.round(going(running(1)))
+    subject.view.end(1)
+    subject.round()
+    subject.backend.expect_nothing()
+
+
+# ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MARKS = {"kill_label": "state=killed", "decommission_label": "state=leaving", "decommission_deletion_cost": -1}
+
+
+def marks(subject: Rig) -> list[tuple[str, str, dict[str, str]]]:
+    asked = subject.pool.take_all(LabelPod)
+    return [(mark.name, mark.uid, {**mark.labels, **mark.annotations}) for mark in asked]
+
+
+def test_a_running_one_that_is_killed_is_marked_at_once_and_once(rig: Callable[..., Rig]) -> None:
+    subject = rig(**MARKS)
+    subject.round(running(1), running(2))
+    subject.tell(kill(subject, 1, after=5.0))
+    assert marks(subject) == [("app-exec-1", "uid-1", {"state": "killed"})]
+    subject.round(running(1), synced=True)
+    subject.tell(kill(subject, 1, after=5.0))
+    assert marks(subject) == []
+
+
+def test_one_that_is_deleted_at_once_or_about_to_go_is_not_marked(rig: Callable[..., Rig]) -> None:
+    subject = rig(**MARKS)
+    subject.round(pending(1), going(running(2)))
+    subject.tell(kill(subject, 1))
+    subject.tell(ExecutorDecommissioned(2))
+    assert marks(subject) == []
+
+
+def test_a_decommissioned_one_is_marked_with_what_its_deletion_costs_as_soon_as_it_is_shown(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(**MARKS)
+    subject.tell(ExecutorDecommissioned(1))
+    assert marks(subject) == []
+    subject.round(pending(1))
+    cost = {"controller.kubernetes.io/pod-deletion-cost": "-1"}
+    assert marks(subject) == [("app-exec-1", "uid-1", {"state": "leaving", **cost})]
+
+
+def test_after_a_restart_a_mark_that_is_not_shown_is_asked_for_again(rig: Callable[..., Rig]) -> None:
+    subject = rig(**MARKS)
+    subject.round(running(1))
+    subject.restart(entry(1, decommissioned=True, pod=running(1)))
+    assert [name for name, _, _ in marks(subject)] == ["app-exec-1"]
+
+
+# ── taking over ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
+
+
+def test_the_fleet_is_taken_over_once_all_of_it_was_seen(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.tell(TakeOver(1))
+    subject.round(running(1))
+    assert subject.backend.take_all(TakenOver) == [], "nothing was listed yet"
+    subject.round(running(2), synced=True)
+    assert [adopt.name for adopt in subject.pool.take_all(AdoptPod)][:2] == ["app-exec-1", "app-exec-2"]
+    assert subject.backend.take(TakenOver) == TakenOver(1)
+
+
+def test_what_was_asked_for_while_another_driver_had_the_lease_is_asked_for_again_at_the_takeover(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.round(running(1), running(2), running(3), synced=True)
+    subject.round(running(1, owner_uid="new"))
+    subject.view.end(2)
+    subject.round()
+    subject.pool.take_all()
+    subject.tell(TakeOver(4))
+    assert [adopt.name for adopt in subject.pool.take_all(AdoptPod)] == ["app-exec-3"]
+    assert subject.backend.take(TakenOver) == TakenOver(4)
+
+
+def test_an_adoption_that_is_not_seen_is_asked_for_again_at_each_full_sync(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.round(running(1), synced=True)
+    subject.pool.take_all()
+    subject.round()
+    assert subject.pool.take_all(AdoptPod) == []
+    subject.round(synced=True)
+    assert len(subject.pool.take_all(AdoptPod)) == 1
+    subject.round(running(1, owner_uid="new"), synced=True)
+    assert subject.pool.take_all(AdoptPod) == []
+
+
+def test_one_that_is_about_to_go_is_not_adopted(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.round(going(running(1)), synced=True)
+    assert subject.pool.take_all(AdoptPod) == []
+
+
+def test_without_a_driver_pod_nothing_is_adopted_and_the_takeover_is_told_all_the_same(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig()
+    subject.round(running(1, owner_uid="old"), synced=True)
+    subject.tell(TakeOver(2))
+    assert subject.pool.take_all(AdoptPod) == []
+    assert subject.backend.take(TakenOver) == TakenOver(2)

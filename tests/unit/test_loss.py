@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from actors.loss import LossKind, explain, missing, never_started, stopped_with_fleet
+from actors.loss import Asked, LossKind, explain, missing, never_started, stopped_with_fleet
 from actors.pods import (
     Condition,
     ContainerSpec,
@@ -27,6 +27,7 @@ from actors.pods import (
 )
 from tests.unit.builders import pod
 
+BY_US = Asked("was ended by us")
 RULES = PodRules()
 BEGUN = datetime(2024, 1, 1, tzinfo=UTC)
 """When a deletion began."""
@@ -183,7 +184,7 @@ def test_what_ended_after_its_deletion_began_was_ended_by_who_deleted_it(
 ) -> None:
     subject = made_of(deleted=True, executor=ended(143, after=after))
 
-    reason = explain(7, PodFailed(subject), RULES, killed_by_driver=killed)
+    reason = explain(7, PodFailed(subject), RULES, asked=BY_US if killed else None)
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, 143, False)
 
@@ -193,7 +194,7 @@ def test_what_ended_before_its_deletion_began_ended_by_itself(state: type[PodFai
     """A deletion timestamp is when the grace *ends*: this one began 29 s before its container did."""
     subject = made_of(deleted=True, executor=ended(3, after=-1))
 
-    reason = explain(7, state(subject), RULES, killed_by_driver=True)
+    reason = explain(7, state(subject), RULES, asked=BY_US)
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, 3, True)
 
@@ -211,7 +212,7 @@ def test_a_running_pod_that_is_gone_was_deleted(*, deleted: bool) -> None:
     state = PodDeleted(made_of(phase="Running", executor=RUNNING, deleted=deleted))
 
     assert explain(7, state, RULES).kind is LossKind.DELETED
-    assert explain(7, state, RULES, killed_by_driver=True).kind is LossKind.KILLED_BY_DRIVER
+    assert explain(7, state, RULES, asked=BY_US).kind is LossKind.KILLED_BY_DRIVER
     assert explain(7, state, RULES).exit_code == -1
 
 
@@ -339,7 +340,7 @@ def test_a_kind_has_words_for_each_state_it_can_be_told_of() -> None:
                 (False, True, False),
                 (True, True, True),
             ):
-                reason = explain(7, state, RULES, killed_by_driver=killed, released=released, node_lost=lost)
+                reason = explain(7, state, RULES, asked=BY_US if killed else None, released=released, node_lost=lost)
                 assert reason.message.startswith("executor 7 (pod app-exec-7) ")
                 assert reason.caused_by_app == (reason.kind in {LossKind.EXITED, LossKind.OOM_KILLED})
 
@@ -355,6 +356,13 @@ def test_a_missing_executor_is_told_with_what_was_last_known_of_it() -> None:
     known = missing(7, made_of(executor=ended(3)), RULES)
     assert (known.kind, known.exit_code) == (LossKind.MISSING, 3)
     assert "app-exec-7; containers: executor ended with 3" in known.message
+
+
+def test_a_missing_executor_whose_end_we_had_asked_for_has_found_it() -> None:
+    reason = missing(7, made_of(executor=RUNNING), RULES, BY_US)
+
+    assert (reason.kind, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, False)
+    assert reason.message.startswith("executor 7 was ended by us: the cluster shows no pod of it")
 
 
 def test_one_that_never_started_says_why() -> None:

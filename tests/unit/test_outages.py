@@ -313,7 +313,7 @@ def test_killing_one_whose_answer_was_lost_looks_for_it_when_the_server_is_back(
     world.create(1, 2)
     answer_all(world, LOST)
     world.tell(DeletePods(frozenset({1})))
-    world.allocator.expect_nothing()
+    world.unanswered()
     assert steps(world, 1)[0][1] == ["delete in (1)"]
     world.wait_for("get")
     world.answer_next("get", pod(1))
@@ -336,7 +336,7 @@ def test_an_epoch_that_begins_in_an_outage_waits_for_what_may_exist_only(world: 
     world.tell(BeginEpoch(2, world.allocator.address))
     dropped = {failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)}
     assert dropped == {2, 3, 4, 5}
-    world.allocator.expect_nothing()
+    world.unanswered()
     assert [words for _, (words,) in steps(world, 2)] == ["get app-exec-1"] * 2
     world.wait_for("get")
     world.answer_next("get", pod(1))

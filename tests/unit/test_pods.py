@@ -28,6 +28,7 @@ from actors.pods import (
     RunningState,
     TerminatedState,
     WaitingState,
+    claims_of,
     classify,
     executor_container,
     executor_id,
@@ -75,7 +76,10 @@ def test_a_pod_is_decoded_from_the_apis_json_and_what_is_not_needed_is_skipped()
             "deletionTimestamp": "2024-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30,
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "d", "controller": true}]
           },
-          "spec": {"nodeName": "n1", "containers": [{"name": "executor", "image": "i"}], "volumes": []},
+          "spec": {"nodeName": "n1", "containers": [{"name": "executor", "image": "i"}],
+                   "volumes": [{"name": "token", "projected": {"sources": []}},
+                               {"name": "data", "persistentVolumeClaim": {"claimName": "disk-1", "readOnly": true}},
+                               {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
           "status": {
             "phase": "Running", "podIP": "10.0.0.1", "qosClass": "BestEffort",
             "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
@@ -97,6 +101,7 @@ def test_a_pod_is_decoded_from_the_apis_json_and_what_is_not_needed_is_skipped()
     assert container.state is not None
     assert container.state.terminated is not None
     assert (container.state.terminated.exit_code, container.state.terminated.reason) == (137, "OOMKilled")
+    assert list(claims_of(subject)) == ["disk-1"]
 
 
 def test_a_pod_without_the_profile_label_is_of_the_default_profile() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from actors.errors import Refused, Unavailable
 from actors.kube.api import PodPage
-from actors.messages import Freshness, ReplaceSnapshot, Source, StartPolling
+from actors.messages import Freshness, Polled, ReplaceSnapshot, Source, StartPolling
 from actors.poll_source import JITTER, PollSource
 from actors.settings import ExecutorSettings, Settings
 from actors.testing.api import ManualPodApi
@@ -102,6 +102,16 @@ def test_a_list_replaces_the_snapshot_and_says_when_it_was_asked_for(world: Worl
         (pod(1), pod(2)), "7", asked_at, consistent=True, stream=None
     )
     assert [told.synced_at for told in world.backend.take_all(Freshness)] == [None, asked_at]
+
+
+def test_that_a_poll_has_come_is_told_once_and_when_it_is_whole(world: World) -> None:
+    world.started().seconds_to_next_list()
+    world.answer(Unavailable("no answer"))
+    world.seconds_to_next_list()
+    world.answer(PodPage((pod(1),), "7", "next"))
+    assert world.backend.take_all(Polled) == []
+    world.answer(PodPage((), "7"))
+    assert world.backend.take_all(Polled) == [Polled()]
 
 
 def test_polls_go_on_for_ever_an_interval_and_up_to_a_tenth_of_it_apart(world: World) -> None:

@@ -25,6 +25,7 @@ from actors.errors import (
 )
 from actors.kube.api import DeleteOptions
 from actors.messages import (
+    AdoptPod,
     BeginEpoch,
     ConfirmPod,
     CreatePod,
@@ -36,6 +37,7 @@ from actors.messages import (
     LabelPod,
     PodConfirmed,
     PodCreated,
+    PodCreateDelayed,
     PodCreateFailed,
     PodsAppeared,
     PodsDeleted,
@@ -113,8 +115,13 @@ class World:
         """Nothing is under way, nothing will be, nobody is told anything more."""
         self.kit.advance(timedelta(hours=1))
         assert self.open() == []
-        self.allocator.expect_nothing()
+        self.unanswered()
         self.backend.expect_nothing()
+
+    def unanswered(self) -> None:
+        """No create is answered, short of being told what it waits for."""
+        self.allocator.take_all(PodCreateDelayed)
+        self.allocator.expect_nothing()
 
 
 def words(call: ManualCall) -> str:
@@ -193,6 +200,20 @@ def test_deletes_overtake_queued_creates(world: World) -> None:
     for executor_id in (1, 2, 3):
         world.answer_next("create", pod(executor_id))
     assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
+
+
+def test_nothing_is_made_before_every_adoption_is_answered(world: World) -> None:
+    for executor_id in (1, 2):
+        world.tell(AdoptPod(pod_name(executor_id), f"uid-{executor_id}", {"uid": "driver"}))
+    world.create(3)
+    world.tell(DeletePod("app-exec-9"))
+    assert world.open() == ["patch app-exec-1", "patch app-exec-2", "delete app-exec-9"]
+    world.answer_next("patch", pod(1))
+    world.answer_next("patch", Unavailable("away for a moment", status=503))
+    assert "create app-exec-3" not in world.open()
+    world.wait_for("patch")
+    world.answer_next("patch", Forbidden("cannot patch pods", status=403))
+    assert "create app-exec-3" in world.open()
 
 
 def test_a_create_that_is_tried_again_goes_before_those_asked_for_later(world: World) -> None:
@@ -321,7 +342,7 @@ def test_the_same_name_is_posted_again_until_the_answer_is_definitive(world: Wor
     pauses = []
     for _ in range(8):
         world.answer_next("create", answer)
-        world.allocator.expect_nothing()
+        world.unanswered()
         pauses.append(world.wait_for("create").total_seconds())
         assert world.open() == ["create app-exec-1"]
     floors = [0.5, 1, 2, 4, 8, 16, 30, 30]
@@ -367,6 +388,22 @@ def test_a_conflict_on_the_quota_object_passes(world: World) -> None:
     world.quiet()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [TooManyRequests("slow down", status=429), Conflict("modified", status=409), DOWN, LOST],
+    ids=lambda e: e.reason,
+)
+def test_whoever_asked_for_a_pod_hears_of_each_try_that_fails_for_what_may_pass(world: World, error: ApiError) -> None:
+    world.create(1)
+    for _ in range(2):
+        world.answer_next("create", error)
+        assert world.allocator.take(PodCreateDelayed) == PodCreateDelayed(1, 1, error)
+        world.wait_for("create")
+    world.answer_next("create", pod(1))
+    world.allocator.take(PodCreated)
+    world.quiet()
+
+
 def test_an_answer_that_a_client_gives_twice_counts_once(world: World) -> None:
     world.create(1)
     post = world.api.take("create")
@@ -398,7 +435,7 @@ def test_a_pod_that_appeared_while_its_create_waits_is_not_posted_again(world: W
 def test_a_pod_that_appeared_while_its_create_is_on_the_wire_is_not_posted_again(world: World) -> None:
     world.create(1)
     world.tell(PodsAppeared({1: pod(1)}), PodsAppeared({2: pod(2)}))
-    world.allocator.expect_nothing()
+    world.unanswered()
     world.answer_next("create", LOST)
     assert world.allocator.take(PodCreated).pod == pod(1)
     world.quiet()
@@ -652,7 +689,7 @@ def test_killing_one_whose_answer_was_lost_finds_out_and_deletes_it(world: World
     world.answer_next("create", LOST)
     world.tell(DeletePods(frozenset({1})))
     world.answer_next("delete_collection", None)
-    world.allocator.expect_nothing()
+    world.unanswered()
     assert BACKOFF.initial <= world.wait_for("get"), "nothing that nobody wants is POSTed again"
     world.answer_next("get", pod(1))
     assert world.allocator.take(PodCreated).executor_id == 1
@@ -748,10 +785,10 @@ def test_a_new_epoch_drops_what_is_queued_and_resolves_what_is_on_the_wire(world
     world.answer_next("create", Invalid("no", status=422))
     world.allocator.take_all(PodCreated)
     world.allocator.take_all(PodCreateFailed)
-    world.allocator.expect_nothing()
+    world.unanswered()
     third = world.api.take("create")
     world.answer(third, LOST)
-    world.allocator.expect_nothing()
+    world.unanswered()
     world.wait_for("get")
     world.answer_next("get", pod(3))
     world.allocator.take(PodCreated)
@@ -841,7 +878,7 @@ def test_a_stop_gives_up_everything_under_way(world: World) -> None:
     world.pool.stop()
     world.kit.settle()
     assert [call.cancelled for call in world.api.calls] == [True, True]
-    world.allocator.expect_nothing()
+    world.unanswered()
 
 
 def test_late_answers_to_an_earlier_incarnation_are_not_the_new_ones(world: World) -> None:

@@ -22,12 +22,36 @@ from actors.errors import (
     Unauthorized,
     Unavailable,
 )
-from actors.kube.api import DeleteOptions
-from actors.messages import ConfirmPod, CreatePod, DeletePod, DeletePods, LabelPod, PodConfirmed, PodsDeleted
+from actors.kube.api import CLAIMS, DeleteOptions
+from actors.messages import (
+    AdoptPod,
+    ClaimsListed,
+    ConfirmPod,
+    CreatePod,
+    DeletePod,
+    DeletePods,
+    LabelPod,
+    ListClaims,
+    PodConfirmed,
+    PodsDeleted,
+)
 from actors.pods import fleet_selector
-from actors.requests import CONFIRM_TRIES, IDS_PER_CALL, BulkDelete, Confirm, Create, Delete, Done, Label, Retry
+from actors.requests import (
+    CONFIRM_TRIES,
+    IDS_PER_CALL,
+    Adopt,
+    BulkDelete,
+    ClaimList,
+    Confirm,
+    Create,
+    Delete,
+    Done,
+    Label,
+    Retry,
+)
 from actors.testing.api import ManualPodApi
 from tests.unit.builders import APP_ID, labels, pod, pod_name
+from tests.unit.views import labelled
 
 if TYPE_CHECKING:
     from actors.kube.api import Manifest
@@ -155,8 +179,14 @@ def test_our_own_pod_counts_as_made_whatever_became_of_it(asker: Probe, phase: s
 
 @pytest.mark.parametrize(
     "other",
-    [pod(1, app_id="another"), pod(2), pod(1, terminating=True), pod(1, owner_uid="driver-before")],
-    ids=["another application's", "another executor's", "terminating", "another driver's"],
+    [
+        pod(1, app_id="another"),
+        pod(2),
+        pod(1, terminating=True),
+        pod(1, owner_uid="driver-before"),
+        labelled(pod(1, owner_uid="driver-now"), inactive="true"),
+    ],
+    ids=["another application's", "another executor's", "terminating", "another driver's", "set aside"],
 )
 def test_a_name_taken_by_another_pod_is_failure(asker: Probe, other: Pod) -> None:
     request = after(create(asker, owner_uid="driver-now"), EXISTS)
@@ -220,6 +250,105 @@ def test_a_create_that_was_refused_before_it_was_unwanted_stays_refused(asker: P
     assert request.outcome is EXISTS
 
 
+# ── create, with claims ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_claims(asker: Probe, *names: str) -> Create:
+    claims = tuple({"metadata": {"name": name}} for name in names)
+    return Create(CreatePod(1, 1, manifest(), asker.address, claims))
+
+
+def posted(request: Request) -> str:
+    """The name of what it POSTs now."""
+    call = wire(request)
+    assert call.verb in {"create", "create_object"}, call
+    assert call.verb == "create" or call.arguments["resource"] == CLAIMS
+    return str(call.arguments["manifest"]["metadata"]["name"])
+
+
+def own_claim(index: int = 0) -> str:
+    return f"{pod_name(1)}-pvc-{index}"
+
+
+def test_claims_are_made_in_their_order_and_the_pod_after_them(asker: Probe) -> None:
+    request = with_claims(asker, own_claim(0), own_claim(1))
+    sent = [posted(request)]
+    for _ in range(2):
+        assert request.judge({"kind": "PersistentVolumeClaim"}) == Retry(None), "at once"
+        sent.append(posted(request))
+    assert sent == [own_claim(0), own_claim(1), pod_name(1)]
+    assert request.judge(pod(1)) == Done()
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=kind)
+def test_a_claim_that_is_refused_refuses_the_pod_which_is_not_sent(asker: Probe, refusal: ApiError) -> None:
+    request = with_claims(asker, own_claim())
+    assert request.judge(refusal) == Done()
+    assert request.outcome is refusal
+    assert not request.may_exist
+
+
+@pytest.mark.parametrize("trouble", [*TRANSIENT, Conflict("object has been modified", status=409)], ids=kind)
+def test_trouble_that_passes_with_a_claim_is_tried_again_and_makes_no_pod_possible(
+    asker: Probe, trouble: ApiError
+) -> None:
+    request = with_claims(asker, own_claim())
+    assert request.judge(trouble) == Retry(trouble)
+    assert posted(request) == own_claim()
+    assert not request.may_exist
+
+
+def test_a_claim_that_an_earlier_try_may_have_made_counts_as_made_when_it_exists(asker: Probe) -> None:
+    request = after(with_claims(asker, own_claim()), LOST, TooManyRequests("slow", status=429), EXISTS)
+    assert posted(request) == pod_name(1)
+
+
+@pytest.mark.parametrize("earlier", [(), (Unavailable("refused"),), (TooManyRequests("slow", status=429),)], ids=str)
+def test_a_claim_of_the_executors_name_that_no_try_has_made_is_not_mounted(
+    asker: Probe, earlier: tuple[ApiError, ...]
+) -> None:
+    request = after(with_claims(asker, own_claim()), *earlier)
+    assert request.judge(EXISTS) == Done()
+    assert request.outcome is EXISTS
+
+
+def test_a_lost_answer_says_nothing_of_the_next_claim(asker: Probe) -> None:
+    request = after(with_claims(asker, own_claim(0), own_claim(1)), LOST, EXISTS)
+    assert request.judge(EXISTS) == Done()
+    assert request.outcome is EXISTS
+
+
+def test_a_claim_named_after_another_executor_is_taken_as_it_is(asker: Probe) -> None:
+    request = after(with_claims(asker, f"{pod_name(11)}-pvc-0"), EXISTS)
+    assert posted(request) == pod_name(1)
+
+
+# ── list claims ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_fleets_claims_are_listed_by_its_labels_whatever_became_of_their_executors(kit: Kit, asker: Probe) -> None:
+    request = ClaimList(ListClaims(asker.address), APP_ID)
+    call = wire(request)
+    assert (call.verb, call.arguments) == (
+        "list_objects",
+        {"resource": CLAIMS, "selector": "executor-pods/app-id=app,executor-pods/role=executor"},
+    )
+    assert not request.writes
+    assert request.judge([{"kind": "a"}]) == Done()
+    request.report([{"kind": "a"}])
+    kit.settle()
+    assert asker.take(ClaimsListed).claims == ({"kind": "a"},)
+
+
+def test_who_asks_for_claims_that_may_not_be_listed_hears_so(kit: Kit, asker: Probe) -> None:
+    request, refusal = ClaimList(ListClaims(asker.address), APP_ID), Forbidden("cannot list", status=403)
+    assert request.judge(refusal) == Done()
+    assert request.judge(LOST) == Retry(LOST)
+    request.report(refusal)
+    kit.settle()
+    assert asker.take(ClaimsListed).claims is refusal
+
+
 # ── delete, label ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -260,6 +389,18 @@ def test_a_label_is_a_patch_with_the_uid_as_precondition() -> None:
     call = wire(Label(LabelPod("a", "u", {"x": "y"})))
     assert (call.verb, call.arguments["name"]) == ("patch", "a")
     assert call.arguments["patch"] == {"metadata": {"uid": "u", "labels": {"x": "y"}}}
+
+
+def test_a_mark_may_have_annotations() -> None:
+    call = wire(Label(LabelPod("a", "u", {}, {"x": "y"})))
+    assert call.arguments["patch"] == {"metadata": {"uid": "u", "annotations": {"x": "y"}}}
+
+
+def test_an_adoption_replaces_every_owner_with_the_uid_as_precondition() -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new", "controller": True}
+    call = wire(Adopt(AdoptPod("a", "u", owner)))
+    assert (call.verb, call.arguments["name"]) == ("patch", "a")
+    assert call.arguments["patch"] == {"metadata": {"uid": "u", "ownerReferences": [owner]}}
 
 
 # ── bulk delete ──────────────────────────────────────────────────────────────────────────────────────────────────

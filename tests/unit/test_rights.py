@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
-from actors.kube.api import LEASES, PODS
+from actors.kube.api import CLAIMS, LEASES, PODS
 from actors.messages import Freshness, Source
 from actors.opening import opened, out_of_time
 from actors.rights import LIST_PODS, Reviews, Right, lacking, needed
+from actors.settings import Settings
 from tests.unit.views import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-RBAC = Path(__file__).parents[2] / "config" / "rbac.yaml"
+CONFIG = Path(__file__).parents[2] / "config"
+RBAC = CONFIG / "rbac.yaml"
 WATCH_PODS, DELETE_PODS = Right("watch"), Right("delete")
 SYNCED = Freshness(Source.WATCH, 1.0, None)
 TIMEOUT = timedelta(seconds=30)
@@ -39,22 +41,75 @@ def answers(*given: tuple[Right, bool | ApiError], awaited: Iterable[Right] = ()
 # ── which ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_right_to_patch_is_needed_only_where_executors_that_ended_are_kept() -> None:
-    kept = needed(settings(executor={"delete_on_termination": False}))
-    assert {right.verb for right in kept} - {right.verb for right in needed(settings())} == {"patch"}
+CLAIM = {"name": "scratch", "mount_path": "/scratch", "size": "1Gi"}
+PATCH_PODS, MAKE_CLAIMS = Right("patch"), Right("create", CLAIMS)
+KEEP_A_LEASE = {Right("get", LEASES), Right("create", LEASES), Right("patch", LEASES)}
 
 
-def test_the_role_that_is_shipped_has_what_any_settings_need_and_nothing_more() -> None:
+def more(**given: Any) -> set[Right]:
+    """What these settings need beyond what every fleet does."""
+    executor = {"image": "worker:1", **given.pop("executor", {})}
+    subject = Settings(**{"app_id": "app", **given, "executor": executor})
+    return {*needed(subject)} - {*needed(settings())}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"executor": {"delete_on_termination": False}},
+        {"executor": {"kill_label": "example.com/state=killed"}},
+        {"executor": {"decommission_label": "example.com/state=leaving"}},
+        {"executor": {"decommission_deletion_cost": 0}},
+        {"driver_pod_name": "driver-0"},
+    ],
+)
+def test_a_right_to_patch_is_needed_only_where_pods_are_labelled_or_taken_over(given: dict[str, Any]) -> None:
+    assert more() == set()
+    assert more(**given) == {PATCH_PODS}
+
+
+def test_rights_to_leases_are_needed_where_a_lease_is_insisted_on() -> None:
+    assert more(backend={"lease": True}) == KEEP_A_LEASE
+    assert more(backend={"lease": "auto"}) == more(backend={"lease": False}) == set()
+
+
+def test_a_right_to_create_claims_is_needed_where_the_drivers_pod_owns_them() -> None:
+    assert more(driver_pod_name="driver-0", executor={"claims": [CLAIM]}) == {PATCH_PODS, MAKE_CLAIMS}
+    profile = {"large": {"claims": [CLAIM]}}
+    assert more(driver_pod_name="driver-0", profiles=profile) == {PATCH_PODS, MAKE_CLAIMS}
+    assert more(executor={"claims": [CLAIM]}) == set(), "the cluster makes those that an executor's pod owns"
+    assert more(driver_pod_name="driver-0", executor={"claims": [CLAIM], "own_claims": False}) == {PATCH_PODS}
+
+
+def test_the_role_that_is_shipped_has_what_any_settings_need_and_a_list_of_claims() -> None:
     (role,) = (document for document in yaml.safe_load_all(RBAC.read_text()) if document["kind"] == "Role")
-    granted = {
+    granted = [
         (group, plural, verb)
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for plural in rule["resources"]
         for verb in rule["verbs"]
-    }
-    wanted = needed(settings(executor={"delete_on_termination": False}))
-    assert granted == {(right.resource.group, right.resource.plural, right.verb) for right in wanted}
+    ]
+    wanted = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, MAKE_CLAIMS, Right("list", CLAIMS)}
+    assert {*granted} == {(right.resource.group, right.resource.plural, right.verb) for right in wanted}
+    assert len(granted) == len({*granted})
+
+
+def test_the_driver_that_is_shipped_runs_as_that_account_knows_its_pod_and_keeps_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = {document["kind"]: document for document in yaml.safe_load_all((CONFIG / "driver.yaml").read_text())}
+    pod = documents["Deployment"]["spec"]["template"]["spec"]
+    (account,) = (d for d in yaml.safe_load_all(RBAC.read_text()) if d["kind"] == "ServiceAccount")
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    (variable,) = pod["containers"][0]["env"]
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    path = tmp_path / "config.toml"
+    path.write_text(documents["ConfigMap"]["data"]["config.toml"])
+    monkeypatch.setenv(variable["name"], "driver-0")
+    subject = Settings.load(path)
+    assert (subject.driver_pod_name, subject.app_id, subject.uses_lease) == ("driver-0", "etl", True)
+    assert pod["terminationGracePeriodSeconds"] > subject.backend.shutdown_timeout.total_seconds()
 
 
 # ── reviews ──────────────────────────────────────────────────────────────────────────────────────────────────────────

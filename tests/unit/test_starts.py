@@ -19,8 +19,9 @@ from actors.pods import (
     TerminatedState,
 )
 from actors.runtime import Entropy
+from actors.settings import ExecutorSettings
 from actors.starts import StartFailures, Starts, was_start_failure
-from tests.unit.views import RULES, View, evicted, failed, going, running, succeeded
+from tests.unit.views import RULES, View, evicted, failed, going, running, succeeded, waiting
 
 TEN = timedelta(seconds=10)
 
@@ -77,8 +78,9 @@ def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it(
     failures, entropy = StartFailures(), Entropy(0)
 
     def wait() -> float:
-        failures.failed(1, now=1000.0, keep=99, interval=None, entropy=entropy)
-        return failures.until - 1000.0
+        now = 1000.0 + failures.until
+        failures.failed(1, now=now, keep=99, interval=None, entropy=entropy)
+        return failures.until - now
 
     assert [wait() for _ in range(11)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     failures.succeeded()
@@ -103,7 +105,7 @@ def test_no_more_failures_are_remembered_than_are_needed() -> None:
 
 
 def starts() -> Starts:
-    return Starts(RULES, min_run_time=TEN)
+    return Starts(RULES, ExecutorSettings(image="worker:1", min_run_time=TEN))
 
 
 def test_an_end_is_counted_once_though_it_is_shown_and_then_told() -> None:
@@ -148,3 +150,65 @@ def test_a_success_in_the_batch_that_shows_a_failure_does_not_undo_the_failure()
     subject.follow(view.batch(0.0), (), 0.0)
     view.show(failed(2))
     assert subject.follow(view.batch(10.0), (), 10.0) == {"default": 1}
+
+
+def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> None:
+    failures, entropy = StartFailures(), Entropy(0)
+    for now in (10.0, 10.1, 10.9):
+        failures.failed(1, now=now, keep=99, interval=None, entropy=entropy)
+    assert (failures.until, failures.rounds, len(failures.times)) == (11.0, 1, 3)
+    failures.failed(1, now=11.0, keep=99, interval=None, entropy=entropy)
+    assert failures.until == 13.0
+
+
+def test_one_that_was_asked_to_go_is_not_counted() -> None:
+    subject, view = starts(), View()
+    view.show(succeeded(1), running(2))
+    assert subject.follow(view.batch(0.0), (), 0.0, asked_to_go={1, 2}) == {}
+    view.show(failed(2))
+    view.end(2)
+    assert subject.follow(view.batch(1.0), (), 1.0, asked_to_go={2}) == {}
+
+
+def test_one_that_is_deleted_as_it_would_never_run_is_counted_when_it_is_gone() -> None:
+    subject, view = starts(), View()
+    view.show(waiting(1, "InvalidImageName"))
+    subject.follow(view.batch(0.0), (), 0.0)
+    assert (subject.replaced("uid-1"), subject.replaced("uid-1")) == (True, False)
+    view.show(going(waiting(1, "InvalidImageName")))
+    assert subject.follow(view.batch(1.0), (), 1.0) == {}
+    view.end(1)
+    assert subject.follow(view.batch(2.0), (), 2.0) == {"default": 1}
+    assert subject.replaced("uid-1"), "nothing is kept of one that is gone"
+
+
+@pytest.mark.parametrize("state", [running(1), waiting(1, "ContainerCreating")], ids=["running", "starting"])
+def test_one_that_survives_that_deletion_because_it_got_on_is_not(state: Pod) -> None:
+    subject, view = starts(), View()
+    view.show(waiting(1, "CreateContainerConfigError"))
+    subject.follow(view.batch(0.0), (), 0.0)
+    subject.replaced("uid-1")
+    view.show(state)
+    subject.follow(view.batch(1.0), (), 1.0)
+    view.end(1)
+    assert subject.follow(view.batch(2.0), (), 2.0) == {}
+
+
+def test_what_was_counted_outlives_a_restart() -> None:
+    first, entropy, at = starts(), Entropy(0), datetime(2024, 1, 1, tzinfo=UTC)
+    first.of("quiet").succeeded()
+    for now in (10.0, 20.0):
+        first.failed("default", 1, target=1, now=now, at=at, entropy=entropy)
+    second = starts()
+    second.learn(first.record())
+    assert second.record() == first.record()
+    assert sorted(second.record().tallies) == ["default"], "nothing is kept where nothing failed"
+    assert (second.count("default", 30.0), second.may_go_on("default", 21.9)) == (2, False)
+    assert second.failed("default", 1, target=1, now=30.0, at=at, entropy=entropy) == (4.0, True)
+    third = starts()
+    third.learn(second.record())
+    assert not third.may_go_on("other", 999.0)
+    assert (third.exceeded, third.exceeded_since) == (second.exceeded, at)
+    assert third.forgive()
+    assert third.may_go_on("default", 30.0)
+    assert not third.forgive(), "there is nothing to forgive any more"

@@ -22,6 +22,8 @@ from actors.messages import (
     ExecutorRunning,
     Freshness,
     GetFleetStatus,
+    LeaseHeld,
+    LeaseNotHeld,
     RequestTotalExecutors,
     Source,
     StopBackend,
@@ -42,18 +44,23 @@ REST = ["request-pool", "snapshot-store", "lifecycle-manager"]
 class Rig:
     """A Backend that runs two executors, on an API whose every answer is the test's."""
 
-    def __init__(self, kit: Kit, *, instances: int = 2, **backend: Any) -> None:
+    def __init__(self, kit: Kit, *, instances: int = 2, lease: bool = False, **backend: Any) -> None:
         self.kit = kit
         self.api = ManualPodApi()
         self.driver = kit.probe("driver")
-        subject = settings(executor={"instances": instances}, backend=backend)
+        subject = settings(executor={"instances": instances}, backend={"lease": lease, **backend})
         self.backend = Backend.start(subject, self.driver.address, self.api, system=kit.system)
         kit.settle()
         for review in self.api.open("may"):
             review.answer(True)  # noqa: FBT003 - the answer of a review
+        if lease:
+            self.answer("get_object", lease_of("", 1))
+            self.answer("patch_object", lease_of("me", 2))
         self.answer("list", PodPage((), "1"))
         self.watch = self.api.take("watch")
         kit.advance(SECOND)
+        if lease and instances:
+            self.answer("patch_object", lease_of("me", 3))  # with the ids that were given out
 
     def answer(self, verb: Any, answer: object) -> ManualCall:
         call = self.api.take(verb)
@@ -90,6 +97,11 @@ class Rig:
 @pytest.fixture
 def rig(kit: Kit) -> Rig:
     return Rig(kit).run(1, 2)
+
+
+def lease_of(holder: str, version: int) -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": str(version), "leaseTransitions": 0}
+    return {"metadata": {"name": "executor-pods-app", "resourceVersion": str(version)}, "spec": spec}
 
 
 def test_what_writes_and_what_watches_stops_first(rig: Rig) -> None:
@@ -350,6 +362,161 @@ def test_an_error_that_would_have_failed_the_start_does_not_cut_a_stop_short(kit
     kit.settle()
     assert backend.is_alive()
     assert driver.take_all() == []
+
+
+# ── with a lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_lease_is_let_go_of_when_the_fleet_is_gone_and_nobody_is_left_who_writes(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    assert rig.api.open("patch_object") == ()
+    rig.answer("list", PodPage((), "5"))
+    assert rig.parts() == ["lease-keeper"]
+    assert rig.backend.is_alive()
+    patch = rig.answer("patch_object", lease_of("", 3)).arguments["patch"]
+    assert patch["spec"]["holderIdentity"] == ""
+    assert rig.ended() == ()
+
+
+def test_a_fleet_that_is_left_is_let_go_of_as_well(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.stop(delete_pods=False)
+    assert rig.parts() == ["lease-keeper"]
+    rig.answer("patch_object", lease_of("", 3))
+    assert rig.ended() == ()
+
+
+def test_a_lease_that_cannot_be_let_go_of_runs_out(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.stop(delete_pods=False)
+    rig.answer("patch_object", Unavailable("connection refused"))
+    assert rig.ended() == ()
+
+
+def test_a_release_that_nobody_answers_takes_no_longer_than_a_stop_may(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout=timedelta(seconds=12)).run(1, 2)
+    rig.stop(delete_pods=False)
+    kit.advance(timedelta(seconds=11))
+    assert rig.backend.is_alive()
+    kit.advance(2 * SECOND)
+    assert rig.ended() == ()
+
+
+@pytest.mark.parametrize("crashes_first", [True, False])
+def test_a_lease_keeper_that_crashes_does_not_hold_the_stop_up(kit: Kit, crashes_first: bool) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    keeper = kit.address("lease-keeper")
+    if crashes_first:
+        keeper.tell("nonsense")
+        kit.settle()
+    rig.stop(delete_pods=False)
+    keeper.tell("nonsense")
+    kit.settle()
+    assert rig.ended() == ()
+
+
+def test_what_a_stop_may_not_delete_any_more_it_deletes_when_it_may_again(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    rig.backend.tell(LeaseNotHeld("the API is away"))
+    kit.settle()
+    kit.advance(3 * SECOND)
+    assert [call.verb for call in rig.api.open("delete_collection", "delete", "list")] == []
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "6"))
+    rig.answer("get_object", lease_of("me", 2))  # it was about to be renewed
+    rig.answer("patch_object", lease_of("", 3))
+    assert len(rig.driver.take_all(ExecutorRemoved)) == 2
+    assert rig.ended() == ()
+
+
+def test_what_a_stop_may_never_delete_again_is_named(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout=timedelta(seconds=20)).run(1, 2)
+    rig.backend.tell(LeaseNotHeld("the API is away"))
+    rig.stop()
+    kit.advance(timedelta(seconds=21))
+    assert rig.api.open("delete_collection") == ()
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+
+
+def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_nobody_is_told_as_gone(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    rig.backend.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
+    kit.advance(SECOND)
+    assert rig.driver.take_all(ExecutorRemoved) == []
+    rig.answer("patch_object", lease_of("", 4))  # its keeper does not know yet
+    assert rig.ended() == ()
+
+
+def test_a_stop_while_nobody_knows_whether_the_holder_lives_waits_and_looks_once_at_what_is_there(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", Unavailable("connection refused"))
+    rig.left(running(1), running(2))
+    kit.advance(5 * SECOND)
+    assert rig.api.open("list", "delete", "delete_collection") == ()
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    rig.answer("delete_collection", None)
+    assert rig.backend.is_alive()
+
+
+def test_a_stop_that_never_hears_whether_the_holder_lives_names_what_was_listed(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0, shutdown_timeout=timedelta(seconds=20))
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", PodPage((running(1), running(7)), "5"))
+    kit.advance(21 * SECOND)
+    assert rig.ended() == ("app-exec-1", "app-exec-7")
+    assert rig.driver.take_all(ExecutorRemoved) == []
+
+
+def test_a_list_from_before_the_lease_was_ours_does_not_say_that_the_fleet_is_gone(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    early = rig.api.take("list")
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    assert early.cancelled
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((going(running(1)),), "6"))
+    assert rig.backend.is_alive()
+
+
+def test_that_nothing_is_there_while_the_holder_may_live_does_not_end_the_wait(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", PodPage((), "5"))
+    assert rig.parts() == [*REST, "lease-keeper"], "what a dead one asked for last may come up yet"
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    rig.answer("delete_collection", None)
+
+
+def test_a_holder_that_turns_out_to_live_keeps_its_fleet(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", PodPage((running(1),), "5"))
+    rig.backend.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
+    kit.settle()
+    rig.answer("patch_object", lease_of("", 4))  # its keeper does not know yet
+    assert rig.ended() == ()
+    assert rig.api.open("delete", "delete_collection") == ()
 
 
 # ── on a cluster ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from actors.messages import (
     Source,
     StartWatching,
     StreamGivenUp,
+    TryNow,
     UpdatePods,
 )
 from actors.retries import REFLECTOR as BACKOFF
@@ -657,3 +658,71 @@ def test_a_stop_closes_the_connection_at_once(world: World, kit: Kit) -> None:
     assert stream.cancelled
     assert world.api.open() == ()
     assert world.owner.take(Terminated).cause is None
+
+
+# ── a poll got through ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+AWAY = Unavailable("connection refused")
+
+
+def failing(world: World, *, tries: int, error: ApiError = AWAY) -> None:
+    """So many connections in a row have failed; the next one waits."""
+    stream = world.watching()
+    for _ in range(tries - 1):
+        world.end(stream, error)
+        while not world.api.open("watch"):
+            world.kit.advance(timedelta(milliseconds=100))
+        stream = world.api.take("watch")
+    world.end(stream, error)
+    assert world.api.open("watch") == ()
+
+
+def test_a_watch_that_waits_for_a_server_tries_at_once_when_there_is_one(world: World) -> None:
+    failing(world, tries=4)
+    world.tell(TryNow())
+    stream = world.api.take("watch")
+    assert stream.arguments["resource_version"] == "10"
+    world.tell(TryNow())
+    world.kit.advance(timedelta(seconds=40))
+    assert world.api.open("watch") == (stream,), "it is connected: nothing is tried twice"
+
+
+def test_a_try_that_a_poll_prompted_is_a_step_of_the_backoff(world: World) -> None:
+    failing(world, tries=3)
+    world.tell(TryNow())
+    world.end(world.api.take("watch"), AWAY)
+    world.kit.advance(8 * SHORTEST - MOMENT)
+    assert world.api.open("watch") == ()
+    world.kit.advance(8 * SHORTEST + MOMENT)
+    assert len(world.api.open("watch")) == 1
+
+
+def test_a_list_that_waits_for_a_server_is_asked_for_at_once_when_there_is_one(world: World) -> None:
+    world.tell(StartWatching())
+    world.api.take("list").answer(AWAY)
+    world.kit.settle()
+    world.tell(TryNow())
+    assert len(world.api.open("list")) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Gone("too old", status=410),
+        TooManyRequests("slow down", status=429),
+        Forbidden("no", status=403),
+        Unavailable("not ready", status=503, retry_after=timedelta(seconds=20)),
+        Unavailable("internal error", status=500),
+    ],
+    ids=lambda error: type(error).__name__ + str(error.status),
+)
+def test_a_watch_that_waits_for_anything_else_waits_on(world: World, error: ApiError) -> None:
+    failing(world, tries=1, error=error)
+    world.tell(TryNow())
+    assert (world.api.open("watch"), world.api.open("list")) == ((), ())
+
+
+def test_before_it_was_started_it_tries_nothing(world: World) -> None:
+    world.tell(TryNow())
+    assert (world.api.open("watch"), world.api.open("list")) == ((), ())

@@ -20,7 +20,9 @@ from actors.pods import (
     PodSpec,
     PodStatus,
     RunningState,
+    SchedulingGate,
     TerminatedState,
+    WaitingState,
 )
 from actors.settings import AllocationSettings, BackendSettings, ExecutorSettings, Settings, SourceSettings
 from tests.unit.builders import APP_ID, pod
@@ -49,12 +51,35 @@ def settings(
         executor=ExecutorSettings(**{"image": "worker:1", **(executor or {})}),
         allocation=AllocationSettings(**(allocation or {})),
         source=SourceSettings(**(source or {})),
-        backend=BackendSettings(**(backend or {})),
+        backend=BackendSettings(**{"lease": False, **(backend or {})}),
     )
 
 
 def pending(executor_id: int, **changes: Any) -> Pod:
     return pod(executor_id, phase="Pending", **changes)
+
+
+def waiting(executor_id: int, reason: str, message: str | None = None, *, init: bool = False) -> Pod:
+    """A pending pod on a node, whose container (or init container) waits for this reason."""
+    status = ContainerStatus(name="executor", state=ContainerState(waiting=WaitingState(reason, message)))
+    shown = PodStatus(
+        phase="Pending",
+        container_statuses=None if init else (status,),
+        init_container_statuses=(status,) if init else None,
+    )
+    spec = PodSpec(node_name="node", containers=(ContainerSpec("executor"),))
+    return msgspec.structs.replace(pending(executor_id), spec=spec, status=shown)
+
+
+def unschedulable(executor_id: int, message: str, *, gated: bool = False) -> Pod:
+    """A pending pod that no node takes, or that a scheduling gate holds back."""
+    reason = "SchedulingGated" if gated else "Unschedulable"
+    condition = Condition(
+        type="PodScheduled", status="False", reason=reason, message=message, last_transition_time=STARTED
+    )
+    spec = PodSpec(scheduling_gates=(SchedulingGate("example.com/gate"),) if gated else None)
+    status = PodStatus(phase="Pending", conditions=(condition,))
+    return msgspec.structs.replace(pending(executor_id), spec=spec, status=status)
 
 
 def running(executor_id: int, **changes: Any) -> Pod:

@@ -1,0 +1,99 @@
+"""The ledger: the Backend's book of executors, which it sends to those who start anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from immutables import Map
+
+from actors.pods import Pod
+from actors.stuck import StuckKind
+
+__all__ = ["DEFAULT_PROFILE", "ExecutorKilled", "Ledger", "LedgerEntry", "StartsRecord", "StartsTally"]
+
+DEFAULT_PROFILE = "default"
+"""The profile that an int target means, and that a pod without the profile label belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorKilled:
+    """The driver asked for this executor's end.
+
+    LifecycleManager asks for its deletion from `delete_at` on, while it is shown alive; Allocator counts it as one that
+    is going.
+    """
+
+    executor_id: int
+    at: datetime
+    """When that was (UTC)."""
+    delete_at: float
+    """When its pod is deleted, should it be there still (monotonic)."""
+    words: str = "was ended by the driver"
+    """What is said of its end, after the executor's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What the Backend knows of one executor, from its request to a while after its end."""
+
+    executor_id: int
+    profile: str
+    uid: str | None = None
+    """Its pod's UID, once a snapshot showed it."""
+    told_at: float | None = None
+    """When the driver first heard of it (monotonic)."""
+    running: bool = False
+    """The driver was told that it runs."""
+    running_at: float | None = None
+    """When it first ran (monotonic): when the driver was told so, or of an earlier life's, when its pod was started."""
+    terminating: bool = False
+    """The driver was told that it is about to go."""
+    registered_at: float | None = None
+    """When the driver registered it (monotonic)."""
+    active: bool = True
+    """False after `DisconnectExecutor`."""
+    disconnected_at: float | None = None
+    """When its connection was lost (monotonic); None while it has one, or never had."""
+    disconnects: int = 0
+    """How often its connection was lost."""
+    killed: ExecutorKilled | None = None
+    """The driver asked for its end."""
+    decommissioned: bool = False
+    """The driver asked it to finish: it is not replaced before it is gone."""
+    stuck: frozenset[StuckKind] = frozenset()
+    """Of what keeps it from running the driver was told."""
+    given_up: bool = False
+    """The Allocator gave it up unseen: whatever comes up under this id is deleted on sight."""
+    removed_at: float | None = None
+    """When the driver was told of its end (monotonic); nothing about it is told after that."""
+    pod: Pod | None = None
+    """What was last told about its pod."""
+
+
+Ledger: TypeAlias = Map[int, LedgerEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class StartsTally:
+    """Executors of one profile that ended before they were of use."""
+
+    rounds: int = 0
+    """How often creation was made to wait for that, without a success between."""
+    until: float = 0.0
+    """Until when it waits (monotonic)."""
+    times: tuple[float, ...] = ()
+    """When each was counted (monotonic), the earliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartsRecord:
+    """What the Allocator knows of executors' starts and Backend keeps for the next one, which would count anew."""
+
+    tallies: Mapping[str, StartsTally] = field(default_factory=dict)
+    """By profile."""
+    failed: str | None = None
+    """Why the fleet has failed; None while it has not."""
+    failed_since: datetime | None = None

@@ -1,0 +1,151 @@
+"""What the RequestPool is asked to do to the API. Its answers stand with those who get them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeAlias
+
+from actors.kube.api import DeleteOptions, Manifest
+from actors.pods import Pod
+from actors.runtime import Address
+
+__all__ = [
+    "AdoptPod",
+    "BeginEpoch",
+    "ConfirmPod",
+    "CreatePod",
+    "DeletePod",
+    "DeletePods",
+    "Drain",
+    "LabelPod",
+    "ListClaims",
+    "PodsAppeared",
+    "ResumeWrites",
+    "SuspendWrites",
+    "ToRequestPool",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginEpoch:
+    """A new Allocator: drop the queued creates of earlier epochs, resolve those on the wire, then say `EpochBegun`."""
+
+    epoch: int
+    reply_to: Address
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """POST this pod; `reply_to` gets `PodCreated` or `PodCreateFailed`, once."""
+
+    executor_id: int
+    epoch: int
+    manifest: Manifest
+    reply_to: Address
+    claims: tuple[Manifest, ...] = ()
+    """PersistentVolumeClaims that the pod mounts and that are made before it. One named after this executor that exists
+    already, and that no try of ours can have made, is not ours: `PodCreateFailed` with `AlreadyExists`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """DELETE one pod. The same pod asked for again while the first request is open is the same request."""
+
+    name: str
+    options: DeleteOptions = field(default_factory=DeleteOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePods:
+    """DELETE these executors' pods by label, or all of the application's when `executor_ids` is None.
+
+    Creates of these ids that are still queued are dropped; one that is on the wire is deleted once it is answered.
+    """
+
+    executor_ids: frozenset[int] | None
+    grace: timedelta | None = None
+    reply_to: Address | None = None
+    """Gets `PodsDeleted`, once."""
+    include_inactive: bool = False
+    """Of all: those that were set aside, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPod:
+    """Merge-patch labels of one pod, with its UID as precondition."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptPod:
+    """Make `owner` (an ownerReference) the owner of one pod of an earlier life, with its UID as precondition."""
+
+    name: str
+    uid: str
+    owner: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ListClaims:
+    """LIST the fleet's PersistentVolumeClaims; `reply_to` gets `ClaimsListed`, once."""
+
+    reply_to: Address
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendWrites:
+    """Write nothing from now on, as another driver has the lease: creates are refused, the rest is dropped."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeWrites:
+    """Write again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmPod:
+    """GET one pod; `reply_to` gets `PodConfirmed`, once."""
+
+    executor_id: int
+    name: str
+    uid: str
+    reply_to: Address
+
+
+@dataclass(frozen=True, slots=True)
+class PodsAppeared:
+    """A snapshot showed these pods, by executor id, before their POSTs were answered: they are not POSTed again."""
+
+    pods: Mapping[int, Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Take no more creates, drop those queued, resolve those on the wire; then `reply_to` gets `Drained`."""
+
+    reply_to: Address
+
+
+ToRequestPool: TypeAlias = (
+    BeginEpoch
+    | CreatePod
+    | DeletePod
+    | DeletePods
+    | LabelPod
+    | AdoptPod
+    | ListClaims
+    | ConfirmPod
+    | PodsAppeared
+    | SuspendWrites
+    | ResumeWrites
+    | Drain
+)

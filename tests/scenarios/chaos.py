@@ -1,0 +1,450 @@
+"""A driver, a cluster and a network that do anything at any time, and what must hold all the same.
+
+The world with two profiles, short timeouts and an eye on everything that can be seen from outside: the invariants of
+the design, after every step and at the end. `machine` is Hypothesis' hand on it. The end is always the same: calm, a
+target that is settled on, and a stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from actors.local.scripted_kubelet import Run
+from actors.loss import LossKind
+from actors.messages import (
+    DEFAULT_PROFILE,
+    AddSubscriber,
+    BackendFailed,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    KillExecutors,
+    RegisterExecutor,
+    RequestTotalExecutors,
+    StopBackend,
+)
+from actors.pods import EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
+from tests.scenarios.invariants import sizes
+from tests.scenarios.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.ledger import Book
+    from actors.local.store import StoreSnapshot
+    from tests.scenarios.world import WatchedApi
+
+GATED: Final = "gated"
+"""The second profile, whose pods wait until somebody opens their gate."""
+
+SETTINGS: Final[Mapping[str, Any]] = {
+    "executor": {
+        "instances": 2,
+        "api_polling_interval": "15s",
+        "event_processing_interval": "2s",
+        "missing_pod_detect_delta": "10s",
+        "removed_executors_ttl": "30s",
+        "kill_grace_period": "3s",
+        "max_failures": 12,
+        "failures_validity_interval": "2m",
+        "stuck_timeout": "30s",
+        "min_run_time": "2s",
+        "disconnect_timeout": "20s",
+        "terminating_timeout": "20s",
+    },
+    "allocation": {
+        "batch_delay": "2s",
+        "creation_timeout": "20s",
+        "idle_timeout": "5s",
+        "batch_size": 3,
+        "max_batch_size": 6,
+        "max_requests_in_flight": 4,
+    },
+    "profiles": {GATED: {"template_patch": {"spec": {"schedulingGates": [{"name": "example.com/hold"}]}}}},
+}
+"""Every timeout runs out within a few steps."""
+
+MAX_CRASHES: Final = 3
+"""Of one actor in a driver's life: at five in a row it is given up, and rightly so."""
+
+FINALIZER: Final = "example.com/hold"
+
+LOOK: Final = timedelta(seconds=1)
+"""How often the onlooker sees the snapshot, besides at every end."""
+
+RECENT: Final = 900.0
+"""Seconds. What ended before is forgotten, whatever holds the sources up: a stream is given up after 300 s, a book's
+entry goes within two TTLs."""
+
+ROOM: Final = 12
+"""Entries that a collection may have besides one for each pod: kinds of causes, timers, subscribers."""
+
+OF_ITS_OWN: Final = {"times": SETTINGS["executor"]["max_failures"]}
+"""Collections that are as large whatever the fleet is."""
+
+GENERATIONS: Final = 8
+"""How often all executors end, one after the other, before the fleet must have forgotten them."""
+
+GENERATION: Final = 7.0
+"""Seconds: until replacements run, and longer than `min_run_time`."""
+
+UNTIL_LISTED: Final = 65.0
+"""Seconds: until whatever backoff runs is over and a list was seen, which a reset is found by. Before that nobody can
+know what is there, and a target that is raised is filled up by what was there."""
+
+PATIENCE: Final = (30.0,) * 16
+"""Looks at whether the fleet has come to its target: 8 minutes, as backoffs of up to 5 may be running."""
+
+FORGETFUL: Final = 130.0
+"""Seconds: four times the TTL, and two bookmarks, by which tombstones go."""
+
+
+class Broken(AssertionError):  # noqa: N818 - reads as what happened
+    """Something that must always hold does not."""
+
+
+class _Ear(logging.Handler):
+    """Hears errors, letters that nobody got, and that the store found a reset."""
+
+    def __init__(self, history_was_reset: Callable[[], None]) -> None:
+        super().__init__(logging.DEBUG)
+        self._history_was_reset = history_was_reset
+        self.errors: list[str] = []
+        self.letters: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            self.errors.append(record.getMessage())
+        elif record.msg.startswith("dead letter"):
+            self.letters.append(record.getMessage())
+        elif record.msg.startswith("the cluster's history was reset"):
+            self._history_was_reset()
+
+
+class Chaos(World):
+    """The world in short time spans, with what a machine can do to it. Pods and executors are picked by number."""
+
+    heed: ClassVar[str] = ""
+    """A pattern: of what is broken, only what it finds counts. All, but when one planted bug is looked for."""
+
+    def __init__(self) -> None:
+        self._ear = _Ear(self._history_was_reset)
+        self._hush = self._listen()
+        self.totals: dict[str, int] = {}
+        self.disturbed = False
+        """An actor was made to end, or all were: what was on its way to them is lost."""
+        self.amnesia = False
+        """The store began anew, or the cluster did: what ended meanwhile may be missing."""
+        self.crashes: dict[str, int] = {}
+        self.backup: StoreSnapshot | None = None
+        self._adjusted: set[int] = set()
+        self._released: dict[str, str] = {}
+        """Pods that were taken out of the selector: name → UID."""
+        self._births: list[float] = []
+        self._store_life = 0
+        self._taken_over = 0
+        """Pods of the last driver's life: the book keeps these, lest one that comes late is taken for new."""
+        settings: dict[str, Any] = {group: dict(values) for group, values in SETTINGS.items()}
+        super().__init__(**settings)
+
+    def close(self) -> None:
+        """Leave nothing, broken or not."""
+        with suppress(AssertionError):
+            self.kit.close()
+        self._hush()
+
+    def _listen(self) -> Callable[[], None]:
+        """Hear every error, and every dead letter, of which nobody else needs to hear; answers with the end of it."""
+        everything, mailboxes = logging.getLogger("actors"), logging.getLogger("actors.runtime.mailbox")
+        level = mailboxes.level
+        everything.addHandler(self._ear)
+        mailboxes.addHandler(self._ear)
+        mailboxes.setLevel(logging.DEBUG)
+        mailboxes.propagate = False
+
+        def hush() -> None:
+            everything.removeHandler(self._ear)
+            mailboxes.removeHandler(self._ear)
+            mailboxes.setLevel(level)
+            mailboxes.propagate = True
+
+        return hush
+
+    def _start(self) -> None:
+        self.totals = self.settings.initial_totals
+        self._adjusted.clear()
+        self.invariants.retarget_exactly(self.totals, ())
+        super()._start()
+        self._look_on()
+
+    def _connect(self) -> WatchedApi:
+        api = super()._connect()
+        api.asked_for = lambda _: None  # what was decided under which target is known better here
+        return api
+
+    def _look_on(self) -> None:
+        """Have the onlooker see the snapshots of the store that lives now."""
+        if not self.lives("snapshot-store"):
+            return
+        store = self.address("snapshot-store")
+        if store.incarnation != self._store_life:
+            self._store_life = store.incarnation
+            self.invariants.another_store()
+        store.tell(AddSubscriber(self.address("onlooker"), LOOK))
+        self.kit.settle()
+
+    # ── the driver's side ────────────────────────────────────────────────────────────────────────────────────────
+
+    def want(self, totals: Mapping[str, int]) -> None:
+        """The driver asks for so many of each profile."""
+        self._retarget(totals)
+        self.backend.tell(RequestTotalExecutors(totals))
+
+    def _retarget(self, totals: Mapping[str, int]) -> None:
+        book: Book = self._actor("backend")._fleet.book
+        requested = [e for e in book.entries.values() if e.uid is None and e.removed_at is None]
+        prefix = self.settings.pod_prefix
+        self.totals = dict(totals)
+        self.invariants.retarget_exactly(totals, [(f"{prefix}-exec-{e.executor_id}", e.profile) for e in requested])
+
+    def _history_was_reset(self) -> None:
+        """The store is about to take a list of another history."""
+        self.invariants.history_was_reset(self._actor("snapshot-store")._seq)
+
+    def _actor(self, name: str) -> Any:
+        return next(actor for actor in self.kit.dispatcher.actors if actor.name == name)
+
+    def present(self, pick: int, number: int = 1) -> tuple[int, ...]:
+        """Executors that the driver knows of, from one on, or none."""
+        present = sorted(self.invariants.present())
+        return tuple(dict.fromkeys(present[(pick + i) % len(present)] for i in range(number))) if present else ()
+
+    def end(self, executor_ids: tuple[int, ...], *, adjust_target: bool) -> None:
+        """The driver ends executors, perhaps for good."""
+        profiles = {m.executor_id: m.pod.profile for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
+        ended = self.ask(KillExecutors(executor_ids, adjust_target))
+        totals = dict(self.totals)
+        for executor_id in ended:
+            if adjust_target and executor_id not in self._adjusted and executor_id in profiles:
+                totals[profiles[executor_id]] = max(0, totals.get(profiles[executor_id], 0) - 1)
+        self._adjusted.update(ended)
+        self._retarget(totals)
+
+    def leave(self, *, in_order: bool) -> None:
+        """The driver's process ends, as it should or at once, and another one begins."""
+        self.disturbed = True
+        if in_order:
+            self.invariants.fleet_is_left()
+            self.backend.tell(StopBackend(delete_pods=False))
+        else:
+            self.driver.stop()
+        for _ in PATIENCE:
+            if not self.backend.is_alive():
+                break
+            self.advance(2.5)
+        self.crashes.clear()
+        self._taken_over = len(self.pods())
+        self.restart()
+
+    # ── the cluster's side ───────────────────────────────────────────────────────────────────────────────────────
+
+    def pick(self, number: int, *phases: str) -> dict[str, Any] | None:
+        """One of the fleet's pods in these phases, or in any."""
+        pods = [pod for pod in self.pods(*phases) if pod["metadata"]["labels"].get(ROLE_LABEL) == "executor"]
+        return pods[number % len(pods)] if pods else None
+
+    def delete(self, pod: Mapping[str, Any], grace: int) -> None:
+        """Somebody else deletes a pod."""
+        name = pod["metadata"]["name"]
+        self.invariants.taken_by_others(name)
+        self.store.delete("pods", "default", name, grace_period_seconds=grace)
+
+    def label(self, name: str, labels: Mapping[str, str | None]) -> None:
+        """Somebody else labels a pod."""
+        self.store.patch("pods", "default", name, {"metadata": {"labels": labels}}, "merge")
+
+    def release(self, pod: Mapping[str, Any]) -> None:
+        """Somebody takes a pod out of the fleet."""
+        self._released[pod["metadata"]["name"]] = pod["metadata"]["uid"]
+        self.label(pod["metadata"]["name"], {ROLE_LABEL: "pet"})
+
+    def bring_back(self, number: int) -> None:
+        """Somebody puts a pod back into the fleet that was taken out of it."""
+        there = [pod for pod in self.pods() if self._released.get(pod["metadata"]["name"]) == pod["metadata"]["uid"]]
+        if not there:
+            return
+        name = there[number % len(there)]["metadata"]["name"]
+        self.invariants.taken_by_others(name)
+        self.invariants.back_again(self._released.pop(name))
+        self.label(name, {ROLE_LABEL: "executor"})
+
+    def hold(self, pod: Mapping[str, Any]) -> None:
+        """Somebody else deletes a pod, and something keeps it from going."""
+        self.store.patch("pods", "default", pod["metadata"]["name"], {"metadata": {"finalizers": [FINALIZER]}}, "merge")
+        self.delete(pod, 1)
+
+    def let_go(self) -> None:
+        """Nothing keeps a pod from going any more."""
+        for pod in self.pods():
+            if pod["metadata"].get("finalizers"):
+                patch = {"metadata": {"finalizers": None}}
+                self.store.patch("pods", "default", pod["metadata"]["name"], patch, "merge")
+
+    def open_gates(self) -> None:
+        """Whoever holds the gated pods back lets them go on."""
+        for pod in self.pods("Pending"):
+            if pod["spec"].get("schedulingGates") and "deletionTimestamp" not in pod["metadata"]:
+                self.store.patch("pods", "default", pod["metadata"]["name"], {"spec": {"schedulingGates": []}}, "merge")
+
+    def restore_backup(self) -> None:
+        """The cluster is restored from a backup: what had gone since is back, and nobody's."""
+        if self.backup is None:
+            self.backup = self.store.snapshot()
+            return
+        before = self.invariants.living()
+        self.restore(self.backup)
+        self.invariants.histories_mix(UNTIL_LISTED)
+        self.backup, self.amnesia = None, True
+        for executor_id in self.invariants.living() - before:
+            self.invariants.taken_by_others(f"{self.settings.pod_prefix}-exec-{executor_id}")
+
+    def kill_part(self, name: str) -> None:
+        """One of the backend's actors dies of a message."""
+        if self.lives(name) and self.crashes.get(name, 0) < MAX_CRASHES:
+            self.crashes[name] = self.crashes.get(name, 0) + 1
+            self.disturbed = True
+            self.amnesia = self.amnesia or name in ("request-pool", "snapshot-store")
+            self.crash(name)
+
+    # ── what must hold ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def go_on(self, seconds: float) -> None:
+        """Let time pass; whatever began anew meanwhile is looked at again."""
+        self.advance(seconds)
+        if not self.backend.is_alive() or not self.lives("snapshot-store"):
+            return
+        if self.address("snapshot-store").incarnation != self._store_life:
+            self._look_on()
+
+    def look(self) -> None:
+        """After every step.
+
+        Raises:
+            Broken: something does not hold.
+        """
+        broken = list(self.invariants.violations)
+        broken += [f"an error was logged: {words}" for words in self._ear.errors if "message=object" not in words]
+        broken += [f"the backend failed: {failed.cause!r}" for failed in self.heard(BackendFailed)]
+        if not self.disturbed:
+            broken += self._ear.letters
+        if not self.amnesia:
+            broken += self._lost()
+        broken += self._swollen()
+        self._break(broken)
+
+    def _break(self, broken: list[str]) -> None:
+        if heeded := [words for words in broken if re.search(self.heed, words)]:
+            raise Broken("\n".join(heeded))
+
+    def _lost(self) -> list[str]:
+        """Whoever sees the whole story of a pod knows how it ended."""
+        seen = {m.executor_id for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
+        removed = [m for m in self.heard(ExecutorRemoved) if m.reason.kind is LossKind.MISSING]
+        return [f"the end of executor {m.executor_id} was lost" for m in removed if m.executor_id in seen]
+
+    def _swollen(self) -> list[str]:
+        """5: no collection has more entries than there are pods, and were lately."""
+        now = self.kit.clock.monotonic()
+        self._births += [now] * (self.invariants.created - len(self._births))
+        recent = sum(now - at < RECENT for at in self._births)
+        return self._larger_than(2 * (recent + len(self.pods())) + ROOM)
+
+    def _larger_than(self, limit: int) -> list[str]:
+        parts = [actor for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "onlooker")]
+        return [
+            f"5: {path} has {size} entries, {limit} are allowed"
+            for path, size in sizes(parts).items()
+            if size > max(limit, OF_ITS_OWN.get(path.rpartition(".")[2], 0))
+        ]
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def settle_down(self) -> None:
+        """No trouble any more: the fleet comes to its target, forgets what was, and leaves nothing when it stops.
+
+        Raises:
+            Broken: it does not.
+        """
+        self.api.calm()
+        self.kubelet.script = lambda _: Run()
+        self.let_go()
+        self.open_gates()
+        self.go_on(UNTIL_LISTED if self.amnesia else 2)
+        self.look()
+        self.want({profile: self.invariants.alive(profile) + 1 for profile in (DEFAULT_PROFILE, GATED)})
+        for seconds in PATIENCE:
+            self.go_on(seconds)
+            self.look()
+            self.open_gates()
+            if not self._unsettled():
+                break
+        self._break(self._unsettled())
+        for generation in range(GENERATIONS):
+            self._end_all(untold=generation == 0)
+        self.go_on(FORGETFUL)
+        self.look()
+        self._break(self._larger_than(len(self.pods()) + self._taken_over + ROOM // 2))
+        self._stop_well()
+
+    def _unsettled(self) -> list[str]:
+        """4: the fleet is at its target, and the driver knows it as it is."""
+        wanted, invariants = self.totals, self.invariants
+        wrong = [
+            f"4: {invariants.alive(profile)} {profile} pods live, {total} are wanted"
+            for profile, total in wanted.items()
+            if invariants.alive(profile) != total
+        ]
+        if not wrong and invariants.present() != invariants.living():
+            wrong = [f"2: the driver knows {sorted(invariants.present())}, there are {sorted(invariants.living())}"]
+        return wrong
+
+    def _end_all(self, *, untold: bool) -> None:
+        """Every executor ends, by force or by itself, perhaps while nobody is there who could tell."""
+        for number, pod in enumerate(self.pods("Running")):
+            name = pod["metadata"]["name"]
+            if "deletionTimestamp" in pod["metadata"] or not _is_the_fleets(pod):
+                continue
+            self.backend.tell(RegisterExecutor(int(pod["metadata"]["labels"][EXECUTOR_ID_LABEL])))
+            if untold and number == 0:
+                self.kill_part("lifecycle-manager")
+            if number % 2:
+                self.kubelet.exit(name, 0)
+            else:
+                self.delete(pod, 0)
+            self.go_on(0.004)
+        self.go_on(GENERATION)
+        self.open_gates()
+        self.go_on(GENERATION)
+        self.look()
+
+    def _stop_well(self) -> None:
+        """6: a stop leaves nothing, and tells the end of every executor."""
+        self.disturbed = True
+        stopped = self.stop()
+        self.look()
+        left = [pod["metadata"]["name"] for pod in self.pods() if _is_the_fleets(pod)]
+        if left or stopped.left_behind:
+            self._break([f"6: the stop leaves {left}, and says {stopped.left_behind}"])
+        if present := self.invariants.present():
+            self._break([f"2: the ends of {sorted(present)} were never told"])
+        if alive := [actor.name for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "onlooker")]:
+            self._break([f"6: {alive} live on"])
+
+
+def _is_the_fleets(pod: Mapping[str, Any]) -> bool:
+    labels = pod["metadata"]["labels"]
+    return bool(labels.get(ROLE_LABEL) == "executor" and labels.get(INACTIVE_LABEL) != "true")

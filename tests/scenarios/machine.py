@@ -1,0 +1,256 @@
+"""Hypothesis' hand on `chaos`: it draws what the driver, the cluster and the network do, and when.
+
+A step does one thing and lets some time pass; after each everything is looked at, and at the end the fleet must settle
+down. What breaks is printed as the steps that led there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from actors.errors import Forbidden
+from actors.local.fault_kinds import (
+    DelayAnswer,
+    LoseAnswer,
+    Refuse,
+    Stall,
+    gone,
+    over_quota,
+    server_error,
+    too_many_requests,
+)
+from actors.local.scripted_kubelet import Run, StayUnscheduled, StayWaiting
+from actors.messages import (
+    DEFAULT_PROFILE,
+    DecommissionExecutors,
+    DisconnectExecutor,
+    ExecutorRemoved,
+    RegisterExecutor,
+)
+from actors.pods import INACTIVE_LABEL
+from tests.scenarios.chaos import GATED, Chaos
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.local.fault_kinds import Fault, Operation
+    from actors.local.scripted_kubelet import Plan
+
+__all__ = ["FleetMachine"]
+
+PLANS: Final[Mapping[str, Plan]] = {
+    "run": Run(),
+    "end at once": Run(exits_after=timedelta(), exit_code=1),
+    "end well": Run(exits_after=timedelta(seconds=5)),
+    "take their time to stop": Run(stop_delay=timedelta(seconds=4)),
+    "start slowly": Run(start_delay=timedelta(seconds=15)),
+    "find no image": StayWaiting("ImagePullBackOff", "Back-off pulling image"),
+    "have a wrong image": StayWaiting("InvalidImageName", "couldn't parse image name"),
+    "find no secret": StayWaiting("CreateContainerConfigError", 'secret "s" not found'),
+    "find no node": StayUnscheduled(),
+}
+"""What becomes of pods that the node sees from then on."""
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "lost answer": LoseAnswer(),
+    "429": Refuse(too_many_requests(timedelta(seconds=2))),
+    "500": Refuse(server_error()),
+    "503": Refuse(server_error(503)),
+    "forbidden": Refuse(Forbidden("pods is forbidden (injected)", status=403, reason="Forbidden")),
+    "quota": Refuse(over_quota()),
+    "stall": Stall(),
+    "half-open": Stall(delivered=True),
+    "late answer": DelayAnswer(timedelta(seconds=3)),
+}
+"""Without late requests and stale lists: what the network delivers after its definitive answer breaks invariant 1 by
+definition, and a consistent list is never stale."""
+
+OPERATIONS: Final[tuple[Operation, ...]] = ("create", "create", "create", "delete", "delete_collection", "list", "get")
+
+PARTS: Final = ("allocator", "lifecycle-manager", "snapshot-store", "request-pool", "poll-source", "watch-source")
+
+PICKS: Final = st.integers(0, 7)
+AFTER: Final = st.sampled_from((0.0, 0.0, 0.004, 0.1, 1.0, 4.0))
+"""Seconds. Between what a machine does in one moment, and more than a round."""
+GRACES: Final = st.sampled_from((0, 1, 30))
+TOTALS: Final = st.integers(0, 5)
+
+
+class FleetMachine(RuleBasedStateMachine):
+    """One fleet's life."""
+
+    lives: ClassVar[Counter[str]] = Counter()
+    """What there was: lives, pods, seconds, and how often each reason for an end was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lives["lives"] += 1
+        self.world = Chaos()
+        self._sound = True
+        """The last step was looked at, and nothing was broken."""
+
+    def teardown(self) -> None:
+        """The end; of a run that broke something, only the closing of what is open."""
+        try:
+            if self._sound:
+                self.world.settle_down()
+                self._count()
+        finally:
+            self.world.close()
+
+    def _count(self) -> None:
+        self.lives["pods"] += self.world.invariants.created
+        self.lives["seconds"] += round(self.world.kit.clock.elapsed.total_seconds())
+        self.lives.update(removed.reason.kind.name for removed in self.world.heard(ExecutorRemoved))
+
+    def _do(self, action: Callable[[], object], after: float) -> None:
+        self._sound = False
+        action()
+        self.world.go_on(after)
+        self.world.look()
+        self._sound = True
+
+    # ── the driver ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(default=TOTALS, gated=st.integers(0, 3), after=AFTER)
+    def the_driver_wants(self, default: int, gated: int, after: float) -> None:
+        self._do(lambda: self.world.want({DEFAULT_PROFILE: default, GATED: gated}), after)
+
+    @rule(pick=PICKS, number=st.integers(1, 3), adjust_target=st.booleans(), after=AFTER)
+    def the_driver_kills(self, pick: int, number: int, adjust_target: bool, after: float) -> None:
+        ids = self.world.present(pick, number)
+        self._do(lambda: self.world.end(ids, adjust_target=adjust_target), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def the_driver_decommissions(self, pick: int, after: float) -> None:
+        self._tell_of(pick, lambda executor_id: DecommissionExecutors((executor_id,)), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def an_executor_registers(self, pick: int, after: float) -> None:
+        self._tell_of(pick, RegisterExecutor, after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def an_executor_loses_its_connection(self, pick: int, after: float) -> None:
+        self._tell_of(pick, DisconnectExecutor, after)
+
+    @rule(in_order=st.booleans(), after=AFTER)
+    def the_driver_starts_again(self, in_order: bool, after: float) -> None:
+        if not self.world.api.outage:  # or the new one fails, and rightly so
+            self._do(lambda: self.world.leave(in_order=in_order), after)
+
+    def _tell_of(self, pick: int, message: Callable[[int], object], after: float) -> None:
+        ids = self.world.present(pick)
+        self._do(lambda: self.world.backend.tell(message(ids[0])) if ids else None, after)
+
+    # ── the cluster ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(plan=st.sampled_from(sorted(PLANS)), after=AFTER)
+    def new_pods(self, plan: str, after: float) -> None:
+        self.world.kubelet.script = lambda _: PLANS[plan]
+        self._do(lambda: None, after)
+
+    @rule(pick=PICKS, code=st.sampled_from((0, 1, 137, 143)), after=AFTER)
+    def a_pod_exits(self, pick: int, code: int, after: float) -> None:
+        self._to_a_running_pod(pick, lambda name: self.world.kubelet.exit(name, code), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def a_pod_is_out_of_memory(self, pick: int, after: float) -> None:
+        self._to_a_running_pod(pick, self.world.kubelet.oom, after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def a_pod_is_evicted_by_its_node(self, pick: int, after: float) -> None:
+        self._to_a_running_pod(pick, self.world.kubelet.evict, after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def a_pod_is_preempted(self, pick: int, after: float) -> None:
+        self._to_a_running_pod(pick, lambda name: self.world.kubelet.disrupt(name, "PreemptionByScheduler"), after)
+
+    @rule(pick=PICKS, grace=GRACES, after=AFTER)
+    def somebody_deletes_a_pod(self, pick: int, grace: int, after: float) -> None:
+        self._to_a_pod(pick, lambda pod: self.world.delete(pod, grace), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def a_pod_terminates_for_ever(self, pick: int, after: float) -> None:
+        self._to_a_pod(pick, self.world.hold, after)
+
+    @rule(after=AFTER)
+    def nothing_keeps_pods_from_going(self, after: float) -> None:
+        self._do(self.world.let_go, after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def somebody_takes_a_pod_out_of_the_fleet(self, pick: int, after: float) -> None:
+        self._to_a_pod(pick, self.world.release, after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def somebody_brings_a_pod_back(self, pick: int, after: float) -> None:
+        self._do(lambda: self.world.bring_back(pick), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def somebody_sets_a_pod_aside(self, pick: int, after: float) -> None:
+        self._to_a_pod(pick, lambda pod: self.world.label(pod["metadata"]["name"], {INACTIVE_LABEL: "true"}), after)
+
+    @rule(after=AFTER)
+    def gates_open(self, after: float) -> None:
+        self._do(self.world.open_gates, after)
+
+    @rule(after=AFTER)
+    def a_backup_is_made_or_restored(self, after: float) -> None:
+        self._do(self.world.restore_backup, after)
+
+    def _to_a_pod(self, pick: int, action: Callable[[Mapping[str, Any]], object], after: float) -> None:
+        pod = self.world.pick(pick)
+        self._do(lambda: action(pod) if pod is not None else None, after)
+
+    def _to_a_running_pod(self, pick: int, action: Callable[[str], object], after: float) -> None:
+        pod = self.world.pick(pick, "Running")
+        self._do(lambda: action(pod["metadata"]["name"]) if pod is not None else None, after)
+
+    # ── the network, and the API server ──────────────────────────────────────────────────────────────────────────
+
+    @rule(
+        operation=st.sampled_from(OPERATIONS),
+        fault=st.sampled_from(sorted(FAULTS)),
+        times=st.integers(1, 3),
+        after=AFTER,
+    )
+    def the_next_calls_fail(self, operation: Operation, fault: str, times: int, after: float) -> None:
+        self._do(lambda: self.world.api.fail_next(operation, FAULTS[fault], times=times), after)
+
+    @rule(expired=st.booleans(), after=AFTER)
+    def the_next_watch_is_refused(self, expired: bool, after: float) -> None:
+        self._do(lambda: self.world.api.fail_next("watch", gone() if expired else server_error()), after)
+
+    @rule(away=st.booleans(), after=AFTER)
+    def the_server_goes_away_or_comes_back(self, away: bool, after: float) -> None:
+        self._do(lambda: setattr(self.world.api, "outage", away), after)
+
+    @rule(how=st.sampled_from(("cut", "expire", "freeze", "stall", "resume")), after=AFTER)
+    def the_watch(self, how: str, after: float) -> None:
+        self._do(getattr(self.world.api, how), after)
+
+    @rule(seconds=st.sampled_from((0.0, 0.3, 3.0)), after=AFTER)
+    def the_watch_lags(self, seconds: float, after: float) -> None:
+        self._do(lambda: setattr(self.world.api, "lag", timedelta(seconds=seconds)), after)
+
+    @rule(after=AFTER)
+    def the_server_forgets_its_history(self, after: float) -> None:
+        self._do(self.world.store.expire, after)
+
+    # ── ourselves, and time ──────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(part=st.sampled_from(PARTS), after=AFTER)
+    def an_actor_crashes(self, part: str, after: float) -> None:
+        self._do(lambda: self.world.kill_part(part), after)
+
+    @rule(seconds=st.sampled_from((0.02, 0.5, 2.0, 6.0, 12.0, 25.0, 40.0)))
+    def time_passes(self, seconds: float) -> None:
+        self._do(lambda: None, seconds)
+
+    @rule(seconds=st.sampled_from((20.0, 60.0, 60.0, 120.0, 600.0)))
+    def much_time_passes(self, seconds: float) -> None:
+        self._do(lambda: None, seconds)

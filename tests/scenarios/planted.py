@@ -1,0 +1,156 @@
+"""Bugs to plant into the real code, one function each, which the stateful test must find.
+
+Each breaks what one invariant is about: too many executors, an end told twice or never, memory that grows, a stop that
+leaves something. A bug that another part makes good, in whatever order things happen, cannot be found from outside and
+does not stand here.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from actors import merge
+from actors.ledger import Book
+from actors.lifecycle_manager import LifecycleManager
+from actors.pods import PodPending, PodSucceeded
+from actors.roster import Roster
+from actors.snapshot_store import _Subscription
+from actors.stopping import Stopping
+from actors.told import ToldEnds
+from actors.unseen import Unseen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["BUGS", "SIGNS", "Bug"]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What to put in the place of a function."""
+
+    kind: str
+    owner: Any
+    name: str
+    broken: Callable[..., Any]
+    """Gets the right function first, then its arguments."""
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """For as long as this lasts."""
+        right, broken = getattr(self.owner, self.name), self.broken
+        setattr(self.owner, self.name, lambda *args, **kwargs: broken(right, *args, **kwargs))
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, right)
+
+
+# ── too many ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def the_unseen_do_not_count(right: Any, roster: Any, snapshot: Any, profile: str) -> int:
+    return int(right(roster, snapshot, profile)) - int(roster.newly.count(profile))
+
+
+def the_pending_do_not_count(right: Any, roster: Any, snapshot: Any, profile: str) -> int:
+    return int(right(roster, snapshot, profile)) - int(snapshot.count(PodPending, profile=profile))
+
+
+def an_answer_is_as_good_as_a_pod(right: Any, unseen: Any, executor_id: int, at: float, pod: Any) -> None:
+    right(unseen, executor_id, at, pod)
+    unseen._counts[unseen[executor_id].profile] = 0
+
+
+# ── told twice ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def an_end_is_not_noted(right: Any, book: Any, executor_id: int, uid: Any, reason: Any, now: float) -> Any:
+    after, told = right(book, executor_id, uid, reason, now)
+    return (book, told) if told is not None else (after, told)
+
+
+def the_stop_tells_all_ends(right: Any, book: Any) -> Any:
+    ended = [entry for entry in book.entries.values() if entry.told_at is not None and entry.removed_at is not None]
+    return [*right(book), *ended]
+
+
+# ── lost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ends_push_out_ends(right: Any, subscription: Any, merged: Any, *, full_sync: bool) -> None:
+    if merged.ended:
+        subscription.ended = []
+    right(subscription, merged, full_sync=full_sync)
+
+
+def nobody_says_where_one_went(right: Any, lifecycle: Any, answer: Any) -> None:
+    pass
+
+
+def success_is_no_news(right: Any, lifecycle: Any, executor_id: int, state: Any, **how: Any) -> None:
+    if not isinstance(state, PodSucceeded):
+        right(lifecycle, executor_id, state, **how)
+
+
+# ── kept for ever ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def the_book_forgets_nobody(right: Any, book: Any, before: float) -> Any:
+    return book
+
+
+def tombstones_stay(right: Any, merging: Any) -> None:
+    pass
+
+
+def what_is_gone_counts_as_visible(right: Any, told: Any, uid: str) -> bool:
+    return uid in told
+
+
+def who_was_registered_stays_so(right: Any, roster: Any, batch: Any, now: float) -> None:
+    registered = set(roster.registered)
+    right(roster, batch, now)
+    roster.registered |= registered
+
+
+# ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def the_fleet_is_left_behind(right: Any, stopping: Any) -> None:
+    stopping._left = ()
+    stopping._let_go()
+
+
+TOO_MANY: Final = "over-allocation"
+TWICE: Final = "double report"
+LOST: Final = "lost report"
+LEAK: Final = "leak"
+LEFT: Final = "left behind"
+
+SIGNS: Final = {
+    TOO_MANY: "^invariant 1 ",
+    TWICE: "is removed . times$",
+    LOST: "^the end of executor|^2: the driver knows|never told",
+    LEAK: "^5: ",
+    LEFT: "^6: the stop leaves",
+}
+"""By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""
+
+BUGS: Final = (
+    Bug(TOO_MANY, Roster, "expected", the_unseen_do_not_count),
+    Bug(TOO_MANY, Roster, "expected", the_pending_do_not_count),
+    Bug(TOO_MANY, Unseen, "answered", an_answer_is_as_good_as_a_pod),
+    Bug(TWICE, Book, "removed", an_end_is_not_noted),
+    Bug(TWICE, Book, "present", the_stop_tells_all_ends),
+    Bug(LOST, _Subscription, "add", ends_push_out_ends),
+    Bug(LOST, LifecycleManager, "_confirmed", nobody_says_where_one_went),
+    Bug(LOST, LifecycleManager, "_report_end", success_is_no_news),
+    Bug(LEAK, Book, "forgotten", the_book_forgets_nobody),
+    Bug(LEAK, merge._Merge, "purge", tombstones_stay),
+    Bug(LEAK, ToldEnds, "left", what_is_gone_counts_as_visible),
+    Bug(LEAK, Roster, "follow", who_was_registered_stays_so),
+    Bug(LEFT, Stopping, "_delete_fleet", the_fleet_is_left_behind),
+)

@@ -1,0 +1,226 @@
+"""Drivers of one `app_id` on one cluster, each with a backend, a system and a connection of its own, in virtual time.
+
+An oracle stands at the cluster's door: it sees every write when it arrives, and whose the Lease is then.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from actors.backend import Backend
+from actors.kube.api import LEASES
+from actors.lease import lease_name
+from actors.local.inprocess import InProcessPodApi
+from actors.local.scripted_kubelet import ScriptedKubelet
+from actors.local.statuses import ApiStatus
+from actors.local.store import ObjectStore
+from actors.messages import BackendStopped, RequestTotalExecutors, StopBackend
+from actors.runtime import ActorSystem, Address, Context, Entropy, StoppedByHost
+from actors.settings import Settings
+from actors.testing import Kit
+from tests.scenarios.invariants import Invariants
+from tests.scenarios.world import Driver, WatchedApi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from actors.errors import ApiError
+    from actors.kube.api import Call, Manifest, Resource
+    from actors.runtime import Actor
+
+M = TypeVar("M")
+
+APP_ID = "app"
+LATENCY = timedelta(milliseconds=5)
+WRITES = frozenset({"create", "delete", "deletecollection", "patch"})
+
+
+class Door(InProcessPodApi):
+    """Tells of each write of anything but a Lease when it arrives; knows the names under which its client keeps one."""
+
+    arrived: Callable[[str], None]
+    names: set[str]
+
+    def right(self, verb: str, resource: Resource) -> None:
+        """Every call comes by here when it reaches the cluster."""
+        super().right(verb, resource)
+        if verb in WRITES and resource != LEASES:
+            self.arrived(f"{verb} {resource.plural}")
+
+    def create_object(
+        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        self._learn(resource, manifest)
+        return super().create_object(resource, manifest, reply)
+
+    def patch_object(
+        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        self._learn(resource, patch)
+        return super().patch_object(resource, name, patch, reply)
+
+    def _learn(self, resource: Resource, manifest: Manifest) -> None:
+        if resource == LEASES and manifest["spec"]["holderIdentity"]:
+            self.names.add(manifest["spec"]["holderIdentity"])
+
+
+class Rival:
+    """One driver's process."""
+
+    def __init__(self, rivals: Rivals, name: str, settings: Settings) -> None:
+        self.name = name
+        self._rivals = rivals
+        self.kit = kit = rivals.kit
+        self.settings = settings
+        self.system = ActorSystem(kit.clock, kit.timers, kit.entropy.fork(name), kit.dispatcher)
+        self.door = Door(rivals.store, "default", kit.timers, LATENCY)
+        self.door.names = set()
+        self.door.arrived = lambda what: rivals.arrived(self, what)
+        self.api = WatchedApi(self.door, kit.timers, kit.entropy.fork(f"faults of {name}"))
+        self.api.asked, self.api.clock = [], kit.clock
+        self.api.asked_for, self.api.asked_to_go = rivals.asked_for, rivals.asked_to_go
+        self.wrote: list[str] = []
+        """Everything that it wrote into the cluster, as `create pods`."""
+        self.story = Invariants(kit.clock)
+        self.story.retarget(settings.executor.instances)
+        self.story.watch(rivals.store)
+        made: list[Driver] = []
+
+        def make(context: Context) -> Driver:
+            made.append(Driver(context, self.story))
+            return made[0]
+
+        self.address = self.system.spawn(make, name="driver", owner=None)
+        self.driver = made[0]
+
+    def start(self) -> None:
+        """Its backend begins."""
+        self.backend = Backend.start(self.settings, self.address, self.api, system=self.system)
+        self.kit.settle()
+
+    def heard(self, kind: type[M]) -> list[M]:
+        """Everything of a kind that the driver was told, in order."""
+        return [message for message in self.driver.heard if isinstance(message, kind)]
+
+    def part(self, name: str) -> Address:
+        """One of its backend's actors."""
+        return next(actor.address for actor in self.actors() if actor.name == name)
+
+    def crash(self, name: str) -> None:
+        """One of its backend's actors dies of a message that it cannot handle."""
+        self.part(name).tell(object())
+        self.kit.settle()
+
+    def target(self, total: int) -> None:
+        """The driver asks for this many; whoever writes, there may be so many."""
+        for rival in self._rivals.drivers:
+            rival.story.retarget(total)
+        self.backend.tell(RequestTotalExecutors(total))
+
+    def stop(self, *, delete_pods: bool | None = None, within: float = 40) -> BackendStopped:
+        """The driver stops its backend, in order."""
+        self.backend.tell(StopBackend(delete_pods))
+        self.kit.advance(timedelta(seconds=within))
+        (stopped,) = self.heard(BackendStopped)
+        return stopped
+
+    def kill(self) -> None:
+        """The process dies: nothing is said, stopped or let go of."""
+        actors = self.actors()
+        for actor in sorted(actors, key=lambda actor: actor.name != "backend"):
+            actor.life.end(StoppedByHost("the process was killed"), abandon=True)
+
+    def actors(self) -> list[Actor]:
+        """Those of its process."""
+        return [actor for actor in self.kit.dispatcher.actors if actor.context.system is self.system]
+
+
+class Rivals:
+    """The cluster, the drivers, and what must never be. A context manager, as `World` is."""
+
+    def __init__(self, *names: str, seed: int | None = None, instances: int = 3, **settings: Any) -> None:
+        self.kit = Kit(seed=seed)
+        self.store = ObjectStore(self.kit.clock, Entropy(0))
+        self.kubelet = ScriptedKubelet(self.store, self.kit.clock, self.kit.timers, start_delay=timedelta(seconds=0.7))
+        self.violations: list[str] = []
+        executor = {"instances": instances, "image": "worker:1", **settings.pop("executor", {})}
+        self.settings = Settings(app_id=APP_ID, executor=executor, **settings)
+        self.drivers: list[Rival] = []
+        for name in names:
+            self.begin(name)
+
+    def begin(self, name: str, *, without: tuple[str, ...] = (), driver_pod_name: str | None = None) -> Rival:
+        """One more driver starts, perhaps in a pod; its account may not do these things with leases."""
+        settings = self.settings
+        if driver_pod_name is not None:
+            settings = settings.model_copy(update={"driver_pod_name": driver_pod_name})
+        self.drivers.append(Rival(self, name, settings))
+        self.drivers[-1].door.forbidden = {(verb, LEASES.plural) for verb in without}
+        self.drivers[-1].start()
+        return self.drivers[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kit.close()
+        if error is None:
+            self.check()
+
+    def check(self) -> None:
+        """No driver wrote while the Lease was another's, none was told wrong things, and there were never too many."""
+        told = [f"{rival.name}: {words}" for rival in self.drivers for words in rival.story.violations]
+        assert not [*self.violations, *told], "\n".join([*self.violations, *told])
+
+    def advance(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.kit.advance(timedelta(seconds=seconds))
+
+    def lease(self) -> dict[str, Any]:
+        """What stands in the Lease; nothing if there is none."""
+        try:
+            spec: dict[str, Any] = self.store.get(LEASES.plural, "default", lease_name(APP_ID))["spec"]
+        except ApiStatus:
+            return {}
+        return spec
+
+    def holder(self) -> Rival | None:
+        """Whose the Lease is, by its own words."""
+        name = self.lease().get("holderIdentity")
+        return next((rival for rival in self.drivers if name in rival.door.names), None)
+
+    def pods(self) -> dict[str, str]:
+        """Name → phase of the pods that live and are not about to go."""
+        pods = self.store.list("pods", "default").items
+        return {
+            pod["metadata"]["name"]: pod["status"]["phase"]
+            for pod in pods
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] in {"Pending", "Running"}
+        }
+
+    # ── the oracle ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def arrived(self, rival: Rival, what: str) -> None:
+        """A write reaches the cluster."""
+        rival.wrote.append(what)
+        if self.holder() is not rival:
+            holder = self.lease().get("holderIdentity")
+            now = self.kit.clock.monotonic()
+            self.violations.append(f"{rival.name} does {what} at {now:.3f} s while the lease is {holder!r}'s")
+
+    def asked_for(self, name: str) -> None:
+        """A pod is asked for."""
+        for rival in self.drivers:
+            rival.story.asked_for(name)
+
+    def asked_to_go(self, name: str) -> None:
+        """A pod's deletion is asked for."""
+        for rival in self.drivers:
+            rival.story.asked_to_go(name)
