@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m tests.benchmarks`. Nothing here is asserted; see README.md for what the rows mean."""

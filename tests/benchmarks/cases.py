@@ -1,0 +1,155 @@
+"""The rows of the table: what is measured, of whom, with which figures, and at which size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["CASES", "Case", "Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measurement in one process. `values` are the measuring function's, `who` whom it measures."""
+
+    who: str
+    values: dict[str, Any]
+    label: str = ""
+    """What tells it from the case's other runs of the same contestant, and makes those of others its rivals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Some rows of the table."""
+
+    title: str
+    module: str
+    """In this folder, with the function `measure`."""
+    runs: tuple[Run, ...]
+    quick: tuple[Run, ...]
+    compares: str = ""
+    """The figure of which the ratio to ours is shown, where there are others."""
+    more_is_better: bool = True
+    repeats: int = 3
+
+
+SIZES: Final = (100, 1_000, 10_000, 50_000)
+
+COUNTS: Final = {"ours": 60_000, "SharedInformer": 6_000, "lightkube": 60_000, "kr8s": 3_000, "decoding only": 100_000}
+"""Events, so that each takes some seconds."""
+
+
+def _events(sizes: tuple[int, ...], counts: dict[str, int], *, joined: bool) -> tuple[Run, ...]:
+    return tuple(
+        Run(who, {"pods": pods, "count": count, "joined": joined}, f"{pods:,} pods")
+        for pods in sizes
+        for who, count in counts.items()
+        if pods <= 10_000 or who != "kr8s"
+    )
+
+
+def _lists(pods: int) -> tuple[Run, ...]:
+    return tuple(
+        Run(who, {"pods": pods, "gzipped": gzipped}, f"{pods:,} pods, {'gzip' if gzipped else 'plain'}")
+        for gzipped in (True, False)
+        for who in ("ours", "kubernetes", "lightkube", "kr8s")
+        if who != "kr8s" or gzipped
+    )
+
+
+def _latency(rates: tuple[int, ...], pods: int, seconds: float, *, busy: bool) -> tuple[Run, ...]:
+    return tuple(
+        Run(
+            "ours",
+            {"pods": pods, "rate": rate, "seconds": max(seconds, 200 / rate), "busy": busy},
+            f"{rate:,} events/s",
+        )
+        for rate in rates
+    )
+
+
+def _creation(executors: int, latencies: tuple[float, ...]) -> tuple[Run, ...]:
+    return tuple(
+        Run(who, {"executors": executors, "latency": latency}, f"{executors:,} executors, {latency * 1e3:g} ms")
+        for latency in latencies
+        for who in ("ours", "bare")
+    )
+
+
+CASES: Final[dict[str, Case]] = {
+    "list": Case(
+        "LIST of a whole fleet to something that can be asked about an executor",
+        "lists",
+        _lists(10_000),
+        _lists(1_000),
+        compares="seconds",
+        more_is_better=False,
+    ),
+    "events": Case(
+        "Events end to end, HTTP to driver; an HTTP chunk for each, as an API server sends them",
+        "events",
+        _events(SIZES, COUNTS, joined=False),
+        _events((100, 1_000), {"ours": 5_000, "lightkube": 5_000, "SharedInformer": 1_000}, joined=False),
+        compares="events/s",
+    ),
+    "joined": Case(
+        "The same, many events in one HTTP chunk",
+        "events",
+        _events((100, 10_000), COUNTS, joined=True),
+        _events((1_000,), {"ours": 5_000, "lightkube": 5_000, "SharedInformer": 1_000}, joined=True),
+        compares="events/s",
+    ),
+    "inside": Case(
+        "All actors without HTTP and JSON, on one core",
+        "inside",
+        tuple(
+            Run("ours", {"pods": pods, "count": 60_000, "read": read}, f"{pods:,} pods, {read} events a read")
+            for pods in (100, 10_000)
+            for read in (1, 25)
+        ),
+        (Run("ours", {"pods": 1_000, "count": 5_000, "read": 25}, "1,000 pods, 25 events a read"),),
+    ),
+    "latency": Case(
+        "End of an executor → ExecutorRemoved, → its replacement's POST; a poll every 2 s",
+        "latency",
+        _latency((10, 1_000, 10_000), 10_000, 20.0, busy=False),
+        _latency((1_000,), 1_000, 3.0, busy=False),
+        repeats=1,
+    ),
+    "busy": Case(
+        "The same, beside a driver that computes without pause",
+        "latency",
+        _latency((10, 1_000, 10_000), 10_000, 20.0, busy=True),
+        _latency((1_000,), 1_000, 3.0, busy=True),
+        repeats=1,
+    ),
+    "creation": Case(
+        "Executors requested of a server that takes so long to answer",
+        "creation",
+        _creation(1_000, (0.0, 0.005, 0.02)),
+        _creation(200, (0.005,)),
+        compares="requested s",
+        more_is_better=False,
+    ),
+    "memory": Case(
+        "Resident memory by pod: after the start, after a stream and some polls, and at its peak",
+        "upkeep",
+        tuple(Run("memory", {"pods": pods, "events": 50_000}, f"{pods:,} pods") for pods in (10_000, 50_000)),
+        (Run("memory", {"pods": 2_000, "events": 5_000}, "2,000 pods"),),
+        repeats=1,
+    ),
+    "growth": Case(
+        "Resident memory after the first and the last part of a long stream",
+        "upkeep",
+        (Run("growth", {"pods": 1_000, "events": 1_000_000, "parts": 5}, "1,000,000 events"),),
+        (Run("growth", {"pods": 500, "events": 20_000, "parts": 4}, "20,000 events"),),
+        repeats=1,
+    ),
+    "idle": Case(
+        "Processor time of an idle fleet, and of a poll",
+        "upkeep",
+        (Run("idle", {"pods": 10_000, "seconds": 20}, "10,000 pods"),),
+        (Run("idle", {"pods": 1_000, "seconds": 4}, "1,000 pods"),),
+        repeats=2,
+    ),
+}

@@ -1,0 +1,145 @@
+"""A stream of changes, from the socket to whoever wants to know: us, the peers, and the least that any could do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.benchmarks.pods import FIRST_VERSION, NAMESPACE
+from tests.benchmarks.serving import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["measure"]
+
+PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&resourceVersion={FIRST_VERSION}"
+
+
+class _Stream:
+    """Starts the stream when somebody watches, and stops the time when its last event is known."""
+
+    def __init__(self, serving: Serving, count: int) -> None:
+        self._serving = serving
+        self._count = count
+        self._cpu = 0.0
+
+    def begin(self) -> None:
+        """Let it run; the caller is watching, or is about to."""
+        self._serving.ask("watched")
+        self._cpu = time.process_time()
+        self._serving.order("stream", count=self._count)
+
+    def begin_aside(self) -> None:
+        """The same, for a caller that only watches from now on."""
+        threading.Thread(target=self.begin, daemon=True).start()
+
+    def end(self, at: float | None = None) -> dict[str, float]:
+        """The last event is known, since `at`, or now."""
+        at = time.monotonic() if at is None else at
+        cpu = time.process_time() - self._cpu
+        seconds = at - self._serving.answer()["began"]
+        return {"events/s": self._count / seconds, "cpu µs/event": cpu / self._count * 1e6}
+
+
+def measure(who: str, *, pods: int, count: int, joined: bool = False) -> dict[str, float]:
+    """So many events of a fleet of so many pods."""
+    with Serving(pods, joined=joined) as serving:
+        return _CONTESTANTS[who](serving, pods, _Stream(serving, count))
+
+
+def _ours(serving: Serving, pods: int, stream: _Stream) -> dict[str, float]:
+    from tests.benchmarks.ours import Fleet, connect  # noqa: PLC0415 - each process loads what it measures
+
+    with Fleet(connect(serving), pods) as fleet:
+        stream.begin()
+        return stream.end(fleet.until_removed(pods))
+
+
+def _shared_informer(serving: Serving, pods: int, stream: _Stream) -> dict[str, float]:
+    from kubernetes import client, config  # noqa: PLC0415 - see above
+    from kubernetes.informer import MODIFIED, SharedInformer  # noqa: PLC0415 - see above
+
+    config.load_kube_config(str(serving.kubeconfig))
+    ended = threading.Event()
+
+    def heard(pod: Any) -> None:
+        if pod.status.phase == "Failed":
+            ended.set()
+
+    informer = SharedInformer(client.CoreV1Api().list_namespaced_pod, namespace=NAMESPACE)
+    informer.add_event_handler(MODIFIED, heard)
+    informer.start()
+    stream.begin()
+    ended.wait()
+    assert len(informer.cache.list_keys()) == pods
+    return stream.end()
+
+
+def _lightkube(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
+    from lightkube import Client, KubeConfig  # noqa: PLC0415 - see above
+    from lightkube.resources.core_v1 import Pod  # noqa: PLC0415 - see above
+
+    client = Client(KubeConfig.from_file(serving.kubeconfig), trust_env=False)
+    stream.begin_aside()
+    for _, pod in client.watch(Pod, namespace=NAMESPACE, resource_version=str(FIRST_VERSION)):
+        if pod.status is not None and pod.status.phase == "Failed":
+            return stream.end()
+    raise AssertionError("the watch ended")
+
+
+def _kr8s(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
+    import kr8s.asyncio  # noqa: PLC0415 - see above
+
+    async def watch() -> dict[str, float]:
+        api = await kr8s.asyncio.api(kubeconfig=str(serving.kubeconfig), namespace=NAMESPACE)
+        stream.begin_aside()
+        async for _, pod in api.async_watch("pods", since=str(FIRST_VERSION)):
+            if pod.status.phase == "Failed":
+                return stream.end()
+        raise AssertionError("the watch ended")
+
+    return asyncio.run(watch())
+
+
+def _decoding(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
+    """urllib3, lines, and msgspec into our `Pod`: what is left when there are no actors, no merge, no snapshots."""
+    import urllib3  # noqa: PLC0415 - see above
+
+    from actors.kube.decode import Complaints, LineSplitter, WatchDecoder  # noqa: PLC0415 - see above
+
+    response = urllib3.PoolManager().request("GET", serving.url + PATH, preload_content=False)
+    splitter, decoder = LineSplitter(), WatchDecoder(str(FIRST_VERSION), Complaints())
+    stream.begin_aside()
+    while data := response.read1(64 * 1024):
+        for read in decoder.decode(splitter.feed(data))[0]:
+            for event in read.events:
+                if event.pod.status is not None and event.pod.status.phase == "Failed":
+                    return stream.end()
+    raise AssertionError("the watch ended")
+
+
+def _bytes(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
+    """A socket that is read, and nothing else: what the server can send."""
+    with socket.create_connection(("127.0.0.1", serving.port)) as connection:
+        connection.sendall(f"GET {PATH} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+        stream.begin_aside()
+        tail = b""
+        while data := connection.recv(256 * 1024):
+            tail = (tail + data)[-8192:]
+            if b'"Failed"' in tail:
+                return stream.end()
+    raise AssertionError("the watch ended")
+
+
+_CONTESTANTS: Final[dict[str, Callable[[Serving, int, _Stream], dict[str, float]]]] = {
+    "ours": _ours,
+    "SharedInformer": _shared_informer,
+    "lightkube": _lightkube,
+    "kr8s": _kr8s,
+    "decoding only": _decoding,
+    "bytes only": _bytes,
+}

@@ -1,0 +1,94 @@
+"""The actors alone: events as values, handed in by the thread that would have read and decoded them. One core."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from actors.errors import ApiError, NotFound
+from actors.kube.api import PodPage, WatchEvents
+from actors.pods import Pod, PodEvent
+from tests.benchmarks.ours import Fleet
+from tests.benchmarks.pods import FIRST_VERSION, NAMESPACE, PodBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from actors.kube.api import WatchSink
+
+__all__ = ["measure"]
+
+
+class _Done:
+    def cancel(self) -> None:
+        """It was over at once."""
+
+
+class _Cluster:
+    """A `PodApi` that has running pods, says yes to everything, and whose one watch is fed from outside."""
+
+    namespace = NAMESPACE
+
+    def __init__(self, pods: tuple[Pod, ...]) -> None:
+        self._pods = pods
+        self.sink: WatchSink
+
+    def list(self, _selector: str, reply: Callable[[PodPage], None], **_: Any) -> _Done:
+        reply(PodPage(self._pods, str(FIRST_VERSION)))
+        return _Done()
+
+    def watch(self, _selector: str, _version: str, sink: WatchSink, **_: Any) -> _Done:
+        self.sink = sink
+        return _Done()
+
+    def may(self, _verb: str, _resource: object, reply: Callable[[bool], None]) -> _Done:
+        yes = True
+        reply(yes)
+        return _Done()
+
+    def create(self, manifest: object, reply: Callable[[Pod], None]) -> _Done:
+        reply(msgspec.convert(msgspec.to_builtins(manifest), Pod))
+        return _Done()
+
+    def delete(self, _name: str, _options: object, reply: Callable[[None], None]) -> _Done:
+        reply(None)
+        return _Done()
+
+    def patch(self, name: str, _patch: object, reply: Callable[[ApiError], None]) -> _Done:
+        reply(NotFound(name))
+        return _Done()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def measure(_who: str, *, pods: int, count: int, read: int) -> dict[str, float]:
+    """So many events, `read` of them at a time, through every actor of ours and to the driver."""
+    made = PodBytes()
+    decode = msgspec.json.Decoder(Pod).decode
+
+    def pod(number: int, version: int, phase: str) -> Pod:
+        return decode(made.whole(number, version, phase))
+
+    cluster = _Cluster(tuple(pod(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)))
+    events = [PodEvent("MODIFIED", pod(1 + at % pods, FIRST_VERSION + 1 + at, "Running")) for at in range(count)]
+    events.append(PodEvent("MODIFIED", pod(pods, FIRST_VERSION + 1 + count, "Failed")))
+    reads = [
+        WatchEvents(tuple(part), part[-1].pod.resource_version)
+        for part in (events[at : at + read] for at in range(0, len(events), read))
+    ]
+    os.sched_setaffinity(0, _one(os.sched_getaffinity(0)))
+    with Fleet(cluster, pods) as fleet:  # type: ignore[arg-type]  # what it lacks of a `PodApi` no fleet asks for here
+        began, cpu = time.monotonic(), time.process_time()
+        for each in reads:
+            cluster.sink(each)
+        seconds = fleet.until_removed(pods) - began
+        cpu = time.process_time() - cpu
+    return {"events/s": count / seconds, "cpu µs/event": cpu / count * 1e6}
+
+
+def _one(cpus: Iterable[int]) -> set[int]:
+    return {min(cpus)}

@@ -1,0 +1,76 @@
+"""Figures to read: the median of each, the range it comes from, and the ratio to ours."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.benchmarks.cases import Case
+
+__all__ = ["Result", "ratio", "shown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What all measurements of one run came to."""
+
+    case: str
+    who: str
+    label: str
+    values: dict[str, Any]
+    figures: list[dict[str, float]]
+
+    def all(self, figure: str) -> list[float]:
+        """One figure of each measurement."""
+        return [figures[figure] for figures in self.figures]
+
+    def median(self, figure: str) -> float:
+        """Of the measurements."""
+        return median(self.all(figure))
+
+    def as_json(self) -> dict[str, Any]:
+        """With the medians."""
+        names = self.figures[0] if self.figures else {}
+        return asdict(self) | {"medians": {name: self.median(name) for name in names}}
+
+
+def shown(case: Case, results: Sequence[Result]) -> Table:
+    """A case as a table; the ratio says how many times better than this one we are."""
+    measured = [result for result in results if result.figures]
+    names = list(measured[0].figures[0]) if measured else []
+    compares = bool(case.compares) and len({result.who for result in measured}) > 1
+    table = Table(title=case.title, title_justify="left")
+    for heading in ("", "", *names, *(["ours is"] if compares else [])):
+        table.add_column(heading, justify="right" if heading else "left")
+    for result in measured:
+        ratios = [_times(ratio(case, result, measured))] if compares else []
+        table.add_row(result.label, result.who, *(_range(result.all(name)) for name in names), *ratios)
+    return table
+
+
+def ratio(case: Case, result: Result, results: Sequence[Result]) -> float | None:
+    """How many times better than `result` ours of the same label is; None if there is none, or this is it."""
+    ours = next((other for other in results if (other.who, other.label) == ("ours", result.label)), None)
+    if ours is None or result.who == "ours":
+        return None
+    quotient = ours.median(case.compares) / result.median(case.compares)
+    return quotient if case.more_is_better else 1 / quotient
+
+
+def _times(quotient: float | None) -> str:
+    return f"{quotient:.2f} ×" if quotient is not None else ""
+
+
+def _range(values: list[float]) -> str:
+    middle = _number(median(values))
+    return middle if len(values) == 1 else f"{middle} ({_number(min(values))} to {_number(max(values))})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
