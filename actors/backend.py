@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -180,9 +180,9 @@ class Backend(Actor):
     def started(self) -> None:
         """Start everything; what executors belong to must be known before."""
         logger.info("the backend starts: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
-        self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
-        self._opening.begin()
         with self._crashes_told():
+            self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
+            self._opening.begin()
             if self._driver_pod is not None:
                 self._driver_pod.look()
             else:
@@ -208,10 +208,11 @@ class Backend(Actor):
 
     def _close(self) -> None:
         """The end, of whatever kind: the supervisor has told every actor of ours to end; no connection is left."""
-        self._api.close()
-        if self._owns_system:
-            self.context.system.close()
-        self._end(BackendStopped())  # nobody has said why: the host stopped us
+        with ExitStack() as last:  # each of these, whatever becomes of the others
+            last.callback(self._end, BackendStopped())  # nobody has said why: the host stopped us
+            if self._owns_system:
+                last.callback(self.context.system.close)
+            last.callback(self._api.close)
 
     @contextmanager
     def _crashes_told(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -38,7 +38,7 @@ class ClaimMeta(_Json, frozen=True):
     name: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    creation_timestamp: datetime | None = None
+    creation_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     deletion_timestamp: datetime | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 

@@ -266,8 +266,11 @@ def _ended_after_deletion_began(pod: Pod, end: TerminatedState | None) -> bool:
         return False
     if end is None or end.finished_at is None:
         return True
-    grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-    return not _before(end.finished_at, deadline - grace)
+    try:
+        began = deadline - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    except OverflowError:
+        began = deadline  # no server sends such numbers
+    return not _before(end.finished_at, began)
 
 
 def _before(moment: datetime, other: datetime) -> bool:

@@ -1,7 +1,8 @@
 """Which actors a Backend consists of: their names, their order, how each is made, and what its crash means.
 
 The order is the order of dependence: each part tells things to those before it, and is restarted with them. The two
-sources, and the lease keeper, have nothing that depends on them: each comes up alone when it crashes.
+sources, and the lease keeper, have nothing that depends on them: each comes up alone when it crashes. Those that call
+the API do it through a fence of their own, which is shut when they end: one that hangs is replaced, and may wake up.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors import executor_pod
 from actors.allocator import Allocator
+from actors.kube.fence import FencedPodApi
 from actors.lease_keeper import LeaseKeeper
 from actors.lifecycle_manager import LifecycleManager
 from actors.messages import KeepLease, StartPolling, StartWatching
@@ -18,7 +20,7 @@ from actors.pods import fleet_selector
 from actors.poll_source import PollSource
 from actors.request_pool import RequestPool
 from actors.retries import REFLECTOR
-from actors.runtime import Address, ChildSpec
+from actors.runtime import Actor, Address, ChildSpec, Context
 from actors.snapshot_store import SnapshotStore
 from actors.volumes import Volumes
 from actors.watch_source import WatchSource
@@ -82,15 +84,16 @@ def specs(
     limit = settings.allocation.max_requests_in_flight
     part = partial(ChildSpec, backoff=REFLECTOR, limit=MAX_CRASHES)
     source = partial(ChildSpec, backoff=REFLECTOR, limit=None, isolated=True)
+    fenced = partial(_fenced, api)
     keeper = source(
         LEASE,
-        partial(LeaseKeeper, settings=settings, api=api, identity=identity, backend=backend),
+        fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)),
         lambda lease: lease.tell(KeepLease()),
     )
     return (
         part(
             POOL,
-            partial(RequestPool, api=api, app_id=app_id, limit=limit, rate=settings.allocation.max_requests_per_second),
+            fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=settings.allocation.max_requests_per_second)),
             introduce[POOL],
         ),
         part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch)),
@@ -124,13 +127,25 @@ def specs(
         ),
         source(
             POLL,
-            partial(PollSource, settings=settings, api=api, selector=selector, store=store, backend=backend),
+            fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend)),
             lambda poll: poll.tell(StartPolling()),
         ),
         source(
             WATCH,
-            partial(WatchSource, settings=settings, api=api, selector=selector, store=store, backend=backend),
+            fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend)),
             lambda watch: watch.tell(StartWatching()),
         ),
         *((keeper,) if settings.uses_lease else ()),
     )
+
+
+def _fenced(api: PodApi, make: Callable[..., Actor]) -> Callable[[Context], Actor]:
+    """What calls the API does so as long as it lives, and not a moment longer."""
+
+    def make_fenced(context: Context) -> Actor:
+        fence = FencedPodApi(api)
+        actor = make(context, api=fence)
+        actor.life.at_end(fence.close)
+        return actor
+
+    return make_fenced

@@ -64,7 +64,7 @@ class _Check:
         try:
             pod = patched(profile, container)
         except UnmergeableError as error:
-            yield f"{self.where}: cannot be merged: {error}"
+            yield f"{self.where}: cannot be merged: {error.brief}"
             return
         if profile.pod_template is None and profile.image is None and not _has_image(pod, container):
             missing, template = (_setting(self.settings, self.name, field) for field in ("image", "pod_template"))
@@ -90,8 +90,8 @@ class _Check:
         ):
             yield f"{self.where}: metadata.ownerReferences has a controller, which the pod of driver_pod_name is to be"
         claims = _setting(self.settings, self.name, "claims")
-        volumes = {volume.get("name") for volume in shape.pod["spec"].get("volumes") or ()}
-        mounts = {mount.get("mountPath") for mount in executor.get("volumeMounts") or ()}
+        volumes = [volume.get("name") for volume in shape.pod["spec"].get("volumes") or ()]
+        mounts = [mount.get("mountPath") for mount in executor.get("volumeMounts") or ()]
         for claim in shape.claims:
             if claim.name in volumes:
                 yield f"{claims}: {self.where} has a volume {claim.name!r} already"

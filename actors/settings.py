@@ -131,6 +131,8 @@ class Settings(BaseSettings):
             raise SettingsError("\n".join((*problems, *found.problems))) from None
         except UnreadableVariable as error:
             raise SettingsError("\n".join((*problems, f"environment: {error}: it must be JSON"))) from None
+        except RecursionError:
+            raise SettingsError("\n".join((*problems, "some value is nested too deeply"))) from None
         if problems:
             raise SettingsError("\n".join(problems))
 

@@ -57,6 +57,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: is not TOML: {error}") from None
+    except (ValueError, RecursionError):
+        raise SettingsError(f"{path}: is not TOML: a number is too large, or a value is nested too deeply") from None
     profiles = values.get("profiles")
     for shape in (values.get("executor"), *(profiles.values() if isinstance(profiles, dict) else ())):
         for name in ("pod_template", "template_patch"):

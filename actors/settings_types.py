@@ -6,6 +6,7 @@ A validator raises `ValueError` with the second half of a sentence whose first h
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -64,6 +65,12 @@ RESERVED_LABELS: Final = "executor-pods/"
 
 LONGEST_DNS_LABEL: Final = 63
 """RFC 1123, and Kubernetes' limit of a label's value."""
+
+_LARGEST_TEMPLATE: Final = 100_000
+"""Values in a pod template. An API server takes 3 MiB, which is about as many of the shortest."""
+
+_DEEPEST_TEMPLATE: Final = 64
+"""A v1 Pod, which has no field that holds itself, is less than 20 deep."""
 
 _STANDARD_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
@@ -218,7 +225,7 @@ def _from_json(value: object) -> object:
     if isinstance(value, str):
         try:
             return json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or brackets without end
             return value
     return value
 
@@ -240,27 +247,56 @@ def _template(value: object) -> object:
                 template = yaml.safe_load(source.read_text(encoding="utf-8"))
             except OSError as error:
                 raise ValueError(f"cannot be read: {error.strerror or error}") from None
-            except (UnicodeDecodeError, yaml.YAMLError) as error:
-                raise ValueError(f"is not one YAML document: {' '.join(str(error).split())}") from None
+            except (ValueError, RecursionError, yaml.YAMLError) as error:
+                raise ValueError(f"is not one YAML document: {_what_is_wrong(error)}") from None
         case template:
             pass
     if not isinstance(template, Mapping):
         raise ValueError("must be a v1 Pod as a mapping, or the path of a YAML file with one")  # noqa: TRY004 - as above
-    if (key := _odd_key(template)) is not None:
-        raise ValueError(f"has the key {key!r}, which must be text; put it in quotes")
+    if problem := _not_json(template):
+        raise ValueError(problem)
     return dict(template)
 
 
-def _odd_key(value: object) -> object:
-    """The first key that is no text: YAML takes `1:` for a number and `on:` for a boolean."""
-    match value:
-        case Mapping():
-            own = next((key for key in value if not isinstance(key, str)), None)
-            return own if own is not None else _odd_key(list(value.values()))
-        case list() | tuple():
-            return next((key for item in value if (key := _odd_key(item)) is not None), None)
+def _what_is_wrong(error: Exception) -> str:
+    """Where, and what by its kind: never the line itself, which may hold a secret."""
+    match error:
+        case yaml.MarkedYAMLError(problem=str(problem), problem_mark=yaml.Mark(line=line)):
+            return f"{problem} (line {line + 1})"
+        case RecursionError():
+            return "it is nested too deeply"
+        case yaml.YAMLError():
+            return "it has characters that YAML does not have"
         case _:
-            return None
+            return "it is no text, or has a number or a date that there is none of"
+
+
+def _not_json(template: Mapping[object, object]) -> str:
+    """Why it can be sent to no API server; empty if it can. Aliases of YAML may stand for more than there is memory."""
+    left: list[tuple[object, int]] = [(template, 0)]
+    for _ in range(_LARGEST_TEMPLATE):
+        if not left:
+            return ""
+        value, depth = left.pop()
+        match value:
+            case Mapping():
+                if (odd := next((key for key in value if not isinstance(key, str)), None)) is not None:
+                    return f"has the key {odd!r}, which must be text; put it in quotes"
+                inner = list(value.values())
+            case list() | tuple():
+                inner = list(value)
+            case None | bool() | str():
+                continue
+            case int() if -(2**63) <= value < 2**63:
+                continue
+            case float() if math.isfinite(value):
+                continue
+            case _:
+                return f"has a value that JSON cannot hold ({type(value).__name__}); put it in quotes"
+        if depth >= _DEEPEST_TEMPLATE:
+            return "is nested too deeply"
+        left.extend((item, depth + 1) for item in reversed(inner))
+    return "is too large for a pod"
 
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]

@@ -46,7 +46,14 @@ _ORDER: Final = "$setElementOrder/"
 
 
 class UnmergeableError(ValueError):
-    """A patch that cannot be applied: an item without its list's merge key, or a directive that there is not."""
+    """A patch that cannot be applied: an item without its list's merge key, or a directive that there is not.
+
+    Its words are those of a real server, which repeat what is in the patch; `brief` repeats no value.
+    """
+
+    def __init__(self, words: str, brief: str) -> None:
+        super().__init__(words)
+        self.brief = brief
 
 
 def strategic_merge(document: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +66,8 @@ def strategic_merge(document: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
         case "delete":
             return {}
         case other:
-            raise UnmergeableError(f"unknown patch type: {other} in map: {_go_map(patch)}")
+            words = f"unknown patch type: {other} in map: {_go_map(patch)}"
+            raise UnmergeableError(words, f"unknown patch type: {str(other)[:40]} in map of: {_keys(patch)}")
 
 
 def _merge_map(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +108,8 @@ def _merge_list(merge_key: str, current: Sequence[Any], items: Sequence[Mapping[
     merged = {_key_of(old, merge_key): old for old in current}
     for item in items:
         if merge_key not in item:
-            raise UnmergeableError(f"map: {_go_map(item)} does not contain declared merge key: {merge_key}")
+            words = f"does not contain declared merge key: {merge_key}"
+            raise UnmergeableError(f"map: {_go_map(item)} {words}", f"map of: {_keys(item)} {words}")
         key = _key_of(item, merge_key)
         if item.get(_DIRECTIVE) == "delete":
             merged.pop(key, None)
@@ -108,6 +117,10 @@ def _merge_list(merge_key: str, current: Sequence[Any], items: Sequence[Mapping[
             merged[key] = strategic_merge(merged.get(key, {}), item)
     before = [_key_of(old, merge_key) for old in current]
     return [merged[key] for key in _interleaved(list(merged), [_key_of(item, merge_key) for item in items], before)]
+
+
+def _keys(item: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, item)) or "nothing"
 
 
 def _interleaved(keys: Sequence[Any], wanted: Sequence[Any], before: Sequence[Any]) -> list[Any]:

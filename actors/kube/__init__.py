@@ -9,6 +9,7 @@ Words used here:
 - *transport*: the `kubernetes` package's urllib3 pool with wires; each worker and each stream has one of its own, so
   that nobody can be handed a connection that somebody else is about to cut.
 - *worker*: one of the bounded daemon threads that calls run in; each stream has a thread of its own.
+- *fence*: what one actor reaches the API through; shut when that actor ends, in whatever state its thread is.
 - *limit*: how long a call may take in all, waiting for a worker and resolving names included.
 
 `PodApi` and its values (`actors.kube.api`) are all that the rest of the library knows of this package, and importing it

@@ -41,6 +41,8 @@ def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise SettingsError(f"the pod's own account in {account} cannot be read: {reason}") from None
+    except ValueError:
+        raise SettingsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no server's address") from None
     return Credential(
         configuration,
         refresh_at=now + READ_TOKEN_EVERY,

@@ -218,8 +218,7 @@ def access_to(read: Callable[[], Credential], namespace: str, clock: Clock) -> A
 def _checked(credential: Credential) -> Credential:
     """Own what the `kubernetes` package would do by itself: retries, and a refresh by hook."""
     config = credential.configuration
-    url = urlsplit(_url(credential))
-    if url.scheme not in ("http", "https") or not url.hostname:
+    if not _is_url(_url(credential)):
         raise SettingsError("the server's address is not an http or https URL")
     config.retries = False
     config.refresh_api_key_hook = None
@@ -233,6 +232,14 @@ def _checked(credential: Credential) -> Credential:
             raise SettingsError("the token has characters that no token has")
         config.api_key["BearerToken"] = token
     return replace(credential, contents=tuple(map(_digest, (config.cert_file, config.key_file, config.ssl_ca_cert))))
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a bracket without its other, or a port that is no number
+        return False
 
 
 def _digest(file: str | None) -> str:

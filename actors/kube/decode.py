@@ -105,6 +105,14 @@ class _ObjectList(msgspec.Struct):
     items: list[dict[str, Any]] | None = None
 
 
+class _VersionedMeta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _VersionedMeta
+
+
 class _Anything(msgspec.Struct):
     """Every field is skipped."""
 
@@ -113,6 +121,7 @@ _ANYTHING: Final = msgspec.json.Decoder(_Anything)
 _POD: Final = msgspec.json.Decoder(Pod)
 _LIST: Final = msgspec.json.Decoder(_PodList)
 _REVIEW: Final = msgspec.json.Decoder(_Review)
+_VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _OBJECTS: Final = msgspec.json.Decoder(_ObjectList)
 _RAW_LIST: Final = msgspec.json.Decoder(_RawList)
@@ -190,11 +199,12 @@ def is_allowed(body: bytes) -> bool:
 
 
 def json_object(body: bytes) -> Mapping[str, Any]:
-    """An object of any kind.
+    """An object of any kind, as a server keeps it: it has a version.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is no JSON, or none such.
     """
+    _VERSIONED.decode(body)
     return _OBJECT.decode(body)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from actors.local.nesting import DEEPEST, is_too_deep
 from actors.local.pod_actions import delete_options, is_dry_run
 from actors.local.resources import Resource, find_resource
 from actors.local.statuses import ApiStatus, bad_request, internal_error, not_implemented
@@ -168,9 +169,12 @@ async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES)
         message = f"the body of the request was in an unknown format - accepted media types include: {names}"
         raise ApiStatus(415, "UnsupportedMediaType", message, details={})
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the object provided is unrecognized (must be valid JSON): {error}") from None
+    if body.count(b"[") + body.count(b"{") > DEEPEST and is_too_deep(found):
+        raise bad_request(f"the object provided is unrecognized (must be valid JSON): more than {DEEPEST} levels")
+    return found
 
 
 async def delete_body(request: web.Request) -> DeleteOptions:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
+from actors.local.nesting import is_too_deep
 from actors.local.schema import copy_json, json_type
 from actors.local.statuses import ApiStatus, bad_request, internal_error
 from actors.strategic_merge import UnmergeableError, strategic_merge
@@ -19,6 +22,10 @@ PatchType: TypeAlias = Literal["json", "merge", "strategic"]
 
 _MAX_OPERATIONS: Final = 10_000
 """A real server's limit for one JSON patch."""
+
+_MAX_COPIED: Final = 3 * 1024 * 1024
+"""Bytes, as JSON, that the `copy` operations of one JSON patch may add (a real server's `AccumulatedCopySizeLimit`):
+each could double the document, so that thirty of them would fill the memory."""
 
 
 def apply_patch(document: Mapping[str, Any], patch: Any, patch_type: PatchType) -> Any:
@@ -77,15 +84,35 @@ def json_patch(document: Any, operations: Any) -> Any:
             "RequestEntityTooLarge",
             f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(operations)}",
         )
-    patched = copy_json(document)
+    patched, left = copy_json(document), _MAX_COPIED
     try:
         for operation in operations:
+            left -= _copied(patched, operation, left)
             patched = _operate(patched, operation)
+        _check_depth(patched)
     except _Inapplicable:
         raise ApiStatus(
             422, "Invalid", "the server rejected our request due to an error in our request", details={}
         ) from None
     return patched
+
+
+def _copied(document: Any, operation: Any, most: int) -> int:
+    """How many bytes an operation adds by copying."""
+    match operation:
+        case {"op": "copy", "from": str(source)}:
+            source_found = _find(document, _steps(source))
+            _check_depth(source_found)
+            if (size := len(msgspec.json.encode(source_found))) > most:
+                raise _Inapplicable
+            return size
+        case _:
+            return 0
+
+
+def _check_depth(document: Any) -> None:
+    if is_too_deep(document):
+        raise _Inapplicable
 
 
 def _operate(document: Any, operation: Any) -> Any:

@@ -27,7 +27,8 @@ def json_response(body: Any, status: int = 200, *, warnings: Sequence[str] = ())
     """One object. Warnings go into headers, as RFC 7234 has them."""
     response = web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
     for warning in warnings:
-        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\r", " ").replace("\n", " ")
+        plain = "".join(character if character.isprintable() else "?" for character in warning)
+        text = plain.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{text}"')
     return response
 

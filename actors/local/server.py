@@ -16,6 +16,7 @@ import socket
 import threading
 import weakref
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -125,8 +126,9 @@ class ApiServer:
                 listening.set_exception(error)
 
     async def _serve(self, listening: Future[None]) -> None:
-        application = web.Application(client_max_size=_MAX_BODY, middlewares=self._middlewares)
-        application.router.add_route("*", "/{path:.*}", self._routes.handle)
+        door = _Door(self._middlewares, self._routes.handle)
+        application = web.Application(client_max_size=_MAX_BODY, middlewares=[door.enter])
+        application.router.add_route("*", "/{path:.*}", door.handle, expect_handler=_after_the_guard)
         runner = web.AppRunner(
             application, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS
         )
@@ -141,6 +143,7 @@ class ApiServer:
         finally:
             await self._cut_everything(runner)
             await runner.cleanup()
+            door.close()
 
     async def _cut_everything(self, runner: web.AppRunner) -> None:
         """End all answers, then all connections: a client that does not say goodbye must not hold up the end.
@@ -181,6 +184,10 @@ class ApiServer:
         name = name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.partition(":")[0]
         if name not in _LOOPBACK_NAMES:
             return status_response(ApiStatus(403, "Forbidden", "the Host header must name this machine's loopback"))
+        if (expected := request.headers.get("Expect", "").lower()) == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif expected:
+            return status_response(ApiStatus(417, "ExpectationFailed", "the only expectation met is 100-continue"))
         task = asyncio.current_task()
         assert task is not None
         self._answering.add(task)
@@ -188,6 +195,39 @@ class ApiServer:
             return await handler(request)
         finally:
             self._answering.discard(task)
+
+
+class _Door:
+    """All that an application holds of its server.
+
+    Aiohttp keeps applications in a cache of the process, a thousand of them: with the server, each would keep a store
+    and all that ever happened in it.
+    """
+
+    def __init__(self, middlewares: Sequence[Middleware], handler: Handler) -> None:
+        self._middlewares = middlewares
+        self._handler: Handler | None = handler
+
+    def close(self) -> None:
+        """Let go of the server: there are no more requests."""
+        self._middlewares, self._handler = (), None
+
+    @web.middleware
+    async def enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Through all middlewares, also with a request that no route takes."""
+        for middleware in reversed(self._middlewares):
+            handler = partial(middleware, handler=handler)
+        return await handler(request)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """What the server answers."""
+        if self._handler is None:
+            raise web.HTTPServiceUnavailable
+        return await self._handler(request)
+
+
+async def _after_the_guard(request: web.Request) -> None:
+    """Aiohttp would answer an `Expect` header before anybody has asked for the token: the guard does, afterwards."""
 
 
 @web.middleware

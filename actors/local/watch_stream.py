@@ -96,6 +96,8 @@ async def stream_watch(
                 over = messages[-1].type == "ERROR"
     except TimeoutError:
         pass
+    except ConnectionError:
+        return response  # the client has hung up, which is how most watches end
     try:
         async with asyncio.timeout(_GOODBYE_SECONDS):
             await response.write_eof()

@@ -108,7 +108,10 @@ class Actor(pykka.ThreadingActor):
         self.myself.stop()
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called in this actor's thread when it ends, however it ends, before its owner is told."""
+        """Have `callback` called in this actor's thread when it ends, before its owner is told.
+
+        However it ends, but for one that hangs: its thread comes to that late or never. See `Life.at_end` for both.
+        """
         self.__at_end.append(callback)
 
     # ── Pykka's side ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pykka import ActorDeadError, Timeout
 from pykka._envelope import Envelope
 
+from actors.runtime.life import is_heard
 from actors.runtime.mailbox import DeadLetters, Mailbox, Reply, Signal
 
 if TYPE_CHECKING:
@@ -66,9 +67,12 @@ class Address:
         return self.life is not None and not self.life.mailbox.closed
 
     def tell(self, message: object) -> None:
-        """Send and forget. Never raises: what is told to nobody is a counted dead letter."""
+        """Send and forget. Never raises: what is told to nobody is a counted dead letter.
+
+        So is what an abandoned thread tells; only that its children may end is still heard.
+        """
         life = self.life
-        if life is not None:
+        if life is not None and (is_heard() or isinstance(message, Signal)):
             life.mailbox.put(Envelope(message))
         elif not isinstance(message, Signal):
             self._dead_letters.record(self.name, message)
@@ -133,6 +137,9 @@ class _ForeignAddress(Address):
         return self._ref.is_alive() and self._ref._actor_weakref() is not None  # noqa: SLF001 - Pykka has no other sign
 
     def tell(self, message: object) -> None:
+        if not is_heard():
+            self._dead_letters.record(self.name, message)
+            return
         try:
             self._ref.tell(message)
         except ActorDeadError:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from pykka import ActorRegistry
 
 from actors.errors import ExecutorPodsError
 
 if TYPE_CHECKING:
-    import threading
+    from collections.abc import Callable
 
     from pykka import ActorRef
 
     from actors.runtime.address import Address
     from actors.runtime.mailbox import Mailbox
 
-__all__ = ["Hung", "Life", "StoppedByHost", "SupervisorMessage", "Terminated"]
+__all__ = ["Hung", "Life", "StoppedByHost", "SupervisorMessage", "Terminated", "is_heard"]
+
+logger = logging.getLogger(__name__)
 
 
 class StoppedByHost(ExecutorPodsError):  # noqa: N818 - reads as what happened
@@ -57,7 +61,21 @@ class Life:
         self.ref = ref
         self.thread: threading.Thread | None = None
         """Set by the dispatcher that runs the actor in one."""
+        self.abandoned = False
+        """It was ended while its thread hung. Should that wake up, nobody hears of what it does."""
         self._owner = owner
+        self._at_end: list[Callable[[], None]] = []
+
+    def lived_here(self) -> None:
+        """Said by a thread that runs this actor and nothing else: who tells something there is known by it."""
+        _thread.life = self
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when this life ends, by whoever ends it, in that one's thread: it must not block.
+
+        It comes before the owner is told. To be asked for before the actor runs.
+        """
+        self._at_end.append(callback)
 
     def end(self, cause: BaseException | None, *, abandon: bool = False) -> bool:
         """Close, unregister from Pykka, tell the owner. False, and nothing done, if it had ended before.
@@ -77,6 +95,29 @@ class Life:
     def _close(self, *, abandon: bool) -> bool:
         if not self.mailbox.close(abandon=abandon):
             return False
+        self.abandoned = abandon
+        callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                logger.exception("what is done at the end of a life failed: actor=%s", self.name)
         ActorRegistry.unregister(self.ref)
         self.ref.actor_stopped.set()
         return True
+
+
+class _Thread(threading.local):
+    """Of each thread its own."""
+
+    life: Life | None = None
+    """Of the actor that it was started for, if any."""
+
+
+_thread: Final = _Thread()
+
+
+def is_heard() -> bool:
+    """Whether what this very thread says counts: not if it was an actor's that was abandoned."""
+    life = _thread.life
+    return life is None or not life.abandoned

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pykka
 from pykka.messages import _ActorStop
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetters", "Mailbox", "MailboxClosed", "Reply", "Signal"]
 
 logger = logging.getLogger(__name__)
+
+MANY_WAITING: Final = 10_000
+"""Messages, from which on an operator should know: the actor is slower than what it is told. At a microsecond or two
+for one, an actor that keeps up has no more than some hundreds."""
 
 
 class Signal:
@@ -92,6 +96,8 @@ class Mailbox:
         self._closed = False
         self._current: Envelope[Any] | None = None
         self._busy_since: float | None = None
+        self._high_water = 0
+        self._warn_at = MANY_WAITING
 
     @property
     def closed(self) -> bool:
@@ -102,6 +108,11 @@ class Mailbox:
     def depth(self) -> int:
         """How many messages wait."""
         return 0 if self._closed else self._queue.qsize()
+
+    @property
+    def high_water(self) -> int:
+        """The most that ever waited, as the reader found it when it took a message."""
+        return self._high_water
 
     @property
     def current(self) -> Envelope[Any] | None:
@@ -135,6 +146,9 @@ class Mailbox:
             raise MailboxClosed
         self._current = envelope
         self._busy_since = self._clock.monotonic()
+        waiting = self._queue.qsize()
+        if waiting > self._high_water:
+            self._risen_to(waiting)
         return envelope
 
     def empty(self) -> bool:
@@ -154,6 +168,14 @@ class Mailbox:
         if abandon and current is not None:
             self._discard(current)
         return True
+
+    def _risen_to(self, waiting: int) -> None:
+        """Warn at each doubling. Seen from the reader: `put` may run in a signal handler, where nobody can log."""
+        self._high_water = waiting
+        if waiting >= self._warn_at:
+            logger.warning("an actor falls behind: actor=%s waiting=%d", self.name, waiting)
+        while self._warn_at <= waiting:
+            self._warn_at *= 2
 
     def _take(self) -> Envelope[Any] | None:
         """The next message, None to wake up a reader whose mailbox was closed. Test-kits override when to give one."""

@@ -7,6 +7,7 @@ and waits by that actor's timers. It decides about the life of the children and 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.backoff import Backoff
 from actors.runtime.life import Hung, Life, StoppedByHost, SupervisorMessage, Terminated
+from actors.runtime.timers import TimerDue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +30,13 @@ __all__ = ["ChildSpec", "Supervisor"]
 logger = logging.getLogger(__name__)
 
 CHECKS_PER_HANG_TIMEOUT: Final = 4
-"""A hang is found within 1¼ of `hang_timeout`; a check costs a look at each child's mailbox."""
+"""A hang is found within 1¼ of `hang_timeout`; a check costs a look at each child's mailbox.
+
+One that is to stop for good is waited for no longer than from check to check: it is not missed, and others wait."""
+
+PATIENCE_AT_END: Final = 1.0
+"""Seconds. No handler takes that long: a child that is busy for longer when its owner ends is fenced then, because
+nobody will look again."""
 
 
 @final
@@ -222,19 +230,26 @@ class Supervisor:
         logger.error("an actor is given up: actor=%s failures=%d cause=%r", child.spec.name, child.failures, cause)
         self._on_escalate(child.spec.name, cause)
 
-    def _fence_the_hung(self) -> None:
+    def _fence_the_hung(self, patience: float = math.inf) -> None:
+        """Those that have been busy for longer than is allowed, or than `patience` in seconds."""
         now = self._owner.clock.monotonic()
         for child in self._children:
             life = child.address.life
             busy_since = life.mailbox.busy_since if life is not None and not life.mailbox.closed else None
-            if life is not None and busy_since is not None and now - busy_since > self._hang_timeout.total_seconds():
+            if life is not None and busy_since is not None and now - busy_since > min(self._allowed(child), patience):
                 self._fence(life, now - busy_since)
+
+    def _allowed(self, child: _Child) -> float:
+        """Seconds with one message."""
+        timeout = self._hang_timeout.total_seconds()
+        return timeout / CHECKS_PER_HANG_TIMEOUT if child.unwanted else timeout
 
     def _fence(self, life: Life, busy: float) -> None:
         """Report it dead in its stead. Its thread cannot be ended from outside: it is abandoned, deaf from now on."""
         current = life.mailbox.current
         stack = _stack(life)
-        kind = type(current.message).__name__ if current is not None else "a message"
+        message = current.message if current is not None else None
+        kind = type(message.message if isinstance(message, TimerDue) else message).__name__
         if life.end(Hung(f"{life.name} was busy with {kind} for {busy:.1f}s"), abandon=True):
             logger.error(
                 "an actor hangs and its thread is abandoned: actor=%s message=%s busy=%.1fs stack:\n%s",
@@ -310,6 +325,7 @@ class Supervisor:
 
     def _stop_at_once(self) -> None:
         """The owner ends: nobody will hear of the children any more, so all are told now, the last started first."""
+        self._fence_the_hung(PATIENCE_AT_END)
         for child in reversed(self._children):
             self._stop_for_good(child)
 

@@ -45,6 +45,7 @@ class ThreadDispatcher:
         """Start the thread; RuntimeError when the process can have no more."""
 
         def run() -> None:
+            actor.life.lived_here()
             with contextlib.suppress(MailboxClosed):
                 actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
 

@@ -109,6 +109,7 @@ class SerialDispatcher:
             return
 
         def run() -> None:
+            actor.life.lived_here()
             try:
                 with contextlib.suppress(MailboxClosed):
                     actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
@@ -119,6 +120,13 @@ class SerialDispatcher:
         actor.life.thread = thread
         thread.start()
         self._await_parked(mailbox)
+
+    def leave_behind(self) -> None:
+        """Said by an actor's own thread that is about to block, as a hanging one does: the rest goes on without it."""
+        assert self.threads, "without threads everybody would hang"
+        (mailbox,) = [m for m, actor in self._actors.items() if actor.life.thread is threading.current_thread()]
+        del self._actors[mailbox]
+        mailbox.parked.release()
 
     # ── for tests ────────────────────────────────────────────────────────────────────────────────────────────────
 

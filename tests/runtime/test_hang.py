@@ -7,11 +7,12 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pykka
 import pytest
 
 from actors.runtime import Actor, ActorDeadError, ActorSystem, Address, Backoff, ChildSpec, Context, Hung
 from actors.testing import ManualClock, ManualTimers
-from tests.runtime.stage import SAFETY, Boss
+from tests.runtime.stage import SAFETY, Boss, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,10 +34,14 @@ class Sleeper(Actor):
     def receive(self, message: Any) -> object:
         if message == "die":
             raise ValueError("x")
+        if message == "hang soon":
+            self.timers.start("soon", SECOND, "hang")
         if message in {"hang", "hang and fail"}:
             self._play.entered.set()
             assert self._play.leave.wait(SAFETY)
             self.timers.start("late", timedelta(0), "late")
+            for listener in self._play.listeners:
+                listener.tell(f"late word of {self}")
             if message == "hang and fail":
                 raise ValueError("late failure")
         return self.context.incarnation
@@ -55,6 +60,7 @@ class Play:
         self.timers = ManualTimers(self.clock)
         self.system = ActorSystem(self.clock, self.timers)
         self.entered, self.leave = threading.Event(), threading.Event()
+        self.listeners: list[Address] = []
         self.hang_in_stopped = False
         self.journal: list[str] = []
         made: list[Boss] = []
@@ -151,6 +157,74 @@ def test_one_that_wakes_up_late_is_not_heard_of_again(
     assert len(abandoned) == (1 if message == "hang and fail" else 0)
 
 
+class Listener(pykka.ThreadingActor):
+    """The host's own."""
+
+    use_daemon_thread = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[object] = []
+
+    def on_receive(self, message: Any) -> object:
+        if message == "all":
+            return self.heard
+        self.heard.append(message)
+        return None
+
+
+def test_what_one_that_wakes_up_late_tells_is_a_dead_letter(play: Play) -> None:
+    ours, hosts = play.system.spawn(Recorder, name="recorder", owner=None), Listener.start()
+    play.listeners = [ours, play.child, Address.to(hosts, play.system.letters)]
+    thread = play.hang()
+    play.advance(2 * HANG_TIMEOUT)
+    assert play.child.incarnation == 2
+    letters = play.system.dead_letters
+    play.leave.set()
+    thread.join(SAFETY)
+    assert play.system.dead_letters == letters + len(play.listeners)
+    assert ours.ask("all", WAIT) == []
+    assert hosts.ask("all", timeout=SAFETY) == []
+    ours.stop()
+    hosts.stop()
+
+
+def test_one_that_was_slow_and_not_given_up_is_heard(play: Play) -> None:
+    ours = play.system.spawn(Recorder, name="recorder", owner=None)
+    play.listeners = [ours]
+    play.hang()
+    play.advance(HANG_TIMEOUT)
+    play.leave.set()
+    assert play.child.ask("who?", WAIT) == 1
+    assert ours.ask("all", WAIT) == ["late word of sleeper-1"]
+    ours.stop()
+
+
+def test_what_is_to_be_done_at_the_end_of_a_life_is_done_when_it_is_fenced(play: Play) -> None:
+    ends: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("x")
+
+    def make(context: Context) -> Sleeper:
+        actor = Sleeper(context, play)
+        actor.life.at_end(fail)
+        actor.life.at_end(lambda: ends.append(str(actor)))
+        return actor
+
+    spec = ChildSpec("other", make, isolated=True, backoff=Backoff(initial=SECOND, jitter=0.0))
+    other = play.do(lambda supervisor: supervisor.start(spec))
+    other.tell("hang")
+    assert play.entered.wait(SAFETY)
+    thread = other.life.thread
+    play.advance(2 * HANG_TIMEOUT)
+    assert ends == ["other-1"], "though it hangs still"
+    assert other.incarnation == 2
+    play.leave.set()
+    thread.join(SAFETY)
+    assert ends == ["other-1"], "once"
+
+
 def test_nothing_is_restarted_while_one_that_depends_on_it_has_not_ended(play: Play) -> None:
     dependent = play.do(lambda supervisor: supervisor.start(ChildSpec("dependent", lambda c: Sleeper(c, play))))
     dependent.tell("hang")
@@ -179,6 +253,52 @@ def test_one_that_hangs_too_often_is_given_up(play: Play) -> None:
     assert name == "other"
     assert isinstance(cause, Hung)
     assert str(cause) == "other was busy with str for 37.5s"
+
+
+def test_one_that_is_to_stop_is_not_waited_for_as_long(play: Play) -> None:
+    play.hang()
+    play.do(lambda supervisor: supervisor.stop("sleeper"))
+    play.advance(HANG_TIMEOUT / 4)
+    assert play.child.is_alive()
+    play.advance(HANG_TIMEOUT / 4)
+    assert not play.child.is_alive()
+    assert play.do(lambda supervisor: supervisor.children()) == ()
+
+
+def test_one_that_hangs_when_its_owner_ends_is_reported_and_not_heard(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = play.system.spawn(lambda c: Boss(c, play.journal, HANG_TIMEOUT), name="owner", owner=None)
+    ours = play.system.spawn(Recorder, name="recorder", owner=None)
+    play.listeners = [ours]
+    spec = ChildSpec("other", lambda c: Sleeper(c, play))
+    other = owner.ask(lambda supervisor: supervisor.start(spec), WAIT)
+    other.tell("hang")
+    assert play.entered.wait(SAFETY)
+    thread = other.life.thread
+    play.advance(2 * SECOND)
+    owner.stop()
+    assert owner.life is not None
+    assert owner.life.thread is not None
+    owner.life.thread.join(SAFETY)
+    assert not other.is_alive()
+    assert "its thread is abandoned: actor=other message=str busy=2.0s" in caplog.text
+    play.leave.set()
+    thread.join(SAFETY)
+    assert not thread.is_alive()
+    assert ours.ask("all", WAIT) == []
+    ours.stop()
+
+
+def test_one_that_hangs_on_a_timer_is_reported_with_what_the_timer_brought(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    play.child.tell("hang soon")
+    assert play.child.ask("who?", WAIT) == 1
+    play.advance(SECOND)
+    assert play.entered.wait(SAFETY)
+    play.advance(2 * HANG_TIMEOUT)
+    assert "its thread is abandoned: actor=sleeper message=str" in caplog.text
 
 
 def test_one_that_hangs_while_it_stops_does_not_hold_up_the_stop(play: Play) -> None:

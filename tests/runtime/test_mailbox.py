@@ -13,7 +13,7 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from actors.runtime import SystemClock
-from actors.runtime.mailbox import DeadLetters, Mailbox, MailboxClosed, Reply, Signal
+from actors.runtime.mailbox import MANY_WAITING, DeadLetters, Mailbox, MailboxClosed, Reply, Signal
 from actors.testing import ManualClock
 from tests.runtime.stage import SAFETY, Recorder, Stage
 
@@ -135,6 +135,38 @@ def test_it_knows_what_its_actor_is_busy_with_and_since_when(letters: DeadLetter
         mailbox.get()
     assert mailbox.busy_since is None
     assert mailbox.current is None
+
+
+def test_it_warns_once_for_each_doubling_of_what_waits_and_keeps_the_most_that_ever_did(
+    mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):  # risen again to the same height it is no news
+        for _ in range(2 * MANY_WAITING + 1):
+            mailbox.put(Envelope("work"))
+        mailbox.get()
+        while not mailbox.empty():
+            mailbox.get()
+    assert mailbox.high_water == 2 * MANY_WAITING
+    assert [record.getMessage() for record in caplog.records] == ["an actor falls behind: actor=box waiting=20000"]
+    for _ in range(4 * MANY_WAITING):
+        mailbox.put(Envelope("work"))
+    mailbox.get()
+    assert len(caplog.records) == 1, "one less than twice as many"
+    mailbox.put(Envelope("work"))
+    mailbox.put(Envelope("work"))
+    mailbox.get()
+    assert caplog.records[-1].getMessage() == "an actor falls behind: actor=box waiting=40000"
+    assert len(caplog.records) == 2
+
+
+def test_a_mailbox_that_is_kept_up_with_says_nothing(mailbox: Mailbox, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(MANY_WAITING):
+        mailbox.put(Envelope("work"))
+    for _ in range(3 * MANY_WAITING):
+        mailbox.get()
+        mailbox.put(Envelope("work"))
+    assert caplog.records == []
+    assert mailbox.high_water == MANY_WAITING - 1
 
 
 def test_abandoning_answers_who_asked_for_what_is_under_way(mailbox: Mailbox) -> None:

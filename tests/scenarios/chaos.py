@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from actors.ledger import Book
     from actors.local.store import StoreSnapshot
+    from actors.messages import LedgerEntry
     from tests.scenarios.world import WatchedApi
 
 GATED: Final = "gated"
@@ -64,9 +66,10 @@ SETTINGS: Final[Mapping[str, Any]] = {
         "max_batch_size": 6,
         "max_requests_in_flight": 4,
     },
+    "backend": {"start_timeout": "1h"},
     "profiles": {GATED: {"template_patch": {"spec": {"schedulingGates": [{"name": "example.com/hold"}]}}}},
 }
-"""Every timeout runs out within a few steps."""
+"""Every timeout runs out within a few steps, but the one that a backend gives up at when it starts."""
 
 MAX_CRASHES: Final = 3
 """Of one actor in a driver's life: at five in a row it is given up, and rightly so."""
@@ -126,12 +129,18 @@ class _Ear(logging.Handler):
 
 
 class Chaos(World):
-    """The world in short time spans, with what a machine can do to it. Pods and executors are picked by number."""
+    """The world in short time spans, with what a machine can do to it. Pods and executors are picked by number.
+
+    At the end all executors end `generations` times; without, nobody looks at what is kept for ever.
+    """
 
     heed: ClassVar[str] = ""
     """A pattern: of what is broken, only what it finds counts. All, but when one planted bug is looked for."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, seed: int | None = None, *, generations: int = GENERATIONS, in_flight: int | None = None, **world: Any
+    ) -> None:
+        self._generations = generations
         self._ear = _Ear(self._history_was_reset)
         self._hush = self._listen()
         self.totals: dict[str, int] = {}
@@ -149,7 +158,9 @@ class Chaos(World):
         self._taken_over = 0
         """Pods of the last driver's life: the book keeps these, lest one that comes late is taken for new."""
         settings: dict[str, Any] = {group: dict(values) for group, values in SETTINGS.items()}
-        super().__init__(**settings)
+        if in_flight is not None:
+            settings["allocation"]["max_requests_in_flight"] = in_flight
+        super().__init__(seed, **world, **settings)
 
     def close(self) -> None:
         """Leave nothing, broken or not."""
@@ -205,11 +216,15 @@ class Chaos(World):
         self.backend.tell(RequestTotalExecutors(totals))
 
     def _retarget(self, totals: Mapping[str, int]) -> None:
-        book: Book = self._actor("backend")._fleet.book
-        requested = [e for e in book.entries.values() if e.uid is None and e.removed_at is None]
-        prefix = self.settings.pod_prefix
         self.totals = dict(totals)
-        self.invariants.retarget_exactly(totals, [(f"{prefix}-exec-{e.executor_id}", e.profile) for e in requested])
+        prefix = self.settings.pod_prefix
+        requested = [(f"{prefix}-exec-{entry.executor_id}", entry.profile) for entry in self._requested()]
+        self.invariants.retarget_exactly(totals, requested)
+
+    def _requested(self) -> list[LedgerEntry]:
+        """Executors whose pods were asked for and not seen yet."""
+        book: Book = self._actor("backend")._fleet.book
+        return [entry for entry in book.entries.values() if entry.uid is None and entry.removed_at is None]
 
     def _history_was_reset(self) -> None:
         """The store is about to take a list of another history."""
@@ -385,7 +400,10 @@ class Chaos(World):
         self.open_gates()
         self.go_on(UNTIL_LISTED if self.amnesia else 2)
         self.look()
-        self.want({profile: self.invariants.alive(profile) + 1 for profile in (DEFAULT_PROFILE, GATED)})
+        coming = Counter(entry.profile for entry in self._requested())  # what is up once, stays
+        self.want(
+            {profile: self.invariants.alive(profile) + coming[profile] + 1 for profile in (DEFAULT_PROFILE, GATED)}
+        )
         for seconds in PATIENCE:
             self.go_on(seconds)
             self.look()
@@ -393,11 +411,8 @@ class Chaos(World):
             if not self._unsettled():
                 break
         self._break(self._unsettled())
-        for generation in range(GENERATIONS):
-            self._end_all(untold=generation == 0)
-        self.go_on(FORGETFUL)
-        self.look()
-        self._break(self._larger_than(len(self.pods()) + self._taken_over + ROOM // 2))
+        if self._generations:
+            self._live_on()
         self._stop_well()
 
     def _unsettled(self) -> list[str]:
@@ -411,6 +426,14 @@ class Chaos(World):
         if not wrong and invariants.present() != invariants.living():
             wrong = [f"2: the driver knows {sorted(invariants.present())}, there are {sorted(invariants.living())}"]
         return wrong
+
+    def _live_on(self) -> None:
+        """5: whatever ended is forgotten."""
+        for generation in range(self._generations):
+            self._end_all(untold=generation == 0)
+        self.go_on(FORGETFUL)
+        self.look()
+        self._break(self._larger_than(len(self.pods()) + self._taken_over + ROOM // 2))
 
     def _end_all(self, *, untold: bool) -> None:
         """Every executor ends, by force or by itself, perhaps while nobody is there who could tell."""

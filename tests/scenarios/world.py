@@ -151,6 +151,9 @@ class World:
         self.kit.settle()
         if self.settings.driver_pod_name is not None:
             self.advance(1)  # it is looked up before there are any parts
+        self._spawn_onlooker()
+
+    def _spawn_onlooker(self) -> None:
         store = self.kit.address("snapshot-store")
         self.kit.spawn(lambda context: Onlooker(context, store, self.invariants), name="onlooker")
 

@@ -20,6 +20,7 @@ from actors.messages import (
     ExecutorRunning,
     ExecutorTerminating,
     GetFleetStatus,
+    KillExecutors,
     RequestTotalExecutors,
     StopBackend,
     ToDriver,
@@ -27,7 +28,7 @@ from actors.messages import (
 from actors.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from actors.loss import LossReason
@@ -87,8 +88,22 @@ class RealFleet:
         self._backend.stop()
         self._driver.stop()
 
+    @property
+    def backend(self) -> pykka.ActorRef[Backend]:
+        """As a host that speaks Pykka holds it."""
+        assert self._backend.ref is not None
+        return self._backend.ref
+
+    def end_driver(self) -> None:
+        """And leave the Backend to itself."""
+        self._driver.stop()
+
     def ask_for(self, totals: int | dict[str, int]) -> None:
         self._backend.tell(RequestTotalExecutors(totals))
+
+    def kill(self, executor_ids: Iterable[int]) -> None:
+        """As the driver; nobody replaces them unless the target says so."""
+        self._backend.tell(KillExecutors(tuple(executor_ids)))
 
     def stop(self) -> None:
         """In order, and delete the fleet."""

@@ -1,0 +1,217 @@
+"""A part of a running backend hangs, is given up and replaced, and wakes up when its replacement works.
+
+Real threads, because only a thread can hang, in virtual time. All take turns but the one that hangs: it is left behind.
+A part hangs where it looks at the clock, before it does anything with what it was told.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors.messages import BackendFailed, BackendStopped
+from actors.runtime import SupervisorMessage
+from actors.runtime.timers import TimerDue
+from tests.scenarios.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from actors.runtime import Actor
+
+SAFETY = 30.0
+"""Seconds until a test that would hang fails instead."""
+
+HANG_TIMEOUT = "30s"
+REPLACED_WITHIN = 45
+"""Seconds: 1¼ of the timeout, and the longest first backoff."""
+
+
+class Hang:
+    """Makes one actor block in the middle of a message, in its own thread, until it is let go."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._ask_clock: Callable[[], float] = world.kit.clock.monotonic
+        self._actor: Actor | None = None
+        self._of = ""
+        self._gate = threading.Event()
+        self.thread: threading.Thread | None = None
+        """What hangs."""
+
+    def await_message(self, name: str, of: str) -> None:
+        """Hang the actor of this name as soon as it is busy with a message of this type."""
+        (self._actor,) = [actor for actor in self._world.kit.dispatcher.actors if actor.name == name]
+        self._of = of
+
+    def monotonic(self) -> float:
+        """In place of the clock's."""
+        actor = self._actor
+        if actor is not None and actor.life.thread is threading.current_thread() and self._is_busy(actor):
+            self._actor, self.thread = None, actor.life.thread
+            self._world.kit.dispatcher.leave_behind()
+            assert self._gate.wait(SAFETY)
+        return self._ask_clock()
+
+    def _is_busy(self, actor: Actor) -> bool:
+        mailbox = actor.life.mailbox
+        if mailbox.current is None or mailbox.busy_since is None:
+            return False
+        message = mailbox.current.message
+        return type(message.message if isinstance(message, TimerDue) else message).__name__ == self._of
+
+    def let_go(self) -> None:
+        """Wake it up, and wait until its thread has come to its end."""
+        self._gate.set()
+        assert self.thread is not None
+        self.thread.join(SAFETY)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with World(threads=True, executor={"instances": 3}, backend={"lease": True, "hang_timeout": HANG_TIMEOUT}) as world:
+        world.advance(20)
+        assert world.running() == 3
+        yield world
+
+
+@pytest.fixture
+def hang(world: World, monkeypatch: pytest.MonkeyPatch) -> Hang:
+    hang = Hang(world)
+    monkeypatch.setattr(world.kit.clock, "monotonic", hang.monotonic)
+    return hang
+
+
+def grow(world: World) -> None:
+    world.target(5)
+
+
+def lose_one(world: World) -> None:
+    world.kubelet.exit("app-exec-2", 1)
+
+
+def lose_the_stream(world: World) -> None:
+    world.api.cut()
+
+
+def wait(world: World) -> None:
+    world.advance(40)
+
+
+MESSAGES = {
+    "allocator": "SnapshotBatch",
+    "lifecycle-manager": "SnapshotBatch",
+    "snapshot-store": "_RoundDue",
+    "watch-source": "_Streamed",
+    "poll-source": "_PollDue",
+}
+"""What each is told again and again."""
+
+CASES: list[tuple[str, str, Callable[[World], None]]] = [
+    ("request-pool", "CreatePod", grow),
+    ("request-pool", "DeletePod", lose_one),
+    ("allocator", "SetTotalExpectedExecutors", grow),
+    ("lifecycle-manager", "SnapshotBatch", lose_one),
+    ("snapshot-store", "_RoundDue", wait),
+    ("snapshot-store", "UpdatePods", lose_one),
+    ("poll-source", "_PollDue", wait),
+    ("watch-source", "_Streamed", lose_the_stream),
+    ("lease-keeper", "_Read", wait),
+]
+
+
+@pytest.mark.parametrize(("part", "message", "provoke"), CASES, ids=[f"{part} {what}" for part, what, _ in CASES])
+def test_whoever_hangs_is_replaced_and_does_nothing_more_when_it_wakes_up(
+    part: str, message: str, provoke: Callable[[World], None], world: World, hang: Hang
+) -> None:
+    hang.await_message(part, message)
+    provoke(world)
+    world.advance(5)
+    assert hang.thread is not None, "it hangs"
+    world.advance(REPLACED_WITHIN)
+    assert world.lives(part)
+    assert hang.thread.is_alive(), "it hangs still"
+    calls, handled = len(world.api.asked), len(world.kit.trace)
+    hang.let_go()
+    world.kit.settle()
+    assert world.kit.trace[handled:] == [], "nobody hears of it"
+    assert world.api.asked[calls:] == [], "it sends nothing"
+    world.target(5)
+    world.advance(90)
+    assert world.running() == 5
+    assert world.heard(BackendFailed) == []
+    assert world.stop() == BackendStopped()
+    assert world.pods() == []
+
+
+@pytest.mark.parametrize("part", ["allocator", "lifecycle-manager", "snapshot-store", "watch-source", "poll-source"])
+def test_a_part_that_hangs_keeps_no_stop_from_deleting_the_fleet_in_time(part: str, world: World, hang: Hang) -> None:
+    hang.await_message(part, MESSAGES[part])
+    while hang.thread is None:
+        world.advance(0.1)
+    assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
+    assert world.pods() == []
+    assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
+    hang.let_go()
+
+
+def crash_backend(world: World) -> None:
+    """Make it die of what it cannot handle; the driver hears of what."""
+    world.backend.tell(SupervisorMessage())
+    world.kit.settle()
+    (failed,) = world.heard(BackendFailed)
+    assert isinstance(failed.cause, TypeError)
+    assert not world.heard(BackendStopped), "one last word"
+    assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
+
+
+def test_a_backend_that_crashes_takes_back_what_is_on_the_wire_and_ends_with_its_parts() -> None:
+    with World(latency=timedelta(seconds=2)) as world:
+        world.advance(10)
+        world.target(3)
+        world.advance(0.5)
+        assert [what for _, what in world.api.asked].count("create") == 3, "on the wire"
+        crash_backend(world)
+        calls = len(world.api.asked)
+        world.advance(60)
+        assert world.pods() == []
+        assert world.api.asked[calls:] == []
+
+
+def test_a_backend_that_crashes_leaves_its_fleet_as_it_is(world: World) -> None:
+    crash_backend(world)
+    world.advance(60)
+    assert world.running() == 3
+    assert world.removals() == {}
+
+
+def test_a_pool_that_hangs_while_its_backend_crashes_writes_nothing_when_it_wakes_up(
+    world: World, hang: Hang, caplog: pytest.LogCaptureFixture
+) -> None:
+    hang.await_message("request-pool", "CreatePod")
+    world.target(5)
+    world.advance(5)
+    crash_backend(world)
+    assert "an actor hangs and its thread is abandoned: actor=request-pool message=CreatePod" in caplog.text
+    calls = len(world.api.asked)
+    hang.let_go()
+    world.advance(60)
+    assert world.api.asked[calls:] == []
+    assert world.running() == 3
+
+
+def test_the_stream_of_a_watch_source_that_hangs_is_closed_when_it_is_given_up(world: World, hang: Hang) -> None:
+    open_calls = len(world.api.calls)
+    hang.await_message("watch-source", "_Streamed")
+    lose_one(world)
+    world.advance(REPLACED_WITHIN)
+    assert hang.thread is not None
+    assert hang.thread.is_alive(), "it hangs still"
+    assert world.lives("watch-source")
+    assert len(world.api.calls) == open_calls
+    hang.let_go()
+    assert len(world.api.calls) == open_calls
