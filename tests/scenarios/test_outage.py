@@ -114,7 +114,7 @@ EVERYTHING: tuple[Operation, ...] = ("list", "watch", "get", "create", "delete",
     [REFUSED, NOT_READY, Stall(), Stall(delivered=True)],
     ids=["nobody listens", "503 and Retry-After", "nobody answers", "answers are lost"],
 )
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize("seed", [None, 1])
 def test_an_outage_costs_few_requests_and_harms_nobody(fault: Fault, seed: int | None) -> None:
     with TroubledWorld(seed, executor={"instances": FLEET}) as world:
         world.grow()
@@ -154,7 +154,7 @@ def test_a_watch_connects_at_most_once_a_step(fault: Refuse) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("minutes", [2, 4, 20])
 def test_the_watch_is_back_with_the_first_poll_that_gets_through(seed: int, minutes: int) -> None:
     with TroubledWorld(seed, executor={"instances": 1}) as world:

@@ -102,7 +102,7 @@ def kill_and_restart(cluster: Lives, dice: Entropy, *, executors_end: bool) -> N
 
 
 @pytest.mark.parametrize("lease", [False, True], ids=["no lease", "lease"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_ten_deaths_at_any_moment_end_with_the_target_and_no_id_was_used_twice(seed: int, lease: bool) -> None:
     with Lives(seed, lease=lease) as cluster:
         kill_and_restart(cluster, cluster.kit.entropy.fork("deaths"), executors_end=False)
@@ -118,7 +118,7 @@ def test_ten_deaths_at_any_moment_end_with_the_target_and_no_id_was_used_twice(s
 
 
 @pytest.mark.parametrize("lease", [False, True], ids=["no lease", "lease"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_though_executors_end_meanwhile_there_is_never_one_too_many(seed: int, lease: bool) -> None:
     with Lives(seed, lease=lease) as cluster:
         kill_and_restart(cluster, cluster.kit.entropy.fork("deaths"), executors_end=True)
