@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from actors.local.names import dns_subdomain_problem
-from actors.local.quantities import parse_quantity
 from actors.local.statuses import Cause
+from actors.names import dns_subdomain_problem
+from actors.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,9 +12,9 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from actors.local.history import Object, Table
-from actors.local.quantities import format_quantity, parse_quantity
 from actors.local.resources import RESOURCES, Resource
 from actors.local.statuses import Cause, forbidden
+from actors.quantities import format_quantity, parse_quantity
 
 __all__ = ["check", "refreshed", "unsupported"]
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.local.quantities import parse_quantity
 from actors.local.shapes import (
     BOOL,
     DELETE_OPTIONS,
@@ -27,6 +26,7 @@ from actors.local.shapes import (
     Type,
 )
 from actors.local.statuses import bad_request, internal_error, undecodable
+from actors.quantities import parse_quantity
 from actors.strategic_merge import copy_json
 
 if TYPE_CHECKING:

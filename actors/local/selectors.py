@@ -13,8 +13,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from actors.local.names import label_key_problem, label_value_problem
 from actors.local.statuses import ApiStatus, bad_request
+from actors.names import label_key_problem, label_value_problem
 
 if TYPE_CHECKING:
     from actors.local.resources import Resource

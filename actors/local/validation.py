@@ -9,15 +9,15 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.local import claims, quota
-from actors.local.names import (
+from actors.local.statuses import Cause, forbidden, invalid, invalid_kind, undecodable
+from actors.names import (
     dns_label_problem,
     dns_subdomain_problem,
     label_key_problem,
     label_value_problem,
     port_name_problems,
 )
-from actors.local.quantities import parse_quantity
-from actors.local.statuses import Cause, forbidden, invalid, invalid_kind, undecodable
+from actors.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -20,9 +20,10 @@ import yaml
 from actors.local.api_request import parse_target
 from actors.local.pod_actions import delete_options, eviction_options
 from actors.local.statuses import ApiStatus, done
+from tests.unit.local.server_kit import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from actors.local.api_request import Target
@@ -217,27 +218,8 @@ class HttpDoor(Door):
         )
 
 
-class _HttpWatch(RawWatch):
-    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
-        self._response = response
-        self._lines = self._split()
-
-    def next(self) -> dict[str, Any]:
-        event: dict[str, Any] = json.loads(next(self._lines))
-        return event
-
-    def rest(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._lines]
-
-    def close(self) -> None:
-        self._response.close()
-
-    def _split(self) -> Iterator[bytes]:
-        pending = b""
-        for chunk in self._response.stream(amt=1, decode_content=True):
-            *lines, pending = (pending + chunk).split(b"\n")
-            yield from lines
-        assert pending == b"", "the stream was cut within a line"
+class _HttpWatch(Watch, RawWatch):
+    """The lines of a stream, as the embedded server's own tests read them."""
 
 
 # ── The store ────────────────────────────────────────────────────────────────────────────────────────────────────────

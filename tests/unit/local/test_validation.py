@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.local.quantities import format_quantity, parse_quantity
 from actors.local.statuses import ApiStatus
+from actors.quantities import format_quantity, parse_quantity
 from tests.unit.local.bench import Bench, manifest, refusal
 
 
