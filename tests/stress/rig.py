@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import secrets
 import threading
@@ -136,6 +137,9 @@ class Rig:
     def __enter__(self) -> Self:
         gc.collect()
         self._threads, self._descriptors = set(threading.enumerate()), _open_descriptors()
+        noisy = logging.getLogger("urllib3.connection")
+        noisy.addFilter(_without_frames)
+        self._running.callback(noisy.removeFilter, _without_frames)
         self._credentials = new_credentials()
         self._server = ApiServer(self.store, Logs(), self._credentials, self.clock, Entropy(0))
         self._server.start()
@@ -198,6 +202,15 @@ def streams() -> int:
     """How many connections of watches are in memory, in the whole process."""
     gc.collect()
     return sum(isinstance(each, Stream) for each in gc.get_objects())
+
+
+def _without_frames(record: logging.LogRecord) -> bool:
+    """The record without its traceback: whoever keeps it, as pytest does, would keep the stream in whose thread it was.
+
+    urllib3 logs headers that were cut off with the frames of their thread, and goes on.
+    """
+    record.exc_info = None
+    return True
 
 
 def _open_descriptors() -> set[str]:
