@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         SourceStatus,
         StopBackend,
     )
+    from actors.metrics import PrometheusMetrics
     from actors.pods import Pod
     from actors.roll import Candidate
     from actors.settings import Settings
@@ -121,6 +122,7 @@ __all__ = [
     "LossReason",
     "Pod",
     "ProfileStatus",
+    "PrometheusMetrics",
     "Refused",
     "RegisterExecutor",
     "RequestTotalExecutors",
@@ -138,6 +140,7 @@ _ELSEWHERE = {
     "LossKind": "loss",
     "LossReason": "loss",
     "Pod": "pods",
+    "PrometheusMetrics": "metrics",
     "Refused": "errors",
     "Settings": "settings",
     "SettingsError": "errors",

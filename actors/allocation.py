@@ -62,18 +62,17 @@ def surplus(
     """Whom to delete when there are `excess` executors too many: newly created ones first, then pending, oldest first.
 
     Never one that is younger than `idle_timeout`, that is `spared`, whose POST is not answered, or that runs: which of
-    the running ones is of least use only the driver knows.
+    the running ones is of least use only the driver knows. One whose request is lost goes before all others.
     """
 
     def old_enough(since: float) -> bool:
         return timedelta(seconds=now - since) >= idle_timeout
 
     unseen = sorted(
-        (new.requested_at, executor_id)
+        (not new.lost, new.requested_at, executor_id)
         for executor_id, new in newly.items()
         if new.profile == profile
-        and new.answered_at is not None
-        and old_enough(new.requested_at)
+        and (new.lost or (new.answered_at is not None and old_enough(new.requested_at)))
         and executor_id not in spared
     )[:excess]
     pending = sorted(
@@ -83,7 +82,7 @@ def surplus(
     )
     states = ((executor_id, snapshot.states.get(executor_id)) for _, executor_id in pending)
     waiting = [(i, state) for i, state in states if isinstance(state, PodPending) and state.pod.profile == profile]
-    return tuple(executor_id for _, executor_id in unseen), tuple(waiting[: excess - len(unseen)])
+    return tuple(executor_id for _, _, executor_id in unseen), tuple(waiting[: excess - len(unseen)])
 
 
 def slots(limit: int | None, used: int) -> int | None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, assert_never, cast
+from typing import TYPE_CHECKING, assert_never, cast
 
-from actors.allocation import LIVE, LIVE_OR_GOING, shares, slots
-from actors.creation import Creation
-from actors.deletions import Deletions, NameOf
+from actors.allocation import LIVE, LIVE_OR_GOING
+from actors.deletions import UNWANTED, Deletions
 from actors.errors import AlreadyExists, ApiError, Conflict
 from actors.messages import (
     AddSubscriber,
@@ -23,15 +22,12 @@ from actors.messages import (
     BatchDone,
     BeginEpoch,
     ClaimsListed,
-    CreatePod,
     CreationBlocked,
     EpochBegun,
     ExecutorDecommissioned,
     ExecutorKilled,
     ExecutorRegistered,
     ExecutorsKnown,
-    ExecutorsRequested,
-    ListClaims,
     PodCreated,
     PodCreateDelayed,
     PodCreateFailed,
@@ -41,6 +37,7 @@ from actors.messages import (
     StartFailuresExceeded,
     ToAllocator,
 )
+from actors.orders import Orders
 from actors.roster import Roster
 from actors.runtime import Actor, Address, Context
 from actors.starts import Starts
@@ -48,22 +45,17 @@ from actors.starts import Starts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from actors.deletions import NameOf
     from actors.kube.api import Manifest
+    from actors.orders import BuildPod
     from actors.pods import Pod, PodRules
     from actors.settings import Settings
     from actors.snapshot import PodsSnapshot
-    from actors.volumes import Mounts, Volumes
+    from actors.volumes import Volumes
 
-__all__ = ["Allocator", "BuildPod", "NameOf"]
+__all__ = ["Allocator"]
 
 logger = logging.getLogger(__name__)
-
-
-class BuildPod(Protocol):
-    """Makes the manifest of one executor's pod."""
-
-    def __call__(self, executor_id: int, profile: str, *, claims: Mapping[str, str]) -> Manifest:
-        """A v1 Pod as JSON."""
 
 
 class Allocator(Actor):
@@ -85,7 +77,6 @@ class Allocator(Actor):
         super().__init__(context)
         self._settings = settings.allocation
         self._stale_after = settings.source.stale_after
-        self._build = build
         self._store = store
         self._pool = pool
         self._backend = backend
@@ -94,9 +85,6 @@ class Allocator(Actor):
         self._epoch_at: float | None = None
         """When the pool had begun this epoch (monotonic); a full sync asked for before says nothing of ours."""
         self._totals: Mapping[str, int] | None = None
-        self._next_id = 1
-        self._created_ever = 0
-        """Pods that were requested in the driver's life and not refused."""
         self._roster = Roster(LIVE_OR_GOING if self._settings.pod_replacement_policy == "Failed" else LIVE)
         self._volumes = volumes()
         self._starts = Starts(rules, settings.executor)
@@ -109,7 +97,18 @@ class Allocator(Actor):
             pool=pool,
             backend=backend,
         )
-        self._creations: dict[str, Creation] = {}
+        self._orders = Orders(
+            settings.allocation,
+            self.clock,
+            epoch=self._epoch,
+            roster=self._roster,
+            starts=self._starts,
+            volumes=self._volumes,
+            build=build,
+            pool=pool,
+            backend=backend,
+            reply_to=self.myself,
+        )
         self._latest: SnapshotBatch | None = None
         self._has_acted = False
         self._stale = False
@@ -149,25 +148,28 @@ class Allocator(Actor):
 
     def _learn(self, known: ExecutorsKnown) -> None:
         """Take the ledger up. What was requested and never seen counts as newly created until the truth is known."""
-        self._next_id = max(self._next_id, known.next_id)
-        self._created_ever = known.created
+        self._orders.count_on(known.next_id)
+        self._orders.created = known.created
         self._roster.learn(known.ledger.values(), self.clock.monotonic())
         self._starts.learn(known.starts)
-        self._pool.tell(BeginEpoch(self._epoch, self.myself))
+        self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._roster.newly)))
 
     def _epoch_begun(self, begun: EpochBegun) -> None:
-        """No POST of an earlier incarnation is open any more: what is unseen now was answered.
+        """No POST of an earlier incarnation is open any more: what is unseen now was answered, or is lost.
 
-        Where nothing is unseen none was open before either: then a full sync that was asked for since our start will
-        do, which the watch may have done before this answer came.
+        Where nothing else is unseen, a full sync that was asked for since our start will do, which the watch may have
+        done before this answer came: what is lost is asked for again, and a name is never made twice.
         """
-        now = self.clock.monotonic()
-        self._epoch_at = now if self._roster.newly else self._born_at
-        dropped = sorted(begun.dropped & self._roster.newly.keys())
-        self._created_ever -= len(dropped)
+        now, newly = self.clock.monotonic(), self._roster.newly
+        dropped = sorted(begun.dropped & newly.keys())
+        self._orders.created -= len(dropped)
         self._deletions.forget(dropped, "its request was dropped", created=False)
-        for executor_id in self._roster.newly:
-            self._roster.newly.answered(executor_id, now, None)
+        self._epoch_at = now if newly.keys() - begun.lost else self._born_at
+        for executor_id in newly:
+            if executor_id in begun.lost:
+                newly.lose(executor_id)
+            else:
+                newly.answered(executor_id, now, None)
         self._store.tell(AddSubscriber(self.address, self._settings.batch_delay))
 
     def _retarget(self, totals: Mapping[str, int], *, forgives: bool) -> None:
@@ -195,20 +197,27 @@ class Allocator(Actor):
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _created(self, answer: PodCreated) -> None:
-        new = self._roster.newly.get(answer.executor_id)
-        if answer.epoch == self._epoch and new is not None:
-            self._roster.newly.answered(answer.executor_id, self.clock.monotonic(), answer.pod)
-            if self._creation(new.profile).created():
-                self._round()
+        executor_id, new = answer.executor_id, self._roster.newly.get(answer.executor_id)
+        if answer.epoch != self._epoch:
+            return
+        if new is None:
+            if answer.withdrawn and self._profile_of(executor_id) is not None:
+                self._deletions.take_back_shown(executor_id, answer.pod)
+            return
+        self._roster.newly.answered(executor_id, self.clock.monotonic(), answer.pod)
+        if answer.withdrawn:
+            self._deletions.take_back((executor_id,), UNWANTED)
+        if self._orders.creation(new.profile).created():
+            self._round()
 
     def _create_failed(self, answer: PodCreateFailed) -> None:
         new = self._roster.newly.get(answer.executor_id)
         if answer.epoch != self._epoch or new is None:
             return
-        self._created_ever -= 1
+        self._orders.created -= 1
         self._volumes.refused(answer.executor_id, taken=isinstance(answer.error, AlreadyExists))
         self._deletions.forget([answer.executor_id], f"it could not be created: {answer.error}", created=False)
-        creation, now = self._creation(new.profile), self.clock.monotonic()
+        creation, now = self._orders.creation(new.profile), self.clock.monotonic()
         is_last, news = creation.not_created(answer.error, now=now, entropy=self.entropy)
         if news:
             logger.warning("executors cannot be created: profile=%s error=%s", new.profile, answer.error)
@@ -221,20 +230,20 @@ class Allocator(Actor):
         new = self._roster.newly.get(delay.executor_id)
         if delay.epoch != self._epoch or new is None:
             return
-        for profile, creation in self._creations.items():
+        for profile, creation in self._orders.creations.items():
             if profile == new.profile or (creation.awaited and not isinstance(delay.error, Conflict)):
                 creation.blockade.put_off(delay.error, self.clock.monotonic())
 
     def _claims_listed(self, claims: Sequence[Manifest] | ApiError) -> None:
         """What executors may take over, in this one round."""
-        self._next_id = max(self._next_id, self._volumes.listed(claims, self.clock.now()))
+        self._orders.count_on(self._volumes.listed(claims, self.clock.now()))
         self._round()
         self._volumes.used_up()
 
-    def _tell_blocked(self, profile: str, others: str | None = None) -> None:
+    def _tell_blocked(self, profile: str, others: str | None = None, sort: str | None = None) -> None:
         """Backend hears why creation stands still when that begins, changes or ends."""
-        blockade = self._creation(profile).blockade
-        if blockade.tell(others, now=self.clock.monotonic(), at=self.clock.now()):
+        blockade = self._orders.creation(profile).blockade
+        if blockade.tell(others, now=self.clock.monotonic(), at=self.clock.now(), sort=sort):
             if blockade.told is None:
                 logger.info("executors can be created again: profile=%s", profile)
             self._backend.tell(CreationBlocked(profile, blockade.told))
@@ -243,7 +252,7 @@ class Allocator(Actor):
 
     def _on_batch(self, batch: SnapshotBatch) -> None:
         self._see(batch)
-        self._next_id = max(self._next_id, max(batch.appeared, default=0) + 1)
+        self._orders.count_on(max(batch.appeared, default=0) + 1)
         self._follow(batch)
         self._latest = batch
         self._round()
@@ -256,9 +265,9 @@ class Allocator(Actor):
         unanswered: dict[int, Pod] = {}
         for executor_id in sorted(shown.keys() & self._roster.newly.keys()):
             new = self._roster.newly.take(executor_id)
-            if new.answered_at is None and self._epoch_at is not None:
+            if new.answered_at is None and not new.lost and self._epoch_at is not None:
                 unanswered[executor_id] = shown[executor_id]
-                self._creation(new.profile).created()
+                self._orders.creation(new.profile).created()
         if unanswered:
             self._pool.tell(PodsAppeared(unanswered))
 
@@ -266,14 +275,16 @@ class Allocator(Actor):
         """Keep what is known of single executors in step with what changed."""
         now = self.clock.monotonic()
         roster = self._roster
-        failures = self._starts.follow(batch, roster.registered, now, asked_to_go=roster.killed | roster.decommissioned)
+        early = self._starts.follow(batch, roster.registered, now, is_asked_to_go=roster.is_asked_to_go)
         if self._has_acted:  # what ended before is an earlier life's, or was counted before our restart
-            for profile, count in failures.items():
+            for profile, count in early.failed.items():
                 self._start_failed(profile, count, now)
+            for profile, executor_ids in early.cut_short.items():
+                self._cut_short(profile, executor_ids, now)
         roster.follow(batch, now)
         self._volumes.follow(batch, lambda executor_id: executor_id in roster.newly or executor_id in roster.given_up)
         for profile in {ended.state.pod.profile for ended in batch.ended}:
-            self._creation(profile).blockade.hasten(now)
+            self._orders.creation(profile).blockade.hasten(now)
 
     def _start_failed(self, profile: str, count: int, now: float) -> None:
         target = (self._totals or {}).get(profile, 0)
@@ -285,6 +296,13 @@ class Allocator(Actor):
             logger.warning("the fleet has failed, creation stops: %s", self._starts.exceeded)
             self._backend.tell(StartFailuresExceeded(self._starts.exceeded))
 
+    def _cut_short(self, profile: str, executor_ids: Sequence[int], now: float) -> None:
+        newest, entropy = self._orders.next_id - 1, self.entropy
+        wait = self._starts.cut_short(profile, executor_ids, newest=newest, now=now, entropy=entropy)
+        if wait is not None:
+            words = "others ended executors before they were of use: profile=%s ids=%s wait=%.1fs"
+            logger.info(words, profile, list(executor_ids), wait)
+
     def _round(self) -> None:
         batch, totals = self._latest, self._totals
         if batch is None or totals is None or not self._is_synced(batch):
@@ -293,11 +311,12 @@ class Allocator(Actor):
         if not stale:
             self._has_acted = True
             self._deletions.give_up_overdue(snapshot)
+            self._deletions.drop_lost()
             self._deletions.replace_stuck(snapshot)
         missing = self._roster.missing(snapshot, totals)
+        self._deletions.delete_surplus(missing, snapshot, stale=stale)
         if not stale:
-            self._deletions.delete_surplus(missing, snapshot)
-            self._request_missing(missing, snapshot)
+            self._orders.request(missing, totals, snapshot)
             missing = self._roster.missing(snapshot, totals)
         self._tell_all_blocked(missing)
         self._tell_status(snapshot)
@@ -319,87 +338,39 @@ class Allocator(Actor):
         self._stale = stale
         return stale
 
-    def _request_missing(self, missing: Mapping[str, int], snapshot: PodsSnapshot) -> None:
-        """Share what the limits leave among the profiles that want executors."""
-        left = slots(self._settings.max_created, self._created_ever)
-        pending = slots(self._settings.max_pending_pods, self._roster.pending(snapshot))
-        free = min((limit for limit in (left, pending) if limit is not None), default=None)
-        wanted = {profile: self._wanted(profile, count, snapshot) for profile, count in missing.items() if count > 0}
-        for profile, count in shares(wanted, free).items():
-            target = (self._totals or {}).get(profile, 0)
-            if count and self._volumes.is_ready(profile):
-                ids = range(self._next_id, self._next_id + count)
-                self._request(profile, self._volumes.equip(profile, ids, target=target, snapshot=snapshot))
-            elif count and self._volumes.should_ask(profile, target, self.clock.monotonic()):
-                self._pool.tell(ListClaims(self.myself))
-
-    def _wanted(self, profile: str, missing: int, snapshot: PodsSnapshot) -> int:
-        """How many executors of a profile may be requested now, were it the only one."""
-        now, creation = self.clock.monotonic(), self._creation(profile)
-        if now < creation.blockade.until or not self._starts.may_go_on(profile, now):
-            return 0
-        if not self._may_request(profile, snapshot):
-            return 0
-        limit = slots(self._settings.max_pending_pods_per_profile, self._roster.pending(snapshot, profile))
-        return min(missing, creation.size.current, *(() if limit is None else (limit,)))
-
-    def _request(self, profile: str, mounts: Sequence[Mounts]) -> None:
-        """One executor for each of these; none where all have to wait for their volumes."""
-        if not mounts:
-            return
-        now, count = self.clock.monotonic(), len(mounts)
-        ids = tuple(range(self._next_id, self._next_id + count))
-        self._next_id += count
-        self._created_ever += count
-        logger.info("requesting executors: profile=%s ids=%d-%d", profile, ids[0], ids[-1])
-        self._creation(profile).requested(count)
-        self._backend.tell(ExecutorsRequested(ids, profile))
-        for executor_id, mounted in zip(ids, mounts, strict=True):
-            self._roster.newly.requested(executor_id, profile, now)
-            pod = self._build(executor_id, profile, claims=mounted.names)
-            self._pool.tell(CreatePod(executor_id, self._epoch, pod, self.myself, mounted.made))
-
-    def _may_request(self, profile: str, snapshot: PodsSnapshot) -> bool:
-        """`pacing = "batch"`: none of the last batch is unseen or pending. `"pipelined"`: its POSTs are answered."""
-        if self._settings.pacing == "batch":
-            return self._roster.pending(snapshot, profile) == 0
-        return not self._creation(profile).awaited
-
     def _tell_all_blocked(self, missing: Mapping[str, int]) -> None:
         """Where executors are missing, what holds all of them up; where none is, nothing does."""
-        limit = self._settings.max_created
-        others = None
+        others, sort = None, "claims"
         if self._stale:
+            sort = "stale"
             others = "nothing was heard of the cluster for too long: what there is may not be there any more"
-        elif limit is not None and self._created_ever >= limit:
+        elif self._orders.limit_reached():
+            sort = "max_created"
+            limit = self._settings.max_created
             others = f"allocation.max_created = {limit}: so many pods were created in this driver's life"
-        for profile in sorted({*missing, *self._creations}):
+        for profile in sorted({*missing, *self._orders.creations}):
             lacks_some = missing.get(profile, 0) > 0
             if not lacks_some:
-                self._creation(profile).satisfied()
+                self._orders.creation(profile).satisfied()
             waits = self._volumes.waits_for(profile, (self._totals or {}).get(profile, 0))
-            self._tell_blocked(profile, (others or waits) if lacks_some else None)
+            if waits is None and (waits := self._starts.waits_for(profile, self.clock.monotonic())) is not None:
+                sort = sort if others else "cut_short"
+            self._tell_blocked(profile, (others or waits) if lacks_some else None, sort)
 
     def _tell_status(self, snapshot: PodsSnapshot) -> None:
         """Backend hears the counts when they change."""
         totals, now, starts = self._totals or {}, self.clock.monotonic(), self._starts
         profiles = {}
         for profile in self._roster.profiles(snapshot, totals):
-            blockade = self._creation(profile).blockade
+            blockade = self._orders.creation(profile).blockade
             profiles[profile] = replace(
                 self._roster.status(snapshot, profile, totals.get(profile, 0)),
                 blocked=starts.exceeded or blockade.told,
                 blocked_since=starts.exceeded_since if starts.exceeded else blockade.told_since,
+                blocked_by="start_failures" if starts.exceeded else blockade.told_sort,
                 start_failures=starts.count(profile, now),
             )
         status = AllocatorStatus(profiles, starts.record())
         if status != self._told:
             self._told = status
             self._backend.tell(status)
-
-    def _creation(self, profile: str) -> Creation:
-        if profile not in self._creations:
-            size = self._settings.batch_size
-            most = size if self._settings.pacing == "batch" else self._settings.max_batch_size
-            self._creations[profile] = Creation(size, most)
-        return self._creations[profile]

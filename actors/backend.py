@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import logging
 import platform
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from actors import executor_pod, parts
+from actors.counts import FleetCounts
 from actors.driver_door import fleet_status, joined
+from actors.driver_line import DriverLine
 from actors.driver_pod import DriverPod, DriverPodMessage
 from actors.errors import Refused
 from actors.fleet import AboutExecutors, Fleet, FleetTimer
+from actors.kube.metered import MeteredPodApi
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -43,11 +46,10 @@ from actors.messages import (
     Source,
     StartFailuresExceeded,
     StopBackend,
-    ToDriver,
     TryNow,
 )
 from actors.opening import Opening, OpeningMessage
-from actors.parts import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, WATCH
+from actors.parts import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.permission import LeaseOver, Permission
 from actors.runtime import (
     Actor,
@@ -58,12 +60,12 @@ from actors.runtime import (
     StoppedByHost,
     Supervisor,
     SupervisorMessage,
+    Terminated,
 )
 from actors.stopping import Stopping, StoppingMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from actors.counts import Metrics
     from actors.kube.api import Manifest, PodApi
     from actors.roll import RollPolicy
     from actors.settings import Settings
@@ -92,12 +94,14 @@ class Backend(Actor):
         *,
         system: ActorSystem | None = None,
         roll_policy: RollPolicy | None = None,
+        metrics: Metrics | None = None,
     ) -> Address:
         """Start a backend for `owner`, the driver's actor, which is told everything from then on.
 
         Without `api`, the kubeconfig's current context is used, or the pod's own account. The backend closes the API
         client when it ends. What needs the API is answered later: `BackendStarted` or `BackendFailed`. `roll_policy`
         chooses whom `roll.interval` replaces, in place of `roll.policy`; it is called in the backend's thread.
+        `metrics` is handed what is counted, see `actors.metrics`.
 
         Raises:
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
@@ -112,12 +116,22 @@ class Backend(Actor):
                 max_connections=settings.allocation.connections,
             )
         ours = isinstance(owner, Address)  # an actor of this runtime hears `Terminated` too, as owners do
-        driver = owner if isinstance(owner, Address) else Address.to(owner)
         runs_on = system or ActorSystem()
+        driver = owner if isinstance(owner, Address) else Address.to(owner, runs_on.letters)
+        counts = FleetCounts(settings.app_id, settings.profile_names)
         make = partial(
-            cls, settings=settings, driver=driver, api=api, owns_system=system is None, roll_policy=roll_policy
+            cls,
+            settings=settings,
+            driver=driver,
+            api=api,
+            owns_system=system is None,
+            roll_policy=roll_policy,
+            counts=counts,
         )
-        return runs_on.spawn(make, name="backend", owner=driver if ours else None)
+        backend = runs_on.spawn(make, name="backend", owner=driver if ours else None)
+        if metrics is not None:
+            metrics.add(counts)
+        return backend
 
     def __init__(
         self,
@@ -128,38 +142,59 @@ class Backend(Actor):
         api: PodApi,
         owns_system: bool = False,
         roll_policy: RollPolicy | None = None,
+        counts: FleetCounts | None = None,
     ) -> None:
         super().__init__(context)
+        self._counts = counts or FleetCounts(settings.app_id, settings.profile_names)
         self._settings = settings
         self._driver = driver
-        self._api = api
+        self._api = MeteredPodApi(api, self._counts.api, self.clock)
         self._sources: dict[Source, Freshness] = {}
         self._has_started = False
         """The fleet was listed and our rights are known: the driver has heard of it."""
         self._stopping: Stopping | None = None
-        self._ended: ToDriver | None = None
-        """The last word to the driver, once it is said."""
+        self._line = DriverLine(
+            driver,
+            self.clock,
+            counts=self._counts.backend,
+            profile_of=lambda executor_id: self._fleet.book.entries[executor_id].profile,
+            ending=lambda: self._opening.end(),  # noqa: PLW0108 - it is made below
+        )
         self._owns_system = owns_system
         self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)  # ends all with us
-        self._fleet = Fleet(self, settings, address=self._address, tell=self._tell, policy=roll_policy)
+        self._fleet = Fleet(
+            self,
+            settings,
+            address=self._address,
+            tell=self._line.tell,
+            policy=roll_policy,
+            counts=self._counts.backend,
+        )
         self._permission = Permission(
             self,
             settings,
             pool=self._address(POOL),
-            tell=self._tell,
+            tell=self._line.tell,
             go_on=self._go_on,
             lease_changed=self._lease_changed,
         )
         self._driver_pod = self._make_driver_pod()
         self._opening = Opening(
             self,
-            api,
+            self._api,
             settings,
             sources=self._sources.values,
             before=lambda: self._driver_pod.error if self._driver_pod is not None else None,
             done=self._begin,
             failed=self._cannot_start,
         )
+        self._counts.system = context.system
+        names = (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *((LEASE,) if settings.uses_lease else ()))
+        self._counts.addresses = {
+            "backend": self.address,
+            "driver": driver,
+            **{name: self._address(name) for name in names},
+        }
         self.at_end(self._close)
 
     def _make_driver_pod(self) -> DriverPod | None:
@@ -180,7 +215,7 @@ class Backend(Actor):
     def started(self) -> None:
         """Start everything; what executors belong to must be known before."""
         logger.info("the backend starts: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
-        with self._crashes_told():
+        with self._line.crashes_told():
             self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
             self._opening.begin()
             if self._driver_pod is not None:
@@ -196,6 +231,7 @@ class Backend(Actor):
             owner=owner,
             identity=f"{self._settings.driver_pod_name or platform.node()}_{self.entropy.token(8)}",
             backend=self.address,
+            counts=self._counts,
             address=self._address,
             introduce={
                 POOL: self._introduce_pool,
@@ -209,21 +245,10 @@ class Backend(Actor):
     def _close(self) -> None:
         """The end, of whatever kind: the supervisor has told every actor of ours to end; no connection is left."""
         with ExitStack() as last:  # each of these, whatever becomes of the others
-            last.callback(self._end, BackendStopped())  # nobody has said why: the host stopped us
+            last.callback(self._line.end, BackendStopped())  # nobody has said why: the host stopped us
             if self._owns_system:
                 last.callback(self.context.system.close)
             last.callback(self._api.close)
-
-    @contextmanager
-    def _crashes_told(self) -> Iterator[None]:
-        """What we die of is what the driver should hear."""
-        try:
-            yield
-        except Refused:
-            raise
-        except BaseException as error:
-            self._end(BackendFailed(error))
-            raise
 
     def _introduce_pool(self, child: Address) -> None:
         self._permission.introduce_pool(child)
@@ -242,7 +267,7 @@ class Backend(Actor):
         """A part cannot be kept alive, or the host does not want it to be."""
         if isinstance(cause, StoppedByHost):
             logger.info("the host stops a part of the backend, so all of it ends: part=%s", name)
-            self._end(BackendStopped())
+            self._line.end(BackendStopped())
             self.stop()
             return
         logger.error("a part of the backend cannot be kept alive: part=%s cause=%r", name, cause)
@@ -253,29 +278,21 @@ class Backend(Actor):
         if self._stopping is not None:
             self._stopping.give_up(cause)
             return
-        self._end(BackendFailed(cause))
+        self._line.end(BackendFailed(cause))
         self.stop()
-
-    def _end(self, last_word: BackendStopped | BackendFailed) -> None:
-        if self._ended is None:
-            self._ended = last_word
-            self._opening.end()
-            self._driver.tell(last_word)
-
-    def _tell(self, message: ToDriver | None) -> None:
-        if message is not None and self._ended is None:
-            self._driver.tell(message)
 
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, message: object) -> object:
         """From the driver, from inside, or about the children."""
-        with self._crashes_told():
+        with self._line.crashes_told():
             return self._receive(message)
 
     def _receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one line a message
         match message:
             case SupervisorMessage():
+                if isinstance(message, Terminated):
+                    self._counts.backend.ended(message.name, message.cause)
                 self._supervisor.handle(message)
                 if self._stopping is not None:
                     self._stopping.child_ended()
@@ -308,11 +325,11 @@ class Backend(Actor):
             case AllocatorStatus():
                 self._fleet.counted(message)
             case CreationBlocked(profile, cause) if self._permission.may_create:
-                self._tell(AllocationUnblocked(profile) if cause is None else AllocationBlocked(profile, cause))
+                self._line.tell(AllocationUnblocked(profile) if cause is None else AllocationBlocked(profile, cause))
             case CreationBlocked():
                 pass  # by the Allocator before: since then more than that stands in the way
             case StartFailuresExceeded(cause):
-                self._tell(FleetFailed(cause))
+                self._line.tell(FleetFailed(cause))
             case Freshness():
                 self._sources[message.source] = joined(self._sources.get(message.source), message)
                 self._opening.look()
@@ -362,6 +379,8 @@ class Backend(Actor):
             sources=self._sources,
             now=self.clock.monotonic(),
             stopping=self._stopping is not None,
+            may_write=self._permission.may_write,
+            lease_held=self._permission.lease_held,
         )
 
     # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -372,7 +391,7 @@ class Backend(Actor):
 
     def _begin(self) -> None:
         self._has_started = True
-        self._tell(BackendStarted(self._settings.app_id, self._api.namespace))
+        self._line.tell(BackendStarted(self._settings.app_id, self._api.namespace))
         self._fleet.begin()
         self._introduce_lifecycle_manager(self._address(LIFECYCLE))
         self._introduce_allocator(self._address(ALLOCATOR))
@@ -411,6 +430,7 @@ class Backend(Actor):
         delete = backend.delete_on_stop if delete_pods is None else delete_pods
         only = None if delete else self._fleet.killed()
         logger.info("the backend stops: delete_pods=%s", delete)
+        self._line.stop_begins()
         self._opening.end()
         for key in ("owner", "roll"):  # a driver may tell us to stop as the last thing it does
             self.timers.cancel(key)
@@ -438,7 +458,7 @@ class Backend(Actor):
             self._fleet.tell_the_ends(only, left_behind)
         if left_behind:
             logger.warning("the backend has stopped, pods may be left: pods=%s", list(left_behind))
-        self._end(BackendStopped(left_behind))
+        self._line.end(BackendStopped(left_behind))
         self.stop()
 
     def _address(self, name: str) -> Address:

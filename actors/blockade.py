@@ -104,6 +104,8 @@ class Blockade:
         self.told: str | None = None
         """The words, None while creation does not stand still."""
         self.told_since: datetime | None = None
+        self.told_sort: str | None = None
+        """The same as the class of the error, or the sort of what else there was."""
 
     def refused(self, error: ApiError, *, now: float, entropy: Entropy) -> bool:
         """The API refused a POST. Answers whether that is news: the first refusal, or one of another sort."""
@@ -144,14 +146,15 @@ class Blockade:
         """Nothing is wanted: whatever is refused holds nobody up. Should more be wanted soon, the wait still counts."""
         self._refusal = None
 
-    def tell(self, others: str | None, *, now: float, at: datetime) -> bool:
+    def tell(self, others: str | None, *, now: float, at: datetime, sort: str | None = None) -> bool:
         """What is to be told now, `others` being what holds creation up besides the API. Says whether that is news."""
         cause = others
         if self._refusal is not None:
-            cause = self._refusal.words
+            cause, sort = self._refusal.words, self._refusal.sort
         elif self._delay is not None and now - self._delay.since >= PUT_OFF_FOR.total_seconds():
-            cause = self._delay.words
+            cause, sort = self._delay.words, self._delay.sort
         if cause == self.told:
             return False
         self.told, self.told_since = cause, at if cause is not None else None
+        self.told_sort = sort.partition("/")[0] if cause is not None and sort is not None else None
         return True

@@ -119,6 +119,13 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             metavar="live|json", help="A table that redraws (lines if not on a terminal), or one JSON object a line."
         ),
     ] = "live",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(metavar="P", min=0, max=65535, help="Serve /metrics for Prometheus here; 0 takes a free port."),
+    ] = None,
+    metrics_address: Annotated[
+        str | None, typer.Option(metavar="A", help="On which address; 127.0.0.1 unless given. Anybody may read it.")
+    ] = None,
 ) -> int:
     """Keep N executors alive until Ctrl-C, or for a time.
 
@@ -128,6 +135,8 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         raise typer.BadParameter("--local brings its own cluster: it goes with neither --kubeconfig nor --context")
     if kill_every is not None and not local:
         raise typer.BadParameter("--kill-every goes with --local only")
+    if metrics_address is not None and metrics_port is None:
+        raise typer.BadParameter("--metrics-address goes with --metrics-port only")
     if output not in {"live", "json"}:
         raise typer.BadParameter(f"{output!r} is neither 'live' nor 'json'", param_hint="'--output'")
     if config is not None and not config.is_file():
@@ -151,6 +160,8 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             context=kube_context,
             run_for=run_for,
             kill_every=kill_every,
+            metrics_port=metrics_port,
+            metrics_address=metrics_address or "127.0.0.1",
         ),
         context.obj,
     )

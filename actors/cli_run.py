@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actors.cli_output import Output
+    from actors.counts import Metrics
     from actors.kube.api import PodApi
     from actors.settings import Settings
 
@@ -62,6 +63,8 @@ class Request:
     context: str | None = None
     run_for: timedelta | None = None
     kill_every: timedelta | None = None
+    metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"
 
 
 class _Handler(logging.Handler):
@@ -87,6 +90,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         root, handler = logging.getLogger(), _Handler(inbox)
         root.addHandler(handler)
         stack.callback(root.removeHandler, handler)
+        metrics, page = _serve_metrics(request, stack)
         plan = Plan(run_for=request.run_for)
         kubeconfig, context = request.kubeconfig, request.context
         if request.local:
@@ -103,12 +107,24 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             lambda context: FleetDriver(context, plan=plan, tell=inbox.put), name="driver", owner=None
         )
         stack.callback(driver.stop)
-        driver.tell(UseBackend(Backend.start(request.settings, driver, api, system=system)))
+        driver.tell(UseBackend(Backend.start(request.settings, driver, api, system=system, metrics=metrics)))
         clock = SystemClock()
         output = choose_output(request.output, target=request.settings.executor.instances, now=clock.now)
         stack.callback(_close, output)
+        if page is not None:
+            with suppress(OSError):
+                output.note(f"metrics at {page}")
         patience = LOCAL_STOP if request.local else None
         return MainLoop(inbox, output, driver=driver, patience=patience, clock=clock).to_the_end()
+
+
+def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, str | None]:
+    """The page is the first to be there and the last to go: it shows the stop, too."""
+    if request.metrics_port is None:
+        return None, None
+    from actors.cli_metrics import serve_metrics  # noqa: PLC0415 - only this needs the Prometheus client
+
+    return stack.enter_context(serve_metrics(request.metrics_address, request.metrics_port))
 
 
 def _close(output: Output) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors.kube.api import DeleteOptions
-from actors.messages import DeletePod, ExecutorsGivenUp, ExecutorsTakenBack
+from actors.messages import DeletePod, ExecutorsGivenUp, ExecutorsTakenBack, WithdrawPods
 
 if TYPE_CHECKING:
-    from actors.pods import PodState
+    from actors.pods import Pod, PodState
     from actors.roster import Roster
     from actors.runtime import Address, Clock
     from actors.settings import Settings
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Deletions", "NameOf"]
 
 logger = logging.getLogger(__name__)
+
+UNWANTED: Final = "it is not wanted any more"
 
 NameOf: TypeAlias = Callable[[int], str]
 """The name of an executor's pod."""
@@ -62,7 +64,7 @@ class Deletions:
         if ids:
             seconds = self._unseen_timeout.total_seconds()
             logger.warning("executors were not seen after their creation, giving them up: ids=%s", list(ids))
-            self._take_back(ids, f"no pod was seen within {seconds:g} s after its creation")
+            self.take_back(ids, f"no pod was seen within {seconds:g} s after its creation")
         self._roster.forget_given_up(now, self._remembered)
 
     def replace_stuck(self, snapshot: PodsSnapshot) -> None:
@@ -74,11 +76,17 @@ class Deletions:
                 logger.warning("one will never run, replacing it: executor=%d pod=%s", executor_id, state.pod.name)
             self._delete(state)
 
-    def delete_surplus(self, missing: Mapping[str, int], snapshot: PodsSnapshot) -> None:
-        """Where there are too many, short of those that go already."""
+    def drop_lost(self) -> None:
+        """Those whose request is lost and that the driver has ended since."""
+        self.take_back(self._roster.lost_and_ended(), UNWANTED)
+
+    def delete_surplus(self, missing: Mapping[str, int], snapshot: PodsSnapshot, *, stale: bool) -> None:
+        """Where there are too many, short of those that go already; of a stale snapshot only what is not made yet."""
         for profile, count in missing.items():
             excess = -count - self._roster.going(snapshot, profile)
             if excess > 0:
+                excess -= self._withdraw(profile, excess)
+            if excess > 0 and not stale:
                 self._delete_so_many(profile, excess, snapshot)
 
     def forget(self, executor_ids: Iterable[int], why: str, *, created: bool = True) -> None:
@@ -88,6 +96,27 @@ class Deletions:
             self._roster.give_up(executor_id, self._clock.monotonic())
         if ids:
             self._backend.tell(ExecutorsGivenUp(ids, why, created))
+
+    def take_back(self, executor_ids: tuple[int, ...], why: str) -> None:
+        """Give ids up, and delete what may exist of them."""
+        pods = [(self._name_of(executor_id), self._roster.newly[executor_id].pod) for executor_id in executor_ids]
+        self.forget(executor_ids, why)
+        for name, pod in pods:
+            self._pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))
+
+    def take_back_shown(self, executor_id: int, pod: Pod) -> None:
+        """One that was made though nobody wanted it any more, unless it is in use by now."""
+        if executor_id not in self._roster.registered:
+            self._backend.tell(ExecutorsTakenBack({executor_id: pod.uid}))
+            self._starts.taken_back(pod.uid)
+            self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
+
+    def _withdraw(self, profile: str, excess: int) -> int:
+        """Those that wait for a POST are not made. Said in each round, for one on the wire may come back to wait."""
+        ids = self._roster.unanswered(profile)[:excess]
+        if ids:
+            self._pool.tell(WithdrawPods(frozenset(ids)))
+        return len(ids)
 
     def _delete_so_many(self, profile: str, excess: int, snapshot: PodsSnapshot) -> None:
         now = self._clock.monotonic()
@@ -99,18 +128,12 @@ class Deletions:
                 len(unseen),
                 len(pending),
             )
-        self._take_back(unseen, "it is not wanted any more")
+        self.take_back(unseen, UNWANTED)
         if pending:
             self._backend.tell(ExecutorsTakenBack({executor_id: state.pod.uid for executor_id, state in pending}))
         for _, state in pending:
+            self._starts.taken_back(state.pod.uid)
             self._delete(state)
-
-    def _take_back(self, executor_ids: tuple[int, ...], why: str) -> None:
-        """Give ids up, and delete what may exist of them."""
-        pods = [(self._name_of(executor_id), self._roster.newly[executor_id].pod) for executor_id in executor_ids]
-        self.forget(executor_ids, why)
-        for name, pod in pods:
-            self._pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))
 
     def _delete(self, state: PodState) -> None:
         """If it is still as we know it: one that has started meanwhile survives."""

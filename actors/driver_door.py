@@ -69,6 +69,8 @@ def fleet_status(
     sources: Mapping[Source, Freshness],
     now: float,
     stopping: bool,
+    may_write: bool = True,
+    lease_held: bool = False,
 ) -> FleetStatus:
     """What is known at `now` (monotonic), in the shape of an answer."""
     counts = {
@@ -76,7 +78,8 @@ def fleet_status(
     }
     nothing = {source: Freshness(source, None, None) for source in Source}
     freshness = {source.value: _source_status(word, now) for source, word in {**nothing, **sources}.items()}
-    return FleetStatus(app_id, namespace, MappingProxyType(counts), MappingProxyType(freshness), stopping)
+    shown = MappingProxyType(counts), MappingProxyType(freshness)
+    return FleetStatus(app_id, namespace, *shown, stopping=stopping, may_write=may_write, lease_held=lease_held)
 
 
 def _source_status(freshness: Freshness, now: float) -> SourceStatus:

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from actors import executor_pod
+from actors.counts import BackendCounts
 from actors.driver_door import checked_ids, checked_totals
+from actors.endings import ROLLED, DeleteDue, Endings
 from actors.ledger import Book
 from actors.loss import stopped_with_fleet
 from actors.messages import (
     DecommissionExecutors,
-    DeletePods,
     DisconnectExecutor,
-    ExecutorDecommissioned,
     ExecutorDisconnected,
     ExecutorIsStuck,
-    ExecutorKilled,
     ExecutorRegistered,
     ExecutorRemoved,
     ExecutorSeen,
@@ -29,6 +28,7 @@ from actors.messages import (
     ExecutorsGone,
     ExecutorsKnown,
     ExecutorsRequested,
+    ExecutorsShown,
     ExecutorsTakenBack,
     ExecutorStuck,
     FindGone,
@@ -47,14 +47,14 @@ from actors.messages import (
     TakenOver,
     TakeOver,
 )
-from actors.parts import ALLOCATOR, LEASE, LIFECYCLE, POOL
+from actors.parts import ALLOCATOR, LEASE, LIFECYCLE
 from actors.roll import POLICIES, candidates, choose, lacks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from datetime import timedelta
+    from collections.abc import Callable, Mapping
 
     from actors.messages import AllocatorStatus, LedgerEntry, ToDriver
+    from actors.pods import PodState
     from actors.roll import RollPolicy
     from actors.runtime import Actor, Address
     from actors.settings import Settings
@@ -62,17 +62,6 @@ if TYPE_CHECKING:
 __all__ = ["AboutExecutors", "Fleet", "FleetTimer"]
 
 logger = logging.getLogger(__name__)
-
-BY_DRIVER: Final = "was ended by the driver"
-ROLLED: Final = "was rolled, for a new one to take its place"
-"""What is said of an end that was asked for, after the executor's name."""
-
-
-@dataclass(frozen=True, slots=True)
-class _DeleteDue:
-    """Killed executors had their time to end by themselves."""
-
-    executor_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +74,7 @@ class _ForgetDue:
     """Time to forget executors that ended long ago."""
 
 
-FleetTimer: TypeAlias = _DeleteDue | _RollDue | _ForgetDue
+FleetTimer: TypeAlias = DeleteDue | _RollDue | _ForgetDue
 """What comes back to `Fleet.due` by a timer."""
 
 _FromInside: TypeAlias = (
@@ -97,6 +86,7 @@ _FromInside: TypeAlias = (
     | RemoveExecutor
     | ExecutorsGivenUp
     | ExecutorsGone
+    | ExecutorsShown
 )
 _FromDriver: TypeAlias = (
     RequestTotalExecutors
@@ -130,6 +120,7 @@ class Fleet:
         address: Callable[[str], Address],
         tell: Callable[[ToDriver | None], None],
         policy: RollPolicy | None = None,
+        counts: BackendCounts | None = None,
     ) -> None:
         self._timers = backend.timers
         self._clock = backend.clock
@@ -138,12 +129,23 @@ class Fleet:
         self._address = address
         self._tell = tell
         self._policy = policy or POLICIES[settings.roll.policy]
+        self._counts = counts or BackendCounts()
         self._totals = settings.initial_totals
-        self._kills = 0
         self._takeovers = 0
         """How often the Allocator was to begin, or was held back."""
         self.book = Book()
         """Every executor."""
+        self._endings = Endings(
+            backend,
+            settings.executor,
+            book=lambda: self.book,
+            keep=self._keep,
+            take_back=self._take_back,
+            address=address,
+            tell=tell,
+        )
+        self._shown: Mapping[int, PodState] = {}
+        """The newest snapshot's states: pods are kept there, and nowhere else."""
         self.profiles: Mapping[str, ProfileStatus] = {}
         """What the Allocator counted last."""
         self._starts = StartsRecord()
@@ -157,7 +159,8 @@ class Fleet:
 
     def introduce_lifecycle_manager(self, child: Address) -> None:
         """What it must know at its start."""
-        child.tell(ExecutorsKnown(self.book.entries, self.book.next_id, self.book.created))
+        book = self.book
+        child.tell(ExecutorsKnown(book.entries, book.next_id, book.created, shown=self._shown))
 
     def introduce_allocator(self) -> None:
         """The same, and how many executors are wanted; but first of all comes the adoption of what there is."""
@@ -193,6 +196,9 @@ class Fleet:
         """What the Allocator counted last, or of one that has not begun to, what is wanted."""
         return self.profiles or {name: ProfileStatus(target=total) for name, total in self._totals.items()}
 
+    def _keep(self, book: Book) -> None:
+        self.book = book
+
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, message: AboutExecutors) -> object:
@@ -206,6 +212,7 @@ class Fleet:
         match message:
             case ExecutorsRequested(executor_ids, profile):
                 self.book = self.book.requested(executor_ids, profile)
+                self._counts.requested.add(profile, by=len(executor_ids))
                 self._ids_given_out()
             case ExecutorSeen():
                 self._seen(message)
@@ -221,6 +228,8 @@ class Fleet:
                 self._given_up(message)
             case ExecutorsGone(executor_ids):
                 self.book = self.book.without(executor_ids)
+            case ExecutorsShown(states):
+                self._shown = states
             case _:
                 assert_never(message)
 
@@ -229,9 +238,9 @@ class Fleet:
             case RequestTotalExecutors(totals):
                 self._retarget(totals)
             case KillExecutors(executor_ids, adjust_target):
-                return self._kill(checked_ids(executor_ids), adjust_target=adjust_target)
+                return self._endings.kill(checked_ids(executor_ids), adjust_target=adjust_target)
             case DecommissionExecutors(executor_ids):
-                return self._decommission(checked_ids(executor_ids))
+                return self._endings.decommission(checked_ids(executor_ids))
             case RegisterExecutor(executor_id):
                 return self._register(executor_id)
             case DisconnectExecutor(executor_id):
@@ -251,9 +260,9 @@ class Fleet:
     def due(self, timer: FleetTimer, *, may_write: bool) -> None:
         """One case a timer."""
         match timer:
-            case _DeleteDue(executor_ids):
+            case DeleteDue(executor_ids):
                 if may_write:
-                    self._delete(executor_ids)
+                    self._endings.delete(executor_ids)
             case _RollDue():
                 if may_write:
                     self._roll()
@@ -293,6 +302,8 @@ class Fleet:
         if told is not None:
             logger.info("removed: executor=%d reason=%s", told.executor_id, told.reason.message)
             self._tell(told)
+            if removed.since is not None:
+                self._counts.reaction.observe(now - removed.since)
 
     def _given_up(self, given_up: ExecutorsGivenUp) -> None:
         self._address(LIFECYCLE).tell(given_up)
@@ -314,68 +325,12 @@ class Fleet:
         registered = sum(self.book.registered_count(profile) for profile in initial)
         return registered >= sum(initial.values()) * self._settings.backend.min_registered_ratio
 
-    def _kill(
-        self, executor_ids: Iterable[int], *, adjust_target: bool = False, words: str = BY_DRIVER
-    ) -> tuple[int, ...]:
-        """The driver is told at once; the pods are deleted when their time is over, those that do not run yet now."""
-        now, grace = self._clock.monotonic(), self._executor.kill_grace_period
-        killed: list[LedgerEntry] = []
-        for executor_id in executor_ids:
-            entry = self.book.entries.get(executor_id)
-            delete_at = now + grace.total_seconds() if entry is not None and entry.running else now
-            done = self.book.killed(ExecutorKilled(executor_id, self._clock.now(), delete_at, words), now)
-            if entry is None or done is None:
-                logger.warning("cannot kill, there is no such executor: executor=%s", executor_id)
-                continue
-            self.book, told = done
-            self._tell(told)
-            kill = self.book.entries[executor_id].killed
-            assert kill is not None
-            for name in (LIFECYCLE, ALLOCATOR):
-                self._address(name).tell(kill)
-            killed.append(entry)
-        self._take_back([entry.profile for entry in killed if entry.killed is None] if adjust_target else [])
-        self._delete([entry.executor_id for entry in killed if not entry.running])
-        self._let_end([entry.executor_id for entry in killed if entry.running and entry.killed is None], grace)
-        ids = tuple(entry.executor_id for entry in killed)
-        if ids:
-            logger.info("killing executors: ids=%s adjust_target=%s", list(ids), adjust_target)
-        return ids
-
     def _take_back(self, profiles: list[str]) -> None:
         """The target falls with them: an executor counts once."""
         for profile in profiles:
             self._totals[profile] = max(0, self._totals.get(profile, 0) - 1)
         if profiles:
             self._address(ALLOCATOR).tell(SetTotalExpectedExecutors(dict(self._totals)))
-
-    def _let_end(self, executor_ids: list[int], grace: timedelta) -> None:
-        """They have until the end of the grace period; LifecycleManager marks their pods for whoever looks at them."""
-        if executor_ids:
-            self._kills += 1
-            self._timers.start(("kill", self._kills), grace, _DeleteDue(tuple(executor_ids)))
-
-    def _delete(self, executor_ids: Iterable[int]) -> None:
-        """By label: that also meets one whose POST is still on its way."""
-        entries = (self.book.entries.get(executor_id) for executor_id in executor_ids)
-        left = frozenset(entry.executor_id for entry in entries if entry is not None and entry.removed_at is None)
-        if left:
-            self._address(POOL).tell(DeletePods(left))
-
-    def _decommission(self, executor_ids: Iterable[int]) -> tuple[int, ...]:
-        done: list[int] = []
-        for executor_id in executor_ids:
-            book = self.book.decommissioned(executor_id)
-            if book is None:
-                logger.warning("cannot decommission, there is no such executor: executor=%s", executor_id)
-                continue
-            self.book = book
-            for name in (LIFECYCLE, ALLOCATOR):
-                self._address(name).tell(ExecutorDecommissioned(executor_id))
-            done.append(executor_id)
-        if done:
-            logger.info("decommissioning executors: ids=%s", done)
-        return tuple(done)
 
     def _register(self, executor_id: int) -> bool:
         now = self._clock.monotonic()
@@ -399,7 +354,7 @@ class Fleet:
 
     def _roll(self) -> None:
         """Replace one executor, unless the last one's replacement does not run yet: the fleet never shrinks by two."""
-        among = candidates(self.book.entries.values(), self._clock.monotonic())
+        among = candidates(self.book.entries.values(), self._shown, self._clock.monotonic())
         lacking = lacks(among, self._totals, self.profiles)
         if lacking is not None:
             logger.info("not rolling, the fleet is not whole: profile=%s", lacking)
@@ -411,8 +366,8 @@ class Fleet:
             return
         if chosen is not None:
             logger.info("rolling: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
-            self._decommission((chosen.executor_id,))
-            self._kill((chosen.executor_id,), words=ROLLED)
+            self._endings.decommission((chosen.executor_id,))
+            self._endings.kill((chosen.executor_id,), words=ROLLED)
 
     # ── the stop ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -427,8 +382,9 @@ class Fleet:
         return tuple(self._pod_name(e) for e in entries if e.removed_at is None and _is_among(e, only))
 
     def _pod_name(self, entry: LedgerEntry) -> str:
-        if entry.pod is not None:  # of an earlier life, perhaps, which had another prefix
-            return entry.pod.name
+        pod = entry.pod_in(self._shown)
+        if pod is not None:  # of an earlier life, perhaps, which had another prefix
+            return pod.name
         return executor_pod.name(self._settings.pod_prefix, entry.executor_id)
 
     def tell_the_ends(self, only: frozenset[int] | None, left_behind: tuple[str, ...]) -> None:

@@ -20,17 +20,7 @@ if TYPE_CHECKING:
     from actors.pods import Pod, PodRules, PodState
     from actors.versions import Seen
 
-__all__ = ["Absent", "History", "Known", "Merged", "Tombstone"]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What was last applied of a pod in the snapshot."""
-
-    executor_id: int
-    version: str
-    at: float
-    """When (monotonic): a list asked for later cannot rightly show an older version."""
+__all__ = ["Absent", "History", "Merged", "Tombstone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,10 @@ class History:
     """None when there is no current stream, or it was given up."""
     stream: int = 0
     """The number of the current watch stream; events of an older one are dropped."""
-    known: Map[str, Known] = Map()
+    newest: str = "0"
+    """No pod in the snapshot is known at a version that is later."""
+    known: Map[str, int] = Map()
+    """The executor id that each pod in the snapshot has there. It keeps it, whatever somebody does to its label."""
     absent: Map[str, Absent] = Map()
     tombstones: Map[str, Tombstone] = Map()
     set_aside: Map[str, None] = Map()
@@ -95,3 +88,5 @@ class Merged:
     """What was handed in was not dropped whole."""
     malformed: tuple[Pod, ...] = ()
     """Pods that cannot be counted, each the first time it is seen."""
+    urgent: bool = False
+    """A pod ended, or is about to: a report or a replacement may be due."""

@@ -85,6 +85,7 @@ class Holdups:
                 terminating=going[name],
                 blocked=self.words,
                 blocked_since=since,
+                blocked_by=next(iter(self._words)),
             )
             for name in sorted({*profiles, *running, *pending, *going})
         }

@@ -96,7 +96,6 @@ class Book:
         changed = replace(
             entry,
             uid=state.pod.uid,
-            pod=state.pod,
             told_at=now if told is not None and entry.told_at is None else entry.told_at,
             running=entry.running or isinstance(told, ExecutorRunning),
             running_at=running_at,

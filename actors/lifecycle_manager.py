@@ -32,6 +32,7 @@ from actors.messages import (
     ExecutorsGivenUp,
     ExecutorsGone,
     ExecutorsKnown,
+    ExecutorsShown,
     ExecutorsTakenBack,
     FindGone,
     LabelPod,
@@ -83,10 +84,6 @@ class _Executor:
     state: PodState | None = None
     """What was last seen of it; None after our restart, so that all is told anew (Backend drops what it knows)."""
     pod: Pod | None = None
-    absent_at: float | None = None
-    """When the full sync was asked for that first did not show it (monotonic)."""
-    mark: Mark | None = None
-    """What its pod was last asked to be marked with."""
 
 
 _FromDriver: TypeAlias = ExecutorRegistered | ExecutorKilled | ExecutorDecommissioned | ExecutorDisconnected
@@ -119,6 +116,10 @@ class LifecycleManager(Actor):
         self._taking_over: int | None = None
         """Who asked for that, and waits."""
         self._executors: dict[int, _Executor] = {}
+        self._absent: dict[int, float] = {}
+        """Those of them that the last full sync did not show, and when the first such was asked for (monotonic)."""
+        self._marks: dict[int, Mark] = {}
+        """What their pods were last asked to be marked with."""
         self._wishes = Wishes(self._settings)
         self._waiting = Waiting(self._settings.stuck_timeout)
         self._unwanted: dict[int, PodState] = {}
@@ -131,6 +132,8 @@ class LifecycleManager(Actor):
         self._given_up: TTLCache[int, bool] = TTLCache(math.inf, ttl.total_seconds(), timer=timer)
         """What comes up under these ids is deleted on sight. Once forgotten here, Backend knows such an id for one that
         it has given out before, and says so again."""
+        self._since: float | None = None
+        """When the store had what shows the ends that are being told (monotonic)."""
         self._confirming: dict[str, Ended] = {}
         """By UID: pods that left without a deletion, until a GET has said where to."""
 
@@ -138,8 +141,8 @@ class LifecycleManager(Actor):
         """One case a message."""
         message = cast("ToLifecycleManager", message)
         match message:
-            case ExecutorsKnown(ledger):
-                self._learn(ledger.values())
+            case ExecutorsKnown(ledger, shown=shown):
+                self._learn(ledger.values(), shown)
             case ExecutorRegistered() | ExecutorKilled() | ExecutorDecommissioned() | ExecutorDisconnected():
                 if not self._told.has_ended(message.executor_id):  # Backend may hear of that after it has said this
                     self._take_in(message)
@@ -169,17 +172,17 @@ class LifecycleManager(Actor):
                 self._wishes.connected(executor_id)
             case ExecutorKilled():
                 self._wishes.kill(word)
-                self._mark(executor_id)
+                self._mark(executor_id, self.clock.monotonic())
             case ExecutorDecommissioned():
                 self._wishes.decommission(executor_id)
-                self._mark(executor_id)
+                self._mark(executor_id, self.clock.monotonic())
             case ExecutorDisconnected(_, at):
                 logger.debug("disconnected, its pod will say why: executor=%d", executor_id)
                 self._wishes.disconnected(executor_id, at)
             case _:
                 assert_never(word)
 
-    def _learn(self, entries: Iterable[LedgerEntry]) -> None:
+    def _learn(self, entries: Iterable[LedgerEntry], shown: Mapping[int, PodState]) -> None:
         """Take the ledger up at a start, then subscribe: the first batch shows everything."""
         live: list[LedgerEntry] = []
         for entry in entries:
@@ -193,7 +196,7 @@ class LifecycleManager(Actor):
         for entry in live:
             since = entry.told_at if entry.told_at is not None else entry.registered_at
             if since is not None:
-                self._executors[entry.executor_id] = _Executor(since, entry.uid, None, entry.pod)
+                self._executors[entry.executor_id] = _Executor(since, entry.uid, None, entry.pod_in(shown))
         self._store.tell(AddSubscriber(self.address, self._settings.event_processing_interval))
 
     def _give_up(self, executor_ids: Iterable[int]) -> None:
@@ -208,15 +211,15 @@ class LifecycleManager(Actor):
         if (states := self._states) is not None:
             self._backend.tell(ExecutorsGone(frozenset(i for i in executor_ids if i not in states)))
 
-    def _mark(self, executor_id: int) -> None:
+    def _mark(self, executor_id: int, now: float) -> None:
         """Mark the pod of one that is asked to go, for whoever looks at it; what a pod shows is not asked for again."""
         known = self._executors.get(executor_id)
         if known is None or known.state is None or known.state.pod.terminating:
             return
         pod = known.state.pod
-        mark = self._wishes.mark(executor_id, pod, self.clock.monotonic())
-        if mark and mark != known.mark:
-            known.mark = mark
+        mark = self._wishes.mark(executor_id, pod, now)
+        if mark and mark != self._marks.get(executor_id):
+            self._marks[executor_id] = mark
             self._pool.tell(LabelPod(pod.name, pod.uid, mark.labels, mark.annotations))
 
     def _want_no_more(self, executor: _Executor | None, executor_id: int) -> None:
@@ -227,12 +230,17 @@ class LifecycleManager(Actor):
     # ── a round ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _round(self, batch: SnapshotBatch) -> None:
+        self._since = batch.urgent_since
         for ended in batch.ended:
             self._ended(ended)
+        now = self.clock.monotonic()
         for executor_id in sorted(batch.changed):
             state = batch.snapshot.states.get(executor_id)
             if state is not None:
-                self._shown(executor_id, state)
+                self._shown(executor_id, state, now)
+        self._since = None
+        if batch.changed or batch.ended:
+            self._backend.tell(ExecutorsShown(batch.snapshot.states))
         if batch.snapshot.full_sync_at is not None:
             self._states = batch.snapshot.states
             self._take_over()
@@ -247,7 +255,7 @@ class LifecycleManager(Actor):
         self._give_up_terminating()
         self._store.tell(BatchDone(self.address, batch.seq))
 
-    def _shown(self, executor_id: int, state: PodState) -> None:
+    def _shown(self, executor_id: int, state: PodState, now: float) -> None:
         """A state that is new since the last batch."""
         uid = state.pod.uid
         told = uid in self._told or uid in self._confirming
@@ -266,7 +274,7 @@ class LifecycleManager(Actor):
             self._unwanted.pop(executor_id, None)
         if not told and not given_up:
             self._adopt(executor_id, state.pod)
-            self._alive(executor_id, state)
+            self._alive(executor_id, state, now)
 
     def _adopt(self, executor_id: int, pod: Pod) -> None:
         adopt = self._adoption.see(executor_id, pod)
@@ -284,17 +292,18 @@ class LifecycleManager(Actor):
             self._backend.tell(TakenOver(self._taking_over))
             self._taking_over = None
 
-    def _alive(self, executor_id: int, state: PodState) -> None:
+    def _alive(self, executor_id: int, state: PodState, now: float) -> None:
         """Tell Backend when a state begins, not when a detail of it changes."""
         known = self._executors.get(executor_id)
         if known is None:
-            known = self._executors[executor_id] = _Executor(since=self.clock.monotonic())
+            known = self._executors[executor_id] = _Executor(since=now)
         news = known.uid != state.pod.uid or type(known.state) is not type(state)
-        known.uid, known.state, known.pod, known.absent_at = state.pod.uid, state, state.pod, None
-        if isinstance(state, PodTerminating) and (
-            executor_id not in self._terminating or self._terminating[executor_id][0].pod.uid != state.pod.uid
-        ):
-            self._terminating[executor_id] = (state, self.clock.monotonic())
+        known.uid, known.state, known.pod = state.pod.uid, state, state.pod
+        self._absent.pop(executor_id, None)
+        if not isinstance(state, PodTerminating):
+            self._terminating.pop(executor_id, None)  # a cluster restored from a backup takes deletions back
+        elif executor_id not in self._terminating or self._terminating[executor_id][0].pod.uid != state.pod.uid:
+            self._terminating[executor_id] = (state, now)
         if news:
             if isinstance(state, PodUnknown):
                 phase = state.pod.status.phase if state.pod.status else None
@@ -305,12 +314,12 @@ class LifecycleManager(Actor):
                     phase,
                 )
             self._backend.tell(ExecutorSeen(executor_id, state.pod.uid, state))
-        self._mark(executor_id)
+        self._mark(executor_id, now)
         if isinstance(state, PodRunning):
             self._wishes.runs(state.pod.uid)
         if not isinstance(state, PodPending):
             self._waiting.over(executor_id)
-        elif (stuck := self._waiting.shown(executor_id, state.pod, self.clock.monotonic())) is not None:
+        elif (stuck := self._waiting.shown(executor_id, state.pod, now)) is not None:
             self._stuck(executor_id, state.pod, stuck)
 
     def _stuck(self, executor_id: int, pod: Pod, stuck: Stuck) -> None:
@@ -370,6 +379,8 @@ class LifecycleManager(Actor):
     def _forget(self, executor_id: int) -> None:
         """It has ended, or does not count."""
         self._executors.pop(executor_id, None)
+        self._absent.pop(executor_id, None)
+        self._marks.pop(executor_id, None)
         self._waiting.forget(executor_id)
         self._adoption.forget(executor_id)
         self._wishes.forget(executor_id)
@@ -380,7 +391,7 @@ class LifecycleManager(Actor):
         if uid is not None:
             self._wishes.forget_pod(uid)
         self._told.tell(executor_id, uid, visible=visible)
-        self._backend.tell(RemoveExecutor(executor_id, uid, reason))
+        self._backend.tell(RemoveExecutor(executor_id, uid, reason, self._since))
 
     # ── what a round does besides ────────────────────────────────────────────────────────────────────────────────
 
@@ -395,17 +406,15 @@ class LifecycleManager(Actor):
             return
         now = self.clock.monotonic()
         unconfirmed = {ended.executor_id for ended in self._confirming.values()}
-        for executor_id, executor in list(self._executors.items()):
-            if executor_id in snapshot.states or executor_id in unconfirmed:
-                executor.absent_at = None
-                continue
+        absent = self._executors.keys() - snapshot.states.keys() - unconfirmed
+        self._absent = {executor_id: self._absent.get(executor_id, synced_at) for executor_id in sorted(absent)}
+        for executor_id, absent_at in list(self._absent.items()):
+            executor = self._executors[executor_id]
             overdue = timedelta(seconds=now - executor.since) >= self._settings.missing_pod_detect_delta
-            if overdue and executor.absent_at is not None and executor.absent_at < synced_at:
+            if overdue and absent_at < synced_at:
                 logger.info("missing, no pod of it is left: executor=%d", executor_id)
                 asked = self._wishes.asked(executor_id, executor.uid)
                 self._remove(executor_id, executor.uid, missing(executor_id, executor.pod, self._rules, asked))
-            elif executor.absent_at is None:
-                executor.absent_at = synced_at
 
     def _look_for_stuck(self) -> None:
         for executor_id, pod, stuck in self._waiting.overdue(self.clock.monotonic()):

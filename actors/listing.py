@@ -55,6 +55,8 @@ class PagedList:
         self._selector = selector
         self._clock = clock
         self._myself = myself
+        self._pods: list[Pod] = []
+        self._malformed = 0
         self._number = 0
         self._call: Call | None = None
 
@@ -96,11 +98,12 @@ class PagedList:
                 if page.continue_token:
                     self._ask(page.continue_token)
                     return None
-                return Listed(tuple(self._pods), page.resource_version, self._requested_at, self._malformed)
+                pods, self._pods = tuple(self._pods), []  # what has changed since is not to be kept for us
+                return Listed(pods, page.resource_version, self._requested_at, self._malformed)
 
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()
-        self._pods: list[Pod] = []
+        self._pods = []
         self._malformed = 0
         self._ask("")
 

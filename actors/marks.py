@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from actors.pods import Pod
     from actors.settings import ExecutorSettings
 
-__all__ = ["Mark", "of_decommissioned", "of_killed"]
+__all__ = ["NO_MARK", "Mark", "of_decommissioned", "of_killed"]
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """The annotation by which ReplicaSets, and other controllers, choose whom to delete first."""
@@ -40,6 +40,9 @@ class Mark:
     def is_on(self, pod: Pod) -> bool:
         """Whether a pod has the labels; annotations, which are not read, come with them."""
         return bool(self.labels) and all(pod.labels.get(key) == value for key, value in self.labels.items())
+
+
+NO_MARK: Final = Mark()
 
 
 def of_killed(settings: ExecutorSettings) -> Mark:

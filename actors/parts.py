@@ -28,6 +28,7 @@ from actors.watch_source import WatchSource
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from actors.counts import FleetCounts
     from actors.kube.api import Manifest, PodApi
     from actors.settings import Settings
 
@@ -52,6 +53,7 @@ def specs(
     owner: Manifest | None,
     identity: str,
     backend: Address,
+    counts: FleetCounts,
     address: Callable[[str], Address],
     introduce: Mapping[str, Callable[[Address], None]],
 ) -> tuple[ChildSpec, ...]:
@@ -81,7 +83,7 @@ def specs(
         owner=owner,
     )
     name_of = partial(executor_pod.name, settings.pod_prefix)
-    limit = settings.allocation.max_requests_in_flight
+    limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
     part = partial(ChildSpec, backoff=REFLECTOR, limit=MAX_CRASHES)
     source = partial(ChildSpec, backoff=REFLECTOR, limit=None, isolated=True)
     fenced = partial(_fenced, api)
@@ -93,10 +95,10 @@ def specs(
     return (
         part(
             POOL,
-            fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=settings.allocation.max_requests_per_second)),
+            fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=rate, counts=counts.pool)),
             introduce[POOL],
         ),
-        part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch)),
+        part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store)),
         part(
             LIFECYCLE,
             partial(

@@ -32,7 +32,7 @@ __all__ = ["LeaseOver", "Permission"]
 logger = logging.getLogger(__name__)
 
 _BY_LEASE: Final = "lease"
-_BY_DRIVER_POD: Final = "driver pod"
+_BY_DRIVER_POD: Final = "driver_pod"
 """What may hold creation up."""
 
 
@@ -94,6 +94,11 @@ class Permission:
     def may_write(self) -> bool:
         """The lease is ours, or none is used."""
         return self._holdups.of(_BY_LEASE) is None
+
+    @property
+    def lease_held(self) -> bool:
+        """The lease is ours; false also where none is used, or may be."""
+        return self._is_lease_kept and self.may_write
 
     @property
     def why_not(self) -> str:

@@ -1,21 +1,21 @@
 """RequestPool: the only actor that writes to the API.
 
-Whoever wants a pod made or deleted tells the pool, and hears one final, classified answer. The pool bounds how many
-calls are under way and how many go out in a second, lets deletes overtake queued creates, and retries what may be
-retried, by timer: each request for itself, all as one while there is no server (see `outages`). A create is repeated
-under the same name until its answer is definitive: a lost answer must never become a second pod or a pod that nobody
-knows of. It outlives the Allocator, whose restarts it survives through epochs. It decides nothing about a pod.
+Whoever wants a pod made or deleted tells the pool, and hears one final, classified answer. What may be tried again is,
+by timer, and when anything goes out is `Traffic`'s. A create is repeated under the same name until its answer is
+definitive: a lost answer must never become a second pod or a pod that nobody knows of. It outlives the Allocator, whose
+restarts it survives through epochs; what it was asked for and takes with it when it ends itself, its successor says is
+lost. It decides nothing about a pod.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
-from actors.budget import Budget
-from actors.errors import ApiError, Cancelled, Conflict, TooManyRequests
+from actors.counts import PoolCounts
+from actors.errors import ApiError, Cancelled
 from actors.messages import (
     AdoptPod,
     BeginEpoch,
@@ -34,17 +34,16 @@ from actors.messages import (
     ResumeWrites,
     SuspendWrites,
     ToRequestPool,
+    WithdrawPods,
 )
-from actors.outages import Outage, lacks_server
 from actors.refusals import Refusals
-from actors.request_queue import RequestQueue
 from actors.requests import Adopt, BulkDelete, ClaimList, Confirm, Create, Delete, Done, Label, Request, Retry
-from actors.retries import retry_delay
-from actors.runtime import Actor, Address, Backoff, Context
+from actors.runtime import Actor, Address, Context
+from actors.traffic import Traffic, TrafficTimer
 from actors.transitions import Transitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from actors.kube.api import Call, PodApi
     from actors.pods import Pod
@@ -52,11 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["RequestPool"]
 
 logger = logging.getLogger(__name__)
-
-BACKOFF: Final = Backoff(
-    initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
-)
-"""Between tries of one request, with jitter up to the delay itself."""
 
 UNWANTED: Final = "it is not wanted any more"
 """Why a create that nobody waits for is not tried again."""
@@ -70,44 +64,38 @@ class _Answered:
     answer: object
 
 
-@dataclass(frozen=True, slots=True)
-class _RetryDue:
-    """Request number `serial` has waited long enough."""
-
-    serial: int
-
-
-@dataclass(frozen=True, slots=True)
-class _SendDue:
-    """What queued requests waited for is over: a 429's pause of creates, a step of an outage, an empty budget."""
-
-
 class RequestPool(Actor):
-    """At most `limit` calls under way and `rate` sent in a second; deletes, labels and reads first, then POSTs.
+    """At most `limit` calls under way and `rate` sent in a second; deletes, labels and reads first, then POSTs."""
 
-    POSTs leave one place free, unless there is only one: a delete does not wait for POSTs that hang.
-    """
-
-    def __init__(self, context: Context, *, api: PodApi, app_id: str, limit: int, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        api: PodApi,
+        app_id: str,
+        limit: int,
+        rate: float | None = None,
+        counts: PoolCounts | None = None,
+    ) -> None:
         super().__init__(context)
         self._api = api
+        self._counts = counts = counts or PoolCounts()
         self._app_id = app_id
-        self._limit = limit
-        self._budget = Budget(rate)
-        self._outage = Outage()
+        self._traffic = Traffic(
+            self,
+            limit=limit,
+            rate=rate,
+            send=self._send,
+            may_post=lambda: not self._is_adopting(),
+            counts=counts,
+        )
         self._refusals = Refusals()
         self._epoch = 0
         self._serial = 0
-        self._queue = RequestQueue()
-        self._flying: dict[int, tuple[Request, Call]] = {}
-        self._waiting: dict[int, tuple[Request, ApiError]] = {}
-        """Requests between two tries, each on its own account."""
         self._open: dict[object, Request] = {}
         """By key: what was asked for and is not answered yet."""
         self._adopting: set[object] = set()
         """Keys of adoptions, of which some may be answered by now."""
-        self._paused_until = 0.0
-        """When creates may go out again, as a 429 has it (monotonic)."""
         self._transitions = Transitions()
         self._closed_to_creates = False
         self._suspended: str | None = None
@@ -116,7 +104,7 @@ class RequestPool(Actor):
 
     def receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one line a message
         """One case a message."""
-        message = cast("ToRequestPool | _Answered | _RetryDue | _SendDue", message)
+        message = cast("ToRequestPool | _Answered | TrafficTimer", message)
         match message:
             case CreatePod():
                 self._create(message)
@@ -136,6 +124,8 @@ class RequestPool(Actor):
                 self._suspended = None
             case ConfirmPod():
                 self._add(Confirm(message))
+            case WithdrawPods(executor_ids):
+                self._withdraw(executor_ids)
             case PodsAppeared(pods):
                 self._appeared(pods)
             case BeginEpoch():
@@ -144,17 +134,17 @@ class RequestPool(Actor):
                 self._drain(reply_to)
             case _Answered(serial, answer):
                 self._answered(serial, answer)
-            case _RetryDue(serial):
-                self._retry(serial)
-            case _SendDue():
-                self._send_queued()
+            case _ if isinstance(message, TrafficTimer):
+                self._traffic.due(message)
             case _:
                 assert_never(message)
+        self._traffic.count()
         return None
 
     def _give_up(self) -> None:
         """The end, of whatever kind: nobody is left to hear of what is under way."""
-        for _, call in self._flying.values():
+        self._counts.rest()
+        for _, call in self._traffic.flying():
             call.cancel()
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,6 +152,7 @@ class RequestPool(Actor):
     def _create(self, message: CreatePod) -> None:
         if message.epoch < self._epoch:
             return
+        self._transitions.asked(message)
         if self._closed_to_creates:
             self._refuse(Create(message), "the fleet is being stopped")
         elif self._suspended is not None:
@@ -180,8 +171,8 @@ class RequestPool(Actor):
             self._adopting.add(request.key)
         self._serial += 1
         request.serial = self._serial
-        self._queue.add(request)
-        self._send_queued()
+        self._traffic.add(request)
+        self._traffic.go()
 
     def _delete_pods(self, message: DeletePods) -> None:
         """What is queued is not made, what is on the wire is deleted once it is answered, the rest by label."""
@@ -195,6 +186,16 @@ class RequestPool(Actor):
         elif message.reply_to is not None:
             message.reply_to.tell(PodsDeleted(ids, None))
 
+    def _withdraw(self, executor_ids: Collection[int]) -> None:
+        """What is on the wire is left to its answer; who asked asks again if that is to be tried again."""
+        creates = (create for create in self._open_creates() if create.message.executor_id in executor_ids)
+        withdrawn = {create for create in creates if not create.withdrawn and not self._traffic.is_flying(create)}
+        for create in withdrawn:
+            create.withdrawn = True
+        self._drop_creates(withdrawn.__contains__, UNWANTED)
+        self._settle_transitions()
+        self._traffic.go()
+
     def _suspend(self, why: str) -> None:
         """Write nothing any more, not even what is on the wire and has not reached the server.
 
@@ -204,9 +205,9 @@ class RequestPool(Actor):
         self._suspended = why
         self._drop_creates(lambda _: True, why)
         for request in [r for r in self._open.values() if r.writes and not isinstance(r, Create)]:
-            if request.serial not in self._flying:
+            if not self._traffic.is_flying(request):
                 self._drop(request)
-        for request, call in list(self._flying.values()):
+        for request, call in self._traffic.flying():
             if request.writes and not (isinstance(request, Create) and request.urgent):
                 call.cancel()
         self._settle_transitions()
@@ -218,9 +219,9 @@ class RequestPool(Actor):
             if not isinstance(create, Create):
                 continue
             create.appeared = pod
-            if create.serial not in self._flying:
+            if not self._traffic.is_flying(create):
                 create.outcome = pod
-                self._dequeue(create)
+                self._traffic.remove(create)
                 self._finish(create, pod)
         self._settle_transitions()
 
@@ -229,43 +230,34 @@ class RequestPool(Actor):
         dropped = self._drop_creates(lambda create: create.message.epoch < message.epoch, "its Allocator is gone")
         self._transitions.begin(message, dropped)
         self._settle_transitions()
-        self._send_queued()
+        self._traffic.go()
 
     def _drain(self, reply_to: Address) -> None:
         self._closed_to_creates = True
         self._transitions.drain(reply_to)
         self._drop_creates(lambda _: True, "the fleet is being stopped")
-        self._hasten()
+        self._traffic.hasten()
         self._settle_transitions()
-        self._send_queued()
+        self._traffic.go()
 
     def _drop_creates(self, unwanted: Callable[[Create], bool], why: str) -> set[int]:
         """Forget those creates that surely have no pod: not sent yet, or waiting after an answer that refused them.
 
         For those that may have one nothing is POSTed again: a GET will tell.
         """
-        waiting = [c for c in self._open_creates() if unwanted(c) and c.serial not in self._flying]
+        waiting = [c for c in self._open_creates() if unwanted(c) and not self._traffic.is_flying(c)]
         dropped = [create for create in waiting if not create.may_exist]
         for create in waiting:
             if create.may_exist:
-                self._queue.discard(create)
-                create.only_look(why)
-                if create.serial not in self._waiting:
-                    self._queue.add(create)
+                self._traffic.sort_anew(create, partial(create.only_look, why))
             else:
                 self._refuse(create, why)
         return {create.message.executor_id for create in dropped}
 
-    def _dequeue(self, request: Request) -> None:
-        """It is not sent any more, wherever it waits for that."""
-        self._waiting.pop(request.serial, None)
-        self.timers.cancel(("retry", request.serial))
-        self._queue.discard(request)
-
     def _drop(self, request: Request) -> None:
         """Who asked for it asks again, if it is still wanted then."""
         self._open.pop(request.key, None)
-        self._dequeue(request)
+        self._traffic.remove(request)
 
     def _refuse(self, create: Create, why: str) -> None:
         self._drop(create)
@@ -283,49 +275,22 @@ class RequestPool(Actor):
 
     # ── under way ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _send_queued(self) -> None:
-        """All that there is room and budget for; while the server is away, one request a step."""
-        while not self.timers.active("budget") and (request := self._next()) is not None:
-            wait = self._budget.spend(self.clock.monotonic())
-            if wait:
-                self.timers.start("budget", wait, _SendDue())
-                return
-            self._queue.discard(request)
-            self._send(request)
-
-    def _next(self) -> Request | None:
-        """What is to go out now."""
-        if len(self._flying) >= self._limit:
-            return None
-        if self._outage.steps and (self._outage.probe is not None or self.timers.active("step")):
-            return None
-        waiting = self._queue.waiting(posts=self._may_post())
-        return self._outage.choose(waiting) if self._outage.steps else next(waiting, None)
-
-    def _may_post(self) -> bool:
-        posts = sum(not request.urgent for request, _ in self._flying.values())
-        return posts < max(self._limit - 1, 1) and not self.timers.active("creates") and not self._is_adopting()
-
     def _is_adopting(self) -> bool:
         """Pods that nobody owns may be collected any moment: they are adopted before any other is made."""
         self._adopting = {key for key in self._adopting if key in self._open}
         return bool(self._adopting)
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: Request) -> Call:
         serial, myself = request.serial, self.myself
-        request.tries += 1
-        if self._outage.steps:
-            self._outage.probe = serial
-        call = request.send(self._api, lambda answer: myself.tell(_Answered(serial, answer)))
-        self._flying[serial] = (request, call)
+        return request.send(self._api, lambda answer: myself.tell(_Answered(serial, answer)))
 
     def _answered(self, serial: int, answer: object) -> None:
-        flown = self._flying.pop(serial, None)
-        if flown is None:
+        request = self._traffic.landed(serial)
+        if request is None:
             return
-        request, _ = flown
         posted = not request.urgent
-        self._look_for_server(request, answer)
+        if (error := self._traffic.look_for_server(request, answer)) is not None:
+            self._confirm_no_more(error)
         match request.judge(answer):
             case Retry() if isinstance(request, Create) and request.appeared is not None:
                 request.outcome = request.appeared
@@ -335,10 +300,10 @@ class RequestPool(Actor):
             case Done():
                 self._finish(request, answer)
         self._settle_transitions()
-        self._send_queued()
+        self._traffic.go()
 
     def _try_again(self, request: Request, error: ApiError | None, *, posted: bool) -> None:
-        """Between two tries. A 429 on a POST pauses all POSTs; deletes go on, each on its own account."""
+        """Unless nobody wants it any more."""
         if isinstance(request, Create) and not request.urgent and self._is_unwanted(request):
             if not request.may_exist:
                 self._transitions.resolved(request.message, made=False)
@@ -349,41 +314,21 @@ class RequestPool(Actor):
             self._drop(request)
             return
         if error is None:  # the next try is another question, not the same again
-            self._queue.add_first(request)
+            self._traffic.add_first(request)
             return
         if isinstance(request, Create):
             message = request.message
             message.reply_to.tell(PodCreateDelayed(message.executor_id, message.epoch, error))
-        if self._outage.steps and lacks_server(error):
-            self._strand(request)
-            return
-        delay = retry_delay(BACKOFF, request.failures, error, self.entropy)
-        unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict | Cancelled)
-        level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
-        logger.log(level, "a request is tried again: request=%s delay=%.1fs error=%s", request, seconds, error)
-        request.failures += 1
-        if posted and isinstance(error, TooManyRequests):
-            self._pause_creates(delay)
-            if not request.urgent:
-                self._queue.add(request)
-                return
-        self._wait(request, error, delay)
+        self._traffic.try_later(request, error, posted=posted)
 
-    def _wait(self, request: Request, error: ApiError, delay: timedelta) -> None:
-        self._waiting[request.serial] = (request, error)
-        self.timers.start(("retry", request.serial), delay, _RetryDue(request.serial))
-
-    def _pause_creates(self, delay: timedelta) -> None:
-        """Never shorter than an earlier answer asked for."""
-        until = self.clock.monotonic() + delay.total_seconds()
-        if until > self._paused_until:
-            self._paused_until = until
-            self.timers.start("creates", delay, _SendDue())
-
-    def _retry(self, serial: int) -> None:
-        request, _ = self._waiting.pop(serial)
-        self._queue.add(request)
-        self._send_queued()
+    def _confirm_no_more(self, error: ApiError) -> None:
+        """A look at a pod is tried a few times only: while there is no server, whoever's try it is."""
+        for request in self._traffic.urgent():
+            if isinstance(request, Confirm):
+                request.tries += 1
+                if isinstance(request.judge(error), Done):
+                    self._traffic.remove(request)
+                    self._finish(request, error)
 
     def _is_unwanted(self, create: Create) -> bool:
         """Nobody wants it POSTed again."""
@@ -414,59 +359,10 @@ class RequestPool(Actor):
         if isinstance(outcome, ApiError):
             self._fail(create, outcome)
             return
-        message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome))
+        message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))
         made_again = create.appeared is not None and create.appeared.uid != outcome.uid
         if create.doom is not None or made_again:
             self._add(Delete.of(outcome, create.doom.grace if create.doom is not None else None))
-
-    # ── without a server ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def _look_for_server(self, request: Request, answer: object) -> None:
-        """Any answer ends an outage: what it held back goes out. A probe without one is followed by another step."""
-        if isinstance(answer, Cancelled) and not self._outage.steps:
-            return  # we gave it up ourselves
-        if not lacks_server(answer):
-            if self._outage.answered():
-                self.timers.cancel("step")
-                logger.info("the API server answers again: requests=%d", len(self._open))
-        elif self._outage.failed(request.serial, answer):
-            self._take_step(answer)
-
-    def _take_step(self, error: ApiError) -> None:
-        delay = self._outage.step(self.entropy)
-        self.timers.start("step", delay, _SendDue())
-        level, seconds = logging.WARNING if self._outage.steps == 1 else logging.DEBUG, delay.total_seconds()
-        words = "no API server answers, one request a step looks for it: requests=%d step=%.1fs error=%s"
-        logger.log(level, words, len(self._open), seconds, error)
-        for request in self._without_server():
-            del self._waiting[request.serial]
-            self.timers.cancel(("retry", request.serial))
-            self._strand(request)
-        for request in list(self._queue.waiting(posts=False)):
-            if isinstance(request, Confirm):  # it is tried a few times only, whoever's try it is
-                request.tries += 1
-                if isinstance(request.judge(error), Done):
-                    self._queue.discard(request)
-                    self._finish(request, error)
-
-    def _strand(self, request: Request) -> None:
-        """It waits for the server like everything else, and not for a failure of its own."""
-        request.failures = 0
-        self._queue.add(request)
-
-    def _without_server(self) -> list[Request]:
-        """Those that wait on their own account for want of a server."""
-        return [request for request, error in self._waiting.values() if lacks_server(error)]
-
-    def _hasten(self) -> None:
-        """Somebody waits for the last word: what waits for a server looks for it again soon, not in half a minute."""
-        for request in self._without_server():
-            error = self._waiting[request.serial][1]
-            request.failures = 1
-            self._wait(request, error, retry_delay(BACKOFF, 0, error, self.entropy))
-        self._outage.hasten()
-        if self.timers.active("step"):
-            self.timers.start("step", self._outage.step(self.entropy), _SendDue())
 
     def _settle_transitions(self) -> None:
         if self._transitions:

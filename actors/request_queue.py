@@ -27,6 +27,9 @@ class RequestQueue:
         self._urgent: deque[Request] = deque()
         self._posts: deque[Request] = deque()
 
+    def __len__(self) -> int:
+        return len(self._urgent) + len(self._posts)
+
     def add(self, request: Request) -> None:
         """Put it where it belongs."""
         if request.urgent:

@@ -141,14 +141,16 @@ class Create(Request):
         self.words = f"create {self.name}"
         self.doom: DeletePods | None = None
         """Who wants it deleted as soon as it exists."""
-        self.may_exist = False
+        self.may_exist = message.again
         """A try was sent whose answer does not rule a pod out."""
+        self.withdrawn = False
+        """Its Allocator does not want it any more, and it was not on the wire then."""
         self.appeared: Pod | None = None
         """What a snapshot showed under this name meanwhile."""
         self.outcome: Pod | ApiError = Cancelled("it was not sent")
         self._claims = deque(message.claims)
         """Those that are not made yet."""
-        self._claim_may_exist = False
+        self._claim_may_exist = message.again
         """A try was sent for the first of them whose answer does not rule it out."""
         self._refusal: ApiError | None = None
         """What a POST was refused with, while a GET looks whether there is such a pod all the same."""
@@ -213,7 +215,7 @@ class Create(Request):
                 return Done()
             case _:
                 self._claims.popleft()
-                self._claim_may_exist = False
+                self._claim_may_exist = self.message.again
                 return Retry(None)
 
     def only_look(self, why: str) -> None:

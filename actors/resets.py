@@ -38,12 +38,13 @@ def proves_reset(history: History, pods: Sequence[Pod], resource_version: str, r
 def _contradicts(history: History, pod: Pod, list_version: str, requested_at: float) -> bool:
     """Whether the list shows this pod as it can no longer be."""
     known = history.known.get(pod.uid)
-    if known is not None:
-        return is_later(known.version, pod.resource_version) and (
-            known.at < requested_at or not is_later(known.version, list_version)
-        )
+    if known is not None:  # at a version that is later than the list's: if it was seen in time, that is proof enough
+        version = history.snapshot.states[known].pod.resource_version
+        return is_later(version, pod.resource_version) and not is_later(version, list_version)
     tombstone = history.tombstones.get(pod.uid)
     if tombstone is not None and tombstone.at < requested_at:
         return number_of(tombstone.version) is not None and not is_later(pod.resource_version, tombstone.version)
-    ended_by = tombstone.version if tombstone is not None else history.floor if pod.uid in history.absent else None
+    if pod.uid in history.set_aside:  # the newest list may have shown it all the same
+        return False
+    ended_by = tombstone.version if tombstone is not None else history.floor
     return is_later(ended_by, pod.resource_version) and not is_later(ended_by, list_version)

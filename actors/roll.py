@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from actors.messages import LedgerEntry, ProfileStatus
+    from actors.pods import PodState
 
 __all__ = ["POLICIES", "Candidate", "RollPolicy", "candidates", "choose", "lacks"]
 
@@ -54,22 +55,16 @@ def _most_failures(among: Sequence[Candidate]) -> int | None:
 POLICIES: Final[Mapping[str, RollPolicy]] = {"id": _lowest_id, "age": _oldest, "failures": _most_failures}
 
 
-def candidates(entries: Iterable[LedgerEntry], now: float) -> tuple[Candidate, ...]:
+def candidates(entries: Iterable[LedgerEntry], shown: Mapping[int, PodState], now: float) -> tuple[Candidate, ...]:
     """Those that run, are not about to go, and that nobody has asked to go; by id."""
     return tuple(
-        Candidate(
-            entry.executor_id,
-            entry.profile,
-            now - entry.running_at,
-            entry.disconnects + _restarts(entry.pod),
-            entry.pod,
-        )
+        Candidate(entry.executor_id, entry.profile, now - entry.running_at, entry.disconnects + _restarts(pod), pod)
         for entry in sorted(entries, key=lambda entry: entry.executor_id)
         if entry.running
         and not (entry.terminating or entry.killed is not None or entry.decommissioned)
         and entry.removed_at is None
         and entry.running_at is not None
-        and entry.pod is not None
+        and (pod := entry.pod_in(shown)) is not None
     )
 
 

@@ -16,6 +16,7 @@ from actors.unseen import Unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
     from datetime import timedelta
 
     from actors.messages import LedgerEntry, SnapshotBatch
@@ -76,7 +77,8 @@ class Roster:
                     ids.discard(ended.executor_id)
         if batch.full_sync:  # whatever was said of one that had ended already is forgotten here
             for ids in (self.registered, self.killed, self.decommissioned):
-                ids.difference_update([i for i in ids if i not in states and i not in self.newly])
+                if ids:
+                    ids.difference_update(ids.difference(states, self.newly))
 
     def _follow_one(self, executor_id: int, state: PodState | None, now: float) -> None:
         if isinstance(state, PodPending):
@@ -89,6 +91,10 @@ class Roster:
             self._never_heal.pop(executor_id, None)
         if executor_id in self.given_up:
             self._late.add(executor_id)
+
+    def is_asked_to_go(self, executor_id: int) -> bool:
+        """Its end is our doing, or is to be."""
+        return any(executor_id in ids for ids in (self.killed, self.decommissioned, self.given_up))
 
     def give_up(self, executor_id: int, now: float) -> None:
         """Wait no longer for a newly created one."""
@@ -170,10 +176,31 @@ class Roster:
             snapshot,
             self._pending_since,
             profile=profile,
-            spared=self.registered | self.killed | self.decommissioned | self.given_up.keys(),
+            spared=self._spared(),
             now=now,
             idle_timeout=idle_timeout,
         )
+
+    def unanswered(self, profile: str) -> list[int]:
+        """Newly created ones that may not be made yet, and need not be: the newest first."""
+        spared = self._spared()
+        unseen = ((i, new) for i, new in self.newly.items() if new.profile == profile and i not in spared)
+        return sorted((i for i, new in unseen if new.answered_at is None and not new.lost), reverse=True)
+
+    def lost(self) -> dict[str, list[int]]:
+        """Newly created ones whose request is lost, by profile."""
+        ids: dict[str, list[int]] = {}
+        for executor_id in self.newly.lost():
+            ids.setdefault(self.newly[executor_id].profile, []).append(executor_id)
+        return ids
+
+    def lost_and_ended(self) -> tuple[int, ...]:
+        """Those of them that the driver has taken back, or lets finish: nobody is to ask for them again."""
+        return tuple(i for i in self.newly.lost() if i in self.killed or i in self.decommissioned)
+
+    def _spared(self) -> AbstractSet[int]:
+        """Whoever is too many, these are not."""
+        return self.registered | self.killed | self.decommissioned | self.given_up.keys()
 
     def hopeless(self, snapshot: PodsSnapshot, now: float, timeout: timedelta) -> Iterator[tuple[int, PodState]]:
         """Pending ones that have waited so long for what will not come."""

@@ -106,7 +106,9 @@ class ExecutorSettings(ShapeSettings):
     as a failure to start.
     """
     min_run_time: Duration = timedelta(seconds=10)
-    """An executor that ends sooner than this after its start counts as a failure to start."""
+    """An executor that ends sooner than this after its start counts as a failure to start. One that others end as soon
+    does not, but where the one made in its place is ended, too, the next ones have to wait in the same way.
+    """
     disconnect_timeout: Duration = timedelta(minutes=2)
     """How long an executor may be disconnected from the driver before it is taken for lost."""
     terminating_timeout: Duration = timedelta(seconds=60)
@@ -276,7 +278,9 @@ class BackendSettings(Group):
     shutdown_timeout: Duration = timedelta(seconds=30)
     """How long a stop may take, even if the API is away."""
     hang_timeout: Duration = timedelta(seconds=30)
-    """A part of the backend that is busy with one message for longer than this is replaced."""
+    """A part of the backend that is busy with one message for longer than this is replaced; while the backend stops,
+    for longer than a sixth of `shutdown_timeout`. Time in which the whole process is suspended does not count.
+    """
     delete_on_stop: bool = True
     """Whether a stop deletes the fleet."""
     delete_inactive_on_stop: bool = False

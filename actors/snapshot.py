@@ -68,22 +68,33 @@ class SnapshotEdit:
 
     def __init__(self, snapshot: PodsSnapshot) -> None:
         self._before = snapshot
-        self._states: MapMutation[int, PodState] = snapshot.states.mutate()
+        self.states: MapMutation[int, PodState] = snapshot.states.mutate()
+        """As edited so far; to be read."""
         self._counts: dict[tuple[str, type[PodState]], int] = {}
-
-    def get(self, executor_id: int) -> PodState | None:
-        """The state as edited so far."""
-        return self._states.get(executor_id)
+        profiles = snapshot.profiles()
+        self._profile = next(iter(profiles)) if len(profiles) == 1 else None
+        """The profile that all are of, if there is such a one."""
 
     def put(self, executor_id: int, state: PodState) -> None:
-        """Set an executor's state."""
-        self._count(self._states.get(executor_id), -1)
-        self._states[executor_id] = state
-        self._count(state, +1)
+        """Set an executor's state. Most changes are of a detail, and count for nothing.
+
+        Where all are of one profile, the pod as it was is not looked at: of a big fleet it is in no cache.
+        """
+        before, profile = self.states.get(executor_id), state.pod.profile
+        self.states[executor_id] = state
+        if profile != self._profile:
+            self._profile = None
+        if (
+            before is None
+            or type(before) is not type(state)
+            or (self._profile is None and before.pod.profile != profile)
+        ):
+            self._count(before, -1)
+            self._count(state, +1)
 
     def drop(self, executor_id: int) -> None:
         """Take an executor out."""
-        self._count(self._states.pop(executor_id), -1)
+        self._count(self.states.pop(executor_id), -1)
 
     def finish(self, resource_version: str, full_sync_at: float | None) -> PodsSnapshot:
         """The next snapshot. The edit is used up."""
@@ -91,7 +102,7 @@ class SnapshotEdit:
         for key, change in self._counts.items():
             number = counts.get(key, 0) + change
             counts = counts.set(key, number) if number else (counts.delete(key) if key in counts else counts)
-        return PodsSnapshot(self._states.finish(), counts, resource_version, full_sync_at)
+        return PodsSnapshot(self.states.finish(), counts, resource_version, full_sync_at)
 
     def _count(self, state: PodState | None, change: int) -> None:
         if state is not None:

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never, cast
 
-from actors.merge import History, Merged, apply_events, apply_list, give_up_stream
+from actors.counts import StoreCounts
+from actors.history import History
+from actors.intake import apply_list, give_up_stream
+from actors.merge import Merge
 from actors.messages import (
     AddSubscriber,
     BatchDone,
@@ -20,14 +23,16 @@ from actors.messages import (
     Relist,
     ReplaceSnapshot,
     SnapshotBatch,
+    Source,
     StreamGivenUp,
     ToSnapshotStore,
     UpdatePods,
 )
-from actors.pods import PodRules, PodTerminating, malformed
+from actors.pods import PodRules, malformed
 from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
+    from actors.history import Merged
     from actors.settings import Settings
     from actors.snapshot import Ended
 
@@ -57,6 +62,8 @@ class _Subscription:
     due: bool = False
     """A round came due while a batch was outstanding."""
     sent_at: float | None = None
+    urgent_since: float | None = None
+    """When the first of what it should not wait for came (monotonic)."""
 
     def add(self, merged: Merged, *, full_sync: bool) -> None:
         states = merged.history.snapshot.states  # another pod may have the place of one that ended
@@ -70,9 +77,20 @@ class _Subscription:
 class SnapshotStore(Actor):
     """Merges `UpdatePods` and `ReplaceSnapshot`, answers subscribers with `SnapshotBatch`."""
 
-    def __init__(self, context: Context, *, settings: Settings, rules: PodRules, watch_source: Address) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        settings: Settings,
+        rules: PodRules,
+        watch_source: Address,
+        counts: StoreCounts | None = None,
+    ) -> None:
         super().__init__(context)
+        self._counts = counts or StoreCounts()
         self._history = History.new(rules)
+        self._merge: Merge | None = None
+        """What the watch has brought since; it becomes the history when somebody wants to see it."""
         self._watch_source = watch_source
         self._min_round_interval = settings.store.min_round_interval
         self._subscriptions: dict[Address, _Subscription] = {}
@@ -89,6 +107,7 @@ class SnapshotStore(Actor):
             case ReplaceSnapshot():
                 self._replace(message)
             case StreamGivenUp(stream):
+                self._settle()
                 self._absorb(give_up_stream(self._history, stream))
             case AddSubscriber(subscriber, interval):
                 self._subscribe(subscriber, interval)
@@ -105,12 +124,19 @@ class SnapshotStore(Actor):
 
     def _update(self, update: UpdatePods) -> None:
         now = self.clock.monotonic()
-        merged = apply_events(self._history, update.events, update.resource_version, update.stream, now=now)
-        if merged.applied:
+        self._counts.reads += 1
+        self._counts.events += len(update.events)
+        merge = self._merge = self._merge or Merge(self._history)
+        if merge.read(update.events, update.resource_version, update.stream, now):
             self._heard_at = now
-        self._absorb(merged)
+        if merge.urgent:
+            merge.urgent = False
+            self._round_soon()
+        if merge.found_malformed:
+            self._settle()
 
     def _replace(self, listed: ReplaceSnapshot) -> None:
+        self._settle()
         first = self._history.snapshot.full_sync_at is None
         merged = apply_list(
             self._history,
@@ -121,7 +147,11 @@ class SnapshotStore(Actor):
             stream=listed.stream,
             now=self.clock.monotonic(),
         )
+        source = Source.POLL if listed.stream is None else Source.WATCH
+        seconds = self.clock.monotonic() - listed.requested_at
+        self._counts.listed(source.value, applied=merged.applied, seconds=seconds)
         if merged.reset:
+            self._counts.resets += 1
             logger.warning(
                 "the cluster's history was reset, taking its list as the truth: version=%s pods=%d",
                 listed.resource_version,
@@ -137,9 +167,16 @@ class SnapshotStore(Actor):
         if first and merged.applied:
             self._round_soon()
 
+    def _settle(self) -> None:
+        """What the watch has brought becomes history."""
+        merge, self._merge = self._merge, None
+        if merge is not None:
+            self._absorb(merge.finish())
+
     def _absorb(self, merged: Merged, *, full_sync: bool = False) -> None:
         """Take the merged history and note for each subscriber what it has not been told of it."""
         self._history = merged.history
+        self._counts.malformed += len(merged.malformed)
         for pod in merged.malformed:
             why = malformed(pod) or "another pod has its executor id"
             logger.warning("a pod is malformed and set aside: pod=%s why=%s", pod.name, why)
@@ -147,16 +184,12 @@ class SnapshotStore(Actor):
             subscription.add(merged, full_sync=full_sync)
         if merged.relist:
             self._watch_source.tell(Relist())
-        if merged.ended or any(self._is_going(executor_id) for executor_id in merged.changed):
+        if merged.urgent:
             self._round_soon()
-
-    def _is_going(self, executor_id: int) -> bool:
-        """Whether a replacement or a report may be due for it, so that nobody should wait for an interval."""
-        state = self._history.snapshot.states.get(executor_id)
-        return state is not None and (state.final or isinstance(state, PodTerminating))
 
     def _subscribe(self, address: Address, interval: timedelta) -> None:
         """The first batch shows everything, and the ends that an earlier subscription of this address was not told."""
+        self._settle()
         snapshot = self._history.snapshot
         ids = set(snapshot.states)
         subscription = _Subscription(
@@ -173,6 +206,8 @@ class SnapshotStore(Actor):
         """A batch for everyone as soon as `store.min_round_interval` allows."""
         now = self.clock.monotonic()
         for subscription in self._subscriptions.values():
+            if subscription.urgent_since is None:
+                subscription.urgent_since = now
             since = timedelta(seconds=now - subscription.sent_at) if subscription.sent_at is not None else None
             if since is None or since >= self._min_round_interval:
                 self._round(subscription)
@@ -195,6 +230,7 @@ class SnapshotStore(Actor):
             self._send(subscription)
 
     def _send(self, subscription: _Subscription) -> None:
+        self._settle()
         self._seq += 1
         batch = SnapshotBatch(
             self._seq,
@@ -204,10 +240,13 @@ class SnapshotStore(Actor):
             tuple(subscription.ended),
             subscription.full_sync,
             self._heard_at,
+            subscription.urgent_since,
         )
+        self._counts.batches += 1
         subscription.outstanding = batch
         subscription.changed, subscription.appeared, subscription.ended = set(), set(), []
         subscription.full_sync = subscription.due = False
+        subscription.urgent_since = None
         subscription.sent_at = self.clock.monotonic()
         self.timers.cancel(("soon", subscription.address))
         self.timers.start(("round", subscription.address), subscription.interval, _RoundDue(subscription.address))

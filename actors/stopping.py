@@ -36,6 +36,10 @@ FIRST_LOOK: Final = timedelta(milliseconds=100)
 LAST_LOOK: Final = timedelta(seconds=2)
 """How soon to list again while pods are left: from the first, doubling, to the last."""
 
+PATIENCE: Final = 1 / 6
+"""Of `backend.shutdown_timeout`: how long any part may be busy with one message while all are stopped. One that hangs
+is found within 1¼ of it, and a pool is asked once more after a backoff; most of the time is left for the fleet."""
+
 SLICE: Final = 100
 """Executors in one bulk delete, beside the one for all: an API server works each off alone, at some 130 pods a second,
 and a call that takes longer than its limit is cut off."""
@@ -118,6 +122,7 @@ class Stopping:
             self._finish()
             return
         self._backend.timers.start("shutdown", self._timeout, _TimedOut())
+        self._supervisor.hurry(self._timeout * PATIENCE)
         for name in self._writers:
             self._supervisor.stop(name)
         self.child_ended()

@@ -30,6 +30,12 @@ class Transitions:
         self._dropped: set[int] = set()
         self._refused: set[int] = set()
         """Ids whose create was refused as nothing may be written: who asked may be gone, the next epoch hears it."""
+        self._lost: frozenset[int] = frozenset()
+        """Ids that the newest Allocator waits for and that were asked for before this pool began."""
+        self._first: int | None = None
+        """The lowest id that was asked for here for the first time: ids are given out in their order."""
+        self._again: set[int] = set()
+        """Lower ones, that were asked for here again."""
         self._draining: Address | None = None
 
     def __bool__(self) -> bool:
@@ -38,8 +44,17 @@ class Transitions:
     def begin(self, message: BeginEpoch, dropped: Iterable[int]) -> None:
         """A new Allocator; `dropped` are ids of an earlier one's creates that never left."""
         self._begin = message
+        self._again &= message.unseen
+        self._lost = frozenset(i for i in message.unseen - self._again if self._first is None or i < self._first)
         self._dropped |= {*dropped, *self._refused}
         self._refused.clear()
+
+    def asked(self, create: CreatePod) -> None:
+        """This create's answer is ours to give."""
+        if create.again:
+            self._again.add(create.executor_id)
+        elif self._first is None or create.executor_id < self._first:
+            self._first = create.executor_id
 
     def drain(self, reply_to: Address) -> None:
         """The fleet is being stopped."""
@@ -60,7 +75,8 @@ class Transitions:
         epochs = [create.message.epoch for create in creates]
         if self._begin is not None and all(epoch >= self._begin.epoch for epoch in epochs):
             begin, self._begin = self._begin, None
-            begin.reply_to.tell(EpochBegun(begin.epoch, frozenset(self._created), frozenset(self._dropped)))
+            created, dropped = frozenset(self._created), frozenset(self._dropped)
+            begin.reply_to.tell(EpochBegun(begin.epoch, created, dropped, self._lost))
             self._created.clear()
             self._dropped.clear()
         if self._draining is not None and not epochs:

@@ -27,6 +27,8 @@ class NewlyCreated:
     """When its POST was answered (monotonic); None while it is queued or under way."""
     pod: Pod | None = None
     """The answer."""
+    lost: bool = False
+    """Its request went down with the pool, and may have made a pod or not: it is to be asked for again."""
 
 
 class Unseen(Mapping[int, NewlyCreated]):
@@ -36,6 +38,7 @@ class Unseen(Mapping[int, NewlyCreated]):
         self._all: dict[int, NewlyCreated] = {}
         self._answered: dict[int, float] = {}
         """When each was answered (monotonic), the earliest first."""
+        self._lost: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
 
     def __getitem__(self, executor_id: int) -> NewlyCreated:
@@ -66,10 +69,27 @@ class Unseen(Mapping[int, NewlyCreated]):
         self._all[executor_id] = NewlyCreated(new.profile, new.requested_at, at, pod)
         self._answered[executor_id] = at
 
+    def lose(self, executor_id: int) -> None:
+        """What became of its request is not known."""
+        new = self._all[executor_id]
+        self._all[executor_id] = NewlyCreated(new.profile, new.requested_at, lost=True)
+        self._lost[executor_id] = None
+
+    def asked_again(self, executor_id: int) -> None:
+        """Its answer is awaited as any other's."""
+        new = self._all[executor_id]
+        self._all[executor_id] = NewlyCreated(new.profile, new.requested_at)
+        del self._lost[executor_id]
+
+    def lost(self) -> tuple[int, ...]:
+        """Those that are lost, in the order in which they were."""
+        return tuple(self._lost)
+
     def take(self, executor_id: int) -> NewlyCreated:
         """It is unseen no more."""
         new = self._all.pop(executor_id)
         self._answered.pop(executor_id, None)
+        self._lost.pop(executor_id, None)
         self._counts[new.profile] -= 1
         if not self._counts[new.profile]:
             del self._counts[new.profile]

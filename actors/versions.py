@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 __all__ = ["SEEN_GRANULE", "SEEN_KEPT", "Seen", "highest_before", "is_later", "is_old", "number_of", "passed", "see"]
 
 SEEN_GRANULE: Final = 0.1
-"""Seconds. Versions seen within one are remembered as one, as of its end: at most that much proof is lost."""
+"""Seconds. Versions seen within one are remembered as one, the last: at most that much proof is lost."""
 
 SEEN_KEPT: Final = 64
 """How many granules are remembered. When there are more, every other one of the older half is forgotten, so that they
@@ -21,7 +21,7 @@ LONGEST: Final = 39
 """Digits of 2^128: etcd's revisions have 64 bits."""
 
 Seen: TypeAlias = tuple[tuple[float, int], ...]
-"""(time, highest version handled until then), oldest first."""
+"""(when it was handled, highest version until then), oldest first."""
 
 
 def number_of(version: str | None) -> int | None:
@@ -32,7 +32,11 @@ def number_of(version: str | None) -> int | None:
 
 
 def is_later(version: str | None, than: str | None) -> bool:
-    """Whether a version is surely later than another."""
+    """Whether a version is surely later than another. Asked of every event, nearly always of two of one length."""
+    if version is None or than is None:
+        return False
+    if len(version) == len(than) <= LONGEST:  # as numbers and as texts they stand in the same order
+        return version > than and version.isdecimal() and than.isdecimal() and version.isascii() and than.isascii()
     a, b = number_of(version), number_of(than)
     return a is not None and b is not None and a > b
 
@@ -52,13 +56,12 @@ def see(seen: Seen, version: str, now: float) -> Seen:
     number = number_of(version)
     if number is None or (seen and seen[-1][1] >= number):
         return seen
-    granule_ends = (now // SEEN_GRANULE + 1) * SEEN_GRANULE
-    if seen and seen[-1][0] >= granule_ends:
-        return (*seen[:-1], (seen[-1][0], number))
+    if seen and now // SEEN_GRANULE <= seen[-1][0] // SEEN_GRANULE:
+        return (*seen[:-1], (max(now, seen[-1][0]), number))
     if len(seen) >= SEEN_KEPT:
         half = SEEN_KEPT // 2
         seen = (*seen[:half:2], *seen[half:])
-    return (*seen, (granule_ends, number))
+    return (*seen, (now, number))
 
 
 def highest_before(seen: Seen, moment: float) -> int:

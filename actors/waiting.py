@@ -8,7 +8,6 @@ clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
@@ -28,21 +27,15 @@ UNSCHEDULABLE_FOR: Final = timedelta(seconds=10)
 made a moment after its pod, and a claim is bound a moment after that."""
 
 
-@dataclass(slots=True)
-class _Wait:
-    """One executor's, from when it is first shown pending until it has ended."""
-
-    pod: Pod
-    """As it was last shown."""
-    told: set[StuckKind] = field(default_factory=set)
-
-
 class Waiting:
     """By executor id. `timeout` is how long one that has a node is waited for."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._timeout = timeout
-        self._waits: dict[int, _Wait] = {}
+        self._pods: dict[int, Pod] = {}
+        """Those that do not run, as they were last shown."""
+        self._told: dict[int, set[StuckKind]] = {}
+        """What was told of whom anything was, until it has ended."""
         self._pending: dict[int, float] = {}
         """Since when (monotonic) they do not run, the earliest first; without those that were looked at for that."""
         self._unschedulable: dict[int, float] = {}
@@ -50,52 +43,50 @@ class Waiting:
 
     def __len__(self) -> int:
         """How many executors are remembered."""
-        return len(self._waits.keys() | self._pending.keys() | self._unschedulable.keys())
+        return len(self._pods.keys() | self._told.keys() | self._pending.keys() | self._unschedulable.keys())
 
     def shown(self, executor_id: int, pod: Pod, now: float) -> Stuck | None:
         """It does not run: what is to be told of that at once."""
-        wait = self._waits.setdefault(executor_id, _Wait(pod))
-        wait.pod = pod
+        self._pods[executor_id] = pod
         self._pending.setdefault(executor_id, now)
         stuck = why_stuck(pod)
         if stuck is None or stuck.kind is not StuckKind.UNSCHEDULABLE:
             self._unschedulable.pop(executor_id, None)
-            return _news(wait, stuck)
-        if stuck.kind not in wait.told:
+            return self._news(executor_id, stuck)
+        if stuck.kind not in self._told.get(executor_id, ()):
             self._unschedulable.setdefault(executor_id, now)
         return None
 
     def over(self, executor_id: int) -> None:
         """It does not wait any more; should it do so again, its time begins anew."""
+        self._pods.pop(executor_id, None)
         self._pending.pop(executor_id, None)
         self._unschedulable.pop(executor_id, None)
 
     def forget(self, executor_id: int) -> None:
         """It has ended, or does not count."""
         self.over(executor_id)
-        self._waits.pop(executor_id, None)
+        self._told.pop(executor_id, None)
 
     def overdue(self, now: float) -> Iterator[tuple[int, Pod, Stuck]]:
         """Those that have waited for too long by now, and what is to be told of it; each once."""
         for executor_id, _ in _take(self._unschedulable, now, UNSCHEDULABLE_FOR):
-            yield from self._told(executor_id, why_stuck(self._waits[executor_id].pod))
+            yield from self._tell(executor_id, why_stuck(self._pods[executor_id]))
         for executor_id, since in _take(self._pending, now, self._timeout):
-            stuck = does_not_start(self._waits[executor_id].pod, timedelta(seconds=now - since))
-            yield from self._told(executor_id, stuck)
+            stuck = does_not_start(self._pods[executor_id], timedelta(seconds=now - since))
+            yield from self._tell(executor_id, stuck)
 
-    def _told(self, executor_id: int, stuck: Stuck | None) -> Iterator[tuple[int, Pod, Stuck]]:
-        wait = self._waits[executor_id]
-        news = _news(wait, stuck)
+    def _tell(self, executor_id: int, stuck: Stuck | None) -> Iterator[tuple[int, Pod, Stuck]]:
+        news = self._news(executor_id, stuck)
         if news is not None:
-            yield executor_id, wait.pod, news
+            yield executor_id, self._pods[executor_id], news
 
-
-def _news(wait: _Wait, stuck: Stuck | None) -> Stuck | None:
-    """Told once a kind of cause: `ErrImagePull` and `ImagePullBackOff` take turns."""
-    if stuck is None or stuck.kind in wait.told:
-        return None
-    wait.told.add(stuck.kind)
-    return stuck
+    def _news(self, executor_id: int, stuck: Stuck | None) -> Stuck | None:
+        """Told once a kind of cause: `ErrImagePull` and `ImagePullBackOff` take turns."""
+        if stuck is None or stuck.kind in self._told.get(executor_id, ()):
+            return None
+        self._told.setdefault(executor_id, set()).add(stuck.kind)
+        return stuck
 
 
 def _take(since: dict[int, float], now: float, limit: timedelta) -> list[tuple[int, float]]:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from actors.loss import Asked
-from actors.marks import Mark, of_decommissioned, of_killed
+from actors.marks import NO_MARK, Mark, of_decommissioned, of_killed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -126,8 +126,10 @@ class Wishes:
 
     def mark(self, executor_id: int, pod: Pod, now: float) -> Mark:
         """What its pod should be marked with, and does not show; annotations are not shown."""
-        marks = []
         killed = self._killed.get(executor_id)
+        if killed is None and executor_id not in self._decommissioned:
+            return NO_MARK
+        marks = []
         if killed is not None and killed.delete_at > now:
             marks.append(of_killed(self._settings))
         if executor_id in self._decommissioned:

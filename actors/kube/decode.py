@@ -1,7 +1,8 @@
 """Bytes to values: list pages, single pods, and the lines of a watch. Pure but for one warning per undecodable pod.
 
-A pod is decoded straight into the typed projection, in about 2 µs. Only when that fails is the input looked at item by
-item, so that one bad pod harms no other: it is left out, counted, and logged once per name.
+Pods are decoded straight into the typed projection: a page of a list, or all lines of a read, in one call. Only when
+that fails is the input looked at item by item, so that one bad pod harms no other: it is left out, counted, and logged
+once per name.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import msgspec
 
 from actors.kube.api import PodPage, WatchEvents
 from actors.kube.errors import error_from_status
-from actors.pods import EventType, Pod, PodEvent
+from actors.kube.sharing import Glance, Sharing
+from actors.pods import Pod, PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ __all__ = [
     "Complaints",
     "LineSplitter",
     "LineTooLong",
+    "Sharing",
     "WatchDecoder",
     "anything",
     "is_allowed",
@@ -57,26 +60,23 @@ class _PodList(msgspec.Struct):
     items: tuple[Pod, ...] | None = None
 
 
+class _GlanceList(msgspec.Struct):
+    metadata: _ListMeta
+    items: tuple[Glance, ...] | None = None
+
+
 class _RawList(msgspec.Struct):
     metadata: _ListMeta
     items: tuple[msgspec.Raw, ...] | None = None
 
 
-class _Line(msgspec.Struct):
-    type: str
-    object: Pod
-
-
-class _BookmarkMeta(msgspec.Struct):
+class _BookmarkMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
 class _Bookmark(msgspec.Struct):
     metadata: _BookmarkMeta
-
-
-class _BookmarkLine(msgspec.Struct):
-    object: _Bookmark
 
 
 class _RawLine(msgspec.Struct):
@@ -124,16 +124,17 @@ _REVIEW: Final = msgspec.json.Decoder(_Review)
 _VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _OBJECTS: Final = msgspec.json.Decoder(_ObjectList)
+_GLANCES: Final = msgspec.json.Decoder(_GlanceList)
 _RAW_LIST: Final = msgspec.json.Decoder(_RawList)
-_LINE: Final = msgspec.json.Decoder(_Line)
-_BOOKMARK_LINE: Final = msgspec.json.Decoder(_BookmarkLine)
+_EVENT: Final = msgspec.json.Decoder(PodEvent)
+_BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 _RAW_LINE: Final = msgspec.json.Decoder(_RawLine)
 _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
 _NOT_A_POD: Final = (msgspec.ValidationError, UnicodeDecodeError)
 """JSON, but not what we expect: a field of another type, or bytes in a string that are no UTF-8."""
 
-_CHANGES: Final[Mapping[str, EventType]] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DELETED": "DELETED"}
+_KNOWN_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
 @final
@@ -152,7 +153,7 @@ class Complaints:
                 self._told.clear()
             self._told.add(name)
             logger.warning("a pod cannot be decoded, it is left out: pod=%s error=%s", name, error)
-        return metadata.resource_version if isinstance(metadata.resource_version, str) else ""
+        return _version(metadata)
 
 
 def pod(body: bytes) -> Pod:
@@ -167,17 +168,13 @@ def pod(body: bytes) -> Pod:
     return found
 
 
-def pod_page(body: bytes, complaints: Complaints) -> PodPage:
+def pod_page(body: bytes, complaints: Complaints, sharing: Sharing) -> PodPage:
     """The page in a LIST's body, without the items that are no pods.
 
     Raises:
         ValueError: it is no JSON, or no list.
     """
-    try:
-        page = _LIST.decode(body)
-    except _NOT_A_POD:
-        return _page_item_by_item(body, complaints)
-    return PodPage(page.items or (), page.metadata.resource_version, page.metadata.continue_token or "")
+    return _unchanged_page(body, sharing) or _new_page(body, complaints, sharing)
 
 
 def anything(body: bytes) -> None:
@@ -228,32 +225,31 @@ def status(body: bytes) -> Mapping[str, Any]:
 
 @final
 class LineSplitter:
-    """Cuts what was read, which may end anywhere, into lines."""
+    """Cuts what was read, which may end anywhere, behind the last line that is whole."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes.
+    def feed(self, data: bytes) -> bytes:
+        """The lines that `data` completes, if any, with their ends.
 
         Raises:
             LineTooLong: there is no end of line to be seen.
         """
-        head, newline, tail = data.partition(b"\n")
-        if not newline:
+        end = data.rfind(b"\n") + 1
+        if not end:
             self._keep(data)
-            return []
-        *lines, rest = tail.split(b"\n")
-        lines.insert(0, b"".join((*self._pieces, head)))
+            return b""
+        lines = b"".join((*self._pieces, memoryview(data)[:end]))
         self._pieces, self._size = [], 0
-        self._keep(rest)
+        self._keep(data[end:])
         return lines
 
-    def rest(self) -> list[bytes]:
+    def rest(self) -> bytes:
         """The last line, if the stream ended without an end of line."""
         pieces, self._pieces = self._pieces, []
-        return [b"".join(pieces)] if pieces else []
+        return b"".join(pieces)
 
     def _keep(self, piece: bytes) -> None:
         if piece:
@@ -267,95 +263,142 @@ class LineSplitter:
 class WatchDecoder:
     """Lines of one watch stream to `WatchEvents`. Knows how far the stream has come."""
 
-    def __init__(self, resource_version: str, complaints: Complaints) -> None:
+    def __init__(self, resource_version: str, complaints: Complaints, sharing: Sharing) -> None:
         self._version = resource_version
         self._complaints = complaints
+        self._sharing = sharing
         self._events: list[PodEvent] = []
         self._malformed = 0
-        self._initial_events_end = False
+        self._moved = False
+        """A line was taken since something was told."""
 
-    def decode(self, lines: list[bytes]) -> tuple[list[WatchEvents], ApiError | None]:
-        """What these lines bring, and the error with which the server ended the stream, if it did.
+    def decode(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
+        """What these lines bring, and what ended the stream after that, if something did.
 
-        That is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own.
-
-        Raises:
-            ValueError: a line is no JSON. What the lines before it brought is lost with it: the stream is to
-                be resumed from its last version.
+        The first is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own. The
+        second is the `ApiError` that the server sent; a `ValueError` or `RecursionError` for a line that is no event.
         """
-        self._events, self._malformed, self._initial_events_end = [], 0, False
+        try:
+            events = _EVENT.decode_lines(lines)
+        except (ValueError, RecursionError):
+            return self._one_by_one(lines)
+        if not events:
+            return [], None
+        self._sharing.watched(events)
+        self._version = _newest(events) or self._version
+        return [WatchEvents(tuple(events), self._version)], None
+
+    def _one_by_one(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
+        """The same, for lines that are not all of them changes of pods."""
         told: list[WatchEvents] = []
-        moved, error = False, None
-        for line in lines:
-            if not line.strip():
-                continue
-            error = self._take(line)
+        error: Exception | None = None
+        for line in filter(bytes.strip, lines.split(b"\n")):
+            try:
+                error = self._take(line, told)
+            except (ValueError, RecursionError) as unreadable:
+                error = unreadable
             if error is not None:
                 break
-            moved = not self._initial_events_end
-            if not moved:
-                told.append(self._told())
-        if moved:
+        if self._moved:
             told.append(self._told())
         return told, error
 
-    def _told(self) -> WatchEvents:
-        events = WatchEvents(tuple(self._events), self._version, self._malformed, self._initial_events_end)
-        self._events, self._malformed, self._initial_events_end = [], 0, False
+    def _told(self, *, initial_events_end: bool = False) -> WatchEvents:
+        events = WatchEvents(tuple(self._events), self._version, self._malformed, initial_events_end)
+        self._events, self._malformed, self._moved = [], 0, False
         return events
 
-    def _take(self, line: bytes) -> ApiError | None:
+    def _take(self, line: bytes, told: list[WatchEvents]) -> ApiError | None:
+        """Note what one line brings; the error with which the server ended the stream, if it does."""
         try:
-            found = _LINE.decode(line)
+            event = _EVENT.decode(line)
         except _NOT_A_POD as why:
-            return self._take_other(line, why)
-        if found.type == "ERROR":
-            return self._take_other(line, None)
-        change = _CHANGES.get(found.type)
-        if change is not None:
-            self._events.append(PodEvent(change, found.object))
-        elif found.type == "BOOKMARK":
-            self._initial_events_end = _ends_initial_events(line)
-        else:
-            self._malformed += 1
-            logger.warning("the watch sent an event of a type that is not known: type=%.40r", found.type)
-        self._version = found.object.metadata.resource_version or self._version
+            return self._take_other(_RAW_LINE.decode(line), why, told)
+        self._sharing.watched((event,))
+        self._events.append(event)
+        self._go_to(event.pod.resource_version)
         return None
 
-    def _take_other(self, line: bytes, why: Exception | None) -> ApiError | None:
-        raw = _RAW_LINE.decode(line)
-        if raw.type == "ERROR":
-            return _event_error(raw.object)
+    def _take_other(self, line: _RawLine, why: Exception, told: list[WatchEvents]) -> ApiError | None:
+        """A line that is no change of a pod, or none that can be read."""
+        if line.type == "ERROR":
+            return _event_error(line.object)
+        metadata = _bookmark(line.object) if line.type == "BOOKMARK" else None
+        if metadata is not None:
+            self._go_to(metadata.resource_version)
+            if (metadata.annotations or {}).get("k8s.io/initial-events-end") == "true":
+                told.append(self._told(initial_events_end=True))
+            return None
         self._malformed += 1
-        if why is not None:
-            self._version = self._complaints.about(raw.object, why) or self._version
+        if line.type in _KNOWN_TYPES:
+            self._go_to(self._complaints.about(line.object, why))
+        else:
+            logger.warning("the watch sent an event of a type that is not known: type=%.40r", line.type)
+            self._go_to(_version(_metadata(line.object)))
+        return None
+
+    def _go_to(self, version: str) -> None:
+        self._moved = True
+        self._version = version or self._version
+
+
+def _newest(events: Sequence[PodEvent]) -> str:
+    """The version of the last event that has one."""
+    return next((version for event in reversed(events) if (version := event.pod.resource_version)), "")
+
+
+def _bookmark(raw: msgspec.Raw) -> _BookmarkMeta | None:
+    try:
+        return _BOOKMARK.decode(raw).metadata
+    except ValueError:
         return None
 
 
-def _ends_initial_events(line: bytes) -> bool:
-    """Whether a bookmark is the one that ends the initial events. Bookmarks are rare, so it is decoded once more."""
-    annotations = _BOOKMARK_LINE.decode(line).object.metadata.annotations or {}
-    return annotations.get("k8s.io/initial-events-end") == "true"
+def _unchanged_page(body: bytes, sharing: Sharing) -> PodPage | None:
+    """The page, if every pod on it is known as it stands there: most pages of a poll."""
+    if not sharing.knows_pods:
+        return None
+    try:
+        page = _GLANCES.decode(body)
+    except _NOT_A_POD:
+        return None
+    pods = sharing.unchanged(page.items or ())
+    return None if pods is None else _page(page.metadata, pods, malformed=0)
 
 
-def _page_item_by_item(body: bytes, complaints: Complaints) -> PodPage:
-    page = _RAW_LIST.decode(body)
+def _new_page(body: bytes, complaints: Complaints, sharing: Sharing) -> PodPage:
+    page: _PodList | _RawList
+    try:
+        page = _LIST.decode(body)
+        pods: Sequence[Pod] = page.items or ()
+    except _NOT_A_POD:
+        page = _RAW_LIST.decode(body)
+        pods = _pods_one_by_one(page.items or (), complaints)
+    return _page(page.metadata, sharing.listed(pods), malformed=len(page.items or ()) - len(pods))
+
+
+def _page(metadata: _ListMeta, pods: tuple[Pod, ...], *, malformed: int) -> PodPage:
+    return PodPage(pods, metadata.resource_version, metadata.continue_token or "", malformed)
+
+
+def _pods_one_by_one(items: Sequence[msgspec.Raw], complaints: Complaints) -> list[Pod]:
     pods: list[Pod] = []
-    items = page.items or ()
     for raw in items:
         try:
             pods.append(_POD.decode(raw))
         except ValueError as error:
             complaints.about(raw, error)
-    return PodPage(
-        tuple(pods), page.metadata.resource_version, page.metadata.continue_token or "", len(items) - len(pods)
-    )
+    return pods
 
 
 def _event_error(raw: msgspec.Raw) -> ApiError:
     details = status(bytes(raw))
     code = details.get("code")
     return error_from_status(details, code if isinstance(code, int) else 500, None)
+
+
+def _version(metadata: _LooseMeta) -> str:
+    return metadata.resource_version if isinstance(metadata.resource_version, str) else ""
 
 
 def _metadata(raw: msgspec.Raw) -> _LooseMeta:

@@ -18,7 +18,7 @@ from actors.kube import decode, failures
 from actors.kube.api import PODS, Call, DeleteOptions, Manifest, PodPage, Resource, WatchSink
 from actors.kube.calls import PendingCall, Workers
 from actors.kube.client import Client, Request
-from actors.kube.decode import Complaints, WatchDecoder
+from actors.kube.decode import Complaints, Sharing, WatchDecoder
 from actors.kube.streams import Stream
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread
 
@@ -65,6 +65,7 @@ class HttpPodApi:
         self._user_agent = f"executor-pods/{_version()}"
         self._pods = self._objects(PODS)
         self._complaints = Complaints()
+        self._sharing = Sharing()
         self._own_timers = TimerThread(self._clock)
         self._timers = self._own_timers if timers is None else timers
         self._workers = Workers(max_connections, self._client)
@@ -94,10 +95,14 @@ class HttpPodApi:
         query = {"labelSelector": selector, "limit": str(limit)}
         if continue_token:
             query["continue"] = continue_token
-        elif resource_version is not None:
-            query["resourceVersion"] = resource_version
+        else:
+            self._sharing.begin_list()
+            if resource_version is not None:
+                query["resourceVersion"] = resource_version
         request = Request("GET", self._collection(query), accept_encoding="gzip")
-        return self._call("list pods", request, lambda body: decode.pod_page(body, self._complaints), reply)
+        return self._call(
+            "list pods", request, lambda body: decode.pod_page(body, self._complaints, self._sharing), reply
+        )
 
     def watch(
         self,
@@ -122,7 +127,7 @@ class HttpPodApi:
             Request("GET", self._collection(query)),
             client=self._client(),
             server=self._access.server,
-            decoder=WatchDecoder(resource_version, self._complaints),
+            decoder=WatchDecoder(resource_version, self._complaints, self._sharing),
             sink=sink,
             on_ended=self._forget,
         )

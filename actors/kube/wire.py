@@ -20,6 +20,8 @@ from kubernetes.client.rest import RESTClientObject
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
+from actors.kube.chunks import Answer
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
@@ -161,6 +163,8 @@ class Transport:
 
 class _Wired(HTTPConnection):
     """A connection that tells the current wire of its socket."""
+
+    response_class = Answer
 
     def _new_conn(self) -> socket.socket:
         sock = super()._new_conn()

@@ -20,6 +20,7 @@ from actors.messages.backend import (
     ExecutorSeen,
     ExecutorsGone,
     ExecutorsRequested,
+    ExecutorsShown,
     FleetStatus,
     FromDriver,
     FromInside,
@@ -115,6 +116,7 @@ from actors.messages.requests import (
     ResumeWrites,
     SuspendWrites,
     ToRequestPool,
+    WithdrawPods,
 )
 
 __all__ = [
@@ -155,6 +157,7 @@ __all__ = [
     "ExecutorsGone",
     "ExecutorsKnown",
     "ExecutorsRequested",
+    "ExecutorsShown",
     "ExecutorsTakenBack",
     "FindGone",
     "FleetFailed",
@@ -217,4 +220,5 @@ __all__ = [
     "ToWatchSource",
     "TryNow",
     "UpdatePods",
+    "WithdrawPods",
 ]

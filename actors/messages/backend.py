@@ -26,6 +26,7 @@ __all__ = [
     "ExecutorSeen",
     "ExecutorsGone",
     "ExecutorsRequested",
+    "ExecutorsShown",
     "FleetStatus",
     "FromDriver",
     "FromInside",
@@ -73,6 +74,8 @@ class RemoveExecutor:
     executor_id: int
     uid: str | None
     reason: LossReason
+    since: float | None = field(default=None, compare=False)
+    """When the store had what shows it (monotonic), None if it was found out otherwise: to measure how fast we are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,13 @@ class CreationBlocked:
 
     profile: str
     cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorsShown:
+    """The states in the newest snapshot, told when any of them has changed. The map is the snapshot's own, no copy."""
+
+    states: Mapping[int, PodState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +156,7 @@ FromInside: TypeAlias = (
     | RemoveExecutor
     | ExecutorsGivenUp
     | ExecutorsGone
+    | ExecutorsShown
     | AllocatorStatus
     | CreationBlocked
     | StartFailuresExceeded
@@ -168,6 +179,9 @@ class RequestTotalExecutors:
 @dataclass(frozen=True, slots=True)
 class KillExecutors:
     """End these executors. The target stays, so that they are replaced, unless `adjust_target`.
+
+    The wish is this driver's: should it die before `executor.kill_grace_period` is over, the next one takes over those
+    that live on as any others, and sees by `executor.kill_label`, if that is set, what was wished.
 
     Asked, it answers with the ids that will be ended; ids that are unknown or already removed are left out.
     """
@@ -234,6 +248,9 @@ class StopBackend:
     """End. With `delete_pods` the fleet is deleted first; None means the setting `backend.delete_on_stop`.
 
     Executors that were killed and have not ended go at once, whether the rest is deleted or left.
+
+    Who asks is answered when the stop begins; its end is `BackendStopped`, or `BackendFailed` should the backend crash
+    meanwhile, and the fleet is left as far as it was.
     """
 
     delete_pods: bool | None = None
@@ -271,6 +288,8 @@ class ProfileStatus:
     blocked_since: datetime | None = None
     start_failures: int = 0
     """Executors that ended before they were of use, within `executor.failures_validity_interval`."""
+    blocked_by: str | None = None
+    """`blocked` as one of a few words: the class of the API's error, or what else holds creation up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +301,9 @@ class FleetStatus:
     profiles: Mapping[str, ProfileStatus]
     sources: Mapping[str, SourceStatus]
     stopping: bool = False
+    may_write: bool = True
+    """Pods may be made and deleted: the lease is ours, or none is used."""
+    lease_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from actors.errors import ApiError
 from actors.kube.api import Manifest
 from actors.messages.ledger import ExecutorKilled, Ledger, StartsRecord
 from actors.messages.observation import SnapshotBatch
-from actors.pods import Pod
+from actors.pods import Pod, PodState
 
 __all__ = [
     "ClaimsListed",
@@ -66,6 +66,8 @@ class PodCreated:
     executor_id: int
     epoch: int
     pod: Pod
+    withdrawn: bool = False
+    """It was withdrawn (`WithdrawPods`), and had been made all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class EpochBegun:
     """Ids whose POST was on the wire and turned out to have made a pod."""
     dropped: frozenset[int]
     """Ids that have no pod: their POST never left, or was refused."""
+    lost: frozenset[int] = frozenset()
+    """Ids that this pool was never asked for: what became of their POSTs, if they left, an earlier one took with it."""
 
 
 # ── To Allocator and LifecycleManager ────────────────────────────────────────────────────────────────────────────────
@@ -110,6 +114,8 @@ class ExecutorsKnown:
     """Pods that were requested in the driver's life, without those that the API refused to make."""
     starts: StartsRecord = field(default_factory=StartsRecord)
     """For the Allocator: what the one before it counted."""
+    shown: Mapping[int, PodState] = field(default_factory=dict)
+    """For the LifecycleManager: what the one before it saw last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +163,10 @@ class ExecutorsGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsTakenBack:
-    """The Allocator deletes these pending executors, which are too many: executor id → the pod's UID.
+    """The Allocator deletes these executors, which are too many: executor id → the pod's UID.
 
-    It tells Backend, who tells LifecycleManager: if such a pod is gone, it was us.
+    They are pending, or were withdrawn (`WithdrawPods`) and had been made all the same. It tells Backend, who tells
+    LifecycleManager: if such a pod is gone, it was us.
     """
 
     pods: Mapping[int, str]

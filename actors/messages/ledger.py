@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from immutables import Map
 
-from actors.pods import Pod
+from actors.pods import Pod, PodState
 from actors.stuck import StuckKind
 
 __all__ = ["DEFAULT_PROFILE", "ExecutorKilled", "Ledger", "LedgerEntry", "StartsRecord", "StartsTally"]
@@ -69,8 +69,11 @@ class LedgerEntry:
     """The Allocator gave it up unseen: whatever comes up under this id is deleted on sight."""
     removed_at: float | None = None
     """When the driver was told of its end (monotonic); nothing about it is told after that."""
-    pod: Pod | None = None
-    """What was last told about its pod."""
+
+    def pod_in(self, shown: Mapping[int, PodState]) -> Pod | None:
+        """Its pod as a snapshot shows it, None if it does not."""
+        state = shown.get(self.executor_id)
+        return state.pod if state is not None and state.pod.uid == self.uid else None
 
 
 Ledger: TypeAlias = Map[int, LedgerEntry]
@@ -86,6 +89,12 @@ class StartsTally:
     """Until when it waits (monotonic)."""
     times: tuple[float, ...] = ()
     """When each was counted (monotonic), the earliest first."""
+    waves: int = 0
+    """How often others ended some as early, without a success between."""
+    waves_until: float = 0.0
+    """Until when creation waits for that (monotonic)."""
+    newest: int = 0
+    """The highest id that there was at the last of these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from typing import TypeAlias
@@ -109,6 +109,8 @@ class SnapshotBatch:
     """A consistent LIST was applied since the last batch: what it does not show is not there."""
     heard_at: float | None
     """When the store last heard anything from a source (monotonic), None if never."""
+    urgent_since: float | None = field(default=None, compare=False)
+    """When the store had the first of what this batch was not to wait for (monotonic), None if there is none."""
 
 
 # ── To the sources ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,6 +25,7 @@ __all__ = [
     "ResumeWrites",
     "SuspendWrites",
     "ToRequestPool",
+    "WithdrawPods",
 ]
 
 
@@ -34,6 +35,8 @@ class BeginEpoch:
 
     epoch: int
     reply_to: Address
+    unseen: frozenset[int] = frozenset()
+    """Ids that were requested and that nobody has seen: those that this pool was never asked for are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,19 @@ class CreatePod:
     """PersistentVolumeClaims that the pod mounts and that are made before it. One named after this executor that exists
     already, and that no try of ours can have made, is not ours: `PodCreateFailed` with `AlreadyExists`.
     """
+    again: bool = False
+    """It was asked of a pool that has crashed: there may be such a pod, and such claims, and they are ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawPods:
+    """These executors are not wanted any more: those whose POST is not on the wire are not made.
+
+    Each is answered as ever: `PodCreateFailed` with `Cancelled`, or `PodCreated`, `withdrawn`, if an earlier try has
+    made it.
+    """
+
+    executor_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,7 @@ ToRequestPool: TypeAlias = (
     | AdoptPod
     | ListClaims
     | ConfirmPod
+    | WithdrawPods
     | PodsAppeared
     | SuspendWrites
     | ResumeWrites

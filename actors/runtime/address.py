@@ -62,6 +62,11 @@ class Address:
         """How many messages wait."""
         return self.life.mailbox.depth if self.life is not None else 0
 
+    @property
+    def high_water(self) -> int:
+        """The most messages that ever waited for the newest actor here."""
+        return self.life.mailbox.high_water if self.life is not None else 0
+
     def is_alive(self) -> bool:
         """Whether somebody lives here now."""
         return self.life is not None and not self.life.mailbox.closed

@@ -11,6 +11,7 @@ import math
 import sys
 import traceback
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, final
 
@@ -20,7 +21,6 @@ from actors.runtime.timers import TimerDue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from actors.runtime.actor import Actor, Context
     from actors.runtime.address import Address
@@ -32,7 +32,10 @@ logger = logging.getLogger(__name__)
 CHECKS_PER_HANG_TIMEOUT: Final = 4
 """A hang is found within 1¼ of `hang_timeout`; a check costs a look at each child's mailbox.
 
-One that is to stop for good is waited for no longer than from check to check: it is not missed, and others wait."""
+One that is to stop for good is waited for no longer than from check to check: it is not missed, and others wait.
+
+Counted are checks that found it busy with the same message, each for no longer than there is between two: when a
+process that was suspended goes on, much time has passed and nobody has hung."""
 
 PATIENCE_AT_END: Final = 1.0
 """Seconds. No handler takes that long: a child that is busy for longer when its owner ends is fenced then, because
@@ -94,6 +97,10 @@ class _Child:
     unwanted: bool = False
     failures: int = 0
     started_at: float = 0.0
+    busy_since: float | None = None
+    """Since when (monotonic) the last check found it busy with one message."""
+    busy: float = 0.0
+    """For how many seconds of that it was found so."""
 
 
 @final
@@ -110,7 +117,10 @@ class Supervisor:
         """
         self._owner = owner
         self._on_escalate = on_escalate
-        self._hang_timeout = hang_timeout
+        self._hang_timeout = hang_timeout.total_seconds()
+        self._patience = math.inf
+        """Seconds with one message that are allowed to anybody."""
+        self._checked_at = 0.0
         self._children: list[_Child] = []
         self._addresses: dict[str, Address] = {}
         self._broken: int | None = None
@@ -142,8 +152,8 @@ class Supervisor:
         self._spawn(child)
         self._children.append(child)
         if not self._owner.timers.active("supervisor.hang"):
-            check_interval = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT
-            self._owner.timers.every("supervisor.hang", check_interval, HangCheckDue())
+            self._checked_at = self._owner.clock.monotonic()
+            self._check_regularly()
         spec.on_start(child.address)
         return child.address
 
@@ -160,6 +170,12 @@ class Supervisor:
             if child.spec.name == name and child.state is _State.RUNNING and self._restarting:
                 child.state = _State.STOPPING
                 child.address.stop()
+
+    def hurry(self, patience: timedelta) -> None:
+        """From now on nobody may be busy with one message for longer than this: there is no time to wait."""
+        self._patience = min(self._patience, patience.total_seconds())
+        if self._owner.timers.active("supervisor.hang"):
+            self._check_regularly()
 
     def stop_all(self) -> None:
         """Stop all children in order, for good: each when those started after it have ended, until none is left."""
@@ -230,19 +246,33 @@ class Supervisor:
         logger.error("an actor is given up: actor=%s failures=%d cause=%r", child.spec.name, child.failures, cause)
         self._on_escalate(child.spec.name, cause)
 
+    @property
+    def _check_interval(self) -> float:
+        """Seconds."""
+        return min(self._hang_timeout, self._patience) / CHECKS_PER_HANG_TIMEOUT
+
+    def _check_regularly(self) -> None:
+        self._owner.timers.every("supervisor.hang", timedelta(seconds=self._check_interval), HangCheckDue())
+
     def _fence_the_hung(self, patience: float = math.inf) -> None:
         """Those that have been busy for longer than is allowed, or than `patience` in seconds."""
         now = self._owner.clock.monotonic()
+        passed, self._checked_at = now - self._checked_at, now
         for child in self._children:
             life = child.address.life
             busy_since = life.mailbox.busy_since if life is not None and not life.mailbox.closed else None
-            if life is not None and busy_since is not None and now - busy_since > min(self._allowed(child), patience):
+            if life is None or busy_since is None:
+                child.busy_since, child.busy = None, 0.0
+                continue
+            before = child.busy if busy_since == child.busy_since else 0.0
+            child.busy_since, child.busy = busy_since, before + min(now - busy_since, passed, self._check_interval)
+            if child.busy > min(self._allowed(child), patience):
                 self._fence(life, now - busy_since)
 
     def _allowed(self, child: _Child) -> float:
         """Seconds with one message."""
-        timeout = self._hang_timeout.total_seconds()
-        return timeout / CHECKS_PER_HANG_TIMEOUT if child.unwanted else timeout
+        allowed = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT if child.unwanted else self._hang_timeout
+        return min(allowed, self._patience)
 
     def _fence(self, life: Life, busy: float) -> None:
         """Report it dead in its stead. Its thread cannot be ended from outside: it is abandoned, deaf from now on."""

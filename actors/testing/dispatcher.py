@@ -48,6 +48,10 @@ class _GrantedMailbox(Mailbox):
         self._dispatcher = dispatcher
         self.granted = threading.Semaphore(0)
         self.parked = threading.Semaphore(0)
+        self.may_take = False
+        """Granted, where there are no threads."""
+        self.waiting = self._queue.qsize
+        """How many messages wait: without the detour over `depth`, as it is asked of each actor for each message."""
 
     def put(self, envelope: Envelope[Any], /) -> None:
         self._dispatcher.arrived.append(self)
@@ -55,15 +59,17 @@ class _GrantedMailbox(Mailbox):
 
     def close(self, *, abandon: bool = False) -> bool:
         first = super().close(abandon=abandon)
-        self.granted.release()  # lets an actor that is parked find out
+        if self._dispatcher.threads:
+            self.granted.release()  # lets an actor that is parked find out
         return first
 
     def _take(self) -> Envelope[Any] | None:
         if self._dispatcher.threads:
             self.parked.release()
             self.granted.acquire()
-        elif not self.granted.acquire(blocking=False):
+        elif not self.may_take:
             raise MailboxClosed  # there is no thread to park: leave the loop, to come back with the next grant
+        self.may_take = False
         envelope = super()._take()
         if envelope is not None:
             self._dispatcher.note(self.name, envelope.message)
@@ -168,7 +174,7 @@ class SerialDispatcher:
             raise Runaway(f"{self._runaway_after} messages without the clock moving, the last ones:\n{lines}")
         if self._random is not None:
             self.arrived.clear()
-            waiting = [mailbox for mailbox in self._actors if mailbox.depth]
+            waiting = [mailbox for mailbox in self._actors if mailbox.waiting() and not mailbox.closed]
             return self._random.choice(waiting) if waiting else None
         while self.arrived:
             mailbox = self.arrived.popleft()
@@ -178,12 +184,13 @@ class SerialDispatcher:
 
     def _grant(self, mailbox: _GrantedMailbox) -> None:
         actor = self._actors[mailbox]
-        mailbox.granted.release()
         if self.threads:
+            mailbox.granted.release()
             self._await_parked(mailbox)
             if mailbox.closed and actor.life.thread is not None:
                 actor.life.thread.join(STUCK_AFTER)  # it has nothing left to do, and then nobody finds it running
             return
+        mailbox.may_take = True
         with contextlib.suppress(MailboxClosed):
             actor._actor_loop_running()  # noqa: SLF001 - Pykka's loop in three steps
         if mailbox.closed:

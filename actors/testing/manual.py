@@ -26,10 +26,11 @@ class ManualClock:
         self._start = start
         self.elapsed = timedelta(0)
         """How far it was moved."""
+        self._monotonic = MONOTONIC_EPOCH
 
     def monotonic(self) -> float:
         """Seconds, from an origin that is not zero."""
-        return MONOTONIC_EPOCH + self.elapsed.total_seconds()
+        return self._monotonic
 
     def now(self) -> datetime:
         """The virtual wall clock."""
@@ -40,6 +41,7 @@ class ManualClock:
         if elapsed < self.elapsed:
             raise ValueError(f"time does not go back from {self.elapsed} to {elapsed}")
         self.elapsed = elapsed
+        self._monotonic = MONOTONIC_EPOCH + elapsed.total_seconds()
 
 
 @final

@@ -20,6 +20,10 @@ A = TypeVar("A")
 
 SAFETY = 30.0
 """Seconds until a test that would hang fails instead."""
+WATCH = timedelta(seconds=8)
+"""For a watch whose bookmark a test waits for: a real server sends it two seconds before the end, by which a loaded
+machine must have done all that the test does before.
+"""
 
 
 def manifest(name: str, labels: dict[str, str] | None = None, *, node: str | None = None) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from actors.errors import BadRequest, Cancelled, Gone
-from tests.contract.asking import Asking, manifest
+from tests.contract.asking import WATCH, Asking, manifest
 from tests.contract.test_reading import aged
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def test_a_version_from_outside_of_the_window_is_no_trouble(cluster: Cluster, ap
 
 
 def test_a_later_bookmark_does_not_carry_the_mark(cluster: Cluster, api: Asking) -> None:
-    watching = api.watch("app=x", "", timeout=timedelta(seconds=4), initial=True)
+    watching = api.watch("app=x", "", timeout=WATCH, initial=True)
     watching.initial()
     api.created(manifest("seen", {"app": "x"}))
     watching.event()
@@ -92,7 +91,7 @@ def test_a_later_bookmark_does_not_carry_the_mark(cluster: Cluster, api: Asking)
 
 
 def test_a_watch_without_initial_events_has_no_mark(cluster: Cluster, api: Asking) -> None:
-    watching = api.watch("app=x", api.listed().resource_version, timeout=timedelta(seconds=4))
+    watching = api.watch("app=x", api.listed().resource_version, timeout=WATCH)
     api.created(manifest("seen", {"app": "x"}))
     watching.event()
     api.created(manifest("unseen"))

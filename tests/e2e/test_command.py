@@ -120,7 +120,7 @@ def pids(marker: str) -> list[int]:
 def test_it_keeps_the_fleet_for_as_long_as_it_was_asked_and_leaves_nothing(
     tmp: Path, marker: str, executor: list[str]
 ) -> None:
-    with run_json(tmp, "--executors", "4", "--for", "5s", *executor) as command:
+    with run_json(tmp, "--executors", "4", "--for", "8s", *executor) as command:
         assert command.end() == 0
         assert command.leftovers(marker) == []
     events = command.events

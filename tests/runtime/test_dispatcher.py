@@ -64,8 +64,8 @@ def supervision(seed: int | None, *, threads: bool) -> tuple[str, ...]:
         return tuple(kit.trace)
 
 
-def test_two_hundred_runs_give_one_trace() -> None:
-    traces = {supervision(None, threads=False) for _ in range(200)}
+def test_every_run_gives_one_and_the_same_trace() -> None:
+    traces = {supervision(None, threads=False) for _ in range(40)}
     assert len(traces) == 1
     assert len(traces.pop()) > 1000
 
@@ -145,10 +145,10 @@ def test_only_one_actor_runs_at_a_time(threads: bool) -> None:
 
 
 def test_without_threads_there_are_none() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with Kit() as kit:
         kit.spawn(lambda c: Scribe(c, []), name="scribe")
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
 
 
 def test_the_trace_says_when_who_and_what(kit: Kit) -> None:

@@ -265,6 +265,59 @@ def test_one_that_is_to_stop_is_not_waited_for_as_long(play: Play) -> None:
     assert play.do(lambda supervisor: supervisor.children()) == ()
 
 
+def test_when_there_is_no_time_nobody_is_waited_for_as_long(play: Play) -> None:
+    play.hang()
+    play.advance(2 * SECOND)
+    play.do(lambda supervisor: supervisor.hurry(4 * SECOND))
+    play.advance(4 * SECOND)
+    assert play.child.is_alive()
+    play.advance(SECOND)
+    assert not play.child.is_alive()
+    play.advance(SECOND)
+    assert play.child.incarnation == 2
+
+
+def test_one_that_is_to_stop_is_given_no_more_time_for_that_there_is_no_time(play: Play) -> None:
+    play.do(lambda supervisor: supervisor.hurry(4 * HANG_TIMEOUT))
+    play.hang()
+    play.do(lambda supervisor: supervisor.stop("sleeper"))
+    play.advance(HANG_TIMEOUT / 2)
+    assert not play.child.is_alive()
+
+
+def suspend(play: Play, by: timedelta) -> None:
+    """Time passes while the whole process does nothing; then whatever was due comes, late."""
+    play.clock.move_to(play.clock.elapsed + by)
+    play.advance(timedelta(0))
+
+
+@pytest.mark.parametrize("before", [timedelta(0), SECOND, HANG_TIMEOUT / 2])
+@pytest.mark.parametrize("is_to_stop", [False, True])
+def test_one_that_was_busy_while_the_process_was_suspended_has_not_hung(
+    play: Play, before: timedelta, is_to_stop: bool
+) -> None:
+    play.advance(HANG_TIMEOUT)
+    play.hang()
+    if is_to_stop:
+        before = min(before, SECOND)
+        play.do(lambda supervisor: supervisor.stop("sleeper"))
+    play.advance(before)
+    suspend(play, timedelta(hours=8))
+    assert play.child.is_alive()
+    assert play.child.incarnation == 1
+    if not is_to_stop:
+        suspend(play, timedelta(hours=8))
+        play.leave.set()
+        assert play.child.ask("who?", WAIT) == 1
+
+
+def test_one_that_hangs_on_when_the_process_goes_on_is_given_up(play: Play) -> None:
+    play.hang()
+    suspend(play, timedelta(hours=8))
+    play.advance(HANG_TIMEOUT + SECOND)
+    assert play.child.incarnation == 2
+
+
 def test_one_that_hangs_when_its_owner_ends_is_reported_and_not_heard(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ target that is settled on, and a stop.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections import Counter
 from contextlib import suppress
@@ -23,13 +24,14 @@ from actors.messages import (
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
+    FleetFailed,
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
     StopBackend,
 )
-from actors.pods import EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
-from tests.scenarios.invariants import sizes
+from actors.pods import APP_ID_LABEL, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
+from tests.scenarios.memory import shared, sizes
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from actors.ledger import Book
     from actors.local.store import StoreSnapshot
     from actors.messages import LedgerEntry
+    from actors.runtime import Actor
     from tests.scenarios.world import WatchedApi
 
 GATED: Final = "gated"
@@ -74,6 +77,9 @@ SETTINGS: Final[Mapping[str, Any]] = {
 MAX_CRASHES: Final = 3
 """Of one actor in a driver's life: at five in a row it is given up, and rightly so."""
 
+MALFORMED: Final = "looks-like-one"
+"""A pod's name."""
+
 FINALIZER: Final = "example.com/hold"
 
 LOOK: Final = timedelta(seconds=1)
@@ -86,7 +92,7 @@ entry goes within two TTLs."""
 ROOM: Final = 12
 """Entries that a collection may have besides one for each pod: kinds of causes, timers, subscribers."""
 
-OF_ITS_OWN: Final = {"times": SETTINGS["executor"]["max_failures"]}
+OF_ITS_OWN: Final = {"times": SETTINGS["executor"]["max_failures"], "_counts": 60, "_buckets": 60}
 """Collections that are as large whatever the fleet is."""
 
 GENERATIONS: Final = 8
@@ -98,6 +104,9 @@ GENERATION: Final = 7.0
 UNTIL_LISTED: Final = 65.0
 """Seconds: until whatever backoff runs is over and a list was seen, which a reset is found by. Before that nobody can
 know what is there, and a target that is raised is filled up by what was there."""
+
+ANSWERED_WITHIN: Final = 12.0
+"""Seconds: a call's limit, and a batch's delay."""
 
 PATIENCE: Final = (30.0,) * 16
 """Looks at whether the fleet has come to its target: 8 minutes, as backoffs of up to 5 may be running."""
@@ -140,7 +149,7 @@ class Chaos(World):
     def __init__(
         self, seed: int | None = None, *, generations: int = GENERATIONS, in_flight: int | None = None, **world: Any
     ) -> None:
-        self._generations = generations
+        self.generations = generations
         self._ear = _Ear(self._history_was_reset)
         self._hush = self._listen()
         self.totals: dict[str, int] = {}
@@ -150,6 +159,7 @@ class Chaos(World):
         """The store began anew, or the cluster did: what ended meanwhile may be missing."""
         self.crashes: dict[str, int] = {}
         self.backup: StoreSnapshot | None = None
+        self._lifecycle_crashes: list[float] = []
         self._adjusted: set[int] = set()
         self._released: dict[str, str] = {}
         """Pods that were taken out of the selector: name → UID."""
@@ -207,6 +217,13 @@ class Chaos(World):
             self.invariants.another_store()
         store.tell(AddSubscriber(self.address("onlooker"), LOOK))
         self.kit.settle()
+
+    def restore(self, backup: StoreSnapshot) -> None:
+        """Nobody is told: pods may go back in time when the store has found it out, and not before."""
+        self.store.restore(backup)
+        self.kubelet.close()
+        self.kubelet = self._make_kubelet()
+        self.invariants.watch(self.store)
 
     # ── the driver's side ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,6 +314,14 @@ class Chaos(World):
         self.invariants.back_again(self._released.pop(name))
         self.label(name, {ROLE_LABEL: "executor"})
 
+    def make_a_malformed_pod(self, number: str) -> None:
+        """Somebody else makes a pod that looks like the fleet's, and cannot be counted. There is one at most."""
+        if any(pod["metadata"]["name"] == MALFORMED for pod in self.pods()):
+            return
+        labels = {APP_ID_LABEL: "app", ROLE_LABEL: "executor", EXECUTOR_ID_LABEL: number}
+        pod = {"metadata": {"name": MALFORMED, "labels": labels}, "spec": {"containers": [{"name": "a", "image": "x"}]}}
+        self.store.create("pods", "default", pod)
+
     def hold(self, pod: Mapping[str, Any]) -> None:
         """Somebody else deletes a pod, and something keeps it from going."""
         self.store.patch("pods", "default", pod["metadata"]["name"], {"metadata": {"finalizers": [FINALIZER]}}, "merge")
@@ -320,12 +345,17 @@ class Chaos(World):
         if self.backup is None:
             self.backup = self.store.snapshot()
             return
-        before = self.invariants.living()
+        before, there = self.invariants.living(), self._uids()
         self.restore(self.backup)
-        self.invariants.histories_mix(UNTIL_LISTED)
+        for uid in self._uids() - there:
+            self.invariants.back_again(uid)
         self.backup, self.amnesia = None, True
         for executor_id in self.invariants.living() - before:
             self.invariants.taken_by_others(f"{self.settings.pod_prefix}-exec-{executor_id}")
+
+    def _uids(self) -> set[str]:
+        """Of the fleet's pods."""
+        return {pod["metadata"]["uid"] for pod in self.pods() if _is_the_fleets(pod)}
 
     def kill_part(self, name: str) -> None:
         """One of the backend's actors dies of a message."""
@@ -333,6 +363,8 @@ class Chaos(World):
             self.crashes[name] = self.crashes.get(name, 0) + 1
             self.disturbed = True
             self.amnesia = self.amnesia or name in ("request-pool", "snapshot-store")
+            if name == "lifecycle-manager":
+                self._lifecycle_crashes.append(self.kit.clock.monotonic())
             self.crash(name)
 
     # ── what must hold ───────────────────────────────────────────────────────────────────────────────────────────
@@ -368,8 +400,14 @@ class Chaos(World):
     def _lost(self) -> list[str]:
         """Whoever sees the whole story of a pod knows how it ended."""
         seen = {m.executor_id for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
-        removed = [m for m in self.heard(ExecutorRemoved) if m.reason.kind is LossKind.MISSING]
-        return [f"the end of executor {m.executor_id} was lost" for m in removed if m.executor_id in seen]
+        removed = [m.executor_id for m in self.heard(ExecutorRemoved) if m.reason.kind is LossKind.MISSING]
+        lost = [each for each in removed if each in seen and not self._was_being_confirmed(each)]
+        return [f"the end of executor {executor_id} was lost" for executor_id in lost]
+
+    def _was_being_confirmed(self, executor_id: int) -> bool:
+        """Whether who had asked what became of its pod crashed before the answer could come."""
+        asked_at = self.invariants.to_confirm.get(executor_id, -math.inf)
+        return any(abs(at - asked_at) < ANSWERED_WITHIN for at in self._lifecycle_crashes)
 
     def _swollen(self) -> list[str]:
         """5: no collection has more entries than there are pods, and were lately."""
@@ -379,10 +417,9 @@ class Chaos(World):
         return self._larger_than(2 * (recent + len(self.pods())) + ROOM)
 
     def _larger_than(self, limit: int) -> list[str]:
-        parts = [actor for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "onlooker")]
         return [
             f"5: {path} has {size} entries, {limit} are allowed"
-            for path, size in sizes(parts).items()
+            for path, size in sizes(self._parts()).items()
             if size > max(limit, OF_ITS_OWN.get(path.rpartition(".")[2], 0))
         ]
 
@@ -404,14 +441,18 @@ class Chaos(World):
         self.want(
             {profile: self.invariants.alive(profile) + coming[profile] + 1 for profile in (DEFAULT_PROFILE, GATED)}
         )
+        failed = len(self.heard(FleetFailed))
         for seconds in PATIENCE:
             self.go_on(seconds)
             self.look()
             self.open_gates()
             if not self._unsettled():
                 break
+            if len(self.heard(FleetFailed)) > failed:  # of what was stuck before: the driver wants it all the same
+                failed += 1
+                self.want(self.totals)
         self._break(self._unsettled())
-        if self._generations:
+        if self.generations:
             self._live_on()
         self._stop_well()
 
@@ -429,7 +470,7 @@ class Chaos(World):
 
     def _live_on(self) -> None:
         """5: whatever ended is forgotten."""
-        for generation in range(self._generations):
+        for generation in range(self.generations):
             self._end_all(untold=generation == 0)
         self.go_on(FORGETFUL)
         self.look()
@@ -439,7 +480,7 @@ class Chaos(World):
         """Every executor ends, by force or by itself, perhaps while nobody is there who could tell."""
         for number, pod in enumerate(self.pods("Running")):
             name = pod["metadata"]["name"]
-            if "deletionTimestamp" in pod["metadata"] or not _is_the_fleets(pod):
+            if "deletionTimestamp" in pod["metadata"] or not _is_the_fleets(pod) or name == MALFORMED:
                 continue
             self.backend.tell(RegisterExecutor(int(pod["metadata"]["labels"][EXECUTOR_ID_LABEL])))
             if untold and number == 0:
@@ -456,6 +497,7 @@ class Chaos(World):
 
     def _stop_well(self) -> None:
         """6: a stop leaves nothing, and tells the end of every executor."""
+        self._break(shared(self._parts()))
         self.disturbed = True
         stopped = self.stop()
         self.look()
@@ -464,8 +506,14 @@ class Chaos(World):
             self._break([f"6: the stop leaves {left}, and says {stopped.left_behind}"])
         if present := self.invariants.present():
             self._break([f"2: the ends of {sorted(present)} were never told"])
-        if alive := [actor.name for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "onlooker")]:
+        if alive := [part.name for part in self._parts()]:
             self._break([f"6: {alive} live on"])
+        if len(self.api.calls) or self.api._streams or not self.api.calls.closed:
+            self._break([f"6: {len(self.api.calls)} calls and {len(self.api._streams)} watches are open, or may be"])
+
+    def _parts(self) -> list[Actor]:
+        """The Backend's actors, and itself."""
+        return [actor for actor in self.kit.dispatcher.actors if actor.name not in {"driver", "onlooker"}]
 
 
 def _is_the_fleets(pod: Mapping[str, Any]) -> bool:

@@ -30,7 +30,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-__all__ = ["BACKEND", "PARTS", "SOURCES", "Crash", "Plan", "backend_falls", "part_is_given_up", "shaken", "survived"]
+__all__ = [
+    "BACKEND",
+    "PARTS",
+    "SOURCES",
+    "Crash",
+    "Plan",
+    "backend_falls",
+    "backend_falls_while_stopping",
+    "part_is_given_up",
+    "shaken",
+    "survived",
+]
 
 BACKEND: Final = "backend"
 
@@ -76,10 +87,9 @@ LONGEST: Final = 8
 OUTAGE: Final = 3.0
 """Seconds."""
 
-CONVERGED_WITHIN: Final = 2 * 1.0 + 5.0 + 3 * 1.0 + 3.2
-"""Seconds: two polling intervals; the creation timeout of what a pool took with it, of which nobody knows whether it
-was made; three batches of one second; and the longest backoff that an outage and two crashes leave running, 1.6 s and
-as much jitter."""
+CONVERGED_WITHIN: Final = 2 * 1.0 + 3 * 1.0 + 3.2
+"""Seconds: two polling intervals; three batches of one second; and the longest backoff that an outage and two crashes
+leave running, 1.6 s and as much jitter."""
 
 STOPPED_WITHIN: Final = 10.0
 """Seconds: the grace period, a part's backoff, and looks at what is left that come ever less often; a third of
@@ -346,6 +356,22 @@ def backend_falls(plan: Plan, seed: int | None = None) -> list[str]:
         return [f"{plan}, seed {seed}: {words}" for words in [*wrong, *world.faults()]]
 
 
+def backend_falls_while_stopping(plan: Plan, seed: int | None = None) -> list[str]:
+    """What is wrong after a crash of the Backend in the middle of a stop: nobody lives on, and the next one ends it.
+
+    If the stop was over by then, nothing may be wrong with that.
+    """
+    with shaken(seed, plan) as world:
+        world.turmoil()
+        world.converge(CONVERGED_WITHIN)
+        stopped = world.stop_leaves_nothing()
+        if world.heard(BackendStopped):
+            return [*stopped, *world.invariants.violations]
+        wrong = _had_its_last_word(world) + world.left_over()
+        wrong += _next_one_takes_over(world)
+        return [f"{plan}, seed {seed}: {words}" for words in [*wrong, *world.faults()]]
+
+
 def part_is_given_up(part: str, first: int, seed: int | None = None) -> list[str]:
     """What is wrong after a part crashed five times in a row, from one of its messages on."""
     plan = Plan(part, frozenset(range(first, first + MAX_CRASHES)))
@@ -362,12 +388,18 @@ def part_is_given_up(part: str, first: int, seed: int | None = None) -> list[str
 
 def _fell(world: Shaken) -> list[str]:
     """The driver heard of the crash, once and last; nobody lives on, and the fleet is as it was."""
+    wrong = _had_its_last_word(world) + world.left_over()
+    return wrong or world.meddled()
+
+
+def _had_its_last_word(world: Shaken) -> list[str]:
+    """The driver heard of the crash, once, and of no other end."""
     last_words = [m for m in world._drivers[-1].heard if isinstance(m, BackendFailed | BackendStopped)]
     match last_words:
         case [BackendFailed(Crash())]:
-            return world.left_over() + world.meddled()
+            return []
         case _:
-            return [f"the driver heard {last_words}", *world.left_over()]
+            return [f"the driver heard {last_words}"]
 
 
 def _next_one_takes_over(world: Shaken) -> list[str]:

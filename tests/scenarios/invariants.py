@@ -6,11 +6,9 @@ actors between. Every violation is a sentence with the virtual time it was seen 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from actors.local.store import WatchMessage
 from actors.messages import (
@@ -23,13 +21,12 @@ from actors.messages import (
     SnapshotBatch,
 )
 from actors.pods import EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
-from actors.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
 
     from actors.local.store import ObjectStore, Subscription
-    from actors.runtime import Actor, Clock
+    from actors.runtime import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,8 @@ class Invariants:
     violations: list[str] = field(default_factory=list)
     created: int = 0
     """Pods that the cluster was made to create."""
+    to_confirm: dict[int, float] = field(default_factory=dict)
+    """Executor id → when a batch brought an end that is to be asked for again (monotonic)."""
     _target: dict[str, int] = field(default_factory=dict)
     _allowed: dict[str, int] = field(default_factory=dict)
     """Both by profile."""
@@ -62,12 +61,10 @@ class Invariants:
     _removed: dict[int, int] = field(default_factory=dict)
     _versions: dict[str, int] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
-    _returned: set[str] = field(default_factory=set)
-    """UIDs of pods that are back, and whose end has not been told since."""
+    _returned: Counter[str] = field(default_factory=Counter)
+    """How often pods that had ended are back, by UID: as often may their end be told again."""
     _old_batches: int = 0
     """Up to this number they are of a history that was reset since."""
-    _unsure_until: float = 0.0
-    """Until then (monotonic) snapshots may be of two histories."""
     _fleet_is_left: bool = False
     _subscription: Subscription | None = None
 
@@ -103,6 +100,10 @@ class Invariants:
         """The backend asks for a pod."""
         self._asked_for.setdefault(name, self._target.get(profile, 0))
 
+    def asked_for_under(self, name: str, target: int) -> None:
+        """The backend asks for a pod, under a target that may have been lowered since."""
+        self._asked_for[name] = target
+
     def asked_to_go(self, name: str) -> None:
         """The backend asks for a pod's deletion: from then on it is the API that keeps it alive."""
         self._asked_to_go.add(name)
@@ -114,8 +115,8 @@ class Invariants:
         self._asked_to_go.add(name)
 
     def back_again(self, uid: str) -> None:
-        """Somebody moves a pod that had left our selector back into it: it ends twice, once for each time."""
-        self._returned.add(uid)
+        """A pod that was gone is there again: moved back into our selector, or restored. It ends once for each time."""
+        self._returned[uid] += 1
 
     def history_was_reset(self, last_batch: int = 0) -> None:
         """The cluster was restored from a backup: pods may go back in time now, once.
@@ -124,11 +125,9 @@ class Invariants:
         """
         self._old_batches = last_batch
         self._versions.clear()
+        for uid in self._gone:
+            self._returned.pop(uid, None)
         self._gone.clear()
-
-    def histories_mix(self, seconds: float) -> None:
-        """After a reset that may not be found yet, while the watch still brings what is of the history before it."""
-        self._unsure_until = self.clock.monotonic() + seconds
 
     def fleet_is_left(self) -> None:
         """The driver is about to stop, and to leave executors that have not ended."""
@@ -157,7 +156,7 @@ class Invariants:
         labels = metadata.get("labels", {})
         uid, number = metadata["uid"], labels.get(EXECUTOR_ID_LABEL, "")
         is_ours = labels.get(ROLE_LABEL) == "executor" and labels.get(INACTIVE_LABEL) != "true"
-        if not is_ours or not number.isdecimal():
+        if not is_ours or not metadata["name"].endswith(f"-{number}"):
             self._alive.pop(uid, None)
             return
         profile = labels.get(PROFILE_LABEL, DEFAULT_PROFILE)
@@ -197,24 +196,33 @@ class Invariants:
 
     def seen(self, batch: SnapshotBatch) -> None:
         """3: a pod never goes back in time in the snapshots, and none comes back once it ended."""
-        if batch.seq <= self._old_batches or self.clock.monotonic() < self._unsure_until:
+        if batch.seq <= self._old_batches:
             return
         for ended in batch.ended:
-            if ended.uid in self._gone and ended.uid not in self._returned:
+            if ended.uid in self._gone and not self._comes_back(ended.uid):
                 self._broken(3, f"the end of pod {ended.uid} is told twice")
-            if ended.uid in self._gone:
-                self._returned.discard(ended.uid)
             self._gone.add(ended.uid)
+            if not ended.confirmed:
+                self.to_confirm[ended.executor_id] = self.clock.monotonic()
         for executor_id in batch.changed:
             state = batch.snapshot.states.get(executor_id)
             if state is None:
                 continue
             uid, version = state.pod.uid, int(state.pod.resource_version)
-            if uid in self._gone and uid not in self._returned:
+            if uid in self._gone and not self._comes_back(uid):
                 self._broken(3, f"pod {uid} is back after its end")
             if version < self._versions.get(uid, 0):
                 self._broken(3, f"pod {uid} went from version {self._versions[uid]} back to {version}")
             self._versions[uid] = version
+
+    def _comes_back(self, uid: str) -> bool:
+        """Whether one that ended may be there again: with the version that it has then."""
+        if not self._returned[uid]:
+            return False
+        self._returned[uid] -= 1
+        self._gone.discard(uid)
+        self._versions.pop(uid, None)
+        return True
 
     def present(self) -> set[int]:
         """Executors that the driver believes to be there."""
@@ -230,52 +238,3 @@ class Invariants:
 
     def _broken(self, number: int, words: str) -> None:
         self.violations.append(f"invariant {number} at {self.clock.monotonic():.3f} s: {words}")
-
-
-# ── 5: memory ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-LEAVES: Final = tuple(
-    f"actors.{room}" for room in ("errors", "kube", "local", "messages", "pods", "runtime", "settings", "testing")
-)
-"""Values, machinery and the cluster: not looked into."""
-
-MACHINERY: Final = frozenset({"actor_inbox", "actor_ref", "context", "life"})
-
-
-def sizes(parts: Iterable[Actor]) -> dict[str, int]:
-    """How many entries the collections of these actors have, by the attributes that lead to them.
-
-    Objects of ours in a collection are looked into as one: what they hold is counted together.
-    """
-    found: dict[str, int] = {}
-    for part in parts:
-        seen: set[int] = set()
-        for name, value in _attributes(part):
-            if name not in MACHINERY:
-                _measure(f"{part.name}.{name}", value, found, seen)
-    return found
-
-
-def _measure(path: str, value: object, found: dict[str, int], seen: set[int]) -> None:
-    match value:
-        case str() | bytes() | tuple():  # made whole, and replaced whole
-            return
-        case Timers():
-            _measure(path, value._timers, found, seen)
-        case Mapping() | AbstractSet() | list() | deque():
-            found[path] = found.get(path, 0) + len(value)
-            for each in value.values() if isinstance(value, Mapping) else value:
-                _measure(path, each, found, seen)
-        case _ if type(value).__module__.startswith("actors.") and not type(value).__module__.startswith(LEAVES):
-            if id(value) not in seen:
-                seen.add(id(value))
-                for name, each in _attributes(value):
-                    _measure(f"{path}.{name}", each, found, seen)
-        case _:
-            pass
-
-
-def _attributes(value: object) -> Iterator[tuple[str, object]]:
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    names = dict.fromkeys([*slots, *getattr(value, "__dict__", {})])
-    return ((name, getattr(value, name)) for name in names if hasattr(value, name))

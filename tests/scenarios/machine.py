@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from actors.errors import Forbidden
 from actors.local.fault_kinds import (
@@ -34,7 +34,7 @@ from actors.messages import (
     RegisterExecutor,
 )
 from actors.pods import INACTIVE_LABEL
-from tests.scenarios.chaos import GATED, Chaos
+from tests.scenarios.chaos import GATED, GENERATIONS, Chaos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,11 +75,16 @@ OPERATIONS: Final[tuple[Operation, ...]] = ("create", "create", "create", "delet
 
 PARTS: Final = ("allocator", "lifecycle-manager", "snapshot-store", "request-pool", "poll-source", "watch-source")
 
+NO_NUMBERS: Final = ("x", "0", "01")
+"""What stands in place of a malformed pod's executor id."""
+
 PICKS: Final = st.integers(0, 7)
 AFTER: Final = st.sampled_from((0.0, 0.0, 0.004, 0.1, 1.0, 4.0))
 """Seconds. Between what a machine does in one moment, and more than a round."""
 GRACES: Final = st.sampled_from((0, 1, 30))
 TOTALS: Final = st.integers(0, 5)
+ENDS: Final = st.sampled_from((0, 0, GENERATIONS))
+"""Generations at the end: to see that a life is forgotten takes as long as the life."""
 
 
 class FleetMachine(RuleBasedStateMachine):
@@ -94,6 +99,10 @@ class FleetMachine(RuleBasedStateMachine):
         self.world = world or Chaos()
         self._sound = True
         """The last step was looked at, and nothing was broken."""
+
+    @initialize(generations=ENDS)
+    def _begin(self, generations: int) -> None:
+        self.world.generations = generations
 
     def teardown(self) -> None:
         """The end; of a run that broke something, only the closing of what is open."""
@@ -168,8 +177,9 @@ class FleetMachine(RuleBasedStateMachine):
         self._to_a_running_pod(pick, self.world.kubelet.evict, after)
 
     @rule(pick=PICKS, after=AFTER)
-    def a_pod_is_preempted(self, pick: int, after: float) -> None:
-        self._to_a_running_pod(pick, lambda name: self.world.kubelet.disrupt(name, "PreemptionByScheduler"), after)
+    def a_pod_is_preempted_or_loses_its_node(self, pick: int, after: float) -> None:
+        reason = "DeletionByPodGC" if pick % 2 else "PreemptionByScheduler"
+        self._to_a_running_pod(pick, lambda name: self.world.kubelet.disrupt(name, reason), after)
 
     @rule(pick=PICKS, grace=GRACES, after=AFTER)
     def somebody_deletes_a_pod(self, pick: int, grace: int, after: float) -> None:
@@ -194,6 +204,10 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(pick=PICKS, after=AFTER)
     def somebody_sets_a_pod_aside(self, pick: int, after: float) -> None:
         self._to_a_pod(pick, lambda pod: self.world.label(pod["metadata"]["name"], {INACTIVE_LABEL: "true"}), after)
+
+    @rule(number=st.sampled_from(NO_NUMBERS), after=AFTER)
+    def somebody_makes_a_pod_that_is_malformed(self, number: str, after: float) -> None:
+        self._do(lambda: self.world.make_a_malformed_pod(number), after)
 
     @rule(after=AFTER)
     def gates_open(self, after: float) -> None:
@@ -220,7 +234,7 @@ class FleetMachine(RuleBasedStateMachine):
         after=AFTER,
     )
     def the_next_calls_fail(self, operation: Operation, fault: str, times: int, after: float) -> None:
-        if fault == "forbidden" and not self.world.heard(BackendStarted):
+        if fault in {"forbidden", "quota"} and not self.world.heard(BackendStarted):
             return  # a backend that starts without a right that it needs fails, and rightly so
         self._do(lambda: self.world.api.fail_next(operation, FAULTS[fault], times=times), after)
 

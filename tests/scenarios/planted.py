@@ -1,22 +1,27 @@
 """Bugs to plant into the real code, one function each, which the stateful test must find.
 
-Each breaks what one invariant is about: too many executors, an end told twice or never, memory that grows, a stop that
-leaves something. A bug that another part makes good, in whatever order things happen, cannot be found from outside and
-does not stand here.
+Each breaks what one invariant is about, and each invariant has one that does: too many executors, an end told twice or
+never, a pod that goes back in time, a fleet that never is whole, memory that grows, a stop that leaves something, one
+bad pod that harms all, actors that share something. That a secret is logged is found in `tests/stress/free_run`. A bug
+that another part makes good, in whatever order things happen, cannot be found from outside and does not stand here.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from actors import merge
+from actors.backend import Backend
 from actors.ledger import Book
 from actors.lifecycle_manager import LifecycleManager
+from actors.listing import PagedList
 from actors.pods import PodPending, PodSucceeded
 from actors.roster import Roster
-from actors.snapshot_store import _Subscription
+from actors.runtime import Supervisor
+from actors.snapshot_store import SnapshotStore, _Subscription
 from actors.stopping import Stopping
 from actors.told import ToldEnds
 from actors.unseen import Unseen
@@ -81,9 +86,8 @@ def the_stop_tells_all_ends(right: Any, book: Any) -> Any:
 
 
 def ends_push_out_ends(right: Any, subscription: Any, merged: Any, *, full_sync: bool) -> None:
-    if merged.ended:
-        subscription.ended = []
     right(subscription, merged, full_sync=full_sync)
+    del subscription.ended[:-1]
 
 
 def nobody_says_where_one_went(right: Any, lifecycle: Any, answer: Any) -> None:
@@ -116,6 +120,23 @@ def who_was_registered_stays_so(right: Any, roster: Any, batch: Any, now: float)
     roster.registered |= registered
 
 
+# ── back in time ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def an_older_snapshot_is_sent_now_and_then(right: Any, store: Any, subscription: Any) -> None:
+    newest, store._kept = store._history, [*getattr(store, "_kept", []), store._history][-3:]
+    store._history = store._kept[0] if store._seq % 2 else newest
+    right(store, subscription)
+    store._history = newest
+
+
+# ── never whole ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def one_fewer_is_enough(right: Any, roster: Any, snapshot: Any, totals: Any) -> Any:
+    return {profile: count - (count > 0) for profile, count in right(roster, snapshot, totals).items()}
+
+
 # ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -124,11 +145,40 @@ def the_fleet_is_left_behind(right: Any, stopping: Any) -> None:
     stopping._let_go()
 
 
+def actors_outlive_their_owner(right: Any, supervisor: Any) -> None:
+    pass
+
+
+def the_connection_is_never_closed(right: Any, backend: Any) -> None:
+    backend._api = SimpleNamespace(close=lambda: None)
+    right(backend)
+
+
+def one_bad_pod_ends_all(right: Any, merging: Any, pod: Any) -> Any:
+    number = right(merging, pod)
+    if number is None:
+        raise ValueError(f"pod {pod.name} is malformed")
+    return number
+
+
+ONE_FOR_ALL: Final[list[Any]] = []
+
+
+def lists_share_a_default(right: Any, listing: Any, *args: Any) -> None:
+    right(listing, *args)
+    listing._default = ONE_FOR_ALL
+
+
 TOO_MANY: Final = "over-allocation"
 TWICE: Final = "double report"
 LOST: Final = "lost report"
 LEAK: Final = "leak"
 LEFT: Final = "left behind"
+BACK: Final = "back in time"
+NEVER: Final = "never whole"
+OPEN: Final = "left open"
+HARM: Final = "harm to others"
+SHARED: Final = "shared state"
 
 SIGNS: Final = {
     TOO_MANY: "^invariant 1 ",
@@ -136,6 +186,11 @@ SIGNS: Final = {
     LOST: "^the end of executor|^2: the driver knows|never told",
     LEAK: "^5: ",
     LEFT: "^6: the stop leaves",
+    BACK: "^invariant 3 ",
+    NEVER: "^4: ",
+    OPEN: "^6: .* (live on|are open, or may be)$",
+    HARM: "^an error was logged: an actor crashed: actor=snapshot-store",
+    SHARED: "^8: ",
 }
 """By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""
 
@@ -149,8 +204,14 @@ BUGS: Final = (
     Bug(LOST, LifecycleManager, "_confirmed", nobody_says_where_one_went),
     Bug(LOST, LifecycleManager, "_report_end", success_is_no_news),
     Bug(LEAK, Book, "forgotten", the_book_forgets_nobody),
-    Bug(LEAK, merge._Merge, "purge", tombstones_stay),
+    Bug(LEAK, merge.Merge, "purge", tombstones_stay),
     Bug(LEAK, ToldEnds, "left", what_is_gone_counts_as_visible),
     Bug(LEAK, Roster, "follow", who_was_registered_stays_so),
     Bug(LEFT, Stopping, "_delete_fleet", the_fleet_is_left_behind),
+    Bug(BACK, SnapshotStore, "_send", an_older_snapshot_is_sent_now_and_then),
+    Bug(NEVER, Roster, "missing", one_fewer_is_enough),
+    Bug(OPEN, Supervisor, "_stop_at_once", actors_outlive_their_owner),
+    Bug(OPEN, Backend, "_close", the_connection_is_never_closed),
+    Bug(HARM, merge.Merge, "_usable", one_bad_pod_ends_all),
+    Bug(SHARED, PagedList, "__init__", lists_share_a_default),
 )

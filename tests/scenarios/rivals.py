@@ -16,6 +16,7 @@ from actors.local.scripted_kubelet import ScriptedKubelet
 from actors.local.statuses import ApiStatus
 from actors.local.store import ObjectStore
 from actors.messages import BackendStopped, RequestTotalExecutors, StopBackend
+from actors.metrics import PrometheusMetrics
 from actors.runtime import ActorSystem, Address, Context, Entropy, StoppedByHost
 from actors.settings import Settings
 from actors.testing import Kit
@@ -84,6 +85,7 @@ class Rival:
         self.api = WatchedApi(self.door, kit.timers, kit.entropy.fork(f"faults of {name}"))
         self.api.asked, self.api.clock = [], kit.clock
         self.api.asked_for, self.api.asked_to_go = rivals.asked_for, rivals.asked_to_go
+        self.metrics = PrometheusMetrics(ask=kit.ask)
         self.wrote: list[str] = []
         """Everything that it wrote into the cluster, as `create pods`."""
         self.story = Invariants(kit.clock)
@@ -100,7 +102,7 @@ class Rival:
 
     def start(self) -> None:
         """Its backend begins."""
-        self.backend = Backend.start(self.settings, self.address, self.api, system=self.system)
+        self.backend = Backend.start(self.settings, self.address, self.api, system=self.system, metrics=self.metrics)
         self.kit.settle()
 
     def heard(self, kind: type[M]) -> list[M]:

@@ -5,11 +5,16 @@ Here some of the cases; all of them, and two crashes in one run: tests/stress/te
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
 import pytest
 
-from actors.messages import BackendFailed, BackendStopped
+from actors.local.fault_kinds import LoseAnswer
+from actors.messages import BackendFailed, BackendStopped, StopBackend
 from actors.opening import Opening
 from actors.parts import LEASE, MAX_CRASHES, POOL
+from actors.runtime import ActorDeadError
 from tests.scenarios.crashes import (
     BACKEND,
     PARTS,
@@ -17,10 +22,15 @@ from tests.scenarios.crashes import (
     Crash,
     Plan,
     backend_falls,
+    backend_falls_while_stopping,
     part_is_given_up,
     shaken,
     survived,
 )
+from tests.scenarios.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SOME = (1, 3, 8, 50)
 LONGEST_REST = 60.0
@@ -92,6 +102,34 @@ def test_a_backend_that_crashes_at_its_start_says_so_and_ends_what_was_started(l
     assert backend_falls(Plan(BACKEND, at(1), "started", late=late)) == []
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", SOME)
+def test_a_backend_that_crashes_at_any_message_of_its_stop_says_so_and_the_next_one_ends_the_fleet(
+    number: int, late: bool
+) -> None:
+    assert backend_falls_while_stopping(Plan(BACKEND, at(number), late=late, while_stopping=True)) == []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_who_has_asked_a_backend_to_stop_is_answered_though_it_crashes(number: int) -> None:
+    with shaken(None, Plan(BACKEND, at(number), while_stopping=True)) as world:
+        world.advance(5)
+        world.plans[0].counts = True
+        first, second = (world.backend.request(StopBackend()) for _ in range(2))
+        world.kit.settle()
+        if number == 1:
+            with pytest.raises(Crash):
+                first.get(timeout=0)
+            with pytest.raises(ActorDeadError):
+                second.get(timeout=0)
+        else:
+            assert first.get(timeout=0) is None, "the stop has begun; what comes of it the driver hears"
+            with pytest.raises(Crash):
+                second.get(timeout=0)
+        assert isinstance(world.heard(BackendFailed)[0].cause, Crash)
+        assert world.heard(BackendStopped) == []
+
+
 def crash(*_: object) -> None:
     raise Crash
 
@@ -113,3 +151,79 @@ def test_a_backend_that_cannot_close_its_connections_has_the_last_word_all_the_s
         world.backend.stop()
         world.advance(5)
         assert world.heard(BackendStopped) == [BackendStopped()]
+
+
+# ── what a pool takes with it ────────────────────────────────────────────────────────────────────────────────────────
+
+BACK_WITHIN = 5.0
+"""Seconds: the first backoff, 1.6 s at most, a list, and the POSTs; not the creation timeout, a minute."""
+
+
+def before_it_is_read(world: World) -> None:
+    world.crash(POOL)
+    world.target(6)
+
+
+def while_most_are_queued(world: World) -> None:
+    world.target(6)
+    world.advance(0.15)
+    assert world.invariants.created == 3, "the first of four"
+    world.crash(POOL)
+
+
+def on_the_wire(world: World) -> None:
+    world.api.fail_next("create", LoseAnswer(), times=2)
+    world.target(6)
+    world.advance(0.1)
+    world.crash(POOL)
+
+
+@pytest.mark.parametrize("when", [before_it_is_read, while_most_are_queued, on_the_wire])
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_what_a_pool_was_asked_for_when_it_crashed_is_made_as_soon_as_it_is_back_and_once(
+    when: Callable[[World], None], seed: int | None
+) -> None:
+    queued = {"max_requests_in_flight": 2} if when is while_most_are_queued else {}
+    with World(seed, latency=timedelta(milliseconds=200), executor={"instances": 2}, allocation=queued) as world:
+        world.advance(10)
+        when(world)
+        world.advance(BACK_WITHIN)
+        assert sorted(pod["metadata"]["name"] for pod in world.pods()) == [f"app-exec-{i}" for i in range(1, 7)]
+        world.advance(120)
+        assert world.running() == world.invariants.created == 6
+        assert world.stop() == BackendStopped()
+
+
+def test_an_allocator_that_crashes_before_it_has_asked_again_is_followed_by_one_that_does() -> None:
+    with World(executor={"instances": 2}, allocation={"batch_size": 1, "max_batch_size": 1}) as world:
+        world.advance(10)
+        before_it_is_read(world)
+        while world.invariants.created < 3:
+            world.advance(0.001)
+        world.crash("allocator")
+        world.advance(2 * BACK_WITHIN)
+        assert world.running() == world.invariants.created == 6
+        assert {pod["metadata"]["name"] for pod in world.pods()} >= {"app-exec-3", "app-exec-4"}
+
+
+def test_what_is_too_many_when_the_pool_is_back_is_not_made() -> None:
+    with World(executor={"instances": 2}) as world:
+        world.advance(10)
+        before_it_is_read(world)
+        world.advance(0.1)
+        world.target(2)
+        world.advance(120)
+        assert world.running() == world.invariants.created == 2
+
+
+def test_what_the_driver_has_killed_when_the_pool_is_back_is_not_made() -> None:
+    with World(executor={"instances": 2}) as world:
+        world.advance(10)
+        before_it_is_read(world)
+        world.advance(0.1)
+        world.kill(3, 4, 5, 6)
+        world.advance(BACK_WITHIN)
+        assert sorted(world.removals()) == [3, 4, 5, 6], "at once"
+        world.advance(120)
+        assert [pod["metadata"]["name"] for pod in world.pods()] == [f"app-exec-{i}" for i in (1, 10, 2, 7, 8, 9)]
+        assert world.invariants.created == 6

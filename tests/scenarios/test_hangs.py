@@ -1,20 +1,21 @@
 """A part of a running backend hangs, is given up and replaced, and wakes up when its replacement works.
 
 Real threads, because only a thread can hang, in virtual time. All take turns but the one that hangs: it is left behind.
-A part hangs where it looks at the clock, before it does anything with what it was told.
+A part hangs before it does anything with what it was told.
 """
 
 from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from actors.messages import BackendFailed, BackendStopped
+from actors.parts import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.runtime import SupervisorMessage
-from actors.runtime.timers import TimerDue
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from actors.runtime import Actor
 
+PARTS = [POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, LEASE]
 SAFETY = 30.0
 """Seconds until a test that would hang fails instead."""
 
@@ -35,33 +37,35 @@ class Hang:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._ask_clock: Callable[[], float] = world.kit.clock.monotonic
-        self._actor: Actor | None = None
-        self._of = ""
         self._gate = threading.Event()
         self.thread: threading.Thread | None = None
         """What hangs."""
 
     def await_message(self, name: str, of: str) -> None:
-        """Hang the actor of this name as soon as it is busy with a message of this type."""
-        (self._actor,) = [actor for actor in self._world.kit.dispatcher.actors if actor.name == name]
-        self._of = of
+        """Hang the actor of this name as soon as it is told a message of this type."""
+        actor = self._living(name)
+        handle = actor.receive
 
-    def monotonic(self) -> float:
-        """In place of the clock's."""
-        actor = self._actor
-        if actor is not None and actor.life.thread is threading.current_thread() and self._is_busy(actor):
-            self._actor, self.thread = None, actor.life.thread
-            self._world.kit.dispatcher.leave_behind()
-            assert self._gate.wait(SAFETY)
-        return self._ask_clock()
+        def receive(message: object) -> object:
+            if self.thread is None and type(message).__name__ == of:
+                self._block(actor)
+            return handle(message)
 
-    def _is_busy(self, actor: Actor) -> bool:
-        mailbox = actor.life.mailbox
-        if mailbox.current is None or mailbox.busy_since is None:
-            return False
-        message = mailbox.current.message
-        return type(message.message if isinstance(message, TimerDue) else message).__name__ == self._of
+        actor.receive = receive  # type: ignore[method-assign]  # its own, of this one life
+
+    def await_stop(self, name: str) -> None:
+        """Hang the actor of this name as soon as it is stopped."""
+        actor = self._living(name)
+        actor.stopped = partial(self._block, actor)  # type: ignore[method-assign]  # its own, of this one life
+
+    def _living(self, name: str) -> Actor:
+        (actor,) = [actor for actor in self._world.kit.dispatcher.actors if actor.name == name]
+        return actor
+
+    def _block(self, actor: Actor) -> None:
+        self.thread = actor.life.thread
+        self._world.kit.dispatcher.leave_behind()
+        assert self._gate.wait(SAFETY)
 
     def let_go(self) -> None:
         """Wake it up, and wait until its thread has come to its end."""
@@ -80,10 +84,8 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
-def hang(world: World, monkeypatch: pytest.MonkeyPatch) -> Hang:
-    hang = Hang(world)
-    monkeypatch.setattr(world.kit.clock, "monotonic", hang.monotonic)
-    return hang
+def hang(world: World) -> Hang:
+    return Hang(world)
 
 
 def grow(world: World) -> None:
@@ -156,6 +158,42 @@ def test_a_part_that_hangs_keeps_no_stop_from_deleting_the_fleet_in_time(part: s
     assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
     assert world.pods() == []
     assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
+    hang.let_go()
+
+
+STAGES = [
+    ("request-pool", "Drain"),
+    ("request-pool", "DeletePods"),
+    ("request-pool", "_Answered"),
+    ("lease-keeper", "ReleaseLease"),
+    ("snapshot-store", "_RoundDue"),
+    ("lifecycle-manager", "SnapshotBatch"),
+]
+"""What each is told while all are stopped."""
+
+
+def stops_in_time(world: World) -> None:
+    """The fleet is gone, and whoever does not hang."""
+    assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
+    assert world.pods() == []
+    assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
+
+
+@pytest.mark.parametrize(("part", "message"), STAGES, ids=[f"{part} {what}" for part, what in STAGES])
+def test_a_part_that_hangs_in_the_middle_of_a_stop_leaves_nothing_behind(
+    part: str, message: str, world: World, hang: Hang
+) -> None:
+    hang.await_message(part, message)
+    stops_in_time(world)
+    assert hang.thread is not None, "it has hung"
+    hang.let_go()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_hangs_when_it_is_stopped_leaves_nothing_behind(part: str, world: World, hang: Hang) -> None:
+    hang.await_stop(part)
+    stops_in_time(world)
+    assert hang.thread is not None, "it has hung"
     hang.let_go()
 
 

@@ -15,7 +15,7 @@ from actors.local.fault_kinds import LoseAnswer, Refuse, Stall, server_error
 from actors.local.faulty_stream import FaultyStream
 from actors.local.inprocess import InProcessPodApi
 from actors.loss import LossKind
-from actors.messages import BackendStopped, GetFleetStatus, StopBackend
+from actors.messages import BackendStopped, ExecutorRunning, GetFleetStatus, StopBackend
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import WatchedApi, World
 
@@ -244,3 +244,76 @@ def test_a_stop_in_an_outage_that_ends_soon_leaves_nothing(fault: Fault) -> None
         (stopped,) = world.heard(BackendStopped)
         assert stopped.left_behind == ()
         assert world.pods() == []
+
+
+# ── a target that falls meanwhile ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 10])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_creates_that_wait_for_a_server_are_withdrawn_when_the_target_falls(seed: int | None, minutes: int) -> None:
+    with TroubledWorld(seed, executor={"instances": FLEET}) as world:
+        world.advance(10)
+        world.trouble(REFUSED, *EVERYTHING)
+        world.target(FLEET + MORE)
+        world.advance(8)
+        status = world.ask(GetFleetStatus()).profiles["default"]
+        assert status.newly_created == MORE
+        world.target(FLEET)
+        world.advance(2)
+        assert world.ask(GetFleetStatus()).profiles["default"].newly_created == 0, "at once"
+        world.advance(60 * minutes)
+        world.api.trouble = {}
+        world.advance(60)
+        assert world.running() == world.invariants.created == FLEET
+        world.stop()
+
+
+def test_what_was_made_though_its_answer_was_lost_is_looked_for_and_deleted_when_the_target_falls() -> None:
+    with TroubledWorld(executor={"instances": FLEET}) as world:
+        world.advance(10)
+        world.trouble(Stall(delivered=True), "create", "watch", "list")
+        world.target(FLEET + MORE)
+        world.advance(0.1)
+        made = len(world.pods()) - FLEET
+        assert made > 0
+        world.target(FLEET)
+        world.advance(20)
+        world.api.trouble = {}
+        world.advance(5)
+        assert world.running() == FLEET
+        assert world.invariants.created == FLEET + made
+        assert len(world.removals()) == 0, "the driver never heard of them"
+        world.stop()
+
+
+def test_what_was_made_goes_too_if_the_watch_shows_it_before_it_was_looked_for() -> None:
+    with TroubledWorld(executor={"instances": FLEET}) as world:
+        world.advance(10)
+        world.trouble(Stall(delivered=True), "create", "watch", "list", "get")
+        world.target(FLEET + MORE)
+        world.advance(0.1)
+        made = len(world.pods()) - FLEET
+        world.target(FLEET)
+        world.advance(20)
+        world.api.trouble = {"get": Stall()}
+        while world.running() == FLEET or not world.heard(ExecutorRunning)[FLEET:]:
+            world.advance(0.1)
+        world.api.trouble = {}
+        world.advance(45)
+        assert world.running() == FLEET
+        assert world.invariants.created == FLEET + made
+        world.stop()
+
+
+def test_a_target_that_falls_and_rises_again_in_an_outage_is_reached_without_one_too_many() -> None:
+    with TroubledWorld(executor={"instances": FLEET}) as world:
+        world.grow()
+        world.trouble(REFUSED, *EVERYTHING)
+        for target in (FLEET + MORE, FLEET + 5, FLEET + MORE, FLEET + 10):
+            world.target(target)
+            world.advance(30)
+        world.api.trouble = {}
+        world.advance(60)
+        assert world.running() == FLEET + 10
+        world.stop()

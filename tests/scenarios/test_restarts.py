@@ -7,13 +7,15 @@ tests/e2e/test_driver_restarts.py.
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actors.kube.api import LEASES
 from actors.lease import LAST_ID, lease_name
-from actors.messages import BackendStopped, ExecutorRunning, GetExecutorIds
+from actors.local.scripted_kubelet import Run
+from actors.messages import BackendStopped, ExecutorRunning, ExecutorTerminating, GetExecutorIds, KillExecutors
 from actors.pods import EXECUTOR_ID_LABEL
 from tests.scenarios.rivals import APP_ID, Rivals
 
@@ -205,3 +207,40 @@ def test_a_lease_that_knows_less_than_the_pods_show_learns_it() -> None:
         cluster.begin("third")
         cluster.advance(30)
         assert sorted(cluster.pods()) == ["app-exec-1", "app-exec-2", "app-exec-4"]
+
+
+# ── what the dead one had asked for ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_a_dead_driver_had_asked_to_end_and_not_deleted_is_taken_over_as_any_other() -> None:
+    with Rivals("first", instances=2, executor={"kill_grace_period": "30s", "kill_label": "leaving=yes"}) as cluster:
+        cluster.advance(10)
+        cluster.drivers[0].backend.tell(KillExecutors((1,)))
+        cluster.advance(5)
+        cluster.drivers[0].kill()
+        second = cluster.begin("second")
+        cluster.advance(120)
+        assert sorted(cluster.pods()) == ["app-exec-1", "app-exec-2"], "nobody has made another in its place"
+        (taken_over,) = [message for message in second.heard(ExecutorRunning) if message.executor_id == 1]
+        assert taken_over.pod.labels["leaving"] == "yes", "who set the label can tell"
+        assert second.heard(ExecutorTerminating) == []
+        assert cluster.kit.ask(second.backend, GetExecutorIds()) == (1, 2)
+        assert cluster.kit.ask(second.backend, KillExecutors((1,))) == (1,)
+        cluster.advance(60)
+        assert sorted(cluster.pods()) == ["app-exec-2", "app-exec-3"]
+
+
+def test_one_that_a_dead_driver_had_deleted_is_not_taken_over() -> None:
+    with Rivals("first", instances=2, executor={"kill_grace_period": "1s"}) as cluster:
+        cluster.kubelet.script = lambda _: Run(stop_delay=timedelta(seconds=29))
+        cluster.advance(10)
+        cluster.drivers[0].backend.tell(KillExecutors((1,)))
+        while "app-exec-1" in cluster.pods():
+            cluster.advance(0.1)
+        cluster.drivers[0].kill()
+        second = cluster.begin("second")
+        cluster.advance(24)
+        assert len(cluster.store.list("pods", "default").items) == 3, "it takes its time"
+        cluster.advance(60)
+        assert sorted(cluster.pods()) == ["app-exec-2", "app-exec-3"]
+        assert 1 not in {message.executor_id for message in second.heard(ExecutorRunning)}

@@ -28,7 +28,7 @@ from actors.messages import (
     KillExecutors,
     StopBackend,
 )
-from tests.scenarios.invariants import sizes
+from tests.scenarios.memory import sizes
 from tests.scenarios.rivals import Rivals
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from actors.messages import (
     SnapshotBatch,
     StopBackend,
 )
+from actors.metrics import PrometheusMetrics
 from actors.runtime import Actor, Address, Context, Entropy
 from actors.settings import Settings
 from actors.testing import Kit
@@ -128,6 +129,7 @@ class World:
         self._roll_policy = roll_policy
         self.kubelet = self._make_kubelet()
         self._latency = latency
+        self.metrics = PrometheusMetrics(ask=self.kit.ask)
         self.invariants = Invariants(self.kit.clock)
         self.api = self._connect()
         self.invariants.watch(self.store)
@@ -146,7 +148,12 @@ class World:
     def _start(self) -> None:
         self.driver = self.kit.system.spawn(self._make_driver, name="driver", owner=None)
         self.backend = Backend.start(
-            self.settings, self.driver, self.api, system=self.kit.system, roll_policy=self._roll_policy
+            self.settings,
+            self.driver,
+            self.api,
+            system=self.kit.system,
+            roll_policy=self._roll_policy,
+            metrics=self.metrics,
         )
         self.kit.settle()
         if self.settings.driver_pod_name is not None:

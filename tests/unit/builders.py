@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from actors.history import Merged
+from actors.merge import Merge
 from actors.pods import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
@@ -19,6 +21,9 @@ from actors.pods import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actors.history import History
     from actors.pods import EventType
 
 APP_ID = "app"
@@ -64,3 +69,12 @@ def pod(
 
 def event(kind: EventType, subject: Pod) -> PodEvent:
     return PodEvent(kind, subject)
+
+
+def apply_events(
+    history: History, events: Sequence[PodEvent], resource_version: str, stream: int, now: float
+) -> Merged:
+    """Merge one read as a step of its own."""
+    merge = Merge(history)
+    applied = merge.read(events, resource_version, stream, now)
+    return merge.finish() if applied else Merged(history, applied=False)

@@ -11,7 +11,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from actors.merge import History, Merged, apply_events, apply_list, give_up_stream
+from actors.history import History
+from actors.intake import apply_list, give_up_stream
+from actors.merge import Merge
 from actors.pods import (
     EXECUTOR_ID_LABEL,
     ObjectMeta,
@@ -20,11 +22,12 @@ from actors.pods import (
     PodRules,
     PodStatus,
 )
-from tests.unit.builders import DELETION
+from tests.unit.builders import DELETION, apply_events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from actors.history import Merged
     from actors.pods import EventType
 
 __all__ = ["STEPS", "Script", "Violation", "run"]
@@ -115,6 +118,9 @@ class World:
         self.replica = 0
         self.relist = False
         self.history = History.new(PodRules())
+        self.step = Merge(self.history)
+        """What was read since the last list, in one step beside those of `since`, one for each read."""
+        self.since: list[Merged] = []
         # what the store has been told since it last found a reset
         self.words: set[int] = set()
         """Epochs that its words came from."""
@@ -303,17 +309,22 @@ class World:
                     self.hear_list(listing, stream)
                 case ("events", (epoch, events, version), stream):
                     merged = apply_events(self.history, events, str(version), stream, now=self.now)
+                    self.since.append(merged)
+                    if self.step.read(events, str(version), stream, self.now) != merged.applied:
+                        raise Violation(f"the read of stream {stream} counts alone or in a longer step, not in both")
                     if merged.applied:
                         self.words.add(epoch)
                         self.handled.append((self.now, version))
                     self.check(merged)
                 case ("given up", _, stream):
+                    self.check_step()
                     self.check(give_up_stream(self.history, stream))
+                    self.step = Merge(self.history)
 
     def hear_list(self, listing: Listing, stream: int | None) -> None:
-        before = self.history
+        self.check_step()
         merged = apply_list(
-            before,
+            self.history,
             tuple(thing.pod() for thing in listing.things),
             str(listing.version),
             requested_at=listing.requested_at,
@@ -335,7 +346,21 @@ class World:
             self.words.add(listing.epoch)
             self.handled.append((self.now, listing.version))
         self.check(merged)
+        self.step = Merge(self.history)
         self.relist = self.relist or merged.relist
+
+    def check_step(self) -> None:
+        """Many reads in one step tell the same as one by one."""
+        merged, since, self.since = self.step.finish(), self.since, []
+        changed: frozenset[int] = frozenset()
+        for each in since:
+            changed = frozenset(i for i in changed | each.changed if i in each.history.snapshot.states)
+        appeared = frozenset(number for each in since for number in each.appeared)
+        ended = tuple(one for each in since for one in each.ended)
+        if merged.history != self.history:
+            raise Violation(f"{len(since)} reads in one step made {merged.history}, one by one {self.history}")
+        if (merged.changed, merged.appeared, merged.ended) != (changed, appeared, ended):
+            raise Violation(f"{len(since)} reads in one step told {merged}, one by one {changed}, {appeared}, {ended}")
 
     def check(self, merged: Merged) -> None:
         """Nothing false was said; while words of two histories are mixed up, nothing can be asked for."""
@@ -369,13 +394,15 @@ class World:
         """What must hold of any history: the indexes agree, and what changed and ended is as it says."""
         history = merged.history
         states = history.snapshot.states
-        if {known.executor_id: uid for uid, known in history.known.items()} != {
+        if {number: uid for uid, number in history.known.items()} != {
             number: state.pod.uid for number, state in states.items()
         }:
             raise Violation("what is known and what is shown differ")
         counts = Counter((state.pod.profile, type(state)) for state in states.values())
         if dict(history.snapshot.counts) != dict(counts):
             raise Violation("the counts are wrong")
+        if any(int(state.pod.resource_version) > int(history.newest) for state in states.values()):
+            raise Violation("a pod is known at a version that is later than the newest")
         buried = set(history.tombstones)
         if buried & set(history.known) or set(history.absent) & (set(history.known) | buried):
             raise Violation("a pod is two things at once")

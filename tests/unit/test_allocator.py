@@ -36,6 +36,7 @@ from actors.messages import (
     PodsAppeared,
     SetTotalExpectedExecutors,
     StartFailuresExceeded,
+    WithdrawPods,
 )
 from actors.settings import ProfileSettings
 from actors.volumes import Volumes
@@ -119,11 +120,17 @@ class Rig:
     def know(self, *entries: LedgerEntry, next_id: int = 1) -> None:
         self.tell(ExecutorsKnown(Map({entry.executor_id: entry for entry in entries}), next_id))
 
-    def begin(self, *, created: frozenset[int] = frozenset(), dropped: frozenset[int] = frozenset()) -> None:
+    def begin(
+        self,
+        *,
+        created: frozenset[int] = frozenset(),
+        dropped: frozenset[int] = frozenset(),
+        lost: frozenset[int] = frozenset(),
+    ) -> None:
         """The pool has begun the epoch that it was asked to begin."""
         asked = self.pool.take(BeginEpoch)
         self.epoch = asked.epoch
-        asked.reply_to.tell(EpochBegun(asked.epoch, created, dropped))
+        asked.reply_to.tell(EpochBegun(asked.epoch, created, dropped, lost))
         self.kit.settle()
 
     def want(self, total: int) -> None:
@@ -271,6 +278,146 @@ def test_a_changed_target_starts_a_round_at_once(rig: Callable[..., Rig]) -> Non
     subject.answered()
     subject.want(3)
     assert subject.requested() == [2, 3]
+
+
+# ── what went down with a pool ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def after_a_pool_crashed(rig: Callable[..., Rig], count: int, **allocation: Any) -> Rig:
+    """So many were requested, and the pool knows nothing of them."""
+    subject = rig(**allocation)
+    subject.know(*(LedgerEntry(i, "default") for i in range(1, count + 1)), next_id=count + 1)
+    subject.want(count)
+    subject.begin(lost=frozenset(range(1, count + 1)))
+    return subject
+
+
+def test_it_tells_the_pool_whom_it_has_not_seen(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.know(LedgerEntry(1, "default"), LedgerEntry(2, "default", uid="uid-2"), next_id=3)
+    assert subject.pool.take(BeginEpoch).unseen == {1}
+
+
+def test_what_is_lost_is_asked_for_again_under_its_id_before_anything_new(rig: Callable[..., Rig]) -> None:
+    subject = after_a_pool_crashed(rig, 3, batch_size=2)
+    subject.want(4)
+    subject.round(synced=True)
+    first = subject.requests()
+    assert [(create.executor_id, create.again) for create in first] == [(1, True), (2, True)]
+    subject.created(*first)
+    again = subject.requests()
+    assert [(create.executor_id, create.again) for create in again] == [(3, True)]
+    subject.created(*again)
+    assert [(create.executor_id, create.again) for create in subject.requests()] == [(4, False)]
+    assert subject.backend.take(ExecutorsRequested).executor_ids == (4,)
+    subject.round()
+    assert subject.requests() == []
+
+
+def test_what_is_lost_and_shown_is_not_asked_for_again(rig: Callable[..., Rig]) -> None:
+    subject = after_a_pool_crashed(rig, 2)
+    subject.view.show(pending(1))
+    subject.round(synced=True)
+    creates = subject.requests()
+    assert [create.executor_id for create in creates] == [2]
+    assert subject.pool.take_all(PodsAppeared) == []
+    subject.created(*creates)
+    subject.want(3)
+    assert subject.requested() == [3], "the answer that was awaited has come"
+
+
+def test_what_is_lost_is_not_given_up_while_nothing_can_be_created(rig: Callable[..., Rig]) -> None:
+    subject = after_a_pool_crashed(rig, 1)
+    subject.round(synced=True)
+    subject.requests()
+    subject.kit.advance(10 * MINUTE)
+    subject.round(synced=True)
+    assert subject.backend.take_all(ExecutorsGivenUp) == []
+
+
+def test_what_is_lost_and_too_many_is_given_up_at_once_and_deleted_should_it_come_up(rig: Callable[..., Rig]) -> None:
+    subject = after_a_pool_crashed(rig, 3)
+    subject.want(1)
+    subject.round(synced=True)
+    assert subject.requested() == [3]
+    assert subject.deleted() == ["app-exec-1", "app-exec-2"]
+    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (1, 2)
+
+
+def test_what_is_lost_and_was_killed_is_given_up_at_once_and_replaced(rig: Callable[..., Rig]) -> None:
+    subject = after_a_pool_crashed(rig, 2)
+    subject.tell(kill(subject, 1))
+    subject.round(synced=True)
+    assert subject.deleted() == ["app-exec-1"]
+    assert subject.requested() == [2]
+
+
+# ── what is not made yet when the target falls ───────────────────────────────────────────────────────────────────────
+
+
+def test_those_not_answered_that_are_too_many_are_withdrawn_the_newest_first(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(5)
+    creates = subject.requests()
+    subject.created(*creates[:2])
+    subject.want(3)
+    assert subject.pool.take(WithdrawPods).executor_ids == {4, 5}
+    subject.round()
+    assert subject.pool.take(WithdrawPods).executor_ids == {4, 5}, "one that was on the wire may have come back"
+    subject.refused(Cancelled("it is not wanted any more"), *creates[3:])
+    subject.round()
+    assert subject.pool.take_all(WithdrawPods) == []
+    assert subject.requests() == []
+    assert subject.deleted() == []
+
+
+def test_they_are_withdrawn_though_the_snapshot_is_stale(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(2)
+    subject.requests()
+    heard_at = subject.now
+    subject.kit.advance(timedelta(minutes=3))
+    subject.want(0)
+    subject.round(heard_at=heard_at)
+    assert subject.pool.take(WithdrawPods).executor_ids == {1, 2}
+    assert subject.deleted() == []
+
+
+def test_one_withdrawn_that_had_been_made_is_given_up_and_deleted_at_once(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(1)
+    (create,) = subject.requests()
+    subject.want(0)
+    create.reply_to.tell(PodCreated(1, create.epoch, pending(1, uid="made"), withdrawn=True))
+    subject.kit.settle()
+    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (1,)
+    assert subject.pool.take(DeletePod).options.uid == "made"
+    subject.want(1)
+    assert subject.requested() == [2], "should the target rise again, another one is made"
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_one_withdrawn_that_is_shown_before_the_pool_has_found_it_goes_unless_it_is_in_use(
+    rig: Callable[..., Rig], registered: bool
+) -> None:
+    subject = rig().start(1)
+    (create,) = subject.requests()
+    subject.want(0)
+    subject.view.show(running(1, uid="made"))
+    subject.round()
+    if registered:
+        subject.tell(ExecutorRegistered(1, subject.now))
+    create.reply_to.tell(PodCreated(1, create.epoch, running(1, uid="made"), withdrawn=True))
+    subject.kit.settle()
+    deleted = subject.pool.take_all(DeletePod)
+    assert [delete.options.uid for delete in deleted] == ([] if registered else ["made"])
+    taken_back = subject.backend.take_all(ExecutorsTakenBack)
+    assert [told.pods for told in taken_back] == ([] if registered else [{1: "made"}])
+
+
+def test_those_that_the_driver_ended_are_not_withdrawn_besides(rig: Callable[..., Rig]) -> None:
+    subject = rig().start(2)
+    subject.requests()
+    subject.tell(kill(subject, 2))
+    subject.want(1)
+    assert subject.pool.take_all(WithdrawPods) == []
 
 
 # ── staleness ────────────────────────────────────────────────────────────────────────────────────────────────────────

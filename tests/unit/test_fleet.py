@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from actors.errors import Refused
@@ -23,6 +24,7 @@ from actors.messages import (
     ExecutorSeen,
     ExecutorsKnown,
     ExecutorsRequested,
+    ExecutorsShown,
     ExecutorTerminating,
     KillExecutors,
     RegisterExecutor,
@@ -234,6 +236,28 @@ def test_the_allocator_begins_once_what_there_is_was_taken_over(rig: Any) -> Non
     assert isinstance(known, ExecutorsKnown)
     assert (sorted(known.ledger), known.next_id) == ([7], 8)
     assert wanted == SetTotalExpectedExecutors({"default": 2})
+
+
+def test_a_lifecycle_manager_begins_with_what_the_one_before_it_saw_last(rig: Any) -> None:
+    subject = rig()
+    subject.have(1)
+    newer = PodRunning(running(1, version=7))
+    subject.ask(ExecutorsShown({1: newer}))
+    subject.fleet.introduce_lifecycle_manager(subject.parts.address)
+    subject.kit.settle()
+    (known,) = subject.told()
+    assert known.ledger[1].pod_in(known.shown) is newer.pod
+    other = PodRunning(running(1, uid="of another pod"))
+    assert known.ledger[1].pod_in({1: other}) is None
+    assert known.ledger[1].pod_in({}) is None
+
+
+def test_pods_are_named_as_they_were_shown_and_the_others_as_they_are_made(rig: Any) -> None:
+    subject = rig()
+    subject.have(1, 2)
+    renamed = msgspec.structs.replace(running(1).metadata, name="earlier-exec-1")
+    subject.ask(ExecutorsShown({1: PodRunning(msgspec.structs.replace(running(1), metadata=renamed))}))
+    assert subject.fleet.known_pods() == ("earlier-exec-1", "app-exec-2")
 
 
 def test_an_allocator_that_was_restarted_meanwhile_begins_once(rig: Any) -> None:

@@ -62,7 +62,7 @@ def test_the_counts_are_the_books_while_something_does_and_say_what_and_since_wh
         LedgerEntry(6, "other", told_at=1.0, running=True),
     ]
     stale = {"default": ProfileStatus(target=9, running=9, newly_created=9)}
-    blocked = {"blocked": "it is b's", "blocked_since": NOW}
+    blocked = {"blocked": "it is b's", "blocked_since": NOW, "blocked_by": "lease"}
     assert subject.over(stale, entries) == {
         "default": ProfileStatus(target=9, pending=1, running=1, terminating=1, **blocked),  # type: ignore[arg-type]  # two of them
         "other": ProfileStatus(running=1, **blocked),  # type: ignore[arg-type]  # the same

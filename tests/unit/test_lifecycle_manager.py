@@ -27,6 +27,7 @@ from actors.messages import (
     ExecutorsGivenUp,
     ExecutorsGone,
     ExecutorsKnown,
+    ExecutorsShown,
     ExecutorsTakenBack,
     FindGone,
     LabelPod,
@@ -53,7 +54,7 @@ from tests.unit.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from actors.runtime import Address
     from actors.testing import Kit
@@ -98,15 +99,17 @@ class Rig:
         self.manager.tell(message)
         self.kit.settle()
 
-    def know(self, *entries: LedgerEntry) -> None:
-        self.tell(ExecutorsKnown(Map({entry.executor_id: entry for entry in entries}), 1))
+    def know(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
+        """The ledger, and who was last seen to run."""
+        shown = {executor_id: PodRunning(running(executor_id)) for executor_id in ran}
+        self.tell(ExecutorsKnown(Map({entry.executor_id: entry for entry in entries}), 1, shown=shown))
 
-    def restart(self, *entries: LedgerEntry) -> None:
+    def restart(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
         """Another one takes over, with this ledger; the first batch shows it everything."""
         self.manager.stop()
         self.kit.settle()
         self.manager = self.spawn()
-        self.know(*entries)
+        self.know(*entries, ran=ran)
         self.tell(self.view.everything(self.now))
 
     def round(self, *pods: Pod, synced: bool = False) -> None:
@@ -118,6 +121,11 @@ class Rig:
 
     def seen(self) -> list[tuple[int, str]]:
         return [(seen.executor_id, type(seen.state).__name__) for seen in self.backend.take_all(ExecutorSeen)]
+
+    def expect_no_news(self) -> None:
+        """Of nothing new Backend is told, apart from the states that are shown."""
+        self.backend.take_all(ExecutorsShown)
+        self.backend.expect_nothing()
 
     def removed(self) -> dict[int, LossReason]:
         """Whose end was told since the last look, each once."""
@@ -285,7 +293,7 @@ def test_an_unknown_phase_is_a_warning_once_and_no_end(
         subject.round(pod(1, phase="Confused"))
     assert [record.levelname for record in caplog.records if "phase=Confused" in record.message] == ["WARNING"]
     assert isinstance(subject.backend.take(ExecutorSeen).state, PodUnknown)
-    subject.backend.expect_nothing()
+    subject.expect_no_news()
 
 
 # ── without a deletion ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -395,7 +403,7 @@ def test_one_is_not_missing_without_a_full_sync(rig: Callable[..., Rig]) -> None
 
 def test_one_that_is_missing_is_told_with_what_was_last_known_of_it(rig: Callable[..., Rig]) -> None:
     subject = rig(start=False)
-    subject.know(entry(1, pod=running(1)))
+    subject.know(entry(1), ran=[1])
     for _ in range(3):
         subject.kit.advance(timedelta(minutes=1))
         subject.round(synced=True)
@@ -445,6 +453,15 @@ def test_one_that_outlives_its_grace_by_far_is_lost_with_its_node(rig: Callable[
     subject.kit.advance(SECOND)
     subject.round()
     assert subject.removed()[1].kind is LossKind.NODE_LOST
+
+
+def test_one_whose_deletion_a_restored_cluster_took_back_is_not_lost_with_its_node(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1), grace=30))
+    subject.round(running(1))
+    subject.kit.advance(timedelta(minutes=5))
+    subject.round()
+    assert subject.removed() == {}
 
 
 def test_the_end_of_one_that_was_lost_with_its_node_is_not_told_again(rig: Callable[..., Rig]) -> None:
@@ -519,7 +536,7 @@ def test_what_comes_up_under_an_id_that_was_given_up_is_deleted_on_sight_and_nev
     assert subject.deleted() == ["app-exec-1"]
     subject.view.end(1)
     subject.round()
-    subject.backend.expect_nothing()
+    subject.expect_no_news()
 
 
 def test_one_that_is_given_up_while_it_is_shown_is_deleted(rig: Callable[..., Rig]) -> None:
@@ -566,11 +583,23 @@ def test_a_restarted_one_tells_no_end_again_and_clears_what_is_left_away(rig: Ca
     assert (subject.removed(), subject.deleted()) == ({}, ["app-exec-1"])
 
 
+def test_the_states_that_are_shown_are_told_when_any_of_them_has_changed(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1), pending(2))
+    assert sorted(subject.backend.take(ExecutorsShown).states) == [1, 2]
+    subject.round()
+    subject.round(synced=True)
+    assert subject.backend.take_all(ExecutorsShown) == []
+    subject.view.end(2)
+    subject.round()
+    assert sorted(subject.backend.take(ExecutorsShown).states) == [1]
+
+
 def test_a_restarted_one_tells_what_is_alive_anew(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.seen()
-    subject.restart(entry(1, pod=running(1)))
+    subject.restart(entry(1), ran=[1])
     assert subject.seen() == [(1, "PodRunning")]
 
 
@@ -586,7 +615,7 @@ def test_a_restarted_one_finds_missing_what_ended_unseen_meanwhile(rig: Callable
     subject.round(running(1))
     subject.view.lose(1)
     subject.view = View()
-    subject.restart(entry(1, pod=running(1)))
+    subject.restart(entry(1), ran=[1])
     for _ in range(2):
         subject.kit.advance(timedelta(minutes=1))
         subject.round(synced=True)
@@ -793,7 +822,7 @@ def test_what_is_said_of_one_whose_end_was_told_is_ignored(rig: Callable[..., Ri
     for _ in range(4):
         subject.kit.advance(timedelta(minutes=1))
         subject.round(synced=True)
-    subject.backend.expect_nothing()
+    subject.expect_no_news()
 
 
 def test_one_that_was_taken_back_too_late_is_told_with_its_own_end(rig: Callable[..., Rig]) -> None:
@@ -809,7 +838,7 @@ def test_one_that_was_taken_back_too_late_is_told_with_its_own_end(rig: Callable
 def test_a_killed_one_that_is_missing_was_ended_by_the_driver(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
-    subject.restart(entry(1, killed=kill(subject, 1), pod=running(1)))
+    subject.restart(entry(1, killed=kill(subject, 1)), ran=[1])
     subject.view = View()
     for _ in range(3):
         subject.kit.advance(timedelta(minutes=1))
@@ -833,7 +862,7 @@ def test_a_killed_one_that_has_been_without_a_connection_for_too_long_is_not_tol
 def test_those_whose_connections_were_lost_keep_their_times_over_a_restart(rig: Callable[..., Rig]) -> None:
     subject = rig(disconnect_timeout="2m")
     subject.round(*(running(executor_id) for executor_id in range(1, 21)))
-    away = [entry(i, pod=running(i), disconnected_at=subject.now + 20 - i) for i in range(1, 21)]
+    away = [entry(i, disconnected_at=subject.now + 20 - i) for i in range(1, 21)]
     subject.kit.advance(timedelta(minutes=1))
     subject.restart(*away)
     subject.kit.advance(timedelta(seconds=62))
@@ -883,7 +912,7 @@ def test_one_that_was_removed_for_its_lost_connection_is_remembered_while_it_is_
     subject.round(going(running(1)))
     subject.view.end(1)
     subject.round()
-    subject.backend.expect_nothing()
+    subject.expect_no_news()
 
 
 # ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -928,7 +957,7 @@ def test_a_decommissioned_one_is_marked_with_what_its_deletion_costs_as_soon_as_
 def test_after_a_restart_a_mark_that_is_not_shown_is_asked_for_again(rig: Callable[..., Rig]) -> None:
     subject = rig(**MARKS)
     subject.round(running(1))
-    subject.restart(entry(1, decommissioned=True, pod=running(1)))
+    subject.restart(entry(1, decommissioned=True), ran=[1])
     assert [name for name, _, _ in marks(subject)] == ["app-exec-1"]
 
 

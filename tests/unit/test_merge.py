@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from actors.merge import History, Merged, apply_events, apply_list, give_up_stream
+from actors.history import History, Merged
+from actors.intake import apply_list, give_up_stream
+from actors.merge import Merge
 from actors.pods import (
     EXECUTOR_ID_LABEL,
     Pod,
@@ -20,7 +22,7 @@ from actors.pods import (
     PodRunning,
 )
 from actors.versions import SEEN_GRANULE, SEEN_KEPT, highest_before, see
-from tests.unit.builders import event, pod
+from tests.unit.builders import apply_events, event, pod
 
 if TYPE_CHECKING:
     from actors.pods import EventType
@@ -728,11 +730,64 @@ def test_ends_are_told_and_forgotten_where_versions_are_no_numbers() -> None:
 # ── what had been seen by when ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_version_counts_as_seen_from_the_end_of_its_granule_on() -> None:
-    seen = see((), "7", 100.0)
+# ── many reads in one step ───────────────────────────────────────────────────────────────────────────────────────────
 
-    assert highest_before(seen, 100.0) == 0
-    assert highest_before(seen, 100.0 + 2 * SEEN_GRANULE) == 7
+
+def test_reads_in_one_step_tell_what_each_would_have_told_alone() -> None:
+    """One that the list does not show has ended as soon as the stream has passed it, and comes back as a new one."""
+    store = watched(5, pod(1, version=5))
+    store.list(50)
+    step = Merge(store.history)
+    assert step.read((), "50", 1, now=store.now)
+    assert step.read((event("ADDED", pod(1, version=60)),), "60", 1, now=store.now)
+    merged = step.finish()
+    assert uids(merged.ended) == [("uid-1", False)]
+    assert merged.changed == merged.appeared == frozenset({1})
+    assert (merged.history.position, merged.history.snapshot.resource_version) == ("60", "60")
+
+
+def test_a_step_changes_nothing_that_was_seen_before() -> None:
+    store = watched(5, pod(1, version=5))
+    before = store.shown
+    step = Merge(store.history)
+    step.read((event("MODIFIED", pod(1, version=60)), event("ADDED", pod(2, version=61))), "61", 1, now=store.now)
+    assert store.shown == before
+    assert set(step.finish().history.snapshot.states) == {1, 2}
+    assert store.shown == before
+
+
+@pytest.mark.parametrize(
+    ("change", "is_urgent"),
+    [
+        (event("MODIFIED", pod(1, version=60)), False),
+        (event("ADDED", pod(2, version=60)), False),
+        (event("MODIFIED", pod(1, version=60, phase="Failed")), True),
+        (event("MODIFIED", pod(1, version=60, terminating=True)), True),
+        (event("DELETED", pod(1, version=60, terminating=True)), True),
+        (event("MODIFIED", pod(1, version=4, phase="Failed")), False),
+    ],
+)
+def test_a_step_is_urgent_when_a_pod_ended_or_is_about_to(change: PodEvent, is_urgent: bool) -> None:
+    store = watched(5, pod(1, version=5))
+    assert store.events(change).urgent is is_urgent
+
+
+def test_a_list_of_pods_just_as_they_are_known_changes_nothing_and_proves_nothing() -> None:
+    store = watched(5, pod(1, version=5), pod(2, version=4))
+    states = store.history.snapshot.states
+    merged = store.list(50, pod(1, version=5), states[2].pod)
+    assert (merged.applied, merged.changed, merged.ended, merged.urgent) == (True, frozenset(), (), False)
+    assert store.history.snapshot.states == states
+    assert store.history.snapshot.states[1] is states[1]
+
+
+def test_of_the_versions_seen_within_a_granule_the_last_counts_and_from_its_own_moment_on() -> None:
+    first, last = 100.0 + SEEN_GRANULE / 4, 100.0 + SEEN_GRANULE / 2
+    seen = see(see((), "7", first), "8", last)
+
+    assert highest_before(seen, last) == 0
+    assert highest_before(seen, last + SEEN_GRANULE / 100) == 8
+    assert highest_before(see(seen, "9", last + SEEN_GRANULE), last + SEEN_GRANULE) == 8
 
 
 def test_what_was_seen_is_remembered_within_bounds_and_never_as_earlier_than_it_was() -> None:

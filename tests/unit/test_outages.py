@@ -24,7 +24,7 @@ from actors.messages import (
     PodsAppeared,
 )
 from actors.outages import STEPS, lacks_server
-from actors.request_pool import BACKOFF
+from actors.traffic import BACKOFF
 from tests.unit.builders import pod, pod_name
 from tests.unit.test_request_pool import DOWN, FORBIDDEN, LOST, World
 

@@ -41,10 +41,12 @@ from actors.messages import (
     PodCreateFailed,
     PodsAppeared,
     PodsDeleted,
+    WithdrawPods,
 )
-from actors.request_pool import BACKOFF, RequestPool
+from actors.request_pool import RequestPool
 from actors.requests import CONFIRM_TRIES, IDS_PER_CALL
 from actors.testing.api import ManualPodApi
+from actors.traffic import BACKOFF
 from tests.unit.builders import APP_ID, labels, pod, pod_name
 
 if TYPE_CHECKING:
@@ -86,10 +88,10 @@ class World:
             self.pool.tell(message)
         self.kit.settle()
 
-    def create(self, *executor_ids: int, epoch: int = 1) -> None:
+    def create(self, *executor_ids: int, epoch: int = 1, again: bool = False) -> None:
         for executor_id in executor_ids:
             manifest = {"metadata": {"name": pod_name(executor_id), "labels": labels(executor_id)}}
-            self.tell(CreatePod(executor_id, epoch, manifest, self.allocator.address))
+            self.tell(CreatePod(executor_id, epoch, manifest, self.allocator.address, again=again))
 
     def answer(self, call: ManualCall, answer: object) -> None:
         call.answer(answer)
@@ -836,6 +838,99 @@ def test_an_epoch_that_is_overtaken_by_the_next_hands_on_what_it_found_out(world
     world.answer_next("create", pod(3))
     assert successor.take(EpochBegun) == EpochBegun(3, created=frozenset({1, 2, 3}), dropped=frozenset({4}))
     assert world.allocator.take_all(EpochBegun) == []
+
+
+# ── what another pool was asked for ──────────────────────────────────────────────────────────────────────────────────
+
+
+def lost(world: World, epoch: int, *unseen: int) -> set[int]:
+    """Which of the ids that an Allocator has not seen this pool was never asked for."""
+    world.tell(BeginEpoch(epoch, world.allocator.address, frozenset(unseen)))
+    world.allocator.take_all(PodCreateFailed)
+    return set(world.allocator.take(EpochBegun).lost)
+
+
+def test_what_it_was_never_asked_for_is_lost(world: World) -> None:
+    assert lost(world, 2, 4, 5) == {4, 5}
+
+
+def test_what_it_has_answered_is_not_lost(world: World) -> None:
+    world.create(6, 7)
+    world.answer_next("create", pod(6))
+    world.answer_next("create", Invalid("no", status=422))
+    world.allocator.take_all(PodCreated)
+    assert lost(world, 2, 4, 6, 7, 8) == {4}
+
+
+def test_what_it_was_asked_for_again_is_lost_no_more(world: World) -> None:
+    assert lost(world, 2, 4, 5) == {4, 5}
+    world.create(4, epoch=2, again=True)
+    world.answer_next("create", pod(4))
+    world.allocator.take_all(PodCreated)
+    assert lost(world, 3, 4, 5) == {5}
+    assert lost(world, 4, 5) == {5}
+
+
+def test_one_asked_for_again_that_was_made_is_found_and_not_made_twice(world: World) -> None:
+    world.create(1, again=True)
+    world.answer_next("create", EXISTS)
+    world.answer_next("get", pod(1))
+    assert world.allocator.take(PodCreated).pod.uid == "uid-1"
+    world.quiet()
+
+
+def test_one_asked_for_again_that_is_refused_is_looked_for_first(world: World) -> None:
+    world.create(1, again=True)
+    world.answer_next("create", QuotaExceeded("our own pod has the last place", status=403))
+    world.answer_next("get", pod(1))
+    assert world.allocator.take(PodCreated).executor_id == 1
+    world.quiet()
+
+
+# ── withdrawn ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def withdraw(world: World, *executor_ids: int) -> None:
+    world.tell(WithdrawPods(frozenset(executor_ids)))
+
+
+def test_of_those_withdrawn_what_is_queued_is_not_sent_and_what_is_on_the_wire_goes_on(world: World) -> None:
+    world.create(1, 2, 3, 4, 5)
+    withdraw(world, 3, 4)
+    answer = world.allocator.take(PodCreateFailed)
+    assert (answer.executor_id, type(answer.error)) == (4, Cancelled)
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"]
+    for executor_id in (1, 2, 3, 5):
+        world.answer_next("create", pod(executor_id))
+    created = world.allocator.take_all(PodCreated)
+    assert [(each.executor_id, each.withdrawn) for each in created] == [(i, False) for i in (1, 2, 3, 5)]
+    world.quiet()
+
+
+def test_a_withdrawn_one_that_waits_for_another_try_and_has_surely_no_pod_is_not_tried_again(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", Unavailable("connection refused"))
+    world.unanswered()
+    withdraw(world, 1)
+    assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.quiet()
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_withdrawn_one_that_may_have_been_made_is_looked_for(world: World, made: bool) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.unanswered()
+    for _ in range(2):
+        withdraw(world, 1)
+    world.unanswered()
+    world.wait_for("get")
+    world.answer_next("get", pod(1) if made else NotFound("gone", status=404))
+    if made:
+        assert world.allocator.take(PodCreated).withdrawn
+    else:
+        assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.quiet()
 
 
 # ── drain, stop, restart ─────────────────────────────────────────────────────────────────────────────────────────

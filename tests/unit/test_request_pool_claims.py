@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.errors import Cancelled, Forbidden, QuotaExceeded, TooManyRequests
+from actors.errors import AlreadyExists, Cancelled, Forbidden, QuotaExceeded, TooManyRequests
 from actors.messages import (
     BeginEpoch,
     ClaimsListed,
@@ -34,10 +34,10 @@ def world(kit: Kit) -> World:
     return World(kit)
 
 
-def create(world: World, executor_id: int = 1) -> None:
+def create(world: World, executor_id: int = 1, *, again: bool = False) -> None:
     manifest = {"metadata": {"name": pod_name(executor_id), "labels": labels(executor_id)}}
     claim = {"metadata": {"name": f"{pod_name(executor_id)}-pvc-0"}}
-    world.tell(CreatePod(executor_id, 1, manifest, world.allocator.address, (claim,)))
+    world.tell(CreatePod(executor_id, 1, manifest, world.allocator.address, (claim,), again))
 
 
 def test_a_pod_is_posted_once_its_claim_is_made(world: World) -> None:
@@ -85,6 +85,14 @@ def test_a_pod_whose_claim_was_made_in_the_epoch_before_was_dropped(world: World
     world.answer(call, CLAIM)
 
     assert world.allocator.take(EpochBegun) == EpochBegun(2, created=frozenset(), dropped=frozenset({1}))
+
+
+def test_a_claim_that_an_earlier_pool_may_have_made_is_ours(world: World) -> None:
+    create(world, again=True)
+    world.answer_next("create_object", AlreadyExists("exists", status=409))
+    world.answer_next("create", pod(1))
+
+    assert world.allocator.take(PodCreated).executor_id == 1
 
 
 def test_claims_wait_for_the_pause_that_the_server_asks_for_and_deletes_do_not(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from actors.versions import SEEN_GRANULE, highest_before
 from tests.unit.builders import event, pod
-from tests.unit.test_merge import Store, uids, watched
+from tests.unit.test_merge import Store, copy_of, uids, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,12 +50,22 @@ def test_a_list_below_any_version_seen_before_it_was_asked_for(see: Callable[[St
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
-def test_a_pod_proves_what_the_highest_version_seen_is_too_coarse_to_prove(kind: EventType) -> None:
-    """What was seen is remembered in steps of a tenth of a second, a pod's own version to the moment."""
+def test_a_list_that_was_asked_for_right_after_a_version_was_seen_proves_as_much_as_a_later_one(
+    kind: EventType,
+) -> None:
     store = watched(5, pod(1, version=5))
-    store.now += SEEN_GRANULE / 2
     store.events(event(kind, pod(1, version=50)))
-    asked = store.now + SEEN_GRANULE / 100
+    assert store.list(40, pod(1, version=5), asked=store.now + SEEN_GRANULE / 100).reset
+
+
+def test_an_end_proves_what_the_highest_version_seen_is_too_coarse_to_prove() -> None:
+    """Of what was seen within a tenth of a second the last is remembered, an end to the moment."""
+    store = watched(5, pod(1, version=5))
+    store.now += SEEN_GRANULE / 4
+    exited(store)
+    asked = store.now + SEEN_GRANULE / 4
+    store.now += SEEN_GRANULE / 2 - 1
+    store.events(version=51)
     assert highest_before(store.history.seen, asked) < 40
     assert store.list(40, pod(1, version=5), asked=asked).reset
 
@@ -109,6 +119,23 @@ def test_a_list_past_us_that_shows_a_pod_whose_absence_was_not_told_yet() -> Non
     store.list(50)
     assert "uid-1" in store.history.absent, "its stream may still say how it ended"
     assert store.list(1000, pod(1, version=5)).reset
+
+
+def test_a_list_past_us_that_shows_a_pod_of_before_the_newest_list_which_that_one_did_not_show() -> None:
+    store = watched(5, pod(1, version=5))
+    exited(store)
+    store.events(version=60)
+    store.list(60)
+    assert not store.history.tombstones
+    assert store.list(70, pod(1, version=5)).reset
+
+
+def test_a_pod_that_was_set_aside_and_takes_its_place_now_proves_nothing() -> None:
+    store = watched(5, pod(1, version=1), copy_of(1, version=2))
+    exited(store)
+    listed = store.list(60, copy_of(1, version=2))
+    assert listed.appeared == {1}
+    assert not listed.reset
 
 
 def test_a_list_past_us_without_any_of_these_is_merged_as_any_other() -> None:

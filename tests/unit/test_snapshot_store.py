@@ -587,7 +587,7 @@ def test_a_malformed_pod_is_set_aside_logged_once_and_harms_no_other(
     world: World, kit: Kit, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = pod(2, uid="broken")
-    assert broken.metadata.labels is not None
+    assert isinstance(broken.metadata.labels, dict)
     broken.metadata.labels[EXECUTOR_ID_LABEL] = "two"
     for version in (10, 11):
         world.list(pod(1), broken, version=version)

@@ -20,8 +20,8 @@ from actors.pods import (
 )
 from actors.runtime import Entropy
 from actors.settings import ExecutorSettings
-from actors.starts import StartFailures, Starts, was_start_failure
-from tests.unit.views import RULES, View, evicted, failed, going, running, succeeded, waiting
+from actors.starts import CutShort, StartFailures, Starts, was_start_failure
+from tests.unit.views import RULES, View, evicted, failed, going, pending, running, succeeded, waiting
 
 TEN = timedelta(seconds=10)
 
@@ -112,11 +112,11 @@ def test_an_end_is_counted_once_though_it_is_shown_and_then_told() -> None:
     subject, view = starts(), View()
     view.show(running(1))
     view.show(failed(1))
-    assert subject.follow(view.batch(0.0), (), 0.0) == {"default": 1}
+    assert subject.follow(view.batch(0.0), (), 0.0).failed == {"default": 1}
     view.show(failed(1))
-    assert subject.follow(view.batch(1.0), (), 1.0) == {}
+    assert subject.follow(view.batch(1.0), (), 1.0).failed == {}
     view.end(1)
-    assert subject.follow(view.batch(2.0), (), 2.0) == {}
+    assert subject.follow(view.batch(2.0), (), 2.0).failed == {}
 
 
 def test_one_that_came_and_went_between_two_batches_is_counted() -> None:
@@ -124,13 +124,13 @@ def test_one_that_came_and_went_between_two_batches_is_counted() -> None:
     view.show(running(1))
     view.show(failed(1))
     view.end(1)
-    assert subject.follow(view.batch(0.0), (), 0.0) == {"default": 1}
+    assert subject.follow(view.batch(0.0), (), 0.0).failed == {"default": 1}
 
 
 def test_a_registered_one_is_not_counted() -> None:
     subject, view = starts(), View()
     view.show(failed(1))
-    assert subject.follow(view.batch(0.0), {1}, 0.0) == {}
+    assert subject.follow(view.batch(0.0), {1}, 0.0).failed == {}
 
 
 def test_one_that_has_run_long_enough_resets_the_wait() -> None:
@@ -149,7 +149,7 @@ def test_a_success_in_the_batch_that_shows_a_failure_does_not_undo_the_failure()
     view.show(running(1))
     subject.follow(view.batch(0.0), (), 0.0)
     view.show(failed(2))
-    assert subject.follow(view.batch(10.0), (), 10.0) == {"default": 1}
+    assert subject.follow(view.batch(10.0), (), 10.0).failed == {"default": 1}
 
 
 def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> None:
@@ -164,10 +164,10 @@ def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> Non
 def test_one_that_was_asked_to_go_is_not_counted() -> None:
     subject, view = starts(), View()
     view.show(succeeded(1), running(2))
-    assert subject.follow(view.batch(0.0), (), 0.0, asked_to_go={1, 2}) == {}
+    assert subject.follow(view.batch(0.0), (), 0.0, is_asked_to_go={1, 2}.__contains__).failed == {}
     view.show(failed(2))
     view.end(2)
-    assert subject.follow(view.batch(1.0), (), 1.0, asked_to_go={2}) == {}
+    assert subject.follow(view.batch(1.0), (), 1.0, is_asked_to_go={2}.__contains__).failed == {}
 
 
 def test_one_that_is_deleted_as_it_would_never_run_is_counted_when_it_is_gone() -> None:
@@ -176,9 +176,9 @@ def test_one_that_is_deleted_as_it_would_never_run_is_counted_when_it_is_gone() 
     subject.follow(view.batch(0.0), (), 0.0)
     assert (subject.replaced("uid-1"), subject.replaced("uid-1")) == (True, False)
     view.show(going(waiting(1, "InvalidImageName")))
-    assert subject.follow(view.batch(1.0), (), 1.0) == {}
+    assert subject.follow(view.batch(1.0), (), 1.0).failed == {}
     view.end(1)
-    assert subject.follow(view.batch(2.0), (), 2.0) == {"default": 1}
+    assert subject.follow(view.batch(2.0), (), 2.0).failed == {"default": 1}
     assert subject.replaced("uid-1"), "nothing is kept of one that is gone"
 
 
@@ -191,7 +191,7 @@ def test_one_that_survives_that_deletion_because_it_got_on_is_not(state: Pod) ->
     view.show(state)
     subject.follow(view.batch(1.0), (), 1.0)
     view.end(1)
-    assert subject.follow(view.batch(2.0), (), 2.0) == {}
+    assert subject.follow(view.batch(2.0), (), 2.0).failed == {}
 
 
 def test_what_was_counted_outlives_a_restart() -> None:
@@ -212,3 +212,82 @@ def test_what_was_counted_outlives_a_restart() -> None:
     assert third.forgive()
     assert third.may_go_on("default", 30.0)
     assert not third.forgive(), "there is nothing to forgive any more"
+
+
+# ── what others end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [(going(running(1)),), (going(pending(1)),), (evicted(1),), ()],
+    ids=["being deleted", "being deleted before it ran", "evicted", "gone at once"],
+)
+def test_one_that_others_end_before_it_was_of_use_was_cut_short_once(shown: tuple[Pod, ...]) -> None:
+    subject, view = starts(), View()
+    view.show(running(1))
+    subject.follow(view.batch(0.0), (), 0.0)
+    view.show(*shown)
+    early = [subject.follow(view.batch(1.0), (), 1.0)]
+    view.end(1)
+    early.append(subject.follow(view.batch(9.0), (), 9.0))
+    assert [ends.failed for ends in early] == [{}, {}]
+    assert sorted(map(str, (ends.cut_short for ends in early))) == ["{'default': [1]}", "{}"]
+
+
+@pytest.mark.parametrize("why", ["it ran long enough", "it was registered", "we asked for it", "there were too many"])
+def test_one_whose_end_is_no_harm_or_our_own_was_not_cut_short(why: str) -> None:
+    subject, view = starts(), View()
+    view.show(running(1))
+    subject.follow(view.batch(0.0), (), 0.0)
+    if why == "there were too many":
+        subject.taken_back(running(1).uid)
+    view.show(going(running(1)))
+    at = 10.0 if why == "it ran long enough" else 9.0
+    registered = {1} if why == "it was registered" else set()
+    asked = {1} if why == "we asked for it" else set()
+    early = subject.follow(view.batch(at), registered, at, is_asked_to_go=asked.__contains__)
+    assert (early.failed, early.cut_short) == ({}, {})
+
+
+def test_one_that_is_about_to_go_proves_nothing_any_more() -> None:
+    subject, view = starts(), View()
+    view.show(running(1))
+    subject.follow(view.batch(0.0), (), 0.0)
+    subject.failed("default", 1, target=99, now=0.0, at=NOW, entropy=Entropy(0))
+    view.show(going(running(1)))
+    subject.follow(view.batch(1.0), (), 1.0)
+    subject.follow(view.batch(60.0), (), 60.0)
+    assert subject.of("default").rounds == 1
+
+
+def test_the_first_time_is_not_waited_for_and_then_each_time_twice_as_long() -> None:
+    cut_short, now, waits = CutShort(), 1000.0, []
+    for executor_id in range(1, 12):
+        assert cut_short.came([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+        waits.append(max(0.0, cut_short.until - now))
+        now += 400
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    cut_short.succeeded()
+    assert cut_short.came([99], newest=99, now=now, entropy=Entropy(0))
+    assert cut_short.until == 0.0
+
+
+def test_those_that_were_made_before_are_the_rest_of_what_went() -> None:
+    cut_short = CutShort()
+    assert cut_short.came([3, 7], newest=9, now=1.0, entropy=Entropy(0))
+    assert not cut_short.came([8, 9], newest=20, now=2.0, entropy=Entropy(0))
+    assert not cut_short.came([1], newest=20, now=3.0, entropy=Entropy(0))
+    assert cut_short.until == 0.0
+    assert cut_short.came([9, 10], newest=20, now=4.0, entropy=Entropy(0)), "one that was made in their place"
+    assert cut_short.until == 5.0
+
+
+def test_how_often_others_ended_some_outlives_a_restart() -> None:
+    first, second = starts(), starts()
+    for executor_id, now in ((1, 100.0), (2, 200.0)):
+        first.cut_short("default", [executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+    second.learn(first.record())
+    assert not second.may_go_on("default", 200.9)
+    assert second.waits_for("default", 200.9) is not None
+    assert second.may_go_on("default", 201.0)
+    assert second.cut_short("default", [3], newest=3, now=300.0, entropy=Entropy(0)) == 2.0

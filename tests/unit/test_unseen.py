@@ -29,3 +29,17 @@ def test_those_answered_by_a_moment_come_in_the_order_of_their_answers() -> None
     book.take(2)
     assert list(book.answered_by(9.0)) == [1]
     assert book[1].answered_at == 2.0
+
+
+def test_what_is_lost_is_known_until_it_is_asked_for_again_or_taken() -> None:
+    book = three()
+    book.answered(2, 1.0, None)
+    for executor_id in (3, 1):
+        book.lose(executor_id)
+    assert book.lost() == (3, 1)
+    assert book[3].lost
+    book.asked_again(3)
+    assert (book.lost(), book[3].lost, book[3].answered_at) == ((1,), False, None)
+    book.take(1)
+    assert book.lost() == ()
+    assert book.count("b") == 1

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.merge import History, Merged, apply_events, apply_list
+from actors.history import History, Merged
+from actors.intake import apply_list
 from actors.messages import SnapshotBatch
 from actors.pods import (
     Condition,
@@ -25,7 +26,7 @@ from actors.pods import (
     WaitingState,
 )
 from actors.settings import AllocationSettings, BackendSettings, ExecutorSettings, Settings, SourceSettings
-from tests.unit.builders import APP_ID, pod
+from tests.unit.builders import APP_ID, apply_events, pod
 
 if TYPE_CHECKING:
     from actors.snapshot import Ended
@@ -83,9 +84,7 @@ def unschedulable(executor_id: int, message: str, *, gated: bool = False) -> Pod
 
 
 def running(executor_id: int, **changes: Any) -> Pod:
-    return _with_container(
-        pod(executor_id, phase="Running", **changes), ContainerState(running=RunningState(started_at=STARTED))
-    )
+    return _with_container(pod(executor_id, phase="Running", **changes), ContainerState(running=RunningState()))
 
 
 def failed(executor_id: int, code: int = 1, *, ran: timedelta = timedelta(0), reason: str | None = "Error") -> Pod:

@@ -57,6 +57,15 @@ values = st.recursive(
 )
 
 
+def strings(document: Any) -> list[str]:
+    """Every text in a document, keys included."""
+    if isinstance(document, dict):
+        return [text for key, value in document.items() for text in (str(key), *strings(value))]
+    if isinstance(document, list):
+        return [text for value in document for text in strings(value)]
+    return [document] if isinstance(document, str) else []
+
+
 def places(document: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The way to each part of a document, the document itself first."""
     inner = (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from actors import claims, lease
 from actors.errors import ApiError
 from actors.kube import decode
-from actors.kube.decode import Complaints, LineSplitter, LineTooLong, WatchDecoder
+from actors.kube.decode import Complaints, LineSplitter, LineTooLong, Sharing, WatchDecoder
 from actors.kube.errors import error_from_status
 from actors.loss import explain, missing
 from actors.pods import Pod, PodRules, claims_of, classify, malformed
@@ -137,7 +137,7 @@ def test_any_pod_is_refused_or_can_be_judged(body: bytes) -> None:
 @given(spoiled_bytes(LIST))
 @example(b'{"metadata":{"resourceVersion":"1"},"items":[{"metadata":' + DEEP + b"}]}")
 def test_any_list_is_refused_or_its_good_pods_are_kept(body: bytes) -> None:
-    page = whatever_it_brings(lambda data: decode.pod_page(data, Complaints()), body)
+    page = whatever_it_brings(lambda data: decode.pod_page(data, Complaints(), Sharing()), body)
     for found in page.pods if page is not None else ():
         as_far_as_it_goes(found)
 
@@ -146,8 +146,9 @@ def test_any_list_is_refused_or_its_good_pods_are_kept(body: bytes) -> None:
 @example([b'{"type":"ADDED","object":' + DEEP])
 @example([b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5","annotations":{"k":1}}}}'])
 def test_any_watch_line_is_an_event_or_the_end_of_the_stream(lines: list[bytes]) -> None:
-    told = whatever_it_brings(WatchDecoder("1", Complaints()).decode, lines)
-    for events in told[0] if told is not None else ():
+    told, error = WatchDecoder("1", Complaints(), Sharing()).decode(b"\n".join(lines))
+    assert error is None or isinstance(error, ApiError | ValueError | RecursionError)
+    for events in told:
         assert isinstance(events.resource_version, str)
         for event in events.events:
             as_far_as_it_goes(event.pod)
@@ -155,14 +156,15 @@ def test_any_watch_line_is_an_event_or_the_end_of_the_stream(lines: list[bytes])
 
 @given(spoiled_bytes({"type": "ERROR", "object": STATUS}))
 def test_an_error_in_a_watch_is_one_of_ours_whatever_is_in_it(line: bytes) -> None:
-    told = whatever_it_brings(WatchDecoder("1", Complaints()).decode, [line])
-    assert told is None or told[1] is None or isinstance(told[1], ApiError)
+    told, error = WatchDecoder("1", Complaints(), Sharing()).decode(line)
+    assert error is None or isinstance(error, ApiError | ValueError | RecursionError)
+    assert not [event for events in told for event in events.events]
 
 
 def test_a_line_without_an_end_is_given_up_before_it_fills_the_memory() -> None:
     splitter = LineSplitter()
     for _ in range(16):
-        assert splitter.feed(b"x" * (1 << 20)) == []
+        assert splitter.feed(b"x" * (1 << 20)) == b""
     with pytest.raises(LineTooLong):
         splitter.feed(b"x")
 

@@ -19,7 +19,7 @@ from tests.unit.hostile.material import DEEP, SECRET, spoiled, spoiled_bytes, tr
 if TYPE_CHECKING:
     from pathlib import Path
 
-ONE_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+ONE_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 ENCODED = base64.b64encode(SECRET.encode()).decode()
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from tests.unit.local.server_kit import Answer
 
-ONE_SERVER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+ONE_SERVER = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60
+)
 """It is the same for all examples of a test: what one leaves behind, the next one meets."""
 
 POD: dict[str, Any] = {
@@ -345,7 +347,7 @@ def test_any_header_is_answered(door: Door, names: list[str], data: st.DataObjec
 
 
 @given(st.binary(max_size=200), st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
 def test_any_bytes_on_the_wire_leave_the_server_serving(
     door: Door, caplog: pytest.LogCaptureFixture, data: bytes, start: bool
 ) -> None:

@@ -19,7 +19,7 @@ from tests.unit.hostile.material import DEEP, SECRET, scalars, spoiled, tried, v
 if TYPE_CHECKING:
     from pathlib import Path
 
-ONE_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+ONE_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 TEMPLATE: dict[str, Any] = {
     "apiVersion": "v1",

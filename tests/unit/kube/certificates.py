@@ -48,7 +48,9 @@ class Authority:
         """What those trust who trust it."""
         usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)  # noqa: FBT003 - signs
         built = _built(self._name, self._name, self._key.public_key(), DAY)
+        identity = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        built = built.add_extension(identity, critical=False)
         return built.add_extension(usage, critical=True).sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def sign(self, name: str = "somebody", *, valid_for: timedelta = DAY) -> Pair:
@@ -56,7 +58,9 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())  # Python 3.13 insists
         built = _built(subject, self._name, key.public_key(), valid_for).add_extension(loopback, critical=False)
+        built = built.add_extension(signer, critical=False)
         return Pair(
             built.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM),
             key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),

@@ -189,7 +189,7 @@ def test_a_server_that_does_not_accept_is_unavailable_in_time(deaf: socket.socke
 def _until(condition: Callable[[], bool]) -> bool:
     """Wait for what nobody tells of: that a thread has got somewhere deep in the system."""
     pause = threading.Event()
-    return any(condition() or pause.wait(0.005) for _ in range(2000))
+    return any(condition() or pause.wait(0.005) for _ in range(6000))
 
 
 def test_a_tls_handshake_that_stalls_can_be_cancelled(server: ScriptedServer, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_closing_completes_everything_with_cancelled(server: ScriptedServer, cli
     assert {type(getattr(answer, "error", answer)) for answer in told} == {Cancelled}
     for stall in stalls:
         assert stall.freed.wait(SAFETY)
-    assert our_threads() == before
+    assert our_threads() <= before
     assert len(server.asked) == 3
     api.close()
     assert answers.empty()
@@ -288,4 +288,4 @@ def test_a_process_that_can_have_no_more_threads_is_told_so(
 def test_nothing_is_started_before_it_is_needed(client: Client) -> None:
     before = our_threads()
     client.connect()
-    assert our_threads() == before
+    assert our_threads() <= before

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kube import decode
-from actors.kube.decode import Complaints, LineSplitter, WatchDecoder
+from actors.kube.decode import Complaints, LineSplitter, Sharing, WatchDecoder
 from tests.unit.kube.test_http import page, pod
 
 LINES = st.lists(st.binary().map(lambda line: line.replace(b"\n", b"")), max_size=8)
@@ -21,9 +21,10 @@ def test_lines_do_not_depend_on_where_they_were_cut(lines: list[bytes], rest: by
     whole = b"".join(line + b"\n" for line in lines) + rest
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=10)))
     splitter = LineSplitter()
-    found = [line for start, end in pairwise([0, *cuts, len(whole)]) for line in splitter.feed(whole[start:end])]
-    assert found == lines
-    assert splitter.rest() == ([rest] if rest else [])
+    found = [splitter.feed(whole[start:end]) for start, end in pairwise([0, *cuts, len(whole)])]
+    assert all(block.endswith(b"\n") for block in found if block), "only whole lines"
+    assert b"".join(found) == b"".join(line + b"\n" for line in lines)
+    assert splitter.rest() == rest
 
 
 @given(st.lists(st.sampled_from(["good", "bad", "mark"]), max_size=10), st.integers(1, 4))
@@ -32,13 +33,21 @@ def test_the_last_version_and_every_good_event_are_kept(kinds: list[str], portio
     for number, kind in enumerate(kinds, 10):
         obj = pod(kind, number, **({"labels": 3} if kind == "bad" else {}))
         lines.append(json.dumps({"type": "BOOKMARK" if kind == "mark" else "ADDED", "object": obj}).encode())
-    decoder = WatchDecoder("9", Complaints())
+    decoder = WatchDecoder("9", Complaints(), Sharing())
     events, malformed, version = 0, 0, "9"
     for at in range(0, len(lines), portion):
-        [found], error = decoder.decode(lines[at : at + portion])
+        [found], error = decoder.decode(b"\n".join(lines[at : at + portion]))
         assert error is None
         events, malformed, version = events + len(found.events), malformed + found.malformed, found.resource_version
     assert (events, malformed, version) == (kinds.count("good"), kinds.count("bad"), str(9 + len(kinds)))
+
+
+@pytest.mark.parametrize("garbage", [b"{", b"[" * 5000, b'"x"', b"{}"])
+def test_what_came_before_a_line_that_is_no_event_is_not_lost_with_it(garbage: bytes) -> None:
+    good = json.dumps({"type": "ADDED", "object": pod("a", 5)}).encode()
+    [found], error = WatchDecoder("4", Complaints(), Sharing()).decode(b"\n".join((good, garbage, good)))
+    assert ([event.pod.name for event in found.events], found.resource_version) == (["a"], "5")
+    assert isinstance(error, ValueError | RecursionError)
 
 
 def test_what_comes_after_the_end_of_the_initial_events_is_told_apart_from_them() -> None:
@@ -46,7 +55,7 @@ def test_what_comes_after_the_end_of_the_initial_events_is_told_apart_from_them(
     annotated = {"metadata": {"resourceVersion": "20", "annotations": {"k8s.io/initial-events-end": "true"}}}
     changes = [("ADDED", pod("a", 7)), ("BOOKMARK", annotated), ("DELETED", pod("a", 21)), ("ADDED", pod("b", 22))]
     lines = [json.dumps({"type": kind, "object": obj}).encode() for kind, obj in changes]
-    (initial, later), error = WatchDecoder("", Complaints()).decode(lines)
+    (initial, later), error = WatchDecoder("", Complaints(), Sharing()).decode(b"\n".join(lines))
     assert error is None
     assert ([e.type for e in initial.events], initial.resource_version) == (["ADDED"], "20")
     assert ([e.type for e in later.events], later.resource_version) == (["DELETED", "ADDED"], "22")
@@ -57,7 +66,7 @@ def test_what_comes_after_the_end_of_the_initial_events_is_told_apart_from_them(
     st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda v: json.dumps(v).encode())
 )
 def test_no_bytes_make_anything_but_a_value_error(body: bytes) -> None:
-    for read in (decode.pod, decode.anything, lambda data: decode.pod_page(data, Complaints())):
+    for read in (decode.pod, decode.anything, lambda data: decode.pod_page(data, Complaints(), Sharing())):
         with pytest.raises(ValueError):  # noqa: PT011 - any of them: none of these bytes is a pod
             read(body)
     assert decode.status(body) == {}
@@ -67,13 +76,15 @@ def test_the_names_of_bad_pods_do_not_pile_up(caplog: pytest.LogCaptureFixture) 
     complaints = Complaints()
     for batch in range(3):
         bad = [pod(f"bad-{batch}-{i}", labels=3) for i in range(decode.MOST_COMPLAINTS)]
-        assert decode.pod_page(json.dumps(page(*bad)).encode(), complaints).malformed == decode.MOST_COMPLAINTS
+        assert (
+            decode.pod_page(json.dumps(page(*bad)).encode(), complaints, Sharing()).malformed == decode.MOST_COMPLAINTS
+        )
     assert len(complaints._told) <= decode.MOST_COMPLAINTS
     assert len(caplog.records) == 3 * decode.MOST_COMPLAINTS
 
 
 def test_null_lists_and_fields_are_as_good_as_none() -> None:
     body = b'{"metadata":{"resourceVersion":"3","continue":null},"items":null}'
-    assert decode.pod_page(body, Complaints()).pods == ()
+    assert decode.pod_page(body, Complaints(), Sharing()).pods == ()
     nulls = {"metadata": {"name": "a", "labels": None, "ownerReferences": None}, "spec": None, "status": None}
     assert decode.pod(json.dumps(nulls).encode()).labels == {}

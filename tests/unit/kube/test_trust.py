@@ -208,10 +208,11 @@ def test_a_certificate_that_has_expired_is_said_so_and_a_new_one_in_its_files_is
     api = kube.connect(path)
     error = ask(lambda reply: api.create({}, reply))
     assert type(error) is Untrusted, "it was not looked at, so that it is not ambiguous"
-    assert error.message == (
+    assert error.message.startswith(
         f"there is no TLS connection to {server.name}: it does not accept the client certificate of context 'test' of "
-        f"{path}: sslv3 alert certificate expired"
+        f"{path}: "
     )
+    assert error.message.endswith(" alert certificate expired"), "OpenSSL's words; since 3.2 others stand before these"
     with_certificate(tmp_path, server)
     server.then(last_answer)
     assert isinstance(get(api), Pod)

@@ -73,7 +73,7 @@ def test_an_address_that_is_dead_leaves_time_for_the_next(
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
     server.answers(200, pod("a"))
-    api = client.connect(limit=timedelta(seconds=1))
+    api = client.connect(limit=timedelta(seconds=4))
     assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
 
 

@@ -127,7 +127,9 @@ class Watch:
 
     def _split(self) -> Iterator[bytes]:
         pending = b""
-        for chunk in self._response.stream(amt=1, decode_content=True):
+        # Not by urllib3's own generator: collected in its middle, it gives its connection back to the pool, and waits
+        # for ever if its thread is just taking one from there.
+        while chunk := self._response.read1(64 * 1024, decode_content=True):
             *lines, pending = (pending + chunk).split(b"\n")
             yield from lines
         assert pending == b""

@@ -358,7 +358,7 @@ def test_stop_leaves_no_process_no_thread_and_no_file(tmp_path: Path, told: Path
         laptop.kubelet.stop()
         assert held_open.read() == ""  # Even what broke out of its session is gone.
     assert not is_alive(process)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     assert not laptop.log_dir.exists()
     assert laptop.kubelet.kill("default", "a") == 0
     laptop.kubelet.stop()
@@ -372,6 +372,6 @@ def test_a_start_that_fails_raises_its_cause_and_leaves_no_thread(
     laptop = Laptop(tmp_path)
     with pytest.raises(FileNotFoundError):
         laptop.kubelet.start()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     with pytest.raises(ApiStatus):
         laptop.store.get("nodes", None, "local")

@@ -143,7 +143,7 @@ def test_stop_cuts_streams_and_leaves_no_thread_and_no_socket(tmp_path: Path, do
     with pytest.raises(urllib3.exceptions.ProtocolError):
         stream.read()
     stream.close()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     with pytest.raises(urllib3.exceptions.HTTPError):
         other.request("GET", "/api")
     other.server.stop()
@@ -156,4 +156,4 @@ def test_a_port_that_is_taken_is_an_error_of_start(door: Door) -> None:
     server = ApiServer(door.store, door.logs, new_credentials(), SystemClock(), Entropy(), port=taken)
     with pytest.raises(OSError, match="in use"):
         server.start()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before

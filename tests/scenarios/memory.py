@@ -1,0 +1,176 @@
+"""What actors hold, found by walking through their attributes: how much it is, and what two of them hold together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum, auto
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from actors.runtime.timers import Timers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from actors.runtime import Actor
+
+__all__ = ["shared", "sizes"]
+
+LEAVES: Final = tuple(
+    f"actors.{room}" for room in ("errors", "kube", "local", "messages", "pods", "runtime", "settings", "testing")
+)
+"""Values, machinery and the cluster: not looked into."""
+
+MACHINERY: Final = frozenset({"actor_inbox", "actor_ref", "context", "life"})
+
+
+# ── how much ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sizes(parts: Iterable[Actor]) -> dict[str, int]:
+    """How many entries the collections of these actors have, by the attributes that lead to them.
+
+    Objects of ours in a collection are looked into as one: what they hold is counted together.
+    """
+    found: dict[str, int] = {}
+    for part in parts:
+        seen: set[int] = set()
+        for name, value in _attributes(part):
+            if name not in MACHINERY:
+                _measure(f"{part.name}.{name}", value, found, seen)
+    return found
+
+
+class _Kind(Enum):
+    """What is done with a value, by its type."""
+
+    PASSED_OVER = auto()
+    TIMERS = auto()
+    MAPPING = auto()
+    COLLECTION = auto()
+    OURS = auto()
+
+
+_kinds: Final[dict[type, _Kind]] = {}
+
+
+def _kind(of: type) -> _Kind:
+    if of not in _kinds:
+        _kinds[of] = _classified(of)
+    return _kinds[of]
+
+
+def _classified(of: type) -> _Kind:
+    if issubclass(of, str | bytes | tuple):  # made whole, and replaced whole
+        return _Kind.PASSED_OVER
+    if issubclass(of, Timers):
+        return _Kind.TIMERS
+    if issubclass(of, Mapping):
+        return _Kind.MAPPING
+    if issubclass(of, AbstractSet | list | deque):
+        return _Kind.COLLECTION
+    is_ours = of.__module__.startswith("actors.") and not of.__module__.startswith(LEAVES)
+    return _Kind.OURS if is_ours else _Kind.PASSED_OVER
+
+
+def _measure(path: str, value: Any, found: dict[str, int], seen: set[int]) -> None:
+    match _kind(type(value)):
+        case _Kind.TIMERS:
+            _measure(path, value._timers, found, seen)
+        case _Kind.MAPPING | _Kind.COLLECTION as kind:
+            found[path] = found.get(path, 0) + len(value)
+            for each in value.values() if kind is _Kind.MAPPING else value:
+                if _kind(type(each)) is not _Kind.PASSED_OVER:
+                    _measure(path, each, found, seen)
+        case _Kind.OURS if id(value) not in seen:
+            seen.add(id(value))
+            for name, each in _attributes(value):
+                if _kind(type(each)) is not _Kind.PASSED_OVER:
+                    _measure(f"{path}.{name}", each, found, seen)
+        case _:
+            pass
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    for name in _slots(type(value)):
+        if hasattr(value, name):
+            yield name, getattr(value, name)
+    yield from getattr(value, "__dict__", {}).items()
+
+
+_named_slots: Final[dict[type, tuple[str, ...]]] = {}
+
+
+def _slots(of: type) -> tuple[str, ...]:
+    if of not in _named_slots:
+        _named_slots[of] = tuple(dict.fromkeys(name for kind in of.__mro__ for name in getattr(kind, "__slots__", ())))
+    return _named_slots[of]
+
+
+# ── what is shared ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+OF_ALL: Final = tuple(
+    f"actors.{room}"
+    for room in ("counts", "errors", "kube", "local", "metrics", "runtime", "settings", "tally", "testing")
+)
+"""What many actors hold, and may: settings, the client, addresses, clocks; and counts, which one writes and whoever
+likes reads. Messages and pods are values."""
+
+
+class _Way(Enum):
+    """How a thing that can be changed is come to."""
+
+    DIRECT = auto()
+    IN_A_VALUE = auto()
+
+
+def shared(parts: Iterable[Actor]) -> list[str]:
+    """8: what can be changed and belongs to two of these actors.
+
+    A dict in a frozen value is a value, too: whoever made it has let go of it. A set, a list or a deque is not.
+    """
+    held = [(part, _held(part)) for part in parts]
+    return [
+        f"8: {one.name} and {other.name} share {mine[found][0]}, which is {other.name}'s {theirs[found][0]}"
+        for (one, mine), (other, theirs) in combinations(held, 2)
+        for found in mine.keys() & theirs.keys()
+        if _Way.IN_A_VALUE not in {mine[found][1], theirs[found][1]}
+    ]
+
+
+def _held(part: Actor) -> dict[int, tuple[str, _Way]]:
+    found: dict[int, tuple[str, _Way]] = {}
+    for name, value in _attributes(part):
+        if name not in MACHINERY:
+            _hold(name, value, _Way.DIRECT, found, set())
+    return found
+
+
+def _hold(path: str, value: Any, way: _Way, found: dict[int, tuple[str, _Way]], seen: set[int]) -> None:
+    of = type(value)
+    is_ours = of.__module__.startswith("actors.") and not (of.__module__.startswith(OF_ALL) or isinstance(value, Enum))
+    if id(value) in seen or not (is_ours or isinstance(value, Mapping | AbstractSet | list | deque | tuple)):
+        return
+    seen.add(id(value))
+    if isinstance(value, set | list | deque) or (is_ours and not _is_frozen(of)):
+        found[id(value)] = path, _Way.DIRECT
+    elif isinstance(value, dict):
+        found[id(value)] = path, way
+    if is_ours:
+        inside = _Way.IN_A_VALUE if _is_frozen(of) else way
+        for name, each in _attributes(value):
+            _hold(f"{path}.{name}", each, inside, found, seen)
+        return
+    for each in value.values() if isinstance(value, Mapping) else value:
+        _hold(path, each, way, found, seen)
+
+
+def _is_frozen(of: type) -> bool:
+    if issubclass(of, msgspec.Struct):
+        return bool(of.__struct_config__.frozen)
+    parameters = getattr(of, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)

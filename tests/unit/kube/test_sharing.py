@@ -1,0 +1,202 @@
+"""What is left of a pod, and what of it is one and the same for many."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.kube import decode
+from actors.kube.decode import Complaints, Sharing, WatchDecoder
+from actors.kube.sharing import MOST_KEPT
+from actors.pods import EXECUTOR_ID_LABEL, PROFILE_LABEL, Pod
+
+RUNNING = {"name": "executor", "state": {"running": {"startedAt": "2024-01-01T00:00:01Z"}}, "restartCount": 0}
+FINE = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")]
+OWNER = {"kind": "Pod", "name": "driver", "uid": "d", "controller": True}
+
+
+def pod(number: int, *conditions: Any, node: str = "node-1", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"app-exec-{number}",
+            "uid": f"u-{number}",
+            "resourceVersion": "7",
+            "labels": {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: str(number)},
+            "ownerReferences": [OWNER],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "executor"}], "volumes": [{"name": f"token-{number}"}]},
+        "status": {"phase": "Running", "conditions": [*FINE, *conditions], "containerStatuses": [RUNNING], **status},
+    }
+
+
+def listed(*pods: Any, sharing: Sharing | None = None) -> tuple[Pod, ...]:
+    body = json.dumps({"metadata": {"resourceVersion": "9"}, "items": pods}).encode()
+    return decode.pod_page(body, Complaints(), sharing or Sharing()).pods
+
+
+def watched(*pods: Any, sharing: Sharing, kind: str = "MODIFIED") -> tuple[Pod, ...]:
+    lines = b"\n".join(json.dumps({"type": kind, "object": each}).encode() for each in pods)
+    [told], _ = WatchDecoder("1", Complaints(), sharing).decode(lines)
+    return tuple(event.pod for event in told.events)
+
+
+def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
+    sharing = Sharing()
+    a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
+    assert a.spec is b.spec
+    assert a.labels[PROFILE_LABEL] is b.labels[PROFILE_LABEL]
+    assert a.metadata.owner_references is b.metadata.owner_references
+    assert a.status is not None
+    assert b.status is not None
+    assert a.status.phase is b.status.phase
+    assert a.status.container_statuses is b.status.container_statuses
+
+
+def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() -> None:
+    sharing = Sharing()
+    a, b = listed(pod(1), pod(2), sharing=sharing)
+    assert a.labels == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "1"}
+    assert dict(b.labels) == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "2"}
+    assert b.labels.get("another") is None
+    assert len(b.labels) == 2
+    assert repr(a.labels) == repr(dict(a.labels))
+    unnumbered = pod(3)
+    del unnumbered["metadata"]["labels"][EXECUTOR_ID_LABEL]
+    [found] = listed(unnumbered, sharing=sharing)
+    assert found.labels == {PROFILE_LABEL: "default"}
+
+
+def test_what_identifies_a_pod_is_kept_once_however_often_it_changes() -> None:
+    sharing = Sharing()
+    [first] = listed(pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z"), sharing=sharing)
+    changed = pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z", message="!")
+    changed["metadata"]["resourceVersion"] = "8"
+    [second] = watched(changed, sharing=sharing)
+    assert second is not first
+    for one, other in ((first.metadata, second.metadata), (first.status, second.status)):
+        for field in ("uid", "name", "labels", "pod_ip", "start_time"):
+            assert getattr(one, field, None) is getattr(other, field, None), field
+    moved = pod(1, podIP="10.0.0.2", startTime="2024-01-01T00:00:02Z")
+    moved["metadata"] |= {"resourceVersion": "9", "labels": {PROFILE_LABEL: "other", EXECUTOR_ID_LABEL: "1"}}
+    [third] = watched(moved, sharing=sharing)
+    assert third == listed(moved)[0]
+
+
+@given(st.lists(st.sampled_from([pod(1), pod(2), pod(2, node="node-2"), pod(1, phase="Failed")])))
+def test_a_pod_is_the_same_whatever_was_decoded_before_it(before: list[Any]) -> None:
+    sharing = Sharing()
+    listed(*before, sharing=sharing)
+    [after] = listed(pod(3, node="node-3"), sharing=sharing)
+    assert [after] == list(listed(pod(3, node="node-3")))
+    assert after.labels[EXECUTOR_ID_LABEL] == "3"
+
+
+def test_a_list_shows_a_pod_that_is_as_it_was_by_the_pod_that_it_was() -> None:
+    sharing = Sharing()
+    a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
+    for _ in range(3):
+        sharing.begin_list()
+        found = listed(pod(1), pod(2), pod(3), sharing=sharing)
+        assert found[0] is a
+        assert found[1] is b
+
+
+def test_a_watch_brings_a_pod_that_a_list_has_shown_by_the_pod_that_it_was() -> None:
+    sharing = Sharing()
+    [a] = listed(pod(1), sharing=sharing)
+    [again, b] = watched(pod(1), pod(1, phase="Failed"), sharing=sharing)
+    assert again is a
+    assert b is not a
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status"),
+    [
+        ({"resourceVersion": "8"}, {}),
+        ({}, {"phase": "Failed"}),
+        ({"deletionTimestamp": "2024-01-01T00:00:09Z"}, {}),
+        ({"uid": "u-another"}, {}),
+    ],
+)
+@pytest.mark.parametrize("others", [[], [pod(2)]])
+def test_a_pod_that_is_not_as_it_was_is_not_taken_for_what_it_was(
+    metadata: dict[str, Any], status: dict[str, Any], others: list[Any]
+) -> None:
+    """Even in the same version, as after a cluster was restored from a backup."""
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    changed = pod(1, **status)
+    changed["metadata"] |= metadata
+    assert listed(changed, *others, sharing=sharing) == listed(changed, *others)
+
+
+@pytest.mark.parametrize("lacking", ["uid", "resourceVersion"])
+def test_pods_that_cannot_be_told_apart_are_not_taken_for_each_other(lacking: str) -> None:
+    sharing = Sharing()
+    first, second = pod(1), pod(1, node="node-2")
+    del first["metadata"][lacking], second["metadata"][lacking]
+    listed(first, sharing=sharing)
+    assert listed(second, sharing=sharing) == listed(second)
+
+
+def test_pods_that_are_gone_are_not_remembered() -> None:
+    sharing = Sharing()
+    listed(pod(1), pod(2), pod(3), sharing=sharing)
+    watched(pod(1), sharing=sharing, kind="DELETED")
+    for _ in range(2):
+        sharing.begin_list()
+        listed(pod(3), sharing=sharing)
+    assert [*sharing._pods, *sharing._before] == ["u-3"]
+
+
+def test_of_each_pod_only_the_newest_is_remembered() -> None:
+    sharing = Sharing()
+    listed(pod(1), pod(2), sharing=sharing)
+    sharing.begin_list()
+    [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
+    assert sharing._pods == {"u-1": newest}
+    assert [*sharing._before] == ["u-2"]
+
+
+def test_the_last_word_on_a_pod_is_taken_as_it_came() -> None:
+    """A server may send it at the version that the pod had, with more to say of how it ended."""
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    ended = pod(1, containerStatuses=[{"name": "executor", "state": {"terminated": {"exitCode": 3}}}])
+    assert watched(ended, sharing=sharing, kind="DELETED") == listed(ended)
+
+
+def test_a_list_that_lags_behind_the_watch_does_not_put_an_older_pod_in_place_of_a_newer_one() -> None:
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    sharing.begin_list()
+    [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
+    assert listed(pod(1), sharing=sharing) == listed(pod(1))
+    assert sharing._pods == {"u-1": newest}
+
+
+def test_only_conditions_that_tell_something_are_left() -> None:
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    spared = {"type": "DisruptionTarget", "status": "False"}
+    found = listed(pod(1), pod(2, unscheduled), pod(3, disrupted), pod(4, spared), pod(5, conditions=None))
+    left = [[each.type for each in one.status.conditions or ()] for one in found if one.status is not None]
+    assert left == [[], ["PodScheduled"], ["DisruptionTarget"], [], []]
+
+
+def test_a_pod_that_was_asked_for_has_all_of_its_conditions() -> None:
+    """The driver's own: whether it is ready counts."""
+    status = decode.pod(json.dumps(pod(1)).encode()).status
+    assert status is not None
+    assert [each.type for each in status.conditions or ()] == [each["type"] for each in FINE]
+
+
+def test_what_each_pod_has_differently_does_not_pile_up() -> None:
+    sharing = Sharing()
+    for number in range(MOST_KEPT):
+        listed(pod(number, node=f"node-{number}", message=f"{number}"), sharing=sharing)
+    assert len(sharing._kept) < MOST_KEPT + 500
