@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from actors.local.fault_kinds import Chances
 from tests.scenarios.chaos import GENERATIONS, Broken, Chaos
-from tests.scenarios.machine import FAULTS, OPERATIONS, PARTS, PLANS, FleetMachine
+from tests.scenarios.machine import FAULTS, NO_NUMBERS, OPERATIONS, PARTS, PLANS, FleetMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,13 +82,14 @@ DRAWS: Final[Mapping[str, Callable[[Random], dict[str, Any]]]] = {
     "a_pod_exits": lambda random: {**_draw_pick(random), "code": random.choice((0, 1, 137, 143))},
     "a_pod_is_out_of_memory": _draw_pick,
     "a_pod_is_evicted_by_its_node": _draw_pick,
-    "a_pod_is_preempted": _draw_pick,
+    "a_pod_is_preempted_or_loses_its_node": _draw_pick,
     "somebody_deletes_a_pod": lambda random: {**_draw_pick(random), "grace": random.choice((0, 1, 30))},
     "a_pod_terminates_for_ever": _draw_pick,
     "nothing_keeps_pods_from_going": _draw_nothing,
     "somebody_takes_a_pod_out_of_the_fleet": _draw_pick,
     "somebody_brings_a_pod_back": _draw_pick,
     "somebody_sets_a_pod_aside": _draw_pick,
+    "somebody_makes_a_pod_that_is_malformed": lambda random: {"number": random.choice(NO_NUMBERS)},
     "gates_open": _draw_nothing,
     "a_backup_is_made_or_restored": _draw_nothing,
     "the_next_calls_fail": lambda random: {

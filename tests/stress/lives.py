@@ -41,7 +41,7 @@ AT_ONCE: Final = 10
 EXECUTORS: Final = 2
 SHUTDOWN: Final = timedelta(seconds=1)
 """`backend.shutdown_timeout` while the API is away: nothing will ever answer."""
-UNWIND: Final = timedelta(seconds=2)
+UNWIND: Final = timedelta(seconds=10)
 """For the last word to be heard in: ten backends end at once, beside whatever else the machine does."""
 KINDS: Final = (Actor, ActorSystem, HttpPodApi, ObjectStore, Stream, TimerThread, pykka.ThreadingActor)
 """Of objects that a life is made of."""

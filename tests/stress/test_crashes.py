@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.runtime import Entropy
-from tests.scenarios.crashes import BACKEND, PARTS, SOURCES, Plan, backend_falls, part_is_given_up, survived
+from tests.scenarios.crashes import (
+    BACKEND,
+    PARTS,
+    SOURCES,
+    Plan,
+    backend_falls,
+    backend_falls_while_stopping,
+    part_is_given_up,
+    survived,
+)
 from tests.stress.rig import chosen_seed
 
 if TYPE_CHECKING:
@@ -45,6 +54,14 @@ def test_a_part_crashes_at_each_of_its_first_fifty_messages(part: str, late: boo
 def test_the_backend_crashes_at_each_of_its_first_fifty_messages(late: bool, cases: Counter[str]) -> None:
     wrong = [words for number in FIRST for words in backend_falls(Plan(BACKEND, frozenset({number}), late=late))]
     cases["the backend crashes"] += len(FIRST)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_the_backend_crashes_at_each_message_of_its_stop(late: bool, cases: Counter[str]) -> None:
+    plans = [Plan(BACKEND, frozenset({number}), late=late, while_stopping=True) for number in FIRST]
+    wrong = [words for plan in plans for words in backend_falls_while_stopping(plan)]
+    cases["the backend crashes while it stops"] += sum(plan.crashes for plan in plans)
     assert wrong == []
 
 

@@ -43,6 +43,9 @@ FIRST_EVENTS: Final = 10_000
 FLEET: Final = 50
 FEW_BLOCKS: Final = 5_000
 """Of Python's allocator; a pod has some ten."""
+STORM_EVENTS: Final = 100_000
+STORM_READS: Final = 100
+"""Moments of the second at which what has come is merged."""
 STEP: Final = timedelta(milliseconds=100)
 MOMENT: Final = timedelta(milliseconds=1)
 SLOW: Final = timedelta(seconds=5)
@@ -77,12 +80,26 @@ def test_a_million_events_end_with_the_memory_of_the_first_ten_thousand() -> Non
         assert more_mebibytes <= SLACK_MEBIBYTES
 
 
+def test_a_storm_of_a_hundred_thousand_events_in_one_second_leaves_nothing_behind() -> None:
+    with Kit() as kit:
+        years = Years(kit)
+        years.until(FIRST_EVENTS)
+        before, batches = sys.getallocatedblocks(), [subscriber.batches for subscriber in years.subscribers]
+        years.storm(STORM_EVENTS)
+        quick, slow = (each.batches - was for each, was in zip(years.subscribers, batches, strict=True))
+        more = sys.getallocatedblocks() - before
+        print(f"\n{STORM_EVENTS} events in a second: {quick} batches, {slow} for who is slow, {more:+} blocks")
+        assert slow <= 1, "it answered none yet"
+        assert 1 < quick <= STORM_READS
+        assert more <= FEW_BLOCKS
+
+
 class Subscriber(Actor):
     """Takes its time with each batch, and keeps nothing of it."""
 
     def __init__(self, context: Context, store: Address, takes: timedelta) -> None:
         super().__init__(context)
-        self.ends = 0
+        self.ends = self.batches = 0
         self._store = store
         self._takes = takes
 
@@ -93,6 +110,7 @@ class Subscriber(Actor):
         match message:
             case SnapshotBatch(seq=seq, ended=ended):
                 self.ends += len(ended)
+                self.batches += 1
                 self.timers.start("done", self._takes, BatchDone(self.address, seq))
             case BatchDone():
                 self._store.tell(message)
@@ -134,6 +152,16 @@ class Years:
                     self._list(stream=None)
                 self._kit.advance(STEP)
                 self._kit.trace.clear()  # the kit's own memory
+
+    def storm(self, events: int) -> None:
+        """So many within a second, as the pods change on and on, in reads of a few; then all are read."""
+        for _ in range(STORM_READS):
+            changed = [event("MODIFIED", self._pod(number)) for number in self._ids()]
+            for start in range(0, events // STORM_READS, len(changed)):
+                self._tell(*changed[: events // STORM_READS - start])
+                changed = [event("MODIFIED", self._pod(number)) for number in self._ids()]
+            self._kit.advance(timedelta(seconds=1) / STORM_READS)
+            self._kit.trace.clear()
 
     def _subscriber(self, context: Context, takes: timedelta) -> Subscriber:
         self.subscribers.append(Subscriber(context, self._store, takes))

@@ -1,0 +1,342 @@
+"""A driver on real threads, its Backend, and the ways to end any of its actors at any moment; all of it is listened to.
+
+What happens in any thread becomes one line of news, in the order in which it happened, for one reader who judges it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
+
+import pykka
+
+from actors import kube
+from actors.backend import Backend
+from actors.kube.api import PodPage
+from actors.messages import BackendFailed, BackendStopped, RequestTotalExecutors, StopBackend
+from actors.runtime import Actor, ActorSystem, Entropy, SystemClock
+from actors.settings import Settings
+from tests.scenarios.crashes import BACKEND, PARTS, SOURCES
+from tests.scenarios.invariants import Invariants
+from tests.scenarios.memory import sizes
+from tests.scenarios.world import Onlooker
+from tests.stress.real import Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from random import Random
+
+    from actors.errors import ApiError
+    from actors.kube.api import Call, DeleteOptions, PodApi
+    from actors.messages import ToDriver
+
+__all__ = ["ENDS", "Ear", "Life", "Moments", "News"]
+
+Way = Literal["crash", "hang", "lose"]
+End = Literal["ended in order", "ended by its ref", "its driver died", "it crashed"]
+ENDS: Final = get_args(End)
+
+HANG_SECONDS: Final = 6.0
+"""Twice `backend.hang_timeout`: a thread that was given up wakes up beside its replacement."""
+
+MOST_FAILURES: Final = 3
+"""Of one part in a driver's life: at five in a row it is given up, and rightly so."""
+
+
+LAST_LINES: Final = 80
+"""Of the log, shown with what is broken."""
+
+STALE: Final = 4
+"""Answers of which one is given to a list that a cache may answer."""
+
+
+class Doom(Exception):  # noqa: N818 - reads as what happened
+    """What a part is made to die of."""
+
+
+class News:
+    """What happened, as something to be done by the one who reads it."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def tell(self, what: Callable[[], None]) -> None:
+        """From any thread."""
+        self._queue.put(what)
+
+    def read(self) -> None:
+        """All there is."""
+        with suppress(Empty):
+            while True:
+                self._queue.get_nowait()()
+
+
+class Moments(SystemClock):
+    """The machine's clock. An actor who looks at it in the middle of a message may never come to the message's end."""
+
+    def __init__(self) -> None:
+        self._doomed: dict[threading.Thread, tuple[Actor, Way]] = {}
+        self._gate = threading.Event()
+        self.struck: Counter[str] = Counter()
+        """How often each way was taken."""
+
+    def doom(self, actor: Actor, way: Way) -> None:
+        """The next time that it looks."""
+        if actor.life.thread is not None:
+            self._doomed[actor.life.thread] = (actor, way)
+
+    def let_go(self) -> None:
+        """Nothing hangs any more."""
+        self._doomed.clear()
+        self._gate.set()
+
+    def monotonic(self) -> float:
+        """See `SystemClock`."""
+        if self._doomed and (found := self._doomed.get(threading.current_thread())) is not None:
+            self._strike(*found)
+        return super().monotonic()
+
+    def _strike(self, actor: Actor, way: Way) -> None:
+        if actor.life.mailbox.busy_since is None:  # it has just taken a message, and done nothing with it
+            return
+        del self._doomed[threading.current_thread()]
+        self.struck[f"{way} {actor.name}"] += 1
+        if way == "hang":
+            self._gate.wait(HANG_SECONDS)
+        else:
+            raise Doom(actor.name)
+
+
+class Watched:
+    """A `PodApi` that tells whose deletion is asked for, before anything can go wrong.
+
+    What may be answered from a cache is of any time: such a list is one of the last few.
+    """
+
+    def __init__(self, inner: PodApi, asked_to_go: Callable[[str], None], random: Random) -> None:
+        self._inner = inner
+        self._asked_to_go = asked_to_go
+        self._random = random
+        self._pages: deque[PodPage] = deque(maxlen=STALE)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def list(self, selector: str, reply: Callable[[PodPage | ApiError], None], **options: Any) -> Call:
+        """See `PodApi`."""
+        if options.get("resource_version") != "0":
+            return self._inner.list(selector, reply, **options)
+
+        def answered(page: PodPage | ApiError) -> None:
+            if isinstance(page, PodPage):
+                self._pages.append(page)
+                page = self._random.choice(self._pages)
+            reply(page)
+
+        return self._inner.list(selector, answered, **options)
+
+    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
+        """See `PodApi`."""
+        self._asked_to_go(name)
+        return self._inner.delete(name, options, reply)
+
+
+class Ear(logging.Handler):
+    """Hears what the allocators decide, errors that nobody planned, and secrets. To be used in a `with`."""
+
+    def __init__(self, secrets: tuple[str, ...], requested: Callable[[str, range], None]) -> None:
+        super().__init__(logging.DEBUG)
+        self._secrets = secrets
+        self._requested = requested
+        self.wrong: list[str] = []
+        self.records = self.requests = 0
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
+        """What was decided lately."""
+
+    def __enter__(self) -> Self:
+        self._loggers = [logging.getLogger(name) for name in ("actors", "urllib3", "kubernetes", "asyncio")]
+        self._levels = [logger.level for logger in self._loggers]
+        for logger in self._loggers:
+            logger.addHandler(self)
+            logger.setLevel(logging.DEBUG)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for logger, level in zip(self._loggers, self._levels, strict=True):
+            logger.removeHandler(self)
+            logger.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """In the thread that logs."""
+        self.records += 1
+        match record.msg, record.args:
+            case str(words), (str(profile), int(first), int(last), *_) if words.startswith("requesting executors:"):
+                self.requests += 1
+                self._requested(profile, range(first, last + 1))
+            case _:
+                pass
+        words = self.format(record)
+        if record.levelno >= logging.INFO:
+            self.last.append(f"{record.created % 1000:.3f} {record.threadName} {record.getMessage()}")
+        self.wrong += [f"9: a secret is logged by {record.name}" for secret in self._secrets if secret in words]
+        if record.levelno >= logging.ERROR and not _is_planned(record):
+            self.wrong.append(f"an error was logged: {words}")
+        # Whoever keeps the record, as pytest does, would keep the frames of an error, and all that was open in them.
+        record.msg, record.args, record.exc_info = record.getMessage(), (), None
+
+
+def _is_planned(record: logging.LogRecord) -> bool:
+    cause = record.exc_info[1] if record.exc_info else None
+    hangs = record.msg.startswith("an actor hangs") and "_strike" in record.getMessage()
+    return isinstance(cause, Doom) or "message=object" in record.getMessage() or hangs
+
+
+class Life:
+    """One driver, from its start until nothing of it is left."""
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        settings: Mapping[str, Any],
+        clock: Moments,
+        news: News,
+        asked_to_go: Callable[[str], None],
+        random: Random,
+    ) -> None:
+        self.story = Invariants(clock)
+        """What this driver was told, and its snapshots."""
+        self.heard: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        """Planned ones, by part."""
+        self.backend_may_fail = False
+        self.ended = False
+        """The driver was told that the Backend ended, or can be told no more."""
+        self.left_behind: tuple[str, ...] = ()
+        self.violations: list[str] = []
+        self._clock = clock
+        self._news = news
+        self._eyes: list[Invariants] = []
+        self._store_life = 0
+        subject = Settings(**settings)
+        self.system = ActorSystem(clock, entropy=Entropy())
+        limit, connections = subject.backend.request_timeout, subject.allocation.connections
+        api = kube.connect(kubeconfig, request_timeout=limit, max_connections=connections)
+        watched = Watched(api, lambda name: news.tell(partial(asked_to_go, name)), random)
+        self._ref = Driver.start(cast("SimpleQueue[ToDriver]", _Heard(news, self._hear)))
+        self.backend = Backend.start(subject, self._ref, cast("PodApi", watched), system=self.system)
+
+    # ── what the driver hears, and sees ──────────────────────────────────────────────────────────────────────────
+
+    def _hear(self, message: ToDriver) -> None:
+        self.heard[type(message).__name__] += 1
+        self.story.told(message)
+        match message:
+            case BackendStopped(left_behind):
+                self.ended, self.left_behind = True, left_behind
+            case BackendFailed(cause):
+                self.ended = True
+                if not self.backend_may_fail:
+                    self.violations.append(f"the backend failed: {cause!r}")
+            case _:
+                pass
+
+    def wrong(self) -> list[str]:
+        """What was broken so far, as far as it can be seen from here."""
+        return [*self.violations, *self.story.violations, *(words for eye in self._eyes for words in eye.violations)]
+
+    def look_on(self) -> None:
+        """See the snapshots of the store that lives now, if that is another one."""
+        store = next((actor for actor in self.actors() if actor.name == "snapshot-store"), None)
+        if store is None or store.context.incarnation == self._store_life:
+            return
+        self._store_life = store.context.incarnation
+        eye = Invariants(self._clock)
+        self._eyes.append(eye)
+        self.system.spawn(
+            lambda context: Onlooker(context, store.myself, eye), name=f"onlooker-{self._store_life}", owner=None
+        )
+
+    def actors(self) -> list[Actor]:
+        """Of its system, that live now."""
+        found = [ref._actor_weakref() for ref in pykka.ActorRegistry.get_all()]
+        return [each for each in found if isinstance(each, Actor) and each.context.system is self.system]
+
+    def swollen(self, limit: int) -> list[str]:
+        """5: collections with more entries than are allowed. To be asked while nothing happens."""
+        parts = [actor for actor in self.actors() if actor.name in (*PARTS, BACKEND)]
+        found = sizes(parts).items()
+        return [f"5: {path} has {size} entries, {limit} are allowed" for path, size in found if size > limit]
+
+    # ── what is done to it ───────────────────────────────────────────────────────────────────────────────────────
+
+    def want(self, totals: Mapping[str, int]) -> None:
+        """The driver's wish."""
+        self.backend.tell(RequestTotalExecutors(dict(totals)))
+
+    def break_part(self, name: str, way: Way) -> None:
+        """A part crashes between two messages or in the midst of one, or hangs there."""
+        part = next((actor for actor in self.actors() if actor.name == name), None)
+        if part is None or (name not in SOURCES and self.failures[name] >= MOST_FAILURES):
+            return
+        self.failures[name] += 1
+        if way == "lose":
+            part.myself.tell(object())
+        else:
+            self._clock.doom(part, way)
+
+    def die(self, how: End) -> None:
+        """The Backend ends; its fleet is left as it is."""
+        self.backend_may_fail = True
+        self.story.fleet_is_left()
+        match how:
+            case "ended in order":
+                self.backend.tell(StopBackend(delete_pods=False))
+            case "ended by its ref":
+                assert self.backend.ref is not None
+                self.backend.ref.stop(block=False)
+            case "its driver died":
+                self._ref.stop(block=False)
+            case "it crashed":
+                backend = cast("Backend", next(actor for actor in self.actors() if actor.name == BACKEND))
+                backend._receive = _dies  # type: ignore[method-assign]  # its clock is also asked while it starts others
+
+    def stop(self) -> None:
+        """In order, and delete the fleet."""
+        self.backend.tell(StopBackend(delete_pods=True))
+
+    def back_again(self, uid: str) -> None:
+        """Somebody moves a pod that had left our selector back into it."""
+        for eye in self._eyes:
+            eye.back_again(uid)
+
+    def is_over(self) -> bool:
+        """No actor of the Backend lives."""
+        return not any(actor.name in (*PARTS, BACKEND) for actor in self.actors())
+
+    def close(self) -> None:
+        """After that nothing of it is left; its threads end soon."""
+        self._ref.stop()
+        for actor in self.actors():
+            actor.stop()
+        self.system.close()
+
+
+def _dies(message: object) -> object:
+    raise Doom(f"of {type(message).__name__}")
+
+
+class _Heard:
+    """The driver's inbox: all of it is news."""
+
+    def __init__(self, news: News, hear: Callable[[ToDriver], None]) -> None:
+        self._news = news
+        self._hear = hear
+
+    def put(self, message: ToDriver) -> None:
+        self._news.tell(partial(self._hear, message))
