@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from statistics import mean
 from typing import TYPE_CHECKING, Final
 
+from tests.benchmarks.lists import PAGE
 from tests.benchmarks.ours import Fleet, connect
 from tests.benchmarks.serving import Serving
 
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["measure", "percentile"]
 
-ENDS: Final = 10.0
-"""Executors that end, a second: few enough that each is a story of its own."""
+ENDS: Final = 20.0
+"""Executors that end, a second: few enough that most are a story of their own."""
 
 POLLING: Final = "2s"
 """So that a good part of the run has a poll in it; the default is 30 s."""
@@ -23,36 +25,46 @@ POLLING: Final = "2s"
 LAST_WORDS: Final = 3.0
 """Seconds until the last replacements should have been asked for."""
 
+ALONE: Final = 2.0
+"""Seconds that tell how fast the driver computes when nobody else does, before the run and after it."""
+
 
 def measure(_who: str, *, pods: int, rate: float, seconds: float, busy: bool = False) -> dict[str, float]:
     """`rate` events a second; with `busy`, another thread of the driver's process computes all the while."""
     with Serving(pods, starts=True) as serving:
-        alone = _Work().steps_in(2.0) if busy else 0.0
+        alone = [_speed_alone()] if busy else []
         with Fleet(connect(serving), pods, executor={"api_polling_interval": POLLING}) as fleet:
             serving.ask("watched")
+            pages = serving.ask("counts")["lists"]
             work = _Work() if busy else None
-            beside = work.begin() if work is not None else None
             cpu = time.process_time()
             paced = serving.ask("pace", seconds=seconds, rate=rate, ends=min(ENDS, rate / 2))
             cpu = time.process_time() - cpu
+            if work is not None:
+                work.end()
+                cpu -= work.cpu
+            pages = serving.ask("counts")["lists"] - pages
             time.sleep(LAST_WORDS)
-            if work is not None and beside is not None:
-                speed = work.end(beside)
             counts = serving.ask("counts")
             sent = {int(number): at for number, at in counts["ended"].items()}
             told = [fleet.until_removed(number) - at for number, at in sent.items()]
         posted = [at - end for at, end in zip(sorted(counts["posts"]), sorted(sent.values()), strict=True)]
-    figures = {
-        "told p50 ms": percentile(told, 50) * 1e3,
-        "told p99 ms": percentile(told, 99) * 1e3,
-        "told max ms": max(told) * 1e3,
-        "POST p50 ms": percentile(posted, 50) * 1e3,
-        "POST p99 ms": percentile(posted, 99) * 1e3,
-        "POST max ms": max(posted) * 1e3,
-        "sent events/s": paced["events"] / seconds,
-        "cpu %": cpu / seconds * 100,
-    }
-    return figures | ({"driver's speed %": speed / alone * 100} if busy else {})
+        figures = {
+            "told p50 ms": percentile(told, 50) * 1e3,
+            "told p99 ms": percentile(told, 99) * 1e3,
+            "POST p50 ms": percentile(posted, 50) * 1e3,
+            "POST p99 ms": percentile(posted, 99) * 1e3,
+            "POST max ms": max(posted) * 1e3,
+            "ends": len(told),
+            "sent events/s": paced["events"] / paced["seconds"],
+            "sent late p99 ms": percentile(counts["late"], 99) * 1e3,
+            "polls": pages / max(1, -(-pods // PAGE)),
+            "cpu %": cpu / paced["seconds"] * 100,
+            "server %": paced["cpu"] / paced["seconds"] * 100,
+        }
+        if work is None:
+            return figures
+        return figures | {"driver's speed %": work.speed / mean([*alone, _speed_alone()]) * 100}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -62,33 +74,35 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 class _Work:
-    """A computation without a pause, in a thread."""
+    """A computation without a pause, in a thread, from now until `end`."""
 
     def __init__(self) -> None:
+        self.cpu = 0.0
+        """Seconds of a processor that it had."""
         self._steps = 0
         self._ends = False
+        self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def begin(self) -> float:
-        """When that was."""
         self._thread.start()
-        return time.monotonic()
 
-    def end(self, began: float) -> float:
-        """How many steps a second it came to."""
+    def end(self) -> None:
+        """It has its `cpu` and its `speed` then: steps a second."""
         self._ends = True
         self._thread.join()
-        return self._steps / (time.monotonic() - began)
-
-    def steps_in(self, seconds: float) -> float:
-        """A second, with nothing beside it."""
-        began = self.begin()
-        time.sleep(seconds)
-        return self.end(began)
+        self.speed = self._steps / (time.monotonic() - self._began)
 
     def _run(self) -> None:
+        cpu = time.thread_time()
         while not self._ends:
             total = 0
             for number in range(1000):
                 total += number * number
             self._steps += 1
+        self.cpu = time.thread_time() - cpu
+
+
+def _speed_alone() -> float:
+    work = _Work()
+    time.sleep(ALONE)
+    work.end()
+    return work.speed

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from actors.runtime import Address
 
-__all__ = ["measure"]
+__all__ = ["PAGE", "measure"]
+
+SAFETY_SECONDS: Final = 60.0
+"""Until a list that hangs ends."""
 
 PAGE: Final = 500
 """What all of them ask for at a time, as client-go does."""
@@ -86,7 +89,7 @@ def _ours(serving: Serving, pods: int) -> dict[str, float]:
 
         watch = system.spawn(watch_of, name="watch", owner=None)
         watch.tell(StartWatching())
-        shown.wait()
+        assert shown.wait(SAFETY_SECONDS), "no snapshot"
         for each in (watch, store, subscriber):
             each.stop()
         return Subscriber.size

@@ -14,7 +14,6 @@ from actors import kube
 from actors.backend import Backend
 from actors.messages import (
     BackendFailed,
-    BackendStarted,
     BackendStopped,
     ExecutorRemoved,
     ExecutorRunning,
@@ -57,10 +56,6 @@ class _Driver(pykka.ThreadingActor):
             case ExecutorRemoved(executor_id):
                 fleet.removed[executor_id] = time.monotonic()
                 fleet.heard.set()
-            case BackendStarted():
-                fleet.started_at = time.monotonic()
-                if fleet.size == 0:
-                    fleet.whole.set()
             case BackendFailed(cause):
                 logging.getLogger(__name__).error("the backend failed", exc_info=cause)
                 fleet.whole.set()
@@ -85,10 +80,10 @@ class Fleet:
         self.running = 0
         self.removed: dict[int, float] = {}
         self.heard, self.whole, self.stopped = threading.Event(), threading.Event(), threading.Event()
-        self.started_at = 0.0
 
     def __enter__(self) -> Self:
         self._driver = _Driver.start(self)
+        self.began = time.monotonic()
         self.backend = Backend.start(self._settings, self._driver, self._api)
         assert self.whole.wait(SAFETY_SECONDS), f"only {self.running} of {self.size} executors run"
         self.backend.ask(GetFleetStatus(), timedelta(seconds=SAFETY_SECONDS))  # after all that the driver has said

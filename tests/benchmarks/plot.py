@@ -1,4 +1,8 @@
-"""The cost of an event by the fleet's size, as an SVG: both axes logarithmic, one line for each contestant."""
+"""The cost of an event by the fleet's size, as an SVG: both axes logarithmic, one line for each contestant.
+
+It has a ground of its own, and colours for dark pages too, so that it can stand in a README; every line is named where
+it ends.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,48 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.benchmarks.table import Result
 
 __all__ = ["cost_per_event"]
 
 FIGURE: Final = "cpu µs/event"
-WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 70, 150, 40, 50
-COLOURS: Final = ("#1769aa", "#b3541e", "#5b7f2b", "#7a4b94", "#8a8a8a", "#444444")
+WIDTH, HEIGHT = 760, 420
+LEFT, RIGHT, TOP, BOTTOM = 74, 190, 52, 62
+LABEL: Final = 17
+"""Height of a label: none comes nearer to another."""
+COLOURS: Final = 6
+
+STYLE: Final = """\
+svg { font: 13px system-ui, sans-serif }
+.ground { fill: #ffffff } text { fill: #1f2328 } .title { font-size: 16px; font-weight: 600 }
+.grid { stroke: #d8dee4 } .lead { stroke: #8c959f; stroke-width: 1 }
+polyline { fill: none; stroke-width: 1.8 } .ours polyline { stroke-width: 3.5 } .ours text { font-weight: 700 }
+.c0 { --c: #0550ae } .c1 { --c: #bc4c00 } .c2 { --c: #1a7f37 }
+.c3 { --c: #8250df } .c4 { --c: #bf3989 } .c5 { --c: #6e7781 }
+g polyline { stroke: var(--c) } g circle, g text { fill: var(--c) }
+@media (prefers-color-scheme: dark) {
+.ground { fill: #0d1117 } text { fill: #e6edf3 } .grid { stroke: #30363d } .lead { stroke: #6e7681 }
+.c0 { --c: #79c0ff } .c1 { --c: #ffa657 } .c2 { --c: #56d364 }
+.c3 { --c: #d2a8ff } .c4 { --c: #ff9bce } .c5 { --c: #8b949e }
+}"""
+
+Line = dict[int, float]
+"""Pods → µs."""
 
 
 def cost_per_event(results: Sequence[Result]) -> str:
     """The picture; an empty one if nothing was measured."""
-    lines: dict[str, list[tuple[int, float]]] = {}
+    lines: dict[str, Line] = {}
     for result in results:
         if result.figures:
-            lines.setdefault(result.who, []).append((result.values["pods"], result.median(FIGURE)))
-    points = [point for line in lines.values() for point in line]
-    if not points:
+            lines.setdefault(result.who, {})[int(result.values["pods"])] = result.median(FIGURE)
+    if not lines:
         return _svg([])
-    sizes = sorted({size for size, _ in points})
-    lowest = 10 ** math.floor(math.log10(min(cost for _, cost in points)))
-    highest = 10 ** math.ceil(math.log10(max(cost for _, cost in points)))
+    costs = [cost for line in lines.values() for cost in line.values()]
+    sizes = sorted({size for line in lines.values() for size in line})
+    lowest, highest = 10 ** math.floor(math.log10(min(costs))), 10 ** math.ceil(math.log10(max(costs)))
 
     def x(size: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * _share(size, sizes[0], sizes[-1])
@@ -38,40 +60,54 @@ def cost_per_event(results: Sequence[Result]) -> str:
     def y(cost: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _share(cost, lowest, highest)
 
-    drawn = [_text(LEFT, 20, "Processor time for one watch event, by the number of pods watched", size=15)]
-    decades = round(math.log10(highest / lowest))
-    for cost in (lowest * 10**decade for decade in range(decades + 1)):
-        drawn.append(_line(LEFT, y(cost), WIDTH - RIGHT, y(cost), "#dddddd"))
+    drawn = [_text(LEFT, 26, "Processor time for one watch event, by the size of the fleet", name="title")]
+    for decade in range(round(math.log10(highest / lowest)) + 1):
+        cost = lowest * 10**decade
+        drawn.append(_line(LEFT, y(cost), WIDTH - RIGHT, y(cost), "grid"))
         drawn.append(_text(LEFT - 8, y(cost) + 4, f"{cost:g} µs", anchor="end"))
     for size in sizes:
-        drawn.append(_line(x(size), TOP, x(size), HEIGHT - BOTTOM, "#eeeeee"))
+        drawn.append(_line(x(size), TOP, x(size), HEIGHT - BOTTOM, "grid"))
         drawn.append(_text(x(size), HEIGHT - BOTTOM + 20, f"{size:,}", anchor="middle"))
-    for (who, line), colour in zip(lines.items(), COLOURS * len(lines), strict=False):
-        path = " ".join(f"{x(size):.1f},{y(cost):.1f}" for size, cost in sorted(line))
-        width = 3 if who == "ours" else 1.5
-        drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
-        drawn += [f'<circle cx="{x(size):.1f}" cy="{y(cost):.1f}" r="3" fill="{colour}"/>' for size, cost in line]
-        size, cost = max(line)
-        drawn.append(_text(x(size) + 8, y(cost) + 4, f"{who}: {cost:.3g} µs", colour=colour))
+    drawn.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "pods in the fleet that is watched", anchor="middle"))
+    labels = _spread({who: y(line[max(line)]) for who, line in lines.items()}, HEIGHT - BOTTOM)
+    for number, (who, line) in enumerate(lines.items()):
+        path = [(x(size), y(cost)) for size, cost in sorted(line.items())]
+        end, height = path[-1], labels[who]
+        drawn.append(f'<g class="c{number % COLOURS}{" ours" if who == "ours" else ""}">')
+        drawn.append(_line(end[0], end[1], WIDTH - RIGHT + 12, height, "lead"))
+        drawn.append(f'<polyline points="{" ".join(f"{across:.1f},{down:.1f}" for across, down in path)}"/>')
+        drawn += [f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.5"/>' for across, down in path]
+        drawn.append(_text(WIDTH - RIGHT + 16, height + 4, f"{who}: {line[max(line)]:.3g} µs"))
+        drawn.append("</g>")
     return _svg(drawn)
+
+
+def _spread(heights: Mapping[str, float], lowest: float) -> dict[str, float]:
+    """The labels' heights, each as near to its line's as the next allows, and none below `lowest`."""
+    spread: dict[str, float] = {}
+    for who, height in sorted(heights.items(), key=lambda item: -item[1]):
+        lowest = spread[who] = min(height, lowest)
+        lowest -= LABEL
+    return spread
 
 
 def _share(value: float, lowest: float, highest: float) -> float:
     return math.log(value / lowest) / math.log(highest / lowest) if highest > lowest else 0.5
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
+def _line(x1: float, y1: float, x2: float, y2: float, name: str) -> str:
+    return f'<line class="{name}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _text(x: float, y: float, words: str, *, anchor: str = "start", colour: str = "#222222", size: int = 12) -> str:
-    style = f'text-anchor="{anchor}" fill="{colour}" font-size="{size}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>'
+def _text(x: float, y: float, words: str, *, anchor: str = "start", name: str = "") -> str:
+    named = f' class="{name}"' if name else ""
+    return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def _svg(drawn: Sequence[str]) -> str:
     inner = "\n".join(drawn)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">\n'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>\n{inner}\n</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">\n'
+        f"<style>\n{STYLE}\n</style>\n"
+        f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}" rx="6"/>\n{inner}\n</svg>\n'
     )

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.cases import Case
 
-__all__ = ["Result", "ratio", "shown"]
+__all__ = ["Result", "growth", "ratio", "shown"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
     """What all measurements of one run came to."""
 
@@ -25,6 +25,8 @@ class Result:
     label: str
     values: dict[str, Any]
     figures: list[dict[str, float]]
+    lacks: str = ""
+    """Why the last measurement that failed did."""
 
     def all(self, figure: str) -> list[float]:
         """One figure of each measurement."""
@@ -45,12 +47,18 @@ def shown(case: Case, results: Sequence[Result]) -> Table:
     measured = [result for result in results if result.figures]
     names = list(measured[0].figures[0]) if measured else []
     compares = bool(case.compares) and len({result.who for result in measured}) > 1
+    grows = bool(case.grows) and any(growth(case, result, measured) is not None for result in measured)
     table = Table(title=case.title, title_justify="left")
-    for heading in ("", "", *names, *(["ours is"] if compares else [])):
+    more = [*(["ours is"] if compares else []), *([f"{case.grows} grew"] if grows else [])]
+    for heading in ("", "", *names, *more):
         table.add_column(heading, justify="right" if heading else "left")
-    for result in measured:
+    for result in results:
+        if not result.figures:
+            table.add_row(result.label, result.who, result.lacks)
+            continue
         ratios = [_times(ratio(case, result, measured))] if compares else []
-        table.add_row(result.label, result.who, *(_range(result.all(name)) for name in names), *ratios)
+        growths = [_times(growth(case, result, measured))] if grows else []
+        table.add_row(result.label, result.who, *(_range(result.all(name)) for name in names), *ratios, *growths)
     return table
 
 
@@ -61,6 +69,13 @@ def ratio(case: Case, result: Result, results: Sequence[Result]) -> float | None
         return None
     quotient = ours.median(case.compares) / result.median(case.compares)
     return quotient if case.more_is_better else 1 / quotient
+
+
+def growth(case: Case, result: Result, results: Sequence[Result]) -> float | None:
+    """How many times that of the smallest fleet of the same contestant its figure is; None if this is the smallest."""
+    rivals = [other for other in results if other.who == result.who]
+    smallest = min(rivals, key=lambda other: int(other.values["pods"]))
+    return None if smallest is result else result.median(case.grows) / smallest.median(case.grows)
 
 
 def _times(quotient: float | None) -> str:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pytest
 
 from actors.pods import Pod, PodRules, classify, executor_id, malformed
-from tests.benchmarks import events
+from tests.benchmarks import creation, events, real
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.cases import CASES, Case
 from tests.benchmarks.latency import percentile
-from tests.benchmarks.plot import cost_per_event
-from tests.benchmarks.pods import BYTES, FIRST_VERSION, PodBytes
-from tests.benchmarks.table import Result, ratio
+from tests.benchmarks.memory import give_back, malloc_arenas, peak_resident, resident
+from tests.benchmarks.must import Must, summary
+from tests.benchmarks.plot import HEIGHT, LABEL, cost_per_event
+from tests.benchmarks.pods import BYTES, FIRST_VERSION, PodBytes, name
+from tests.benchmarks.profiling import counted
+from tests.benchmarks.served import Served
+from tests.benchmarks.table import Result, growth, ratio, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rich.table import Table
+
+SVG: Final = "{http://www.w3.org/2000/svg}"
 
 CASE = Case("how fast", "nowhere", (), (), compares="events/s")
 
@@ -27,6 +37,25 @@ CASE = Case("how fast", "nowhere", (), (), compares="events/s")
 def result(who: str, *rates: float, pods: int = 100) -> Result:
     figures = [{"events/s": rate, "cpu µs/event": 1e6 / rate} for rate in rates]
     return Result("events", who, f"{pods} pods", {"pods": pods}, figures)
+
+
+def cells(table: Table, column: int) -> list[str]:
+    return [str(cell) for cell in table.columns[column].cells]
+
+
+class Everything(dict[str, float]):
+    """Has any figure: this one."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+
+    def __missing__(self, figure: str) -> float:
+        return self._value
+
+
+async def flushed() -> None:
+    """Everybody can take more."""
 
 
 def test_a_ratio_is_of_medians_and_says_how_many_times_better_ours_is() -> None:
@@ -51,11 +80,96 @@ def test_a_percentile_is_one_of_the_values() -> None:
 def test_the_plot_has_a_line_for_everyone_who_was_measured() -> None:
     drawn = [result(who, 1000.0 * size, pods=size) for who in ("ours", "peer") for size in (100, 1000)]
     picture = ET.fromstring(cost_per_event([*drawn, Result("events", "failed", "", {"pods": 1}, [])]))
-    lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
+    lines = picture.findall(f".//{SVG}polyline")
     words = " ".join(picture.itertext())
     assert len(lines) == 2
     assert "ours: 1 µs" in words
     assert "failed" not in words
+
+
+def test_no_label_of_the_plot_hides_another_and_none_goes_below_it() -> None:
+    together = [result(who, 1e6 / cost) for who, cost in (("ours", 10.0), ("second", 10.1), ("third", 10.2))]
+    picture = ET.fromstring(cost_per_event(together))
+    heights = sorted(float(line.attrib["y"]) for line in picture.findall(f".//{SVG}g/{SVG}text"))
+    assert min(later - sooner for sooner, later in pairwise(heights)) >= LABEL
+    assert heights[-1] <= HEIGHT
+
+
+def test_what_an_event_costs_is_held_against_its_cost_in_the_smallest_fleet() -> None:
+    case = Case("", "", (), (), grows="cpu µs/event")
+    small, large = result("ours", 200.0), result("ours", 100.0, pods=1000)
+    others = [result("peer", 1.0, pods=10)]
+    assert growth(case, large, [large, small, *others]) == 2.0
+    assert growth(case, small, [large, small, *others]) is None
+
+
+def test_a_promise_is_met_or_not_by_what_was_measured_and_is_not_met_by_nothing() -> None:
+    def promises(unit: str, least: float | None, most: float | None) -> Must:
+        return Must("rate", lambda run: run.median("events", "ours", "events/s", pods=100), unit, least, most)
+
+    musts = [promises("", 100, None), promises("", None, 99), promises("", None, None)]
+    assert cells(summary([result("ours", 100.0)], musts), 3) == ["yes", "NO", ""]
+    assert cells(summary([result("peer", 100.0)], musts), 3) == ["not measured"] * 3
+    assert cells(summary([], musts), 2) == ["≥ 100 ", "≤ 99 ", "the figure"]
+
+
+def test_each_promise_is_about_figures_that_its_run_has() -> None:
+    runs = [(name, run) for name, case in CASES.items() for run in case.runs if run.must]
+    named = [Result(name, run.who, run.label, run.values, [Everything(1.0)]) for name, run in runs]
+    assert "not measured" not in cells(summary(named), 3)
+    for left_out in named:
+        rest = [each for each in named if each is not left_out]
+        assert "not measured" in cells(summary(rest), 3), f"no promise needs {left_out.case} {left_out.label}"
+
+
+def test_a_row_without_a_figure_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    with pytest.raises(SystemExit, match="needs a folder, named by KUBEBUILDER_ASSETS, with etcd, ") as lacking:
+        real.measure("ours", executors=1)
+    failed = Result("real", "ours", "1 executor", {}, [], str(lacking.value))
+    assert cells(shown(CASE, [failed]), 2) == [failed.lacks]
+
+
+def test_a_profile_counts_by_thread_and_by_what_runs_and_not_by_line() -> None:
+    stacks = "thread (7): watch;run (a.py:1);read (b.py:2) 3\nthread (7): watch;run (a.py:1);read (b.py:9) 4\n"
+    assert counted(stacks + "thread (8);main (c.py:5) 1\n") == {("watch", "read (b.py)"): 7, ("", "main (c.py)"): 1}
+
+
+def test_what_a_process_weighs_is_some_mebibytes_in_some_arenas() -> None:
+    give_back()
+    assert 2**20 < resident() <= peak_resident()
+    assert malloc_arenas() >= 1
+
+
+def test_a_list_is_of_the_moment_of_its_first_page_whatever_happens_before_the_next() -> None:
+    served = Served(4, lambda _: None, gzipped=False, starts=True, joined=False)
+    first = json.loads(served.page({"limit": "3"}, gzipped=True)[0])
+    served.delete(4)
+    token = first["metadata"]["continue"]
+    rest = json.loads(served.page({"limit": "3", "continue": token}, gzipped=True)[0])
+    assert [pod["metadata"]["name"] for pod in first["items"] + rest["items"]] == [
+        name(number) for number in range(1, 5)
+    ]
+    assert rest["metadata"] == {"resourceVersion": str(FIRST_VERSION)}
+
+
+def test_a_stream_has_the_events_that_were_asked_for_and_as_many_ends() -> None:
+    sent: list[bytes] = []
+    served = Served(5, sent.append, gzipped=False, starts=True, joined=False)
+    last = int(asyncio.run(served.stream(100, flushed, ends=3))["last"])
+    events = [json.loads(line) for line in b"".join(sent).splitlines() if line.startswith(b"{")]
+    ended = [event["object"]["metadata"]["name"] for event in events if event["object"]["status"]["phase"] == "Failed"]
+    assert len(events) == 104
+    assert ended == [name(1), name(2), name(3), name(last)]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+    assert versions == list(range(FIRST_VERSION + 1, FIRST_VERSION + 105))
+
+
+@pytest.mark.parametrize("who", ["ours", "bare"])
+def test_all_executors_are_requested_once_by_us_and_by_the_bare_loop(who: str) -> None:
+    figures = creation.measure(who, executors=20, latency=0.001)
+    assert 0 < figures["requested s"] <= figures["created s"]
+    assert 1 <= figures["max in flight"] <= 16
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Failed"])
@@ -71,8 +185,9 @@ def test_the_pods_that_are_served_are_whole_and_of_the_size_that_is_told(phase: 
 @pytest.mark.parametrize("joined", [False, True])
 def test_every_event_gets_from_the_server_to_the_driver(joined: bool) -> None:
     figures = events.measure("ours", pods=20, count=100, joined=joined)
-    assert figures.keys() == {"events/s", "cpu µs/event"}
-    assert min(figures.values()) > 0
+    assert figures.keys() == {"events/s", "cpu µs/event", "of it kernel", "server µs/event"}
+    assert min(figures["events/s"], figures["server µs/event"]) > 0
+    assert 0 <= figures["of it kernel"] <= figures["cpu µs/event"]
 
 
 def test_the_command_keeps_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.benchmarks.lists import PAGE
+from tests.benchmarks.memory import give_back, malloc_arenas, peak_resident, resident
 from tests.benchmarks.ours import Fleet, connect
 from tests.benchmarks.serving import Serving
 
@@ -21,6 +23,9 @@ SETTLING: Final = 3.0
 OFTEN: Final = 2
 """Seconds between polls, so that a short run has many."""
 
+ENDS: Final = 10
+"""Executors that end in each part of the long stream, and are replaced."""
+
 FEW: Final = 100
 """Pods of the fleet that tells what a process weighs without its pods."""
 
@@ -31,10 +36,14 @@ def measure(who: str, **values: int) -> dict[str, float]:
 
 
 def _memory(pods: int, events: int) -> dict[str, float]:
-    """Resident memory by pod: after the start, and after `events` changes and some polls."""
-    few = _weights(FEW, events)
-    many = _weights(pods, events)
-    return {f"{when} KiB/pod": (weight - few[when]) / (pods - FEW) / 1024 for when, weight in many.items()}
+    """Resident memory by pod: after the start, after `events` changes and some polls, and without what is free in it.
+
+    What malloc keeps for later use is resident, too: each thread may have an arena of its own.
+    """
+    few, many = _weights(FEW, events), _weights(pods, events)
+    arenas = many.pop("arenas")
+    by_pod = {f"{when} KiB/pod": (weight - few[when]) / (pods - FEW) / 1024 for when, weight in many.items()}
+    return by_pod | {"process MiB": many["settled"] / 2**20, "malloc arenas": arenas}
 
 
 def _weights(pods: int, events: int) -> dict[str, int]:
@@ -44,41 +53,55 @@ def _weights(pods: int, events: int) -> dict[str, int]:
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "w") as pipe:
-            print(*_weigh(pods, events), file=pipe)
+            json.dump(_weigh(pods, events), pipe)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        synced, settled, peak = (int(word) for word in pipe.read().split())
+        weights: dict[str, int] = json.load(pipe)
     os.waitpid(child, 0)
-    return {"synced": synced, "settled": settled, "peak": peak}
+    return weights
 
 
-def _weigh(pods: int, events: int) -> tuple[int, int, int]:
+def _weigh(pods: int, events: int) -> dict[str, int]:
     with (
         Serving(pods) as serving,
         Fleet(connect(serving), pods, settling=SETTLING, executor={"api_polling_interval": f"{OFTEN}s"}) as fleet,
     ):
-        synced = _resident()
+        synced = resident()
         serving.ask("watched")
-        last = serving.ask("stream", count=events)["last"]
-        fleet.until_removed(last)
+        fleet.until_removed(serving.ask("stream", count=events)["last"])
         time.sleep(OFTEN * 2 + SETTLING)
-        return synced, _resident(), _peak()
+        settled, peak, arenas = resident(), peak_resident(), malloc_arenas()
+        give_back()
+        return {"synced": synced, "settled": settled, "given back": resident(), "peak": peak, "arenas": arenas}
 
 
-def _growth(pods: int, events: int, parts: int) -> dict[str, float]:
-    """Resident memory after each part of a long stream, against that after the first."""
-    with Serving(pods) as serving, Fleet(connect(serving), pods) as fleet:
+def _growth(pods: int, events: int, part: int) -> dict[str, float]:
+    """Resident memory after the first part of a long stream, and how it went on; in each part some executors end.
+
+    What a poll takes for a moment, and malloc then keeps, belongs to the start: there have been some before.
+    """
+    polling = {"api_polling_interval": f"{OFTEN}s"}
+    with (
+        Serving(pods, starts=True) as serving,
+        Fleet(connect(serving), pods, settling=OFTEN * 2 + SETTLING, executor=polling) as fleet,
+    ):
         serving.ask("watched")
-        weights = []
-        for _ in range(parts):
-            last = serving.ask("stream", count=events // parts)["last"]
-            fleet.until_removed(last)
-            weights.append(_resident())
+        began, weights = time.monotonic(), []
+        for _ in range(events // part):
+            fleet.until_removed(serving.ask("stream", count=part, ends=ENDS - 1)["last"])
+            weights.append(resident() / 2**20)
+        seconds = time.monotonic() - began
+    half = len(weights) // 2
     return {
-        "first MiB": weights[0] / 2**20,
-        "last MiB": weights[-1] / 2**20,
-        "growth B/event": (weights[-1] - weights[0]) / (events * (parts - 1) / parts),
+        "first MiB": weights[0],
+        "half-way MiB": weights[half - 1],
+        "last MiB": weights[-1],
+        "most MiB": max(weights),
+        "growth B/event": (weights[-1] - weights[0]) * 2**20 / (events - part),
+        "2nd half B/event": (weights[-1] - weights[half - 1]) * 2**20 / (events - half * part),
+        "executors ended": len(fleet.removed),
+        "events/s": events / seconds,
     }
 
 
@@ -94,17 +117,8 @@ def _idle(pods: int, seconds: int) -> dict[str, float]:
             cpu = time.process_time()
             time.sleep(seconds)
             cpu = time.process_time() - cpu - idle * seconds
-            polls = (serving.ask("counts")["lists"] - pages) / max(1, -(-pods // 500))
+            polls = (serving.ask("counts")["lists"] - pages) / max(1, -(-pods // PAGE))
     return {"idle %": idle * 100, "idle cpu s/minute": idle * 60, "poll cpu s": cpu / polls}
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _peak() -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
 
 
 _ASKED: Final[dict[str, Callable[..., dict[str, float]]]] = {"memory": _memory, "growth": _growth, "idle": _idle}

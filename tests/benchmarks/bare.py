@@ -1,0 +1,59 @@
+"""The least that could request so many executors: an aiohttp loop that POSTs the same pods and does nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from actors import executor_pod
+from actors.settings import AllocationSettings, Settings
+from tests.benchmarks.pods import APP_ID
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+
+__all__ = ["CONNECTIONS", "bodies", "post_all"]
+
+CONNECTIONS: Final = AllocationSettings().max_requests_in_flight
+"""As many as we have requests under way."""
+
+
+def bodies(settings: Settings, executors: int) -> list[bytes]:
+    """The pods that a backend of these settings asks for, as JSON."""
+    shapes = executor_pod.shapes(settings)
+    pods = [
+        executor_pod.build(
+            number,
+            "default",
+            shapes=shapes,
+            app_id=APP_ID,
+            prefix=settings.pod_prefix,
+            namespace=settings.namespace or "default",
+            driver_address=None,
+        )
+        for number in range(1, executors + 1)
+    ]
+    return [json.dumps(pod).encode() for pod in pods]
+
+
+def post_all(url: str, pods: Sequence[bytes], *, token: str, trust: ssl.SSLContext | bool = True) -> None:
+    """Each once, over all connections; every answer is read, and must be a yes."""
+    asyncio.run(_post_all(url, pods, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}, trust))
+
+
+async def _post_all(url: str, pods: Sequence[bytes], headers: dict[str, str], trust: Any) -> None:
+    left = iter(pods)
+
+    async def post(session: aiohttp.ClientSession) -> None:
+        for pod in left:
+            async with session.post(url, data=pod) as answer:
+                assert answer.status == 201, await answer.text()
+                await answer.read()
+
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trust)
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        await asyncio.gather(*(post(session) for _ in range(CONNECTIONS)))

@@ -1,0 +1,179 @@
+"""What has been promised, and what a run makes of it: a table of figures, not a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.benchmarks.table import Result
+
+__all__ = ["MUSTS", "Measured", "Must", "summary"]
+
+
+class Measured:
+    """The results of a run, to be asked for medians. One that is not there is a LookupError."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self._results = results
+
+    def median(self, case: str, who: str, figure: str, **values: Any) -> float:
+        """Of the run that was given these values."""
+        for result in self._results:
+            if (result.case, result.who) == (case, who) and result.figures and values.items() <= result.values.items():
+                return result.median(figure)
+        raise LookupError(case)
+
+    def events(self, who: str, figure: str, pods: int = 10_000) -> float:
+        """End to end, a chunk for each."""
+        return self.median("events", who, figure, pods=pods)
+
+    def late(self, case: str, figure: str) -> float:
+        """At 1,000 events a second."""
+        return self.median(case, "ours", figure, pods=10_000, rate=1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Must:
+    """One line."""
+
+    what: str
+    figure: Callable[[Measured], float]
+    unit: str
+    least: float | None = None
+    most: float | None = None
+    """Without either, the figure is only to be told."""
+
+    def wanted(self) -> str:
+        """In words."""
+        if self.least is not None:
+            return f"≥ {self.least:,g} {self.unit}"
+        return f"≤ {self.most:,g} {self.unit}" if self.most is not None else "the figure"
+
+    def is_met_by(self, figure: float) -> bool:
+        """As it was measured, not as it is shown."""
+        return (self.least is None or figure >= self.least) and (self.most is None or figure <= self.most)
+
+
+FIVE_MS: Final = {"executors": 1_000, "latency": 0.005}
+REAL: Final = {"executors": 1_000}
+MANY: Final = {"pods": 50_000}
+LONG: Final = {"events": 10_000_000}
+
+MUSTS: Final = (
+    Must(
+        "events/s end to end at 10,000 pods, to SharedInformer",
+        lambda run: run.events("ours", "events/s") / run.events("SharedInformer", "events/s"),
+        "×",
+        least=15,
+    ),
+    Must(
+        "the same, to lightkube's bare watch loop",
+        lambda run: run.events("ours", "events/s") / run.events("lightkube", "events/s"),
+        "×",
+        least=1,
+    ),
+    Must(
+        "cost of an event at 50,000 pods, to that at 100",
+        lambda run: run.events("ours", "cpu µs/event", 50_000) / run.events("ours", "cpu µs/event", 100),
+        "×",
+        most=1.25,
+    ),
+    Must(
+        "store, lifecycle manager, allocator at 10,000 pods, one core",
+        lambda run: run.median("inside", "ours", "events/s", pods=10_000, read=25),
+        "events/s",
+        least=60_000,
+    ),
+    Must(
+        "LIST of 10,000 pods to snapshot, to the kubernetes package's models",
+        lambda run: (
+            run.median("list", "kubernetes", "seconds", pods=10_000, gzipped=True)
+            / run.median("list", "ours", "seconds", pods=10_000, gzipped=True)
+        ),
+        "×",
+        least=10,
+    ),
+    Must(
+        "end → ExecutorRemoved, p99 at 1,000 events/s, 10,000 pods polled",
+        lambda run: run.late("latency", "told p99 ms"),
+        "ms",
+        most=50,
+    ),
+    Must("end → replacement's POST, p99, there", lambda run: run.late("latency", "POST p99 ms"), "ms", most=150),
+    Must("end → ExecutorRemoved, p99, beside a busy driver", lambda run: run.late("busy", "told p99 ms"), "ms"),
+    Must("end → replacement's POST, p99, beside it", lambda run: run.late("busy", "POST p99 ms"), "ms"),
+    Must("what is left of that driver's speed", lambda run: run.late("busy", "driver's speed %"), "%"),
+    Must(
+        "1,000 executors requested, answers after 5 ms",
+        lambda run: run.median("creation", "ours", "requested s", **FIVE_MS),
+        "s",
+        most=8,
+    ),
+    Must(
+        "requests in flight meanwhile",
+        lambda run: run.median("creation", "ours", "max in flight", **FIVE_MS),
+        "",
+        most=16,
+    ),
+    Must(
+        "1,000 executors requested on a real control plane",
+        lambda run: run.median("real", "ours", "requested s", **REAL),
+        "s",
+        most=10,
+    ),
+    Must(
+        "the same, to a bare aiohttp loop",
+        lambda run: (
+            run.median("real", "ours", "requested s", **REAL) / run.median("real", "bare", "requested s", **REAL)
+        ),
+        "×",
+        most=1.5,
+    ),
+    Must(
+        "resident memory by pod at 50,000",
+        lambda run: run.median("memory", "memory", "settled KiB/pod", **MANY),
+        "KiB",
+        most=2.5,
+    ),
+    Must(
+        "resident memory after 10,000,000 events, to that after 100,000",
+        lambda run: (
+            run.median("growth", "growth", "last MiB", **LONG) / run.median("growth", "growth", "first MiB", **LONG)
+        ),
+        "×",
+        most=1.05,
+    ),
+    Must(
+        "idle fleet of 10,000, of a core, apart from polls",
+        lambda run: run.median("idle", "idle", "idle %", pods=10_000),
+        "%",
+        most=0.5,
+    ),
+    Must("a poll of 10,000", lambda run: run.median("idle", "idle", "poll cpu s", pods=10_000), "s", most=0.25),
+)
+
+
+def summary(results: Sequence[Result], musts: Sequence[Must] = MUSTS) -> Table:
+    """Each promise beside its figure."""
+    table = Table(title="Must show", title_justify="left")
+    for heading, justify in (("", "left"), ("figure", "right"), ("wanted", "right"), ("met", "left")):
+        table.add_column(heading, justify="right" if justify == "right" else "left")
+    measured = Measured(results)
+    for must in musts:
+        try:
+            figure = must.figure(measured)
+        except LookupError:
+            table.add_row(must.what, "", must.wanted(), "not measured")
+            continue
+        met = "" if must.least is must.most is None else "yes" if must.is_met_by(figure) else "NO"
+        table.add_row(must.what, f"{_number(figure)} {must.unit}", must.wanted(), met)
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

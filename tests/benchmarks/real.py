@@ -1,0 +1,92 @@
+"""A fleet that comes up from nothing on a real control plane, which shares the machine with it.
+
+What counts is what the API server says in its audit log. Each measurement has a plane of its own, which has made and
+run some pods for somebody else before: the first ones cost it more.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from actors import kube
+from actors.settings import AllocationSettings, Settings
+from tests.benchmarks.bare import bodies, post_all
+from tests.benchmarks.ours import Fleet
+from tests.benchmarks.pods import APP_ID
+from tests.contract.control_plane import TOKEN
+from tests.stress.plane import WholePlane, missing_in
+
+__all__ = ["measure"]
+
+NAMESPACE: Final = "measured"
+BEFORE: Final = "before"
+WARM_UP: Final = 200
+"""Pods that are made before."""
+SAFETY_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 0.5
+SETTLING: Final = 3.0
+
+
+def measure(who: str, *, executors: int) -> dict[str, float]:
+    """At default settings, from the moment the backend is made; `bare` POSTs the same pods, and does nothing else."""
+    assets = Path(os.environ.get("KUBEBUILDER_ASSETS") or os.devnull)
+    if missing := missing_in(assets):
+        raise SystemExit(f"needs a folder, named by KUBEBUILDER_ASSETS, with {', '.join(missing)}")
+    with tempfile.TemporaryDirectory() as folder:
+        plane = WholePlane(assets, Path(folder))
+        try:
+            plane.start()
+            _bare(plane, BEFORE, WARM_UP)
+            _settle(plane)
+            began = _ours(plane, executors) if who == "ours" else _bare(plane, NAMESPACE, executors)
+            posts = [asked for asked in plane.audit() if (asked.verb, asked.namespace) == ("create", NAMESPACE)]
+        finally:
+            plane.stop()
+    made = [asked for asked in posts if asked.code == 201 and asked.subresource is None]
+    assert len(made) == executors, f"{len(made)} pods were made for {executors} executors"
+    created = (max(asked.at for asked in made) - began).total_seconds()
+    return {
+        "requested s": (max(asked.received for asked in made) - began).total_seconds(),
+        "created s": created,
+        "executors/s": executors / created,
+    }
+
+
+def _ours(plane: WholePlane, executors: int) -> datetime:
+    _make(plane, NAMESPACE)
+    api = kube.connect(plane.kubeconfig, namespace=NAMESPACE, max_connections=AllocationSettings().connections)
+    began = datetime.now(UTC)
+    with Fleet(api, executors, settling=0.0, backend={"lease": True}):
+        return began
+
+
+def _bare(plane: WholePlane, namespace: str, executors: int) -> datetime:
+    _make(plane, namespace)
+    trust = ssl.create_default_context(cafile=plane.authority)
+    pods = bodies(Settings(app_id=APP_ID, namespace=namespace, executor={"image": "worker"}), executors)
+    began = datetime.now(UTC)
+    post_all(f"{plane.server}{_pods(namespace)}", pods, token=TOKEN, trust=trust)
+    return began
+
+
+def _make(plane: WholePlane, namespace: str) -> None:
+    plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+
+def _settle(plane: WholePlane) -> None:
+    """Until the pods that were made before run, and the plane has nothing more to do."""
+    began = time.monotonic()
+    while any(pod["status"]["phase"] != "Running" for pod in plane.request("GET", _pods(BEFORE))["items"]):
+        assert time.monotonic() - began < SAFETY_SECONDS, "the pods that were made before do not run"
+        time.sleep(LOOK_SECONDS)
+    time.sleep(SETTLING)
+
+
+def _pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"

@@ -1,0 +1,236 @@
+"""The pods that the server has: what happens to them as events, and what they look like in a list."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.benchmarks.pods import FIRST_VERSION, PodBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Counts", "Served", "failure"]
+
+READ_EVENTS: Final = 25
+"""Events that one write holds while the stream goes as fast as it can: what a socket's buffer takes at once."""
+
+TICK: Final = 0.002
+"""Seconds between two writes of a stream of a given rate, at the most."""
+
+GZIP_FROM: Final = 128 * 1024
+"""A real API server compresses lists from this size on, at level 1."""
+
+LISTS_KEPT: Final = 4
+"""So many lists can be read page by page at once: those of one client."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """A pod, as the server has it; its heartbeat, without the version that stands between."""
+
+    number: int
+    version: int
+    phase: str
+    before: bytes
+    after: bytes
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came, and when (monotonic, which on Linux all processes share)."""
+
+    posts: list[float] = field(default_factory=list)
+    answered: list[float] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    deletes: int = 0
+    lists: int = 0
+    """Pages."""
+    ended: dict[int, float] = field(default_factory=dict)
+    """Executor id → when the event was written that says so."""
+    late: list[float] = field(default_factory=list)
+    """How long after it was due each of these was written."""
+
+
+class Served:
+    """`send` takes bytes for everyone who watches, `flushed` waits until everyone can take more."""
+
+    def __init__(self, pods: int, send: Callable[[bytes], None], *, gzipped: bool, starts: bool, joined: bool) -> None:
+        self.bytes = PodBytes()
+        self.version = FIRST_VERSION
+        self.counts = Counts()
+        self._send = send
+        self._gzipped = gzipped
+        self._starts = starts
+        self._joined = joined
+        self.pods = {number: self._kept(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)}
+        self._running = list(self.pods.values())
+        self._next = 0
+        self._lists: dict[str, list[tuple[int, int, str]]] = {}
+        self._zipped: dict[tuple[str, int, int], bytes] = {}
+
+    # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def stream(self, count: int, flushed: Callable[[], Any], ends: int = 0) -> dict[str, float]:
+        """So many events as fast as they are taken, `ends` executors ending meanwhile; then the end of the last one."""
+        began, cpu = time.monotonic(), time.process_time()
+        endings = sorted(self.pods)[:ends]
+        for part in range(ends + 1):
+            left = count * (part + 1) // (ends + 1) - count * part // (ends + 1)
+            while left > 0:
+                write = min(READ_EVENTS, left)
+                self._send(self._beat(write))
+                left -= write
+                await flushed()
+                await asyncio.sleep(0)
+            if part < ends:
+                self._end(endings[part])
+        last = max(self.pods)
+        self._end(last)
+        await flushed()
+        cpu = time.process_time() - cpu
+        return {"began": began, "sent": time.monotonic(), "last": last, "cpu": cpu}
+
+    async def pace(self, seconds: float, rate: float, ends: float, flushed: Callable[[], Any]) -> dict[str, float]:
+        """`rate` events a second, evenly; of them `ends` are ends of executors, at random moments, each time the same.
+
+        Random, lest all of them come just before a timer's turn, or just after.
+        """
+        chance, due_at, due_ends = random.Random(17), 0.0, []
+        while (due_at := due_at + chance.expovariate(ends)) < seconds:
+            due_ends.append(due_at)
+        due_ends.reverse()
+        began, cpu = time.monotonic(), time.process_time()
+        candidates, beats = iter(sorted(self.pods)), 0
+        while (now := time.monotonic() - began) < seconds:
+            while due_ends and due_ends[-1] <= now:
+                self.counts.late.append(time.monotonic() - began - due_ends.pop())
+                self._end(next(candidates))
+            due = int(now * (rate - ends))
+            if due > beats:
+                self._send(self._beat(due - beats))
+                beats = due
+            await flushed()
+            await asyncio.sleep(min(TICK, 1 / rate))
+        took = time.monotonic() - began
+        cpu = time.process_time() - cpu
+        return {"events": beats + len(self.counts.late), "seconds": took, "cpu": cpu}
+
+    def _beat(self, count: int) -> bytes:
+        """The next `count` events: running pods in turn, which are still running."""
+        pieces: list[bytes] = []
+        running, at, version = self._running, self._next, self.version
+        for _ in range(count if running else 0):
+            at = at + 1 if at + 1 < len(running) else 0
+            kept = running[at]
+            version += 1
+            kept.version = version
+            pieces += (kept.before, b"%d" % version, kept.after)
+        self._next, self.version = at, version
+        events = b"".join(pieces)
+        return b"%x\r\n%b\r\n" % (len(events), events) if self._joined and events else events
+
+    def _end(self, number: int) -> None:
+        self.counts.ended[number] = time.monotonic()
+        self._change(number, "Failed", "MODIFIED")
+
+    def _change(self, number: int, phase: str, kind: str) -> None:
+        """Tell of one pod that comes, changes, or goes."""
+        self.version += 1
+        old = self.pods.pop(number, None)
+        if old is not None and old.phase == "Running":
+            self._running.remove(old)
+        if kind != "DELETED":
+            self.pods[number] = kept = self._kept(number, self.version, phase)
+            if phase == "Running":
+                self._running.append(kept)
+        before, after = self.bytes.around(number, phase, kind)
+        event = b"%b%d%b" % (before, self.version, after)
+        self._send(b"%x\r\n%b\r\n" % (len(event), event))
+
+    def _kept(self, number: int, version: int, phase: str) -> Kept:
+        before, after = self.bytes.around(number, phase, "MODIFIED")
+        if not self._joined:
+            size = len(before) + len(str(FIRST_VERSION)) + len(after)
+            before, after = b"%x\r\n%b" % (size, before), after + b"\r\n"
+        return Kept(number, version, phase, before, after)
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def page(self, query: dict[str, str], *, gzipped: bool) -> tuple[bytes, bool]:
+        """A page of a list of one version, as of its first page; its body, and whether that is compressed."""
+        self.counts.lists += 1
+        version, _, start = query.get("continue", "").partition("-")
+        if not version:
+            version = str(self.version)
+            self._lists[version] = [(kept.number, kept.version, kept.phase) for kept in self.pods.values()]
+            while len(self._lists) > LISTS_KEPT:
+                del self._lists[next(iter(self._lists))]
+        listed, at = self._lists[version], int(start or 0)
+        limit = int(query.get("limit", 0)) or len(listed) + 1
+        if not gzipped or not self._gzipped:
+            return self._page(version, listed, at, limit), False
+        key = (version, at, limit)
+        if key not in self._zipped:
+            body = self._page(version, listed, at, limit)
+            if len(body) < GZIP_FROM:
+                return body, False
+            self._zipped = {known: page for known, page in self._zipped.items() if known[0] in self._lists}
+            self._zipped[key] = gzip.compress(body, compresslevel=1)
+        return self._zipped[key], True
+
+    def _page(self, version: str, listed: list[tuple[int, int, str]], at: int, limit: int) -> bytes:
+        left = len(listed) - at - limit
+        metadata: dict[str, Any] = {"resourceVersion": version}
+        if left > 0:
+            metadata |= {"continue": f"{version}-{at + limit}", "remainingItemCount": left}
+        return b'{"kind":"PodList","apiVersion":"v1","metadata":%b,"items":[%b]}' % (
+            json.dumps(metadata).encode(),
+            b",".join(self.bytes.item(*pod) for pod in listed[at : at + limit]),
+        )
+
+    def warm_up(self) -> None:
+        """Compress the pages of the usual size beforehand: a server is not what is measured."""
+        self.page({"limit": "500"}, gzipped=True)
+        for at in range(500, len(self.pods), 500):
+            self.page({"limit": "500", "continue": f"{self.version}-{at}"}, gzipped=True)
+        self.counts.lists = 0
+
+    def create(self, body: bytes) -> tuple[int, bytes]:
+        """A POST of a pod: there at once, and, if pods start here, running."""
+        number = int(json.loads(body)["metadata"]["labels"]["executor-pods/executor-id"])
+        if number in self.pods:
+            return 409, failure(409, "AlreadyExists")
+        self._change(number, "Pending", "ADDED")
+        answer = self.bytes.whole(number, self.version, "Pending")
+        if self._starts:
+            self._change(number, "Running", "MODIFIED")
+        return 201, answer
+
+    def delete(self, number: int) -> tuple[int, bytes]:
+        """A DELETE of a pod: gone at once."""
+        self.counts.deletes += 1
+        kept = self.pods.get(number)
+        if kept is None:
+            return 404, failure(404, "NotFound")
+        self._change(number, kept.phase, "DELETED")
+        return 200, b'{"kind":"Status","apiVersion":"v1","status":"Success"}'
+
+    def show(self, number: int) -> tuple[int, bytes]:
+        """What a PATCH is answered with; it changes nothing."""
+        kept = self.pods.get(number)
+        if kept is None:
+            return 404, failure(404, "NotFound")
+        return 200, self.bytes.whole(number, kept.version, kept.phase)
+
+
+def failure(code: int, reason: str) -> bytes:
+    """The body that says no."""
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return json.dumps(status).encode()
