@@ -68,10 +68,6 @@ class Labels(Mapping[str, str]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
-    def is_as(self, other: Labels) -> bool:
-        """Whether these are equal and have the same in common: quicker than to compare them."""
-        return self.common is other.common and self.executor_id == other.executor_id
-
 
 @final
 class Sharing:
@@ -164,44 +160,51 @@ class Sharing:
 def _settle(pod: Pod, last: Pod | None, share: Callable[[Any, Any], Any]) -> None:
     """Let go of what a pod need not have of its own; `last` is how it was known before, if it was.
 
-    `share` gives what is kept in place of what is equal to it. In one piece, and by a builtin: this is done for every
-    event, and each call would cost more than what it does.
+    `share` gives what is kept in place of what is equal to it. In few pieces, and by builtins: this is done for every
+    event, and each call would cost more than what it does. To compare costs less than to look up.
     """
-    metadata, spec, status = pod.metadata, pod.spec, pod.status
+    metadata, status = pod.metadata, pod.status
+    if status is not None and (conditions := status.conditions):
+        telling = [each for each in conditions if TELLING.get(each.type, each.status) != each.status]
+        force_setattr(status, "conditions", tuple(telling) if telling else None)
+    if isinstance(labels := metadata.labels, dict):
+        before = last.metadata.labels if last is not None else None
+        force_setattr(metadata, "labels", _labels(labels, before, share))
+    if last is not None and _has_stayed(pod, last):
+        return
     if owners := metadata.owner_references:
         force_setattr(metadata, "owner_references", share(owners, owners))
-    if isinstance(labels := metadata.labels, dict):
-        executor_id = labels.pop(EXECUTOR_ID_LABEL, None)
-        common = share(tuple(labels.items()), labels)
-        force_setattr(metadata, "labels", common if executor_id is None else Labels(common, executor_id))
-    if spec is not None:
+    if (spec := pod.spec) is not None:
         force_setattr(pod, "spec", share(spec, spec))
     if status is not None:
         phase = status.phase
         force_setattr(status, "phase", share(phase, phase))
-        if conditions := status.conditions:
-            telling = [each for each in conditions if TELLING.get(each.type, each.status) != each.status]
-            force_setattr(status, "conditions", tuple(telling) if telling else None)
         if containers := status.container_statuses:
             force_setattr(status, "container_statuses", share(containers, containers))
         if containers := status.init_container_statuses:
             force_setattr(status, "init_container_statuses", share(containers, containers))
-    if last is not None:
-        _stay(pod, last)
 
 
-def _stay(pod: Pod, last: Pod) -> None:
-    """What has not changed of what only this pod has: while both are alive, it is there once."""
-    now, before = pod.metadata, last.metadata
-    force_setattr(now, "uid", before.uid)
-    if now.name == before.name:
-        force_setattr(now, "name", before.name)
-    old, new = before.labels, now.labels
-    if isinstance(old, Labels) and isinstance(new, Labels) and old.is_as(new):
-        force_setattr(now, "labels", old)
-    status, earlier = pod.status, last.status
-    if status is not None and earlier is not None:
-        if status.pod_ip == earlier.pod_ip:
-            force_setattr(status, "pod_ip", earlier.pod_ip)
-        if status.start_time == earlier.start_time:
-            force_setattr(status, "start_time", earlier.start_time)
+def _labels(
+    labels: dict[str, str], before: Mapping[str, str] | None, share: Callable[[Any, Any], Any]
+) -> Mapping[str, str]:
+    """The same labels, as they are kept."""
+    executor_id = labels.pop(EXECUTOR_ID_LABEL, None)
+    if isinstance(before, Labels) and before.executor_id == executor_id and before.common == labels:
+        return before
+    common: Mapping[str, str] = share(tuple(labels.items()), labels)
+    return common if executor_id is None else Labels(common, executor_id)
+
+
+def _has_stayed(pod: Pod, last: Pod) -> bool:
+    """Whether nothing is new of a pod but what says so. What is not new is there once, while both are alive."""
+    new, old = pod.metadata, last.metadata
+    force_setattr(new, "uid", old.uid)
+    if new.name == old.name:
+        force_setattr(new, "name", old.name)
+    if pod.spec != last.spec or pod.status != last.status or new.owner_references != old.owner_references:
+        return False
+    force_setattr(pod, "spec", last.spec)
+    force_setattr(pod, "status", last.status)
+    force_setattr(new, "owner_references", old.owner_references)
+    return True
