@@ -6,10 +6,9 @@ import http.client
 import json
 import ssl
 import threading
-import urllib.request
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +30,8 @@ class Observer(threading.Thread):
 
     def __init__(self, server: str, authority: str, token: str, selector: str) -> None:
         super().__init__(name="observer", daemon=True)
-        self._pods = f"{server}/api/v1/namespaces/default/pods?labelSelector={quote(selector, safe='')}"
+        self._server = urlsplit(server).netloc
+        self._pods = f"/api/v1/namespaces/default/pods?labelSelector={quote(selector, safe='')}"
         self._context = ssl.create_default_context(cafile=authority)
         self._token = token
         self._closing = threading.Event()
@@ -94,10 +94,17 @@ class Observer(threading.Thread):
     def _count(self) -> None:
         self.most = max(self.most, len(self.alive))
 
-    def _ask(self, query: str, accept: str) -> Any:
+    @contextmanager
+    def _ask(self, query: str, accept: str) -> Iterator[http.client.HTTPResponse]:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
-        request = urllib.request.Request(self._pods + query, headers=headers)
-        return urllib.request.urlopen(request, context=self._context, timeout=PATIENCE_SECONDS)
+        with closing(
+            http.client.HTTPSConnection(self._server, context=self._context, timeout=PATIENCE_SECONDS)
+        ) as connection:
+            connection.request("GET", self._pods + query, headers=headers)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise http.client.HTTPException(f"{response.status} {response.reason}")
+            yield response
 
 
 def _events(answer: Any) -> Iterator[dict[str, Any]]:
