@@ -61,6 +61,8 @@ class History:
     set_aside: Map[str, None] = Map()
     """UIDs of malformed pods that are there, so that each is logged once."""
     seen: Seen = ()
+    event_at: float = -math.inf
+    """When the watch last brought an event (monotonic); a list asked for before may be of a moment before that."""
     reset_at: float = -math.inf
     """When the last reset was found (monotonic); a list asked for before may be of the history before it."""
 

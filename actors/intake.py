@@ -39,6 +39,8 @@ def apply_list(
         return _drop_list(history, stream)
     news = _unlike(history, pods)
     if consistent and proves_reset(history, news, resource_version, requested_at):
+        if requested_at < history.event_at:  # it may lack what the watch has shown since: let the next one tell
+            return replace(_drop_list(history, stream), relist=True)
         return _reset(history, pods, resource_version, requested_at=requested_at, stream=stream, now=now)
     if is_later(history.floor, resource_version):
         return _drop_list(history, stream)

@@ -46,6 +46,7 @@ class Merge:
         self._seen = history.seen
         self._floor = history.floor
         self._newest = history.newest
+        self._event_at = history.event_at
         self.position = history.position
         self.stream = history.stream
         self._version = history.snapshot.resource_version
@@ -75,6 +76,7 @@ class Merge:
         self._now = now
         for event in events:
             self._event(event)
+            self._event_at = now
         if not is_later(self.position, resource_version):
             self.position = resource_version
         self.see(resource_version)
@@ -224,6 +226,7 @@ class Merge:
             snapshot=snapshot,
             floor=self._floor,
             newest=self._newest,
+            event_at=self._event_at,
             position=self.position,
             stream=self.stream,
             known=self._known.finish(),

@@ -154,6 +154,8 @@ class Create(Request):
         """A try was sent for the first of them whose answer does not rule it out."""
         self._refusal: ApiError | None = None
         """What a POST was refused with, while a GET looks whether there is such a pod all the same."""
+        self._may_be_ours = message.again
+        """Should there be one, an earlier try may have made it."""
 
     @staticmethod
     def key_of(executor_id: int) -> object:
@@ -187,8 +189,11 @@ class Create(Request):
                 self.may_exist = self.may_exist or leaves_open(answer)
                 return Retry(answer)
             case ApiError() if self._refusal is None and (self.may_exist or isinstance(answer, AlreadyExists)):
+                self._may_be_ours = self.may_exist
                 self._refusal, self.may_exist = answer, True
                 return Retry(None)
+            case ApiError() if self._refusal is not None and self._may_be_ours and not isinstance(answer, NotFound):
+                return Retry(answer)  # until it may be read, or a snapshot shows it
             case Pod() | ApiError():  # another's, gone by now, or not for us to read: the refusal stands
                 self.outcome = self._refusal if self._refusal is not None else answer
                 return Done()
@@ -221,7 +226,7 @@ class Create(Request):
     def only_look(self, why: str) -> None:
         """Nobody wants the pod made any more, but it may exist: from now on only a GET is sent."""
         if self._refusal is None:
-            self._refusal = Cancelled(why)
+            self._refusal, self._may_be_ours = Cancelled(why), True
 
     def _is_ours(self, pod: Pod) -> bool:
         metadata: Mapping[str, Any] = self.message.manifest["metadata"]

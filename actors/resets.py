@@ -44,7 +44,5 @@ def _contradicts(history: History, pod: Pod, list_version: str, requested_at: fl
     tombstone = history.tombstones.get(pod.uid)
     if tombstone is not None and tombstone.at < requested_at:
         return number_of(tombstone.version) is not None and not is_later(pod.resource_version, tombstone.version)
-    if pod.uid in history.set_aside:  # the newest list may have shown it all the same
-        return False
-    ended_by = tombstone.version if tombstone is not None else history.floor
+    ended_by = tombstone.version if tombstone is not None else history.floor if pod.uid in history.absent else None
     return is_later(ended_by, pod.resource_version) and not is_later(ended_by, list_version)

@@ -605,13 +605,15 @@ def test_what_was_handled_after_the_list_was_asked_for_proves_nothing() -> None:
     assert store.shown == {1: ("uid-1", "8")}
 
 
-def test_a_list_that_comes_after_a_change_and_does_not_have_it_proves_a_reset_whenever_it_was_asked_for() -> None:
+def test_a_list_that_comes_after_a_change_and_does_not_have_it_proves_a_reset() -> None:
     """Else a pod would go back in time without anybody having said why."""
     store = watched(1, pod(1, version=1))
     asked = store.now
     store.events(event("MODIFIED", pod(1, version=8)))
 
-    assert store.list(10, pod(1, version=7), asked=asked).reset
+    late = store.list(10, pod(1, version=7), asked=asked)
+    assert (late.applied, late.reset, late.relist) == (False, False, True), "the next one, asked for since, tells"
+    assert store.list(10, pod(1, version=7)).reset
 
 
 def test_a_list_from_a_cache_never_proves_a_reset() -> None:

@@ -235,6 +235,16 @@ def test_a_look_that_is_not_allowed_leaves_the_first_refusal(asker: Probe) -> No
     assert request.outcome is EXISTS
 
 
+def test_after_a_lost_answer_a_look_that_is_not_allowed_is_repeated(asker: Probe) -> None:
+    """The name may be taken by the pod that was made then: to give it up would leave one too many."""
+    forbidden = Forbidden("cannot get pods", status=403)
+    request = after(create(asker), LOST, EXISTS)
+    assert request.judge(forbidden) == Retry(forbidden)
+    assert wire(request).verb == "get"
+    assert request.judge(pod(1)) == Done()
+    assert request.outcome == pod(1)
+
+
 def test_a_create_that_nobody_wants_any_more_only_looks(asker: Probe) -> None:
     request = after(create(asker), LOST)
     request.only_look("it is not wanted any more")
