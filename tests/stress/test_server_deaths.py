@@ -8,6 +8,7 @@ under test; the driver in the test's process is told of the rest. `STRESS_DEATHS
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from datetime import timedelta
@@ -43,6 +44,7 @@ LOOK_SECONDS: Final = 0.1
 ON_THE_WIRE_SECONDS: Final = Settings().backend.request_timeout.total_seconds() + 2.0
 """So long after it was right to, a POST may still make its pod, and the observer see it."""
 CONVERGED_WITHIN: Final = 2 * Settings().executor.api_polling_interval
+GIVEN_UP: Final = re.compile(r"given up: executor=(\d+) ")
 OUR_DOING: Final = {LossKind.KILLED_BY_DRIVER}
 """Why executors may be gone here: nobody else touches them."""
 
@@ -120,8 +122,11 @@ class Driver:
             self._fleet.kill(sorted(self._fleet.running)[:excess])
 
 
-def test_a_fleet_with_a_moving_target_survives_every_death_of_the_api_server(plane: WholePlane) -> None:
+def test_a_fleet_with_a_moving_target_survives_every_death_of_the_api_server(
+    plane: WholePlane, caplog: pytest.LogCaptureFixture
+) -> None:
     dice = Random(chosen_seed())
+    caplog.set_level("INFO", "actors.fleet")
     with Ceiling(plane) as ceiling, RealFleet(plane.kubeconfig, "default", 0) as fleet:
         driver = Driver(fleet, ceiling, dice)
         driver.move()
@@ -141,7 +146,7 @@ def test_a_fleet_with_a_moving_target_survives_every_death_of_the_api_server(pla
         fleet.stop()
         assert fleet.until_told(BackendStopped) == BackendStopped()
         until(lambda: not ceiling.alive, "none is left")
-        check_ends(fleet, ceiling)
+        check_ends(fleet, ceiling, given_up=set(GIVEN_UP.findall(caplog.text)))
 
 
 def die_once(plane: WholePlane, driver: Driver, dice: Random) -> None:
@@ -158,11 +163,16 @@ def die_once(plane: WholePlane, driver: Driver, dice: Random) -> None:
         plane.start_again(program)
 
 
-def check_ends(fleet: RealFleet, ceiling: Ceiling) -> None:
-    """Each executor that the driver was told of has ended, once (`RealFleet` sees to that), for a true reason."""
+def check_ends(fleet: RealFleet, ceiling: Ceiling, given_up: set[str]) -> None:
+    """Each executor that the driver was told of has ended, once (`RealFleet` sees to that), for a true reason.
+
+    It is told of all but those that were withdrawn when the target fell, and turned out to have a pod all the same.
+    """
     names = Counter(ceiling.seen.values())
     assert max(names.values()) == 1, "a name was used again"
-    assert set(fleet.pods.values()) >= names.keys(), "pods that the driver never heard of"
+    unheard = names.keys() - set(fleet.pods.values())
+    print(f"withdrawn before the driver heard of them: {len(unheard)}")
+    assert {name.rpartition("-")[2] for name in unheard} <= given_up, "pods that nobody knows of"
     kinds = Counter(reason.kind for reason in fleet.removed.values())
     print(f"removed: {dict(kinds)}")
     assert fleet.pods.keys() == fleet.removed.keys()
