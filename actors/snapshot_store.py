@@ -125,7 +125,7 @@ class SnapshotStore(Actor):
     def _update(self, update: UpdatePods) -> None:
         now = self.clock.monotonic()
         self._counts.reads += 1
-        self._counts.events += len(update.events)
+        self._counts.events += len(update.events) + update.unchanged
         merge = self._merge = self._merge or Merge(self._history)
         if merge.read(update.events, update.resource_version, update.stream, now):
             self._heard_at = now

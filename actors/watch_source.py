@@ -228,10 +228,10 @@ class WatchSource(Actor):
         match what:
             case WatchEvents() if self._streamed_list is not None:
                 self._collect(self._streamed_list, what)
-            case WatchEvents(events, version):
+            case WatchEvents(events, version, unchanged=unchanged):
                 self._version = version or self._version
                 if self._version is not None:
-                    self._store.tell(UpdatePods(events, self._version, self._stream))
+                    self._store.tell(UpdatePods(events, self._version, self._stream, unchanged))
                 self._resumed()
                 self._touch.heard(works=True)
             case WatchEnded() if self._streamed_list is not None:

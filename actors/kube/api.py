@@ -68,7 +68,10 @@ class PodPage(msgspec.Struct, frozen=True):
 
 
 class WatchEvents(msgspec.Struct, frozen=True):
-    """What one read of a watch stream brought, in order: changes, and how far the stream has come (bookmarks too).
+    """What a watch stream brought, in order: changes, and how far it has come (bookmarks too).
+
+    `unchanged` counts those that are left out: of a pod that runs, and of nothing that a `Pod` shows but its version,
+    which is that from which on it looks so.
 
     With `initial_events_end`, all that there was when the watch began has been told, as of `resource_version`.
     """
@@ -77,6 +80,7 @@ class WatchEvents(msgspec.Struct, frozen=True):
     resource_version: str
     malformed: int = 0
     initial_events_end: bool = False
+    unchanged: int = 0
 
 
 class WatchEnded(msgspec.Struct, frozen=True):

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["Answer", "Chunks"]
+    import urllib3
+
+__all__ = ["Answer", "Chunks", "has_more"]
 
 LONGEST_HEAD: Final = 4096
 """Bytes of a chunk's size with its extensions, and of all trailers: a size has a few digits, and nobody sends more."""
@@ -77,8 +79,11 @@ class Answer(HTTPResponse):
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
-        self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
+        self._socket = sock
+        self._by_record = isinstance(sock, ssl.SSLSocket)
         self._chunks = Chunks()
+        self.ahead = b""
+        """What the next read gives, without waiting: looked for when one was as long as it may be."""
 
     def read1(self, n: int = -1) -> bytes:
         """Up to `n` bytes, as soon as there is one; none at the end.
@@ -88,18 +93,23 @@ class Answer(HTTPResponse):
         """
         if not self.chunked or self.fp is None:
             return super().read1(n)
-        content = b""
+        content, self.ahead = self.ahead, b""
+        size = n if content else 0
         while not (content or self._chunks.ended):
             data = self.fp.read1(n)
             if not data:
                 raise IncompleteRead(b"")
-            content = self._chunks.feed(data if self._tls is None else self._more(data, n, self._tls))
+            if self._by_record:
+                data = self._arrived(data, n)
+            content, size = self._chunks.feed(data), len(data)
+        if 0 < n <= size and not self._chunks.ended:
+            self.ahead = self._chunks.feed(self._arrived(b"", n))
         return content
 
-    def _more(self, data: bytes, n: int, tls: ssl.SSLSocket) -> bytes:
+    def _arrived(self, data: bytes, n: int) -> bytes:
         """This and what else has arrived: OpenSSL gives out a record a read, and a server sends one for each event."""
-        pieces, left, timeout = [data], n - len(data), tls.gettimeout()
-        tls.settimeout(0)
+        pieces, left, timeout = [data], n - len(data), self._socket.gettimeout()
+        self._socket.settimeout(0)
         try:
             while left > 0 and (data := self.fp.read1(left)):
                 pieces.append(data)
@@ -107,8 +117,14 @@ class Answer(HTTPResponse):
         except OSError:
             pass  # no more has: should it be something worse, the next read meets it
         finally:
-            tls.settimeout(timeout)
+            self._socket.settimeout(timeout)
         return b"".join(pieces)
+
+
+def has_more(response: urllib3.BaseHTTPResponse) -> bool:
+    """Whether the next `read1` of a stream gives something without waiting."""
+    answer = getattr(response, "_original_response", None)
+    return isinstance(answer, Answer) and bool(answer.ahead)
 
 
 def _check_head(held: bytes) -> None:

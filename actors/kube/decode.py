@@ -14,7 +14,7 @@ import msgspec
 
 from actors.kube.api import PodPage, WatchEvents
 from actors.kube.errors import error_from_status
-from actors.kube.sharing import Glance, Sharing
+from actors.kube.sharing import Connection, Glance, Sharing
 from actors.pods import Pod, PodEvent
 
 if TYPE_CHECKING:
@@ -267,26 +267,27 @@ class WatchDecoder:
         self._version = resource_version
         self._complaints = complaints
         self._sharing = sharing
+        self._connection = Connection(resource_version or None)
         self._events: list[PodEvent] = []
-        self._malformed = 0
+        self._malformed = self._unchanged = 0
         self._moved = False
         """A line was taken since something was told."""
 
-    def decode(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
+    def decode(self, lines: bytes, *, more: bool = False) -> tuple[list[WatchEvents], Exception | None]:
         """What these lines bring, and what ended the stream after that, if something did.
 
         The first is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own. The
         second is the `ApiError` that the server sent; a `ValueError` or `RecursionError` for a line that is no event.
+        If `more` are there already, what these bring may be told with what those do.
         """
         try:
             events = _EVENT.decode_lines(lines)
         except (ValueError, RecursionError):
             return self._one_by_one(lines)
-        if not events:
-            return [], None
-        self._sharing.watched(events)
-        self._version = _newest(events) or self._version
-        return [WatchEvents(tuple(events), self._version)], None
+        if events:
+            self._go_to(_newest(events))
+            self._take_events(events)
+        return [self._told()] if self._moved and not more else [], None
 
     def _one_by_one(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
         """The same, for lines that are not all of them changes of pods."""
@@ -304,9 +305,16 @@ class WatchDecoder:
         return told, error
 
     def _told(self, *, initial_events_end: bool = False) -> WatchEvents:
-        events = WatchEvents(tuple(self._events), self._version, self._malformed, initial_events_end)
-        self._events, self._malformed, self._moved = [], 0, False
+        events = WatchEvents(
+            tuple(self._events), self._version, self._malformed, initial_events_end, unchanged=self._unchanged
+        )
+        self._events, self._malformed, self._unchanged, self._moved = [], 0, 0, False
         return events
+
+    def _take_events(self, events: Sequence[PodEvent]) -> None:
+        news = self._sharing.watched(events, self._connection)
+        self._events += news
+        self._unchanged += len(events) - len(news)
 
     def _take(self, line: bytes, told: list[WatchEvents]) -> ApiError | None:
         """Note what one line brings; the error with which the server ended the stream, if it does."""
@@ -314,9 +322,8 @@ class WatchDecoder:
             event = _EVENT.decode(line)
         except _NOT_A_POD as why:
             return self._take_other(_RAW_LINE.decode(line), why, told)
-        self._sharing.watched((event,))
-        self._events.append(event)
         self._go_to(event.pod.resource_version)
+        self._take_events((event,))
         return None
 
     def _take_other(self, line: _RawLine, why: Exception, told: list[WatchEvents]) -> ApiError | None:
@@ -374,7 +381,8 @@ def _new_page(body: bytes, complaints: Complaints, sharing: Sharing) -> PodPage:
     except _NOT_A_POD:
         page = _RAW_LIST.decode(body)
         pods = _pods_one_by_one(page.items or (), complaints)
-    return _page(page.metadata, sharing.listed(pods), malformed=len(page.items or ()) - len(pods))
+    kept = sharing.listed(pods, page.metadata.resource_version)
+    return _page(page.metadata, kept, malformed=len(page.items or ()) - len(pods))
 
 
 def _page(metadata: _ListMeta, pods: tuple[Pod, ...], *, malformed: int) -> PodPage:

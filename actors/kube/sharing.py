@@ -3,25 +3,29 @@
 Each pod is decoded on its own, with strings and structs of its own. Two thirds of them are equal to those of some other
 pod, such as its owner, its containers, and how healthy ones are; and nearly all of a poll to what is there already. A
 fleet of tens of thousands would be most of the driver's memory, and each poll as much again.
+
+And what brings nothing is not told: most changes of a pod that runs are of what nobody here looks at, such as an
+annotation, a probe's moment, or who manages which field.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
-from actors.pods import EXECUTOR_ID_LABEL, TELLING
+from actors.pods import EXECUTOR_ID_LABEL, TELLING, ObjectMeta, Pod, PodStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from actors.pods import Pod, PodEvent
+    from actors.pods import PodEvent
 
-__all__ = ["Glance", "Labels", "Sharing"]
+__all__ = ["Connection", "Glance", "Labels", "Sharing"]
 
 MOST_KEPT: Final = 4096
 """Values that are kept to be shared. Those of some use come back at once; a time that each pod has differently does
@@ -43,6 +47,10 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
 
     metadata: _Metadata = _Metadata()
     status: _Status | None = None
+
+
+_NOBODY: Final = Pod()
+_NO_STATUS: Final = PodStatus()
 
 
 @final
@@ -69,18 +77,35 @@ class Labels(Mapping[str, str]):
         return repr(dict(self))
 
 
+class Connection(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One watch: of what there was at version `since` it brings what becomes of it, word by word."""
+
+    since: str | None
+
+
+class _Known(msgspec.Struct, gc=False):
+    """A pod as it was shown last."""
+
+    pod: Pod
+    version: str
+    """At which it was seen to look like this; the pod's own is that at which it began to."""
+    origin: Connection | str
+    """The watch that brought it last, or the version of the list that showed it."""
+
+
 @final
 class Sharing:
-    """Remembers values, up to a number, and the newest of each pod that there is.
+    """Remembers values, up to a number, and the newest of each pod that there is. Any thread may use it.
 
-    Any thread may use it: at worst two of them keep what is equal.
+    What a watch leaves out hangs on what was remembered last, so that one read or page is taken after another.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._kept: dict[Any, Any] = {}
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, _Known] = {}
         """By UID, what has come since the last list began."""
-        self._before: dict[str, Pod] = {}
+        self._before: dict[str, _Known] = {}
         """What had come before, and not again since. Goes with the next list: one that does not show it ends it."""
 
     @property
@@ -90,121 +115,178 @@ class Sharing:
 
     def begin_list(self) -> None:
         """The first page of a list is asked for."""
-        self._before, self._pods = self._pods, {}
+        with self._lock:
+            self._before, self._pods = self._pods, {}
 
     def unchanged(self, page: Iterable[Glance]) -> tuple[Pod, ...] | None:
         """The pods of a page; None if one of them is not known as it stands there."""
         pods: list[Pod] = []
-        for glance in page:
-            last = self._last(glance)
-            if last is None or not self._is_still(last, glance):
-                return None
-            pods.append(last)
-        return tuple(pods)
-
-    def listed(self, page: Iterable[Pod]) -> tuple[Pod, ...]:
-        """The pods of a page, which nobody has seen yet: those that are known as they are, and the others."""
-        pods: list[Pod] = []
-        for pod in page:
-            last = self._last(pod)
-            if last is not None and self._is_still(last, pod):
-                pods.append(last)
-            else:
-                self._keep(pod, last, is_newest=False)
+        with self._lock:
+            for glance in page:
+                uid = glance.metadata.uid
+                pod = self._still(glance, self._pods.get(uid) or self._before.pop(uid, None))
+                if pod is None:
+                    return None
                 pods.append(pod)
         return tuple(pods)
 
-    def watched(self, events: Iterable[PodEvent]) -> None:
-        """These events have come, and nobody has seen them yet. A list may have shown what they bring."""
-        for event in events:
-            pod = event.pod
-            last = self._last(pod)
-            if event.type == "DELETED":  # its last word, whatever its version
-                self._keep(pod, last, is_newest=True)
-                self._pods.pop(pod.metadata.uid, None)
-            elif last is not None and self._is_still(last, pod):
-                force_setattr(event, "pod", last)
-            else:
-                self._keep(pod, last, is_newest=True)
+    def listed(self, page: Iterable[Pod], version: str) -> tuple[Pod, ...]:
+        """The pods of a page, which nobody has seen yet: those that are known as they are, and the others.
 
-    def _last(self, shown: Pod | Glance) -> Pod | None:
-        """What was known last of the pod that is shown."""
-        uid = shown.metadata.uid
-        return self._pods.get(uid) or self._before.pop(uid, None)
-
-    def _is_still(self, last: Pod, shown: Pod | Glance) -> bool:
-        """Whether the pod is as it was, which is remembered then.
-
-        The version alone would do, but for a cluster that was restored from a backup: it gives versions out again.
+        They are remembered, but for those of which a watch has brought a word since the list began.
         """
-        same = (
-            shown.metadata.resource_version == last.metadata.resource_version
-            and shown.metadata.deletion_timestamp == last.metadata.deletion_timestamp
-            and (shown.status and shown.status.phase) == (last.status and last.status.phase)
-        )
-        if same:
-            self._pods[last.metadata.uid] = last
-        return same
+        pods: list[Pod] = []
+        with self._lock:
+            for pod in page:
+                uid = pod.metadata.uid
+                since = self._pods.get(uid)
+                known = since or self._before.pop(uid, None)
+                last = self._still(pod, known)
+                if last is None:
+                    _trim(pod)
+                    self._settle(pod, known)
+                    if since is None:
+                        self._remember(pod, version)
+                pods.append(last or pod)
+        return tuple(pods)
 
-    def _keep(self, pod: Pod, last: Pod | None, *, is_newest: bool) -> None:
-        """Remember a pod; one of a list only if no watch has brought it since the list began."""
+    def watched(self, events: Iterable[PodEvent], connection: Connection) -> list[PodEvent]:
+        """Those of these events, which nobody has seen yet, that bring something. A list may have shown what they do.
+
+        One brings nothing if the word before it on its pod, over the same connection or in a list of the version from
+        which that goes on, showed a pod that runs and looks just so: what there was in between would have come, too.
+        Before a pod runs, its version counts: one that is too many is deleted only if it has not changed.
+        """
+        with self._lock:
+            return [event for event in events if self._brings(event, connection)]
+
+    def _brings(self, event: PodEvent, connection: Connection) -> bool:
+        pod = event.pod
+        metadata = pod.metadata
+        known = self._pods.get(metadata.uid) or self._recalled(metadata.uid)
+        _trim(pod)
+        if known is not None and _looks_like(pod, last := known.pod):
+            follows = known.origin is connection or known.origin == connection.since
+            if follows and _runs(last) and event.type != "DELETED":
+                known.version, known.origin = metadata.resource_version, connection
+                return False
+            if metadata.resource_version == last.metadata.resource_version:
+                force_setattr(event, "pod", last)
+        self._settle(pod, known)
+        if event.type == "DELETED":  # its last word, whatever its version
+            self._pods.pop(metadata.uid, None)
+        else:
+            self._remember(event.pod, connection)
+        return True
+
+    def _recalled(self, uid: str) -> _Known | None:
+        """What had come of a pod before the last list began. Something comes now."""
+        known = self._before.pop(uid, None)
+        if known is not None:
+            self._pods[uid] = known
+        return known
+
+    def _still(self, shown: Pod | Glance, known: _Known | None) -> Pod | None:
+        """The pod that a list shows, if it is as it was known, which is remembered then.
+
+        The version alone would do, but for a cluster that was restored from a backup: it gives versions out again. One
+        that only had moved on is the pod's own now: a pod that is listed at an older one than it was known would prove
+        such a restore.
+        """
+        version = shown.metadata.resource_version
+        if known is None or version != known.version:
+            return None
+        last = known.pod
+        if shown.metadata.deletion_timestamp != last.metadata.deletion_timestamp or (
+            shown.status and shown.status.phase
+        ) != (last.status and last.status.phase):
+            return None
+        if version != last.metadata.resource_version:
+            known.pod = replace(last, metadata=replace(last.metadata, resource_version=version))
+        self._pods[last.metadata.uid] = known
+        return known.pod
+
+    def _remember(self, pod: Pod, origin: Connection | str) -> None:
+        metadata = pod.metadata
+        if metadata.uid and metadata.resource_version:  # else it cannot be told from another
+            self._pods[metadata.uid] = _Known(pod, metadata.resource_version, origin)
+
+    def _settle(self, pod: Pod, known: _Known | None) -> None:
+        """Let go of what a pod need not have of its own, but has in common with itself as it was, or with others.
+
+        To compare costs less than to look up.
+        """
         if len(self._kept) >= MOST_KEPT:
             self._kept.clear()
-        _settle(pod, last, self._kept.setdefault)
-        uid = pod.metadata.uid
-        can_be_told = uid and pod.metadata.resource_version  # from another
-        if can_be_told and (is_newest or uid not in self._pods):
-            self._pods[uid] = pod
+        share = self._kept.setdefault
+        last = _NOBODY
+        if known is not None:
+            last = known.pod
+            force_setattr(pod.metadata, "uid", last.metadata.uid)
+            if pod.metadata.name == last.metadata.name:
+                force_setattr(pod.metadata, "name", last.metadata.name)
+        _settle_metadata(pod.metadata, last.metadata, share)
+        if (spec := pod.spec) is not None:
+            force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
+        if pod.status is not None and pod.status == last.status:
+            force_setattr(pod, "status", last.status)
+        elif pod.status is not None:
+            _settle_status(pod.status, last.status or _NO_STATUS, share)
 
 
-def _settle(pod: Pod, last: Pod | None, share: Callable[[Any, Any], Any]) -> None:
-    """Let go of what a pod need not have of its own; `last` is how it was known before, if it was.
+def _settle_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:
+    if (labels := new.labels) is not None:
+        same = _same_labels(labels, old.labels)
+        force_setattr(new, "labels", old.labels if same else _shared_labels(dict(labels), share))
+    if owners := new.owner_references:
+        same = owners == old.owner_references
+        force_setattr(new, "owner_references", old.owner_references if same else share(owners, owners))
 
-    `share` gives what is kept in place of what is equal to it. In few pieces, and by builtins: this is done for every
-    event, and each call would cost more than what it does. To compare costs less than to look up.
-    """
-    metadata, status = pod.metadata, pod.status
+
+def _settle_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], Any]) -> None:
+    for field in ("phase", "container_statuses", "init_container_statuses"):  # the rest is each pod's own
+        if (value := getattr(new, field)) is not None:
+            before = getattr(old, field)
+            force_setattr(new, field, before if value == before else share(value, value))
+
+
+def _looks_like(pod: Pod, last: Pod) -> bool:
+    """Whether nothing is new of a pod but its version. Asked of every event: to compare costs less than to look up."""
+    new, old = pod.metadata, last.metadata
+    return (
+        pod.status == last.status
+        and pod.spec == last.spec
+        and _same_labels(new.labels, old.labels)
+        and new.owner_references == old.owner_references
+        and new.deletion_timestamp == old.deletion_timestamp
+        and new.deletion_grace_period_seconds == old.deletion_grace_period_seconds
+    )
+
+
+def _runs(pod: Pod) -> bool:
+    return pod.status is not None and pod.status.phase == "Running"
+
+
+def _trim(pod: Pod) -> None:
+    """Let go of what nobody looks at."""
+    status = pod.status
     if status is not None and (conditions := status.conditions):
         telling = [each for each in conditions if TELLING.get(each.type, each.status) != each.status]
         force_setattr(status, "conditions", tuple(telling) if telling else None)
-    if isinstance(labels := metadata.labels, dict):
-        before = last.metadata.labels if last is not None else None
-        force_setattr(metadata, "labels", _labels(labels, before, share))
-    if last is not None and _has_stayed(pod, last):
-        return
-    if owners := metadata.owner_references:
-        force_setattr(metadata, "owner_references", share(owners, owners))
-    if (spec := pod.spec) is not None:
-        force_setattr(pod, "spec", share(spec, spec))
-    if status is not None:
-        phase = status.phase
-        force_setattr(status, "phase", share(phase, phase))
-        if containers := status.container_statuses:
-            force_setattr(status, "container_statuses", share(containers, containers))
-        if containers := status.init_container_statuses:
-            force_setattr(status, "init_container_statuses", share(containers, containers))
 
 
-def _labels(
-    labels: dict[str, str], before: Mapping[str, str] | None, share: Callable[[Any, Any], Any]
-) -> Mapping[str, str]:
+def _same_labels(new: Mapping[str, str] | None, old: Mapping[str, str] | None) -> bool:
+    """Whether labels, as they come, are those that are kept."""
+    if new is None or not isinstance(old, Labels):
+        return new == old
+    common = old.common
+    return (
+        len(new) == len(common) + 1 and new.get(EXECUTOR_ID_LABEL) == old.executor_id and common.items() <= new.items()
+    )
+
+
+def _shared_labels(labels: dict[str, str], share: Callable[[Any, Any], Any]) -> Mapping[str, str]:
     """The same labels, as they are kept."""
     executor_id = labels.pop(EXECUTOR_ID_LABEL, None)
-    if isinstance(before, Labels) and before.executor_id == executor_id and before.common == labels:
-        return before
     common: Mapping[str, str] = share(tuple(labels.items()), labels)
     return common if executor_id is None else Labels(common, executor_id)
-
-
-def _has_stayed(pod: Pod, last: Pod) -> bool:
-    """Whether nothing is new of a pod but what says so. What is not new is there once, while both are alive."""
-    new, old = pod.metadata, last.metadata
-    force_setattr(new, "uid", old.uid)
-    if new.name == old.name:
-        force_setattr(new, "name", old.name)
-    if pod.spec != last.spec or pod.status != last.status or new.owner_references != old.owner_references:
-        return False
-    force_setattr(pod, "spec", last.spec)
-    force_setattr(pod, "status", last.status)
-    force_setattr(new, "owner_references", old.owner_references)
-    return True

@@ -37,11 +37,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class UpdatePods:
-    """What one read of watch stream number `stream` brought; no events means a bookmark."""
+    """What watch stream number `stream` brought; no events means a bookmark, or `unchanged` ones that are left out."""
 
     events: tuple[PodEvent, ...]
     resource_version: str
     stream: int
+    unchanged: int = 0
+    """See `actors.kube.api.WatchEvents`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,10 @@ def _cpu() -> tuple[float, float]:
     return usage.ru_utime, usage.ru_stime
 
 
-def measure(who: str, *, pods: int, count: int, joined: bool = False) -> dict[str, float]:
-    """So many events of a fleet of so many pods."""
-    with Serving(pods, joined=joined) as serving:
+def measure(who: str, *, pods: int, count: int, joined: bool = False, news: bool = False) -> dict[str, float]:
+    """So many events of a fleet of so many pods. With `news`, each brings something that an executor's end may hang on;
+    else nothing that we look at, as do nearly all events of pods that run."""
+    with Serving(pods, joined=joined, news=news) as serving:
         return _CONTESTANTS[who](serving, pods, _Stream(serving, count))
 
 

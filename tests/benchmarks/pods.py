@@ -23,12 +23,13 @@ _STARTED: Final = "2026-01-01T00:00:07Z"
 class PodBytes:
     """The JSON of any executor's pod in any phase: `head(id)`, its version, `tail(phase)`.
 
-    The tails are the same for all, which keeps the server small; what tells pods apart is in the heads.
+    One that is "Restarted" runs, too, and as many bytes tell so. The tails are the same for all, which keeps the server
+    small; what tells pods apart is in the heads.
     """
 
     def __init__(self) -> None:
         self._heads: dict[int, bytes] = {}
-        self._tails = {phase: self._tail(phase) for phase in ("Pending", "Running", "Failed")}
+        self._tails = {phase: self._tail(phase) for phase in ("Pending", "Running", "Restarted", "Failed")}
 
     def item(self, executor_id: int, version: int, phase: str) -> bytes:
         """As it stands in a list: without a kind."""
@@ -110,6 +111,8 @@ def _spec() -> dict[str, Any]:
 
 
 def _status(phase: str) -> dict[str, Any]:
+    restarts = 1 if phase == "Restarted" else 0
+    phase = "Running" if restarts else phase
     if phase == "Pending":
         return {"phase": phase, "qosClass": "Burstable"}
     state: dict[str, Any] = {"running": {"startedAt": _STARTED}}
@@ -138,7 +141,7 @@ def _status(phase: str) -> dict[str, Any]:
                 "name": "executor",
                 "state": state,
                 "ready": phase == "Running",
-                "restartCount": 0,
+                "restartCount": restarts,
                 "image": "registry.example.com/worker:1.4.2",
                 "imageID": "sha256:" + "a1" * 32,
                 "containerID": "containerd://" + "b2" * 32,

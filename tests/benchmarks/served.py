@@ -26,19 +26,26 @@ TICK: Final = 0.002
 GZIP_FROM: Final = 128 * 1024
 """A real API server compresses lists from this size on, at level 1."""
 
+RUN: Final = {"Running": "Restarted", "Restarted": "Running"}
+"""The phases of a pod that runs, each with the one that it has after the next news."""
+
 LISTS_KEPT: Final = 4
 """So many lists can be read page by page at once: those of one client."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """A pod, as the server has it; its heartbeat, without the version that stands between."""
+    """A pod, as the server has it; its heartbeat, without the version that stands between.
+
+    `other` is what comes after the version when its container was started again, or was not any more.
+    """
 
     number: int
     version: int
     phase: str
     before: bytes
     after: bytes
+    other: bytes
 
 
 @dataclass(slots=True)
@@ -61,7 +68,9 @@ class Counts:
 class Served:
     """`send` takes bytes for everyone who watches, `flushed` waits until everyone can take more."""
 
-    def __init__(self, pods: int, send: Callable[[bytes], None], *, gzipped: bool, starts: bool, joined: bool) -> None:
+    def __init__(
+        self, pods: int, send: Callable[[bytes], None], *, gzipped: bool, starts: bool, joined: bool, news: bool
+    ) -> None:
         self.bytes = PodBytes()
         self.version = FIRST_VERSION
         self.counts = Counts()
@@ -69,6 +78,7 @@ class Served:
         self._gzipped = gzipped
         self._starts = starts
         self._joined = joined
+        self._news = news
         self.pods = {number: self._kept(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)}
         self._running = list(self.pods.values())
         self._next = 0
@@ -123,7 +133,7 @@ class Served:
         return {"events": beats + len(self.counts.late), "seconds": took, "cpu": cpu}
 
     def _beat(self, count: int) -> bytes:
-        """The next `count` events: running pods in turn, which are still running."""
+        """The next `count` events: running pods in turn, which are still running, or are again."""
         pieces: list[bytes] = []
         running, at, version = self._running, self._next, self.version
         for _ in range(count if running else 0):
@@ -131,6 +141,9 @@ class Served:
             kept = running[at]
             version += 1
             kept.version = version
+            if self._news:
+                kept.after, kept.other = kept.other, kept.after
+                kept.phase = RUN[kept.phase]
             pieces += (kept.before, b"%d" % version, kept.after)
         self._next, self.version = at, version
         events = b"".join(pieces)
@@ -144,7 +157,7 @@ class Served:
         """Tell of one pod that comes, changes, or goes."""
         self.version += 1
         old = self.pods.pop(number, None)
-        if old is not None and old.phase == "Running":
+        if old is not None and old.phase in RUN:
             self._running.remove(old)
         if kind != "DELETED":
             self.pods[number] = kept = self._kept(number, self.version, phase)
@@ -156,10 +169,11 @@ class Served:
 
     def _kept(self, number: int, version: int, phase: str) -> Kept:
         before, after = self.bytes.around(number, phase, "MODIFIED")
+        _, other = self.bytes.around(number, RUN.get(phase, phase), "MODIFIED")
         if not self._joined:
             size = len(before) + len(str(FIRST_VERSION)) + len(after)
-            before, after = b"%x\r\n%b" % (size, before), after + b"\r\n"
-        return Kept(number, version, phase, before, after)
+            before, after, other = b"%x\r\n%b" % (size, before), after + b"\r\n", other + b"\r\n"
+        return Kept(number, version, phase, before, after, other)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -56,9 +56,9 @@ _DISCOVERY: Final[dict[str, Any]] = {
 class Server:
     """The pods, who watches them, and the commands."""
 
-    def __init__(self, pods: int, *, latency: float, gzipped: bool, starts: bool, joined: bool) -> None:
+    def __init__(self, pods: int, *, latency: float, gzipped: bool, starts: bool, joined: bool, news: bool) -> None:
         self.latency = latency
-        self.served = Served(pods, self.send, gzipped=gzipped, starts=starts, joined=joined)
+        self.served = Served(pods, self.send, gzipped=gzipped, starts=starts, joined=joined, news=news)
         self.watchers: set[Connection] = set()
 
     def send(self, events: bytes) -> None:
@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("--gzip", action="store_true", help="compress lists, as a real server does")
     parser.add_argument("--starts", action="store_true", help="pods that are created run at once")
     parser.add_argument("--joined", action="store_true", help="many events in one HTTP chunk")
+    parser.add_argument("--news", action="store_true", help="the container was started again in each event of a pod")
     arguments = parser.parse_args()
     server = Server(
         arguments.pods,
@@ -206,6 +207,7 @@ def main() -> None:
         gzipped=arguments.gzip,
         starts=arguments.starts,
         joined=arguments.joined,
+        news=arguments.news,
     )
     if arguments.gzip and arguments.pods:
         server.served.warm_up()

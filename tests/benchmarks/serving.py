@@ -28,8 +28,9 @@ class Serving:
         gzipped: bool = False,
         starts: bool = False,
         joined: bool = False,
+        news: bool = False,
     ) -> None:
-        wanted = {"--gzip": gzipped, "--starts": starts, "--joined": joined}
+        wanted = {"--gzip": gzipped, "--starts": starts, "--joined": joined, "--news": news}
         flags = [flag for flag, is_wanted in wanted.items() if is_wanted]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.benchmarks.server", "--pods", str(pods), "--latency", str(latency), *flags],

@@ -142,7 +142,7 @@ def test_what_a_process_weighs_is_some_mebibytes_in_some_arenas() -> None:
 
 
 def test_a_list_is_of_the_moment_of_its_first_page_whatever_happens_before_the_next() -> None:
-    served = Served(4, lambda _: None, gzipped=False, starts=True, joined=False)
+    served = Served(4, lambda _: None, gzipped=False, starts=True, joined=False, news=False)
     first = json.loads(served.page({"limit": "3"}, gzipped=True)[0])
     served.delete(4)
     token = first["metadata"]["continue"]
@@ -155,7 +155,7 @@ def test_a_list_is_of_the_moment_of_its_first_page_whatever_happens_before_the_n
 
 def test_a_stream_has_the_events_that_were_asked_for_and_as_many_ends() -> None:
     sent: list[bytes] = []
-    served = Served(5, sent.append, gzipped=False, starts=True, joined=False)
+    served = Served(5, sent.append, gzipped=False, starts=True, joined=False, news=False)
     last = int(asyncio.run(served.stream(100, flushed, ends=3))["last"])
     events = [json.loads(line) for line in b"".join(sent).splitlines() if line.startswith(b"{")]
     ended = [event["object"]["metadata"]["name"] for event in events if event["object"]["status"]["phase"] == "Failed"]
@@ -182,9 +182,10 @@ def test_the_pods_that_are_served_are_whole_and_of_the_size_that_is_told(phase: 
     assert abs(len(sent) - BYTES) < 10
 
 
+@pytest.mark.parametrize("news", [False, True])
 @pytest.mark.parametrize("joined", [False, True])
-def test_every_event_gets_from_the_server_to_the_driver(joined: bool) -> None:
-    figures = events.measure("ours", pods=20, count=100, joined=joined)
+def test_every_event_gets_from_the_server_to_the_driver(joined: bool, news: bool) -> None:
+    figures = events.measure("ours", pods=20, count=100, joined=joined, news=news)
     assert figures.keys() == {"events/s", "cpu µs/event", "of it kernel", "server µs/event"}
     assert min(figures["events/s"], figures["server µs/event"]) > 0
     assert 0 <= figures["of it kernel"] <= figures["cpu µs/event"]

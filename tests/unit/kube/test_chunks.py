@@ -45,6 +45,12 @@ class Wire:
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(cast("io.RawIOBase", _Pieces(self._pieces)))
 
+    def gettimeout(self) -> None:
+        """None of its pieces is waited for."""
+
+    def settimeout(self, _seconds: float | None) -> None:
+        """See `gettimeout`."""
+
 
 class _Pieces(io.RawIOBase):
     def __init__(self, pieces: list[bytes]) -> None:
@@ -143,6 +149,33 @@ def test_records_are_read_up_to_the_size_that_was_asked_for(tls: tuple[ssl.SSLSo
     answer.begin()
     assert b"".join(found := reads(answer, 8)) == b"abcdefgh"
     assert max(map(len, found)) <= 8
+    answer.close()
+
+
+@pytest.fixture(params=["plain", "tls"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection, ours first."""
+    if request.param == "tls":
+        yield request.getfixturevalue("tls")
+    else:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            yield ours, theirs
+
+
+def test_what_has_come_beyond_one_read_is_known_without_waiting(pair: tuple[socket.socket, socket.socket]) -> None:
+    client, server = pair
+    server.sendall(HEADERS)
+    answer = Answer(client, method="GET")
+    answer.begin()
+    server.sendall(b"8\r\nabcdefgh\r\n")
+    assert answer.read1(7) == b"abcd", "and the head"
+    assert answer.ahead == b"efgh"
+    assert answer.read1(7) == b"efgh"
+    assert answer.ahead == b"", "of the end of a chunk nothing can be read"
+    assert client.gettimeout() is None, "the next read waits"
+    server.sendall(b"2\r\nij\r\n0\r\n\r\n")
+    assert reads(answer, 7) == [b"ij"]
     answer.close()
 
 

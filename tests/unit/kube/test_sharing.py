@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,10 @@ from hypothesis import strategies as st
 from actors.kube import decode
 from actors.kube.decode import Complaints, Sharing, WatchDecoder
 from actors.kube.sharing import MOST_KEPT
-from actors.pods import EXECUTOR_ID_LABEL, PROFILE_LABEL, Pod
+from actors.pods import EXECUTOR_ID_LABEL, PROFILE_LABEL, ObjectMeta, Pod, PodSpec, PodStatus
+
+if TYPE_CHECKING:
+    from actors.kube.api import WatchEvents
 
 RUNNING = {"name": "executor", "state": {"running": {"startedAt": "2024-01-01T00:00:01Z"}}, "restartCount": 0}
 FINE = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")]
@@ -159,7 +164,7 @@ def test_of_each_pod_only_the_newest_is_remembered() -> None:
     listed(pod(1), pod(2), sharing=sharing)
     sharing.begin_list()
     [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
-    assert sharing._pods == {"u-1": newest}
+    assert {uid: known.pod for uid, known in sharing._pods.items()} == {"u-1": newest}
     assert [*sharing._before] == ["u-2"]
 
 
@@ -177,7 +182,7 @@ def test_a_list_that_lags_behind_the_watch_does_not_put_an_older_pod_in_place_of
     sharing.begin_list()
     [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
     assert listed(pod(1), sharing=sharing) == listed(pod(1))
-    assert sharing._pods == {"u-1": newest}
+    assert {uid: known.pod for uid, known in sharing._pods.items()} == {"u-1": newest}
 
 
 def test_only_conditions_that_tell_something_are_left() -> None:
@@ -201,3 +206,136 @@ def test_what_each_pod_has_differently_does_not_pile_up() -> None:
     for number in range(MOST_KEPT):
         listed(pod(number, node=f"node-{number}", message=f"{number}"), sharing=sharing)
     assert len(sharing._kept) < MOST_KEPT + 500
+
+
+# ── what brings nothing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Watch:
+    """One connection."""
+
+    def __init__(self, sharing: Sharing, since: str = "1") -> None:
+        self._decoder = WatchDecoder(since, Complaints(), sharing)
+
+    def brings(self, *pods: Any, kind: str = "MODIFIED") -> WatchEvents:
+        lines = b"\n".join(json.dumps({"type": kind, "object": each}).encode() for each in pods)
+        [told], error = self._decoder.decode(lines)
+        assert error is None
+        return told
+
+
+def at(version: int, shown: dict[str, Any]) -> dict[str, Any]:
+    """The same pod later."""
+    later = deepcopy(shown)
+    later["metadata"] |= {"resourceVersion": str(version), "annotations": {"seen-at": str(version)}}
+    return later
+
+
+def versions(told: WatchEvents) -> list[str]:
+    return [event.pod.resource_version for event in told.events]
+
+
+def test_what_changes_nothing_of_a_pod_that_runs_only_moves_the_version() -> None:
+    watch = Watch(Sharing())
+    told = watch.brings(pod(1), at(8, pod(1)), pod(2), at(9, pod(2)))
+    assert (versions(told), told.unchanged, told.resource_version) == (["7", "7"], 2, "9")
+    told = watch.brings(at(10, pod(1)), at(11, pod(2)))
+    assert (versions(told), told.unchanged, told.resource_version) == ([], 2, "11")
+
+
+CHANGES: dict[str, Any] = {
+    "metadata.labels": {PROFILE_LABEL: "other", EXECUTOR_ID_LABEL: "1"},
+    "metadata.deletionTimestamp": "2024-01-01T00:00:09Z",
+    "metadata.deletionGracePeriodSeconds": 30,
+    "metadata.ownerReferences": [],
+    "spec.nodeName": "node-2",
+    "spec.containers": [{"name": "another"}],
+    "spec.schedulingGates": [{"name": "a-gate"}],
+    "spec.volumes": [{"persistentVolumeClaim": {"claimName": "a-claim"}}],
+    "status.phase": "Succeeded",
+    "status.reason": "Evicted",
+    "status.message": "The node was low on memory",
+    "status.conditions": [{"type": "DisruptionTarget", "status": "True"}],
+    "status.containerStatuses": [RUNNING | {"restartCount": 1}],
+    "status.initContainerStatuses": [RUNNING],
+    "status.podIP": "10.0.0.1",
+    "status.startTime": "2024-01-01T00:00:01Z",
+}
+"""Something new, for every field of a pod that anybody looks at."""
+
+
+def test_the_changes_are_of_every_field() -> None:
+    fields = [
+        f"{part}.{field.encode_name}"
+        for part, kind in (("metadata", ObjectMeta), ("spec", PodSpec), ("status", PodStatus))
+        for field in msgspec.structs.fields(kind)
+    ]
+    identity = {"metadata.name", "metadata.uid", "metadata.resourceVersion"}
+    assert CHANGES.keys() == set(fields) - identity
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_whatever_is_new_of_a_pod_is_told_and_so_is_its_going_back(field: str) -> None:
+    part, _, name = field.partition(".")
+    changed = at(8, pod(1))
+    changed[part][name] = CHANGES[field]
+    watch = Watch(Sharing())
+    assert versions(watch.brings(pod(1), changed, at(9, changed))) == (
+        ["7", "8"] if _runs(changed) else ["7", "8", "9"]
+    )
+    assert versions(watch.brings(at(10, pod(1)))) == ["10"]
+
+
+def _runs(shown: dict[str, Any]) -> bool:
+    return bool(shown["status"]["phase"] == "Running")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed", "Unknown", None])
+def test_of_a_pod_that_does_not_run_every_version_is_told(phase: str | None) -> None:
+    """One that is pending, and too many, is deleted as long as it has the version that is known of it."""
+    watch = Watch(Sharing())
+    assert versions(watch.brings(pod(1, phase=phase), at(8, pod(1, phase=phase)))) == ["7", "8"]
+
+
+def test_the_first_word_of_each_connection_is_told() -> None:
+    """What an earlier one brought may have been dropped, as nobody listened to that one any more."""
+    sharing = Sharing()
+    first = Watch(sharing)
+    first.brings(pod(1))
+    second = Watch(sharing, since="7")
+    assert versions(second.brings(at(8, pod(1)))) == ["8"]
+    assert versions(second.brings(at(9, pod(1)))) == []
+    assert versions(first.brings(at(9, pod(1)))) == ["9"], "which is late"
+
+
+@pytest.mark.parametrize(("since", "told"), [("9", []), ("8", ["10"]), ("", ["10"])])
+def test_what_a_list_shows_counts_for_the_watch_that_goes_on_from_it(since: str, told: list[str]) -> None:
+    """Of any other one what it showed may never have arrived, or be of another moment."""
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    assert versions(Watch(sharing, since).brings(at(10, pod(1)))) == told
+
+
+def test_what_comes_again_after_its_end_is_told() -> None:
+    """It left our selector and is back."""
+    watch = Watch(Sharing())
+    watch.brings(pod(1))
+    assert versions(watch.brings(at(8, pod(1)), kind="DELETED")) == ["8"]
+    assert versions(watch.brings(at(9, pod(1)), kind="ADDED")) == ["9"]
+    assert versions(watch.brings(at(10, pod(1)))) == []
+
+
+def test_a_poll_after_what_was_not_told_shows_the_pod_as_of_now() -> None:
+    """A list that showed it at an older version than the one before would prove that the cluster was restored."""
+    sharing = Sharing()
+    watch = Watch(sharing)
+    [first] = watch.brings(pod(1), at(8, pod(1))).events
+    shown: set[int] = set()
+    for _ in range(2):
+        sharing.begin_list()
+        [found] = listed(at(8, pod(1)), sharing=sharing)
+        assert (found.resource_version, found.status) == ("8", first.pod.status)
+        shown.add(id(found))
+    assert len(shown) == 1
+    assert first.pod.resource_version == "7", "which others have"
+    assert versions(watch.brings(at(9, pod(1)))) == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.errors import ApiError, Cancelled, Gone, TooManyRequests, Unavailable
-from actors.kube import WatchEnded, WatchEvents
+from actors.kube import WatchEnded, WatchEvents, streams
 from actors.kube.streams import Stream
 from tests.unit.kube.scripted import SAFETY, Peer, ScriptedServer
 from tests.unit.kube.test_cancel import Stall
@@ -121,9 +121,16 @@ def test_events_come_as_they_are_read_and_bookmarks_move_the_version(server: Scr
     assert sink.end() is None
 
 
+@pytest.mark.parametrize(
+    ("size", "held", "together"),
+    [(streams.READ_SIZE, streams.READS_HELD, ["abc"]), (64, 16, ["abc"]), (64, 0, ["a", "b", "c"])],
+)
 def test_events_that_come_together_are_told_together_though_each_is_a_chunk_of_its_own(
-    server: ScriptedServer, client: Client
+    server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch, size: int, held: int, together: list[str]
 ) -> None:
+    """Over as many reads as it takes, up to a number."""
+    monkeypatch.setattr(streams, "READ_SIZE", size)
+    monkeypatch.setattr(streams, "READS_HELD", held)
     lines = [line("ADDED", pod(name, version)) for version, name in enumerate("abc", 5)]
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in lines)
     server.then(
@@ -131,7 +138,8 @@ def test_events_that_come_together_are_told_together_though_each_is_a_chunk_of_i
     )
     sink = Sink()
     watch(client.connect(), sink)
-    assert [event.pod.name for event in sink.events().events] == ["a", "b", "c"]
+    told = [sink.events() for _ in together]
+    assert ["".join(event.pod.name for event in each.events) for each in told] == together
     assert sink.end() is None
 
 
