@@ -278,6 +278,7 @@ class WatchDecoder:
 
         The first is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own. The
         second is the `ApiError` that the server sent; a `ValueError` or `RecursionError` for a line that is no event.
+
         If `more` are there already, what these bring may be told with what those do.
         """
         try:

@@ -40,9 +40,9 @@ class Case:
 SIZES: Final = (100, 1_000, 10_000, 50_000)
 
 COUNTS: Final = {
-    "ours": 200_000,
-    "SharedInformer": 10_000,
-    "lightkube": 100_000,
+    "ours": 600_000,
+    "SharedInformer": 20_000,
+    "lightkube": 200_000,
     "kr8s": 4_000,
     "kopf": 3_000,
     "decoding only": 100_000,
@@ -67,6 +67,11 @@ def _events(sizes: tuple[int, ...], counts: dict[str, int], *, joined: bool) -> 
         for pods in sizes
         for who, count in counts.items()
     )
+
+
+def _news(pods: int, count: int) -> Run:
+    values = {"pods": pods, "count": count, "news": True}
+    return Run("ours", values, f"{pods:,} pods", must=("ours", pods) in EVENTS_THAT_COUNT)
 
 
 def _lists(pods: int) -> tuple[Run, ...]:
@@ -135,6 +140,13 @@ CASES: Final[dict[str, Case]] = {
         _events((100, 10_000), COUNTS, joined=True),
         _events((1_000,), FEW_EVENTS, joined=True),
         compares="events/s",
+        grows="cpu µs/event",
+    ),
+    "news": Case(
+        "The same, each event with news: a container was started again",
+        "events",
+        tuple(_news(size, 200_000) for size in SIZES),
+        (_news(1_000, 5_000),),
         grows="cpu µs/event",
     ),
     "inside": Case(

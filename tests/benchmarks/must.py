@@ -32,6 +32,10 @@ class Measured:
         """End to end, a chunk for each."""
         return self.median("events", who, figure, pods=pods)
 
+    def news(self, figure: str, pods: int) -> float:
+        """End to end, each with something new."""
+        return self.median("news", "ours", figure, pods=pods)
+
     def late(self, case: str, figure: str) -> float:
         """At 1,000 events a second."""
         return self.median(case, "ours", figure, pods=10_000, rate=1_000)
@@ -82,6 +86,16 @@ MUSTS: Final = (
         lambda run: run.events("ours", "cpu µs/event", 50_000) / run.events("ours", "cpu µs/event", 100),
         "×",
         most=1.25,
+    ),
+    Must(
+        "events/s at 10,000 pods if each brings news, to SharedInformer",
+        lambda run: run.news("events/s", 10_000) / run.events("SharedInformer", "events/s"),
+        "×",
+    ),
+    Must(
+        "cost of an event that brings news at 50,000 pods, to that at 100",
+        lambda run: run.news("cpu µs/event", 50_000) / run.news("cpu µs/event", 100),
+        "×",
     ),
     Must(
         "store, lifecycle manager, allocator at 10,000 pods, one core",
