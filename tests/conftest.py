@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["actors.testing.plugin"]
 
 settings.register_profile(
-    "suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "suite", max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )  # no wall clock, and every run the same
 settings.load_profile("suite")
 
