@@ -7,7 +7,8 @@ What a list or a stream that counts says of single pods is `actors.merge`'s. All
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from immutables import Map
 
@@ -17,11 +18,13 @@ from actors.resets import proves_reset
 from actors.versions import is_later
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from actors.pods import Pod
 
 __all__ = ["apply_list", "give_up_stream"]
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def apply_list(
@@ -33,14 +36,19 @@ def apply_list(
     consistent: bool,
     stream: int | None,
     now: float,
+    moved: Mapping[str, str] = _NONE,
 ) -> Merged:
-    """Merge the answer to a list of all executor pods, `stream` being the watch that starts from it, if one does."""
+    """Merge the answer to a list of all executor pods, `stream` being the watch that starts from it, if one does.
+
+    By UID, `moved` are the versions of those of the pods that are shown at a later one than they say.
+    """
     if requested_at <= history.reset_at:
         return _drop_list(history, stream)
-    news = _unlike(history, pods)
+    news = _unlike(history, pods, moved)
     if consistent and proves_reset(history, news, resource_version, requested_at):
         if requested_at < history.event_at:  # it may lack what the watch has shown since: let the next one tell
             return replace(_drop_list(history, stream), relist=True)
+        pods = [_as_shown(pod, moved) for pod in pods]
         return _reset(history, pods, resource_version, requested_at=requested_at, stream=stream, now=now)
     if is_later(history.floor, resource_version):
         return _drop_list(history, stream)
@@ -63,18 +71,27 @@ def give_up_stream(history: History, stream: int) -> Merged:
     return _end_stream(history, stream) if stream >= history.stream else Merged(history, applied=False)
 
 
-def _unlike(history: History, pods: Sequence[Pod]) -> list[Pod]:
+def _unlike(history: History, pods: Sequence[Pod], moved: Mapping[str, str]) -> list[Pod]:
     """Those of which a list says anything else than we know. In a poll these are few: the others cost next to nothing.
 
     A word that is no news about a pod in the snapshot neither changes anything nor proves anything.
     """
     known, states = history.known, history.snapshot.states
-    return [
-        pod
-        for pod in pods
-        if (number := known.get(pod.metadata.uid)) is None
-        or ((shown := states[number].pod) is not pod and shown.resource_version != pod.resource_version)
-    ]
+    unlike: list[Pod] = []
+    for pod in pods:
+        number = known.get(pod.metadata.uid)
+        last = states[number].pod if number is not None else None
+        if last is pod:
+            continue
+        shown = _as_shown(pod, moved)
+        if last is None or last.resource_version != shown.resource_version:
+            unlike.append(shown)
+    return unlike
+
+
+def _as_shown(pod: Pod, moved: Mapping[str, str]) -> Pod:
+    version = moved.get(pod.metadata.uid)
+    return pod if version is None else pod.at_version(version)
 
 
 def _drop_list(history: History, stream: int | None) -> Merged:

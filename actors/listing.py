@@ -7,13 +7,15 @@ pages come back to it as messages, so that a late page of a list that was given 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized
 from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from actors.pods import Pod
     from actors.runtime import Address, Clock
 
@@ -45,6 +47,8 @@ class Listed:
     resource_version: str
     requested_at: float
     malformed: int
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """See `PodPage`."""
 
 
 class PagedList:
@@ -56,6 +60,7 @@ class PagedList:
         self._clock = clock
         self._myself = myself
         self._pods: list[Pod] = []
+        self._moved: dict[str, str] = {}
         self._malformed = 0
         self._number = 0
         self._call: Call | None = None
@@ -94,16 +99,17 @@ class PagedList:
                 return error
             case PodPage() as page:
                 self._pods.extend(page.pods)
+                self._moved.update(page.moved)
                 self._malformed += page.malformed
                 if page.continue_token:
                     self._ask(page.continue_token)
                     return None
                 pods, self._pods = tuple(self._pods), []  # what has changed since is not to be kept for us
-                return Listed(pods, page.resource_version, self._requested_at, self._malformed)
+                return Listed(pods, page.resource_version, self._requested_at, self._malformed, self._moved)
 
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()
-        self._pods = []
+        self._pods, self._moved = [], {}
         self._malformed = 0
         self._ask("")
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -212,6 +213,10 @@ class Pod(_Json, frozen=True):
     def resource_version(self) -> str:
         """`metadata.resourceVersion`."""
         return self.metadata.resource_version
+
+    def at_version(self, version: str) -> Pod:
+        """The same pod, as of another version."""
+        return replace(self, metadata=replace(self.metadata, resource_version=version))
 
     @property
     def labels(self) -> Mapping[str, str]:

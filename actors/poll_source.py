@@ -107,7 +107,9 @@ class PollSource(Actor):
         self._failing = False
         logger.debug("polled: pods=%d version=%s consistent=%s", len(listed.pods), listed.resource_version, consistent)
         self._store.tell(
-            ReplaceSnapshot(listed.pods, listed.resource_version, listed.requested_at, consistent=consistent)
+            ReplaceSnapshot(
+                listed.pods, listed.resource_version, listed.requested_at, consistent=consistent, moved=listed.moved
+            )
         )
         self._touch.synced(listed.requested_at if consistent else None)
         self._backend.tell(Polled())

@@ -145,6 +145,7 @@ class SnapshotStore(Actor):
             requested_at=listed.requested_at,
             consistent=listed.consistent,
             stream=listed.stream,
+            moved=listed.moved,
             now=self.clock.monotonic(),
         )
         source = Source.POLL if listed.stream is None else Source.WATCH

@@ -186,7 +186,12 @@ class WatchSource(Actor):
         logger.debug("listed: pods=%d version=%s stream=%d", len(listed.pods), self._version, self._stream)
         self._store.tell(
             ReplaceSnapshot(
-                listed.pods, listed.resource_version, listed.requested_at, consistent=True, stream=self._stream
+                listed.pods,
+                listed.resource_version,
+                listed.requested_at,
+                consistent=True,
+                stream=self._stream,
+                moved=listed.moved,
             )
         )
         self._resumed()

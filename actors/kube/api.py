@@ -58,13 +58,15 @@ LEASES: Final = Resource("leases", "Lease", "coordination.k8s.io")
 class PodPage(msgspec.Struct, frozen=True):
     """One page of a LIST. `continue_token` is empty on the last page; `resource_version` is that of the whole list.
 
-    `malformed` counts items that could not be decoded as pods: they are left out and were logged once.
+    `malformed` counts items that could not be decoded as pods: they are left out and were logged once. `moved` has, by
+    UID, the versions of those that are shown at a later one than they say, and have looked the same since that.
     """
 
     pods: tuple[Pod, ...]
     resource_version: str
     continue_token: str = ""
     malformed: int = 0
+    moved: Mapping[str, str] = {}
 
 
 class WatchEvents(msgspec.Struct, frozen=True):

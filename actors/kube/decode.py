@@ -14,7 +14,7 @@ import msgspec
 
 from actors.kube.api import PodPage, WatchEvents
 from actors.kube.errors import error_from_status
-from actors.kube.sharing import Connection, Glance, Sharing
+from actors.kube.sharing import Connection, Glance, Kept, Sharing
 from actors.pods import Pod, PodEvent
 
 if TYPE_CHECKING:
@@ -370,8 +370,8 @@ def _unchanged_page(body: bytes, sharing: Sharing) -> PodPage | None:
         page = _GLANCES.decode(body)
     except _NOT_A_POD:
         return None
-    pods = sharing.unchanged(page.items or ())
-    return None if pods is None else _page(page.metadata, pods, malformed=0)
+    kept = sharing.unchanged(page.items or ())
+    return None if kept is None else _page(page.metadata, kept, malformed=0)
 
 
 def _new_page(body: bytes, complaints: Complaints, sharing: Sharing) -> PodPage:
@@ -386,8 +386,8 @@ def _new_page(body: bytes, complaints: Complaints, sharing: Sharing) -> PodPage:
     return _page(page.metadata, kept, malformed=len(page.items or ()) - len(pods))
 
 
-def _page(metadata: _ListMeta, pods: tuple[Pod, ...], *, malformed: int) -> PodPage:
-    return PodPage(pods, metadata.resource_version, metadata.continue_token or "", malformed)
+def _page(metadata: _ListMeta, kept: Kept, *, malformed: int) -> PodPage:
+    return PodPage(tuple(kept.pods), metadata.resource_version, metadata.continue_token or "", malformed, kept.moved)
 
 
 def _pods_one_by_one(items: Sequence[msgspec.Raw], complaints: Complaints) -> list[Pod]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
 from actors.pods import EXECUTOR_ID_LABEL, TELLING, ObjectMeta, Pod, PodStatus
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from actors.pods import PodEvent
 
-__all__ = ["Connection", "Glance", "Labels", "Sharing"]
+__all__ = ["Connection", "Glance", "Kept", "Labels", "Sharing"]
 
 MOST_KEPT: Final = 4096
 """Values that are kept to be shared. Those of some use come back at once; a time that each pod has differently does
@@ -93,6 +93,13 @@ class _Known(msgspec.Struct, gc=False):
     """The watch that brought it last, or the version of the list that showed it."""
 
 
+class Kept(NamedTuple):
+    """What is kept of a page; see `PodPage`."""
+
+    pods: list[Pod]
+    moved: dict[str, str]
+
+
 @final
 class Sharing:
     """Remembers values, up to a number, and the newest of each pod that there is. Any thread may use it.
@@ -118,37 +125,38 @@ class Sharing:
         with self._lock:
             self._before, self._pods = self._pods, {}
 
-    def unchanged(self, page: Iterable[Glance]) -> tuple[Pod, ...] | None:
+    def unchanged(self, page: Iterable[Glance]) -> Kept | None:
         """The pods of a page; None if one of them is not known as it stands there."""
-        pods: list[Pod] = []
+        kept = Kept([], {})
         with self._lock:
             for glance in page:
                 uid = glance.metadata.uid
-                pod = self._still(glance, self._pods.get(uid) or self._before.pop(uid, None))
-                if pod is None:
+                known = self._pods.get(uid) or self._before.pop(uid, None)
+                if known is None or not _is_still(known, glance):
                     return None
-                pods.append(pod)
-        return tuple(pods)
+                self._keep(known, kept)
+        return kept
 
-    def listed(self, page: Iterable[Pod], version: str) -> tuple[Pod, ...]:
+    def listed(self, page: Iterable[Pod], version: str) -> Kept:
         """The pods of a page, which nobody has seen yet: those that are known as they are, and the others.
 
         They are remembered, but for those of which a watch has brought a word since the list began.
         """
-        pods: list[Pod] = []
+        kept = Kept([], {})
         with self._lock:
             for pod in page:
                 uid = pod.metadata.uid
                 since = self._pods.get(uid)
                 known = since or self._before.pop(uid, None)
-                last = self._still(pod, known)
-                if last is None:
-                    _trim(pod)
-                    self._settle(pod, known)
-                    if since is None:
-                        self._remember(pod, version)
-                pods.append(last or pod)
-        return tuple(pods)
+                if known is not None and _is_still(known, pod):
+                    self._keep(known, kept)
+                    continue
+                _trim(pod)
+                self._settle(pod, known)
+                if since is None:
+                    self._remember(pod, version)
+                kept.pods.append(pod)
+        return kept
 
     def watched(self, events: Iterable[PodEvent], connection: Connection) -> list[PodEvent]:
         """Those of these events, which nobody has seen yet, that bring something. A list may have shown what they do.
@@ -186,25 +194,13 @@ class Sharing:
             self._pods[uid] = known
         return known
 
-    def _still(self, shown: Pod | Glance, known: _Known | None) -> Pod | None:
-        """The pod that a list shows, if it is as it was known, which is remembered then.
-
-        The version alone would do, but for a cluster that was restored from a backup: it gives versions out again. One
-        that only had moved on is the pod's own now: a pod that is listed at an older one than it was known would prove
-        such a restore.
-        """
-        version = shown.metadata.resource_version
-        if known is None or version != known.version:
-            return None
-        last = known.pod
-        if shown.metadata.deletion_timestamp != last.metadata.deletion_timestamp or (
-            shown.status and shown.status.phase
-        ) != (last.status and last.status.phase):
-            return None
-        if version != last.metadata.resource_version:
-            known.pod = replace(last, metadata=replace(last.metadata, resource_version=version))
-        self._pods[last.metadata.uid] = known
-        return known.pod
+    def _keep(self, known: _Known, kept: Kept) -> None:
+        """A list shows this pod as it was."""
+        uid = known.pod.metadata.uid
+        self._pods[uid] = known
+        kept.pods.append(known.pod)
+        if known.version != known.pod.metadata.resource_version:
+            kept.moved[uid] = known.version
 
     def _remember(self, pod: Pod, origin: Connection | str) -> None:
         metadata = pod.metadata
@@ -248,6 +244,19 @@ def _settle_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], A
         if (value := getattr(new, field)) is not None:
             before = getattr(old, field)
             force_setattr(new, field, before if value == before else share(value, value))
+
+
+def _is_still(known: _Known, shown: Pod | Glance) -> bool:
+    """Whether the pod that a list shows is as it was.
+
+    The version alone would do, but for a cluster that was restored from a backup: it gives versions out again.
+    """
+    last = known.pod
+    return (
+        shown.metadata.resource_version == known.version
+        and shown.metadata.deletion_timestamp == last.metadata.deletion_timestamp
+        and (shown.status and shown.status.phase) == (last.status and last.status.phase)
+    )
 
 
 def _looks_like(pod: Pod, last: Pod) -> bool:

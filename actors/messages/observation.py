@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -57,6 +58,8 @@ class ReplaceSnapshot:
     consistent: bool
     """False for a LIST with `resourceVersion=0`, which may be answered from an old cache."""
     stream: int | None = None
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """See `actors.kube.api.PodPage`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from actors.history import History
 from actors.intake import apply_list
 from actors.kube import decode
 from actors.kube.decode import Complaints, Sharing, WatchDecoder
-from actors.pods import EXECUTOR_ID_LABEL, PodRules
+from actors.pods import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodRules, PodStatus
 from tests.unit.builders import apply_events
 
 STREAM: Final = 1
@@ -65,6 +65,7 @@ class Consumer:
                 consistent=True,
                 stream=stream,
                 now=now,
+                moved=page.moved,
             ).history
 
     def shows(self) -> dict[int, Any]:
@@ -188,3 +189,24 @@ def test_something_is_left_out() -> None:
         world.hear(0)
     assert world.consumers[0].left_out == 3
     assert [*world.consumers[0].shows()] == [1]
+
+
+def test_after_a_reset_a_pod_has_the_version_at_which_the_list_showed_it() -> None:
+    """That at which it began to look as it does is of the history that is over."""
+    metadata = ObjectMeta(name="e-1", uid="u-1", resource_version="30", labels={EXECUTOR_ID_LABEL: "1"})
+    known = Pod(metadata=metadata, status=PodStatus(phase="Running"))
+    history = History.new(PodRules())
+    for requested_at, version, moved in ((1.0, "40", {}), (5.0, "20", {"u-1": "15"})):
+        merged = apply_list(
+            history,
+            (known,),
+            version,
+            requested_at=requested_at,
+            consistent=True,
+            stream=STREAM,
+            now=requested_at + 1,
+            moved=moved,
+        )
+        history = merged.history
+    assert merged.reset
+    assert history.snapshot.states[1].pod == known.at_version("15")
