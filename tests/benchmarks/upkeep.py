@@ -64,7 +64,7 @@ def _weights(pods: int, events: int) -> dict[str, int]:
 
 def _weigh(pods: int, events: int) -> dict[str, int]:
     with (
-        Serving(pods) as serving,
+        Serving(pods, news=True) as serving,
         Fleet(connect(serving), pods, settling=SETTLING, executor={"api_polling_interval": f"{OFTEN}s"}) as fleet,
     ):
         synced = resident()
@@ -83,7 +83,7 @@ def _growth(pods: int, events: int, part: int) -> dict[str, float]:
     """
     polling = {"api_polling_interval": f"{OFTEN}s"}
     with (
-        Serving(pods, starts=True) as serving,
+        Serving(pods, starts=True, news=True) as serving,
         Fleet(connect(serving), pods, settling=OFTEN * 2 + SETTLING, executor=polling) as fleet,
     ):
         serving.ask("watched")
