@@ -6,6 +6,7 @@ store that is told a million events, in virtual time, has the memory of the firs
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from datetime import timedelta
@@ -24,6 +25,8 @@ from tests.stress.lives import AT_ONCE, WAYS, nothing_left, resident_mebibytes
 from tests.unit.builders import event, pod
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from actors.pods import Pod, PodEvent
     from actors.runtime import Address, Context
 
@@ -35,8 +38,10 @@ pytestmark = [
 LIVES: Final = 100
 WARM_UP: Final = 20
 """Lives until modules are imported, caches filled, and the allocator has its arenas."""
+LOOKS: Final = 3
+"""At the memory, at the beginning and at the end; the lowest counts."""
 SLACK_MEBIBYTES: Final = 4.0
-"""For eighty lives more: what an allocator does not give back. A Backend that is kept takes some hundred KiB."""
+"""For sixty lives more: what an allocator does not give back. A Backend that is kept takes some hundred KiB."""
 
 EVENTS: Final = int(os.environ.get("STRESS_EVENTS", "1000000"))
 FIRST_EVENTS: Final = 10_000
@@ -52,14 +57,25 @@ SLOW: Final = timedelta(seconds=5)
 STEPS_BETWEEN_LISTS: Final = 20
 
 
+@pytest.fixture
+def unlogged() -> Iterator[None]:
+    """Pytest keeps each record, with what its error was raised in: fifteen KiB a life without an API."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("unlogged")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_hundred_lives_leave_the_memory_where_it_was(way: str, tmp_path: Path) -> None:
+    """What is kept is there each time; what threads that are just ending still have comes and goes."""
     taken = []
     for _ in range(LIVES // AT_ONCE):
         nothing_left(tmp_path, WAYS[way])
         taken.append(resident_mebibytes())
     print(f"\nMiB after each {AT_ONCE}: {[round(each, 1) for each in taken]}")
-    assert taken[-1] - taken[WARM_UP // AT_ONCE - 1] <= SLACK_MEBIBYTES
+    warm = taken[WARM_UP // AT_ONCE - 1 :]
+    assert min(warm[-LOOKS:]) - min(warm[:LOOKS]) <= SLACK_MEBIBYTES
 
 
 def test_a_million_events_end_with_the_memory_of_the_first_ten_thousand() -> None:
