@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized
 from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
+from actors.messages import ReplaceSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,17 @@ class Listed:
     malformed: int
     moved: Mapping[str, str] = field(default_factory=dict)
     """See `PodPage`."""
+
+    def for_store(self, *, consistent: bool, stream: int | None = None) -> ReplaceSnapshot:
+        """What the store is told of it."""
+        return ReplaceSnapshot(
+            self.pods,
+            self.resource_version,
+            self.requested_at,
+            consistent=consistent,
+            stream=stream,
+            moved=self.moved,
+        )
 
 
 class PagedList:
@@ -104,8 +116,9 @@ class PagedList:
                 if page.continue_token:
                     self._ask(page.continue_token)
                     return None
-                pods, self._pods = tuple(self._pods), []  # what has changed since is not to be kept for us
-                return Listed(pods, page.resource_version, self._requested_at, self._malformed, self._moved)
+                pods, moved = tuple(self._pods), self._moved
+                self._pods, self._moved = [], {}  # what has changed since is not to be kept for us
+                return Listed(pods, page.resource_version, self._requested_at, self._malformed, moved)
 
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()

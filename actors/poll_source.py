@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from actors.errors import ApiError, Refused
 from actors.freshness import Touch
 from actors.listing import FROM_CACHE, Listed, PageArrived, PagedList
-from actors.messages import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
+from actors.messages import Polled, Source, StartPolling, ToPollSource
 from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
@@ -106,10 +106,6 @@ class PollSource(Actor):
             logger.info("polling works again")
         self._failing = False
         logger.debug("polled: pods=%d version=%s consistent=%s", len(listed.pods), listed.resource_version, consistent)
-        self._store.tell(
-            ReplaceSnapshot(
-                listed.pods, listed.resource_version, listed.requested_at, consistent=consistent, moved=listed.moved
-            )
-        )
+        self._store.tell(listed.for_store(consistent=consistent))
         self._touch.synced(listed.requested_at if consistent else None)
         self._backend.tell(Polled())

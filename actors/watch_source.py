@@ -21,7 +21,6 @@ from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
 from actors.listing import Listed, PageArrived, PagedList, StreamedList, cannot_stream
 from actors.messages import (
     Relist,
-    ReplaceSnapshot,
     Source,
     StartWatching,
     StreamGivenUp,
@@ -184,16 +183,7 @@ class WatchSource(Actor):
         self._counts = True
         self._version = listed.resource_version
         logger.debug("listed: pods=%d version=%s stream=%d", len(listed.pods), self._version, self._stream)
-        self._store.tell(
-            ReplaceSnapshot(
-                listed.pods,
-                listed.resource_version,
-                listed.requested_at,
-                consistent=True,
-                stream=self._stream,
-                moved=listed.moved,
-            )
-        )
+        self._store.tell(listed.for_store(consistent=True, stream=self._stream))
         self._resumed()
         self._touch.synced(listed.requested_at)
 

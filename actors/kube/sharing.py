@@ -130,8 +130,7 @@ class Sharing:
         kept = Kept([], {})
         with self._lock:
             for glance in page:
-                uid = glance.metadata.uid
-                known = self._pods.get(uid) or self._before.pop(uid, None)
+                known = self._known(glance.metadata.uid)
                 if known is None or not _is_still(known, glance):
                     return None
                 self._keep(known, kept)
@@ -145,15 +144,13 @@ class Sharing:
         kept = Kept([], {})
         with self._lock:
             for pod in page:
-                uid = pod.metadata.uid
-                since = self._pods.get(uid)
-                known = since or self._before.pop(uid, None)
+                known = self._known(pod.metadata.uid)
                 if known is not None and _is_still(known, pod):
                     self._keep(known, kept)
                     continue
                 _trim(pod)
                 self._settle(pod, known)
-                if since is None:
+                if pod.metadata.uid not in self._pods:
                     self._remember(pod, version)
                 kept.pods.append(pod)
         return kept
@@ -171,12 +168,13 @@ class Sharing:
     def _brings(self, event: PodEvent, connection: Connection) -> bool:
         pod = event.pod
         metadata = pod.metadata
-        known = self._pods.get(metadata.uid) or self._recalled(metadata.uid)
+        known = self._known(metadata.uid)
         _trim(pod)
         if known is not None and _looks_like(pod, last := known.pod):
             follows = known.origin is connection or known.origin == connection.since
             if follows and _runs(last) and event.type != "DELETED":
                 known.version, known.origin = metadata.resource_version, connection
+                self._pods[last.metadata.uid] = known
                 return False
             if metadata.resource_version == last.metadata.resource_version:
                 force_setattr(event, "pod", last)
@@ -187,12 +185,9 @@ class Sharing:
             self._remember(event.pod, connection)
         return True
 
-    def _recalled(self, uid: str) -> _Known | None:
-        """What had come of a pod before the last list began. Something comes now."""
-        known = self._before.pop(uid, None)
-        if known is not None:
-            self._pods[uid] = known
-        return known
+    def _known(self, uid: str) -> _Known | None:
+        """What came last of a pod. What came before the last list began is let go: something comes now."""
+        return self._pods.get(uid) or self._before.pop(uid, None)
 
     def _keep(self, known: _Known, kept: Kept) -> None:
         """A list shows this pod as it was."""

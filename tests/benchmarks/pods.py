@@ -30,6 +30,8 @@ class PodBytes:
     def __init__(self) -> None:
         self._heads: dict[int, bytes] = {}
         self._tails = {phase: self._tail(phase) for phase in ("Pending", "Running", "Restarted", "Failed")}
+        self.ends = {phase: tail + b"}\n" for phase, tail in self._tails.items()}
+        """What comes after the version in a watch event, by phase."""
 
     def item(self, executor_id: int, version: int, phase: str) -> bytes:
         """As it stands in a list: without a kind."""
@@ -42,7 +44,7 @@ class PodBytes:
     def around(self, executor_id: int, phase: str, kind: str) -> tuple[bytes, bytes]:
         """What comes before and after the version in a watch event, newline included."""
         before = b'{"type":"%s","object":{"kind":"Pod","apiVersion":"v1",' % kind.encode() + self.head(executor_id)
-        return before, self._tails[phase] + b"}\n"
+        return before, self.ends[phase]
 
     def head(self, executor_id: int) -> bytes:
         """From its `metadata` up to where the version is to stand. Kept, as it takes longer than all the rest."""

@@ -35,17 +35,12 @@ LISTS_KEPT: Final = 4
 
 @dataclass(slots=True)
 class Kept:
-    """A pod, as the server has it; its heartbeat, without the version that stands between.
-
-    `other` is what comes after the version when its container was started again, or was not any more.
-    """
+    """A pod, as the server has it; its heartbeat, up to the version."""
 
     number: int
     version: int
     phase: str
     before: bytes
-    after: bytes
-    other: bytes
 
 
 @dataclass(slots=True)
@@ -79,6 +74,7 @@ class Served:
         self._starts = starts
         self._joined = joined
         self._news = news
+        self._ends = {phase: end if joined else end + b"\r\n" for phase, end in self.bytes.ends.items()}
         self.pods = {number: self._kept(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)}
         self._running = list(self.pods.values())
         self._next = 0
@@ -142,9 +138,8 @@ class Served:
             version += 1
             kept.version = version
             if self._news:
-                kept.after, kept.other = kept.other, kept.after
                 kept.phase = RUN[kept.phase]
-            pieces += (kept.before, b"%d" % version, kept.after)
+            pieces += (kept.before, b"%d" % version, self._ends[kept.phase])
         self._next, self.version = at, version
         events = b"".join(pieces)
         return b"%x\r\n%b\r\n" % (len(events), events) if self._joined and events else events
@@ -169,11 +164,9 @@ class Served:
 
     def _kept(self, number: int, version: int, phase: str) -> Kept:
         before, after = self.bytes.around(number, phase, "MODIFIED")
-        _, other = self.bytes.around(number, RUN.get(phase, phase), "MODIFIED")
         if not self._joined:
-            size = len(before) + len(str(FIRST_VERSION)) + len(after)
-            before, after, other = b"%x\r\n%b" % (size, before), after + b"\r\n", other + b"\r\n"
-        return Kept(number, version, phase, before, after, other)
+            before = b"%x\r\n%b" % (len(before) + len(str(FIRST_VERSION)) + len(after), before)
+        return Kept(number, version, phase, before)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 

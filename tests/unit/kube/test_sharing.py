@@ -17,7 +17,7 @@ from actors.kube.sharing import MOST_KEPT
 from actors.pods import EXECUTOR_ID_LABEL, PROFILE_LABEL, ObjectMeta, Pod, PodSpec, PodStatus
 
 if TYPE_CHECKING:
-    from actors.kube.api import WatchEvents
+    from actors.kube.api import PodPage, WatchEvents
 
 RUNNING = {"name": "executor", "state": {"running": {"startedAt": "2024-01-01T00:00:01Z"}}, "restartCount": 0}
 FINE = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")]
@@ -38,15 +38,30 @@ def pod(number: int, *conditions: Any, node: str = "node-1", **status: Any) -> d
     }
 
 
-def listed(*pods: Any, sharing: Sharing | None = None) -> tuple[Pod, ...]:
+def page(*pods: Any, sharing: Sharing) -> PodPage:
     body = json.dumps({"metadata": {"resourceVersion": "9"}, "items": pods}).encode()
-    return decode.pod_page(body, Complaints(), sharing or Sharing()).pods
+    return decode.pod_page(body, Complaints(), sharing)
+
+
+def listed(*pods: Any, sharing: Sharing | None = None) -> tuple[Pod, ...]:
+    return page(*pods, sharing=sharing or Sharing()).pods
+
+
+class Watch:
+    """One connection."""
+
+    def __init__(self, sharing: Sharing, since: str = "1") -> None:
+        self._decoder = WatchDecoder(since, Complaints(), sharing)
+
+    def brings(self, *pods: Any, kind: str = "MODIFIED") -> WatchEvents:
+        lines = b"\n".join(json.dumps({"type": kind, "object": each}).encode() for each in pods)
+        [told], error = self._decoder.decode(lines)
+        assert error is None
+        return told
 
 
 def watched(*pods: Any, sharing: Sharing, kind: str = "MODIFIED") -> tuple[Pod, ...]:
-    lines = b"\n".join(json.dumps({"type": kind, "object": each}).encode() for each in pods)
-    [told], _ = WatchDecoder("1", Complaints(), sharing).decode(lines)
-    return tuple(event.pod for event in told.events)
+    return tuple(event.pod for event in Watch(sharing).brings(*pods, kind=kind).events)
 
 
 def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
@@ -211,19 +226,6 @@ def test_what_each_pod_has_differently_does_not_pile_up() -> None:
 # ── what brings nothing ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Watch:
-    """One connection."""
-
-    def __init__(self, sharing: Sharing, since: str = "1") -> None:
-        self._decoder = WatchDecoder(since, Complaints(), sharing)
-
-    def brings(self, *pods: Any, kind: str = "MODIFIED") -> WatchEvents:
-        lines = b"\n".join(json.dumps({"type": kind, "object": each}).encode() for each in pods)
-        [told], error = self._decoder.decode(lines)
-        assert error is None
-        return told
-
-
 def at(version: int, shown: dict[str, Any]) -> dict[str, Any]:
     """The same pod later."""
     later = deepcopy(shown)
@@ -330,10 +332,9 @@ def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_
     sharing = Sharing()
     watch = Watch(sharing)
     [first] = watch.brings(pod(1), at(8, pod(1))).events
-    body = json.dumps({"metadata": {"resourceVersion": "9"}, "items": [at(8, pod(1)), pod(2)]}).encode()
     for _ in range(2):
         sharing.begin_list()
-        page = decode.pod_page(body, Complaints(), sharing)
-        assert page.pods[0] is first.pod
-        assert page.moved == {"u-1": "8"}
+        shown = page(at(8, pod(1)), pod(2), sharing=sharing)
+        assert shown.pods[0] is first.pod
+        assert shown.moved == {"u-1": "8"}
     assert versions(watch.brings(at(9, pod(1)))) == []
