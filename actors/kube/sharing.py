@@ -199,8 +199,10 @@ class Sharing:
 
     def _remember(self, pod: Pod, origin: Connection | str) -> None:
         metadata = pod.metadata
-        if metadata.uid and metadata.resource_version:  # else it cannot be told from another
+        if metadata.uid and metadata.resource_version:
             self._pods[metadata.uid] = _Known(pod, metadata.resource_version, origin)
+        else:  # it cannot be told from another, and what came before it was not the last
+            self._pods.pop(metadata.uid, None)
 
     def _settle(self, pod: Pod, known: _Known | None) -> None:
         """Let go of what a pod need not have of its own, but has in common with itself as it was, or with others.

@@ -338,3 +338,12 @@ def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_
         assert shown.pods[0] is first.pod
         assert shown.moved == {"u-1": "8"}
     assert versions(watch.brings(at(9, pod(1)))) == []
+
+
+def test_what_was_told_without_a_version_is_not_forgotten_for_what_came_before_it() -> None:
+    """No API server sends such an event; that the pod goes back to what it was is news all the same."""
+    watch = Watch(Sharing())
+    changed = pod(1, reason="Evicted")
+    del changed["metadata"]["resourceVersion"]
+    assert versions(watch.brings(pod(1), changed)) == ["7", ""]
+    assert versions(watch.brings(at(9, pod(1)))) == ["9"]
