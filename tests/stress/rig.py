@@ -207,9 +207,10 @@ def streams() -> int:
 def _without_frames(record: logging.LogRecord) -> bool:
     """The record without its traceback: whoever keeps it, as pytest does, would keep the stream in whose thread it was.
 
-    urllib3 logs headers that were cut off with the frames of their thread, and goes on.
+    urllib3 logs headers that were cut off with the frames of their thread, and goes on. The error is among the
+    message's arguments, too.
     """
-    record.exc_info = None
+    record.msg, record.args, record.exc_info = record.getMessage(), None, None
     return True
 
 
