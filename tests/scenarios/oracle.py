@@ -6,10 +6,12 @@ which changes no source can have seen, because a watch had to begin again from a
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from actors.kube import decode
 from actors.messages import ReplaceSnapshot, SnapshotBatch, StreamGivenUp, UpdatePods
 from actors.pods import EXECUTOR_ID_LABEL, fleet_selector
 from actors.snapshot import PodsSnapshot
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from actors.local.store import ObjectStore, WatchMessage
+    from actors.pods import Pod
 
 SELECTOR = fleet_selector(APP_ID)
 
@@ -161,6 +164,23 @@ def shows_all_there_is(snapshot: PodsSnapshot, store: ObjectStore) -> bool:
     return {(pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]) for pod in there} == {
         (state.pod.uid, state.pod.resource_version) for state in snapshot.states.values()
     }
+
+
+def looks_like_all_there_is(snapshot: PodsSnapshot, store: ObjectStore) -> bool:
+    """Whether the snapshot is the store as an API client shows it, which leaves out what brings nothing.
+
+    A pod that runs may be at an older version, if it has looked the same ever since. `kube.sharing` has the rule.
+    """
+    there = store.list("pods", NAMESPACE, label_selector=SELECTOR)
+    body = json.dumps({"metadata": {"resourceVersion": there.resource_version}, "items": there.items}).encode()
+    newest = {pod.uid: pod for pod in decode.pod_page(body, decode.Complaints(), decode.Sharing()).pods}
+    shown = {state.pod.uid: state.pod for state in snapshot.states.values()}
+    return newest.keys() == shown.keys() and all(_is_or_looks_like(pod, newest[uid]) for uid, pod in shown.items())
+
+
+def _is_or_looks_like(pod: Pod, newest: Pod) -> bool:
+    runs = pod.status is not None and pod.status.phase == "Running"
+    return pod == (newest.at_version(pod.resource_version) if runs else newest)
 
 
 def all_ends_are_told(truth: Truth, story: Story) -> bool:
