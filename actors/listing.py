@@ -47,7 +47,6 @@ class Listed:
     pods: tuple[Pod, ...]
     resource_version: str
     requested_at: float
-    malformed: int
     moved: Mapping[str, str] = field(default_factory=dict)
     """See `PodPage`."""
 
@@ -73,7 +72,6 @@ class PagedList:
         self._myself = myself
         self._pods: list[Pod] = []
         self._moved: dict[str, str] = {}
-        self._malformed = 0
         self._number = 0
         self._call: Call | None = None
 
@@ -112,18 +110,16 @@ class PagedList:
             case PodPage() as page:
                 self._pods.extend(page.pods)
                 self._moved.update(page.moved)
-                self._malformed += page.malformed
                 if page.continue_token:
                     self._ask(page.continue_token)
                     return None
                 pods, moved = tuple(self._pods), self._moved
                 self._pods, self._moved = [], {}  # what has changed since is not to be kept for us
-                return Listed(pods, page.resource_version, self._requested_at, self._malformed, moved)
+                return Listed(pods, page.resource_version, self._requested_at, moved)
 
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()
         self._pods, self._moved = [], {}
-        self._malformed = 0
         self._ask("")
 
     def _ask(self, continue_token: str) -> None:
@@ -148,7 +144,6 @@ class StreamedList:
     def __init__(self, requested_at: float) -> None:
         self._requested_at = requested_at
         self._pods: dict[str, Pod] = {}
-        self._malformed = 0
 
     def arrived(self, read: WatchEvents) -> Listed | None:
         """The whole list, None while its end mark has not come."""
@@ -157,10 +152,9 @@ class StreamedList:
                 self._pods.pop(event.pod.uid, None)
             else:
                 self._pods[event.pod.uid] = event.pod
-        self._malformed += read.malformed
         if not read.initial_events_end:
             return None
-        return Listed(tuple(self._pods.values()), read.resource_version, self._requested_at, self._malformed)
+        return Listed(tuple(self._pods.values()), read.resource_version, self._requested_at)
 
 
 def cannot_stream(ended: WatchEnded) -> bool:

@@ -367,6 +367,12 @@ FAMILIES: Final = (
         _number(lambda counts: counts.store.malformed),
     ),
     Family(
+        "executor_pods_unreadable_pods_total",
+        ("operation",),
+        "Pods that could not be decoded and were left out, each time a list or a watch showed one",
+        _tally(lambda counts: counts.api.unreadable),
+    ),
+    Family(
         "executor_pods_api_requests_total",
         ("operation", "result"),
         "Calls to the API that were answered: ok, or the error's class; of a watch how it ended",

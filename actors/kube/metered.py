@@ -1,7 +1,8 @@
 """A meter on the way to the API: a `PodApi` that counts what is asked, how it is answered, and how long that takes.
 
 It changes nothing. It stands below the fences: what is not sent is not counted. Answers come on many threads, so that
-there is a lock; it is taken twice a call, which is a round trip over the network, and not for what a watch brings.
+there is a lock; it is taken twice a call, which is a round trip over the network, and not for what a watch brings, but
+for pods that cannot be read.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import threading
 from typing import TYPE_CHECKING, Any, final
 
 from actors.errors import ApiError
-from actors.kube.api import WatchEnded, WatchEvents
+from actors.kube.api import PodPage, WatchEnded, WatchEvents
 from actors.tally import Histogram, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
-    from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, PodPage, Resource, WatchSink
+    from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, Resource, WatchSink
     from actors.pods import Pod
     from actors.runtime import Clock
 
@@ -36,6 +37,8 @@ class ApiCounts:
         self._started = Tally()
         self.results = Tally()
         """Calls that were answered, by operation and result."""
+        self.unreadable = Tally(("list",), ("watch",))
+        """Pods that could not be decoded and were left out, by operation, each time one came."""
         self._durations: dict[str, Histogram] = {}
 
     def in_flight(self) -> dict[str, int]:
@@ -64,6 +67,12 @@ class ApiCounts:
                 if operation not in self._durations:
                     self._durations[operation] = Histogram()
                 self._durations[operation].observe(seconds)
+
+    def leave_out(self, operation: str, pods: int) -> None:
+        """So many pods of an answer could not be decoded."""
+        if pods:
+            with self._lock:
+                self.unreadable.add(operation, by=pods)
 
 
 @final
@@ -113,6 +122,8 @@ class MeteredPodApi:
         def metered(what: WatchEvents | WatchEnded) -> None:
             if isinstance(what, WatchEnded):
                 counts.end("watch", _result(what.error))
+            else:
+                counts.leave_out("watch", what.malformed)
             sink(what)
 
         counts.start("watch")
@@ -185,6 +196,8 @@ class MeteredPodApi:
 
         def metered(answer: object) -> None:
             counts.end(operation, _result(answer), clock.monotonic() - began)
+            if isinstance(answer, PodPage):
+                counts.leave_out(operation, answer.malformed)
             reply(answer)
 
         counts.start(operation)

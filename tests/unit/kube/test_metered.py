@@ -66,6 +66,18 @@ def test_a_call_goes_through_as_it_is_and_is_counted_when_it_is_answered(
         assert metered.counts.durations()[verb].read()[1] == pytest.approx(0.2)
 
 
+def test_pods_that_could_not_be_decoded_are_counted_by_what_showed_them(metered: Metered) -> None:
+    metered.send("list")
+    metered.send("watch")
+    listing, watching = metered.inner.calls
+    listing.answer(PodPage((), "7", malformed=2))
+    watching.send(version="8")
+    assert metered.counts.unreadable.read() == {("list",): 2, ("watch",): 0}
+    watching.send(version="9", malformed=1)
+    watching.send(version="10", malformed=3)
+    assert metered.counts.unreadable.read() == {("list",): 2, ("watch",): 4}
+
+
 @pytest.mark.parametrize("verb", CALLS)
 def test_an_error_is_counted_by_its_class(verb: Verb, metered: Metered) -> None:
     metered.send(verb)
