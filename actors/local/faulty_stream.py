@@ -92,7 +92,9 @@ class FaultyStream:
     def _fate(self, message: _Message) -> timedelta:
         """Draw what happens to the stream at this event; what is returned is how late the event comes."""
         chances = self._api.chances
-        if isinstance(message, WatchEnded) or not message.events or not chances.any_of_streams:
+        if isinstance(message, WatchEnded) or not chances.any_of_streams:
+            return _AT_ONCE
+        if not message.events and not message.unchanged:  # a bookmark
             return _AT_ONCE
         dice = self._entropy.uniform(0.0, 1.0)
         if dice < chances.cut:

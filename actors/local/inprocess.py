@@ -1,7 +1,8 @@
 """The store's in-process door: a `PodApi` without a network, for tests and simulations in virtual time.
 
 It says what the HTTP client would say after asking a server with the same objects: the same answers, errors and order
-of events. It makes no thread; without latency everything is done before the method returns.
+of events, and leaves out of a watch what that leaves out. It makes no thread; without latency everything is done before
+the method returns.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from actors.errors import ApiError
 from actors.kube.api import PODS, DeleteOptions, Manifest, PodPage, Resource, WatchEvents, WatchSink
 from actors.kube.errors import error_from_status
+from actors.kube.sharing import Connection, Sharing
 from actors.local.calls import OpenCall, OpenCalls, OpenStream
 from actors.local.statuses import ApiStatus, lacks_right
 from actors.local.store import INITIAL_EVENTS_END
@@ -68,6 +70,7 @@ class InProcessPodApi:
         self.timers = timers
         self.calls = OpenCalls()
         self.decoder = PodDecoder()
+        self.sharing = Sharing()
         self._namespace = namespace
         self._leg = latency / 2
         self.forbidden: set[tuple[str, str]] = set()
@@ -97,10 +100,13 @@ class InProcessPodApi:
                 continue_token=continue_token,
                 resource_version=resource_version,
             )
-            pods = tuple(pod for pod in map(self.decoder.pod, answer.items) if pod is not None)
+            pods = [pod for pod in map(self.decoder.pod, answer.items) if pod is not None]
+            kept = self.sharing.listed(pods, answer.resource_version)
             malformed = len(answer.items) - len(pods)
-            return PodPage(pods, answer.resource_version, answer.continue_token, malformed)
+            return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, malformed, kept.moved)
 
+        if not continue_token:
+            self.sharing.begin_list()
         return self._call("the LIST", ask, reply, self._right("list", PODS))
 
     def watch(
@@ -113,7 +119,7 @@ class InProcessPodApi:
         send_initial_events: bool = False,
     ) -> Call:
         """See `PodApi`."""
-        watch = _Watch(self, sink)
+        watch = _Watch(self, sink, Connection(resource_version or None))
         if self.calls.closed:
             watch.stream.cancel()
         else:
@@ -279,8 +285,9 @@ class InProcessPodApi:
 class _Watch:
     """A subscription of the store behind a stream."""
 
-    def __init__(self, api: InProcessPodApi, sink: WatchSink) -> None:
+    def __init__(self, api: InProcessPodApi, sink: WatchSink, connection: Connection) -> None:
         self._api = api
+        self._connection = connection
         self._subscription: Subscription | None = None
         self.stream = OpenStream(sink, api.calls, self._unsubscribe)
 
@@ -334,9 +341,11 @@ class _Watch:
                 self.stream.tell(WatchEvents((), metadata["resourceVersion"], initial_events_end=ends))
             case event_type:
                 pod = self._api.decoder.pod(message.object)
-                events = () if pod is None else (PodEvent(event_type, pod),)
+                events = [] if pod is None else [PodEvent(event_type, pod)]
+                news = self._api.sharing.watched(events, self._connection)
                 version = message.object["metadata"]["resourceVersion"]
-                self.stream.tell(WatchEvents(events, version, malformed=1 - len(events)))
+                unchanged = len(events) - len(news)
+                self.stream.tell(WatchEvents(tuple(news), version, 1 - len(events), unchanged=unchanged))
 
     def _unsubscribe(self) -> None:
         if self._subscription is not None:

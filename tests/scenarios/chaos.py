@@ -299,6 +299,12 @@ class Chaos(World):
         """Somebody else labels a pod."""
         self.store.patch("pods", "default", name, {"metadata": {"labels": labels}}, "merge")
 
+    def annotate(self, name: str) -> None:
+        """Somebody else changes what nobody here looks at."""
+        self.store.patch(
+            "pods", "default", name, {"metadata": {"annotations": {"at": str(self.kit.clock.elapsed)}}}, "merge"
+        )
+
     def release(self, pod: Mapping[str, Any]) -> None:
         """Somebody takes a pod out of the fleet."""
         self._released[pod["metadata"]["name"]] = pod["metadata"]["uid"]

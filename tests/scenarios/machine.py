@@ -205,6 +205,10 @@ class FleetMachine(RuleBasedStateMachine):
     def somebody_sets_a_pod_aside(self, pick: int, after: float) -> None:
         self._to_a_pod(pick, lambda pod: self.world.label(pod["metadata"]["name"], {INACTIVE_LABEL: "true"}), after)
 
+    @rule(pick=PICKS, after=AFTER)
+    def somebody_annotates_a_pod(self, pick: int, after: float) -> None:
+        self._to_a_pod(pick, lambda pod: self.world.annotate(pod["metadata"]["name"]), after)
+
     @rule(number=st.sampled_from(NO_NUMBERS), after=AFTER)
     def somebody_makes_a_pod_that_is_malformed(self, number: str, after: float) -> None:
         self._do(lambda: self.world.make_a_malformed_pod(number), after)

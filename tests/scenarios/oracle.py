@@ -80,8 +80,8 @@ class Passage:
             case ReplaceSnapshot(pods, version, stream=stream):
                 self.lists += 1
                 self._listed({pod.uid for pod in pods}, int(version), stream)
-            case UpdatePods(events, version, stream):
-                self.events += len(events)
+            case UpdatePods(events, version, stream, unchanged):
+                self.events += len(events) + unchanged
                 if stream == self._stream:
                     self.shown |= {event.pod.uid for event in events}
                     self._reached = max(self._reached, int(version))
@@ -159,17 +159,9 @@ class Story:
 
 
 def shows_all_there_is(snapshot: PodsSnapshot, store: ObjectStore) -> bool:
-    """Whether the snapshot is the store: the same pods, each at its newest version, and no others."""
-    there = store.list("pods", NAMESPACE, label_selector=SELECTOR).items
-    return {(pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]) for pod in there} == {
-        (state.pod.uid, state.pod.resource_version) for state in snapshot.states.values()
-    }
+    """Whether the snapshot is the store: the same pods, each as it is now, and no others.
 
-
-def looks_like_all_there_is(snapshot: PodsSnapshot, store: ObjectStore) -> bool:
-    """Whether the snapshot is the store as an API client shows it, which leaves out what brings nothing.
-
-    A pod that runs may be at an older version, if it has looked the same ever since. `kube.sharing` has the rule.
+    A pod that runs may be at an older version, if it has looked the same ever since: `kube.sharing` has the rule.
     """
     there = store.list("pods", NAMESPACE, label_selector=SELECTOR)
     body = json.dumps({"metadata": {"resourceVersion": there.resource_version}, "items": there.items}).encode()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEEP = os.environ.get("EXECUTOR_PODS_PROFILE") == "deep"
 
 LIVES = settings(
-    max_examples=1_000 if DEEP else 9,
+    max_examples=1_000 if DEEP else 10,
     stateful_step_count=60 if DEEP else 40,
     deadline=None,
     derandomize=not DEEP,

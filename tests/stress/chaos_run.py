@@ -89,6 +89,7 @@ DRAWS: Final[Mapping[str, Callable[[Random], dict[str, Any]]]] = {
     "somebody_takes_a_pod_out_of_the_fleet": _draw_pick,
     "somebody_brings_a_pod_back": _draw_pick,
     "somebody_sets_a_pod_aside": _draw_pick,
+    "somebody_annotates_a_pod": _draw_pick,
     "somebody_makes_a_pod_that_is_malformed": lambda random: {"number": random.choice(NO_NUMBERS)},
     "gates_open": _draw_nothing,
     "a_backup_is_made_or_restored": _draw_nothing,

@@ -23,7 +23,7 @@ from actors.local.store import ObjectStore
 from actors.runtime import ActorSystem, Entropy, SystemClock
 from actors.settings import Settings
 from tests.scenarios.churn import Churn
-from tests.scenarios.oracle import Truth, all_ends_are_told, looks_like_all_there_is, verdict
+from tests.scenarios.oracle import Truth, all_ends_are_told, shows_all_there_is, verdict
 from tests.scenarios.sources import Household, Noted, Notes, hasty
 from tests.stress.proxy import Odds, Proxy
 from tests.unit.builders import APP_ID
@@ -100,7 +100,7 @@ class Fleet:
             and not history.absent
             and self.notes.passage.has_reached(self._rig.store.resource_version)
             and all_ends_are_told(self._rig.truth, self.notes.story)
-            and looks_like_all_there_is(self.notes.story.snapshot, self._rig.store)
+            and shows_all_there_is(self.notes.story.snapshot, self._rig.store)
         )
 
     def wrong(self) -> list[str]:

@@ -145,6 +145,27 @@ def test_a_watch_brings_events_and_ends_cleanly_after_its_time(api: InProcessPod
     assert bench.timers.pending == 0
 
 
+def test_what_brings_nothing_is_left_out_of_a_watch_and_a_list_says_how_far_a_pod_has_come(
+    api: InProcessPodApi, bench: Bench
+) -> None:
+    bench.pod("runs", phase="Running")
+    bench.pod("waits")
+    listed, seen, again, other = Replies(), Replies(), Replies(), Replies()
+    api.list("", listed)
+    api.watch("", listed.only.resource_version, seen, timeout=HOUR)
+    for name in ("runs", "waits"):
+        bench.patch(name, {"metadata": {"annotations": {"a": "b"}}})
+    version = bench.get("runs")["metadata"]["resourceVersion"]
+    assert [(what.unchanged, what.resource_version == version) for what in seen] == [(1, True), (0, False)]
+    assert seen.pods == [("MODIFIED", "waits")]
+    api.list("", again)
+    runs = again.only.pods[0]
+    assert runs is listed.only.pods[0]
+    assert again.only.moved == {runs.uid: version}
+    api.watch("", listed.only.resource_version, other, timeout=HOUR)
+    assert other.pods == [("MODIFIED", "runs"), ("MODIFIED", "waits")], "an earlier connection may have lost it"
+
+
 def test_bookmarks_come_once_a_minute(api: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
     api.watch("", bench.store.resource_version, seen, timeout=HOUR)
