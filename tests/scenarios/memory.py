@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from actors.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from actors.runtime import Actor
 
@@ -55,6 +55,9 @@ class _Kind(Enum):
     OURS = auto()
 
 
+_PASSED_OVER, _TIMERS, _MAPPING, _OURS = _Kind.PASSED_OVER, _Kind.TIMERS, _Kind.MAPPING, _Kind.OURS
+"""To look these up in the class takes longer than all the rest."""
+
 _kinds: Final[dict[type, _Kind]] = {}
 
 
@@ -78,28 +81,32 @@ def _classified(of: type) -> _Kind:
 
 
 def _measure(path: str, value: Any, found: dict[str, int], seen: set[int]) -> None:
-    match _kind(type(value)):
-        case _Kind.TIMERS:
-            _measure(path, value._timers, found, seen)
-        case _Kind.MAPPING | _Kind.COLLECTION as kind:
-            found[path] = found.get(path, 0) + len(value)
-            for each in value.values() if kind is _Kind.MAPPING else value:
-                if _kind(type(each)) is not _Kind.PASSED_OVER:
-                    _measure(path, each, found, seen)
-        case _Kind.OURS if id(value) not in seen:
+    kind = _kind(type(value))
+    if kind is _PASSED_OVER:
+        return
+    if kind is _OURS:
+        if id(value) not in seen:
             seen.add(id(value))
             for name, each in _attributes(value):
-                if _kind(type(each)) is not _Kind.PASSED_OVER:
+                if _kind(type(each)) is not _PASSED_OVER:
                     _measure(f"{path}.{name}", each, found, seen)
-        case _:
-            pass
+        return
+    if kind is _TIMERS:
+        value, kind = value._timers, _kind(type(value._timers))
+    found[path] = found.get(path, 0) + len(value)
+    for each in value.values() if kind is _MAPPING else value:
+        if _kind(type(each)) is not _PASSED_OVER:
+            _measure(path, each, found, seen)
 
 
-def _attributes(value: object) -> Iterator[tuple[str, object]]:
-    for name in _slots(type(value)):
-        if hasattr(value, name):
-            yield name, getattr(value, name)
-    yield from getattr(value, "__dict__", {}).items()
+def _attributes(value: object) -> list[tuple[str, object]]:
+    found = [(name, each) for name in _slots(type(value)) if (each := getattr(value, name, _UNSET)) is not _UNSET]
+    found += getattr(value, "__dict__", _NONE).items()
+    return found
+
+
+_UNSET: Final = object()
+_NONE: Final[Mapping[str, object]] = {}
 
 
 _named_slots: Final[dict[type, tuple[str, ...]]] = {}
@@ -150,23 +157,47 @@ def _held(part: Actor) -> dict[int, tuple[str, _Way]]:
     return found
 
 
+class _Trait(NamedTuple):
+    """What a type is to whoever asks what is shared."""
+
+    is_ours: bool
+    holds: bool
+    """It is looked into."""
+    changes: bool
+    frozen: bool
+
+
+_traits: Final[dict[type, _Trait]] = {}
+
+
+def _trait(of: type) -> _Trait:
+    if of not in _traits:
+        in_common = of.__module__.startswith(OF_ALL) or issubclass(of, Enum)
+        is_ours, frozen = of.__module__.startswith("actors.") and not in_common, _is_frozen(of)
+        holds = is_ours or issubclass(of, Mapping | AbstractSet | list | deque | tuple)
+        changes = issubclass(of, set | list | deque) or (is_ours and not frozen)
+        _traits[of] = _Trait(is_ours, holds, changes, frozen)
+    return _traits[of]
+
+
 def _hold(path: str, value: Any, way: _Way, found: dict[int, tuple[str, _Way]], seen: set[int]) -> None:
-    of = type(value)
-    is_ours = of.__module__.startswith("actors.") and not (of.__module__.startswith(OF_ALL) or isinstance(value, Enum))
-    if id(value) in seen or not (is_ours or isinstance(value, Mapping | AbstractSet | list | deque | tuple)):
+    trait = _trait(type(value))
+    if not trait.holds or id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, set | list | deque) or (is_ours and not _is_frozen(of)):
+    if trait.changes:
         found[id(value)] = path, _Way.DIRECT
     elif isinstance(value, dict):
         found[id(value)] = path, way
-    if is_ours:
-        inside = _Way.IN_A_VALUE if _is_frozen(of) else way
+    if trait.is_ours:
+        inside = _Way.IN_A_VALUE if trait.frozen else way
         for name, each in _attributes(value):
-            _hold(f"{path}.{name}", each, inside, found, seen)
+            if _trait(type(each)).holds:
+                _hold(f"{path}.{name}", each, inside, found, seen)
         return
     for each in value.values() if isinstance(value, Mapping) else value:
-        _hold(path, each, way, found, seen)
+        if _trait(type(each)).holds:
+            _hold(path, each, way, found, seen)
 
 
 def _is_frozen(of: type) -> bool:
