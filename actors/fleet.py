@@ -184,6 +184,7 @@ class Fleet:
     def _taken_over(self, serial: int) -> None:
         if serial != self._takeovers:  # the Allocator was restarted meanwhile, or is to wait
             return
+        self.book = self.book.begun()
         child = self._address(ALLOCATOR)
         child.tell(ExecutorsKnown(self.book.entries, self.book.next_id, self.book.created, self._starts))
         child.tell(SetTotalExpectedExecutors(dict(self._totals)))

@@ -42,7 +42,7 @@ class Book:
     """Above every id that was ever given out, in whatever life: the lease remembers them. Without a lease an earlier
     life's are known by its pods: one whose pod was gone before this life began may be given out again."""
     first_id: int | None = None
-    """The first id that this life requested; lower ones are an earlier life's, whose executors are taken over."""
+    """The first id that this life could give out; lower ones are an earlier life's, whose executors are taken over."""
     last_id: int = 0
     """The last id that this life requested; higher ones are another driver's, from when it wrote in our place."""
     created: int = 0
@@ -65,6 +65,10 @@ class Book:
             last_id=max(self.last_id, *ids),
             created=self.created + len(new),
         )
+
+    def begun(self) -> Book:
+        """This life writes from now on, if it did not before: whatever is known by now is an earlier life's."""
+        return self if self.first_id is not None else replace(self, first_id=self.next_id, last_id=self.next_id - 1)
 
     def counted_on(self, last_id: int) -> Book:
         """Ids up to this one were given out, by whomever."""

@@ -25,6 +25,7 @@ from actors.messages import (
     RegisterExecutor,
     StopBackend,
 )
+from actors.pods import ROLE_LABEL
 from tests.scenarios.fleets import PARTS, ended, fleet, name, names, patch, pod
 from tests.scenarios.world import World
 
@@ -79,6 +80,25 @@ def test_an_adopted_one_is_like_any_other() -> None:
         assert names(world) == [name(4), name(5), name(6)]
         assert world.stop().left_behind == ()
         assert names(world) == []
+
+
+def test_one_taken_over_that_ended_long_ago_is_not_told_again_though_its_pod_is_back() -> None:
+    """This life has made none of its own: no id says by its number that it was given out before."""
+    with fleet(3) as world:
+        world.stop(delete_pods=False)
+        again(world)
+        world.target(2)
+        world.invariants.taken_by_others(name(1))
+        uid = pod(world, 1)["metadata"]["uid"]
+        patch(world, 1, labels={ROLE_LABEL: "pet"})
+        world.advance(3600)
+        assert ended(world, 1).kind is LossKind.RELEASED
+        world.invariants.back_again(uid)
+        patch(world, 1, labels={ROLE_LABEL: "executor"})
+        world.advance(60)
+        assert ended(world, 1).kind is LossKind.RELEASED
+        assert [message.executor_id for message in world.heard(ExecutorRunning)] == [1, 2, 3]
+        assert names(world) == [name(2), name(3)], "its id is used up"
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -237,6 +237,13 @@ def test_those_of_another_driver_are_asked_after_and_those_of_an_earlier_life_ar
     assert observer.others_ended(2.0) == frozenset(), "its time is not over"
     assert observer.others_ended(2.1) == {5}
     assert sorted(observer.without({5, 6}).entries) == [7]
+    owner = observer.begun()
+    assert owner.others_ended(2.1) == frozenset(), "it writes, and has requested none: this one was there before"
+    assert not owner.gave_out(5)
+    assert not owner.gave_out(8)
+    assert owner.begun() is owner
+    owner, _ = removed(seen(owner, PodRunning(running(8)))[0], 8)
+    assert owner.others_ended(2.1) == {8}
     writer = observer.requested((8,), "default")
     writer, _ = removed(seen(writer, PodRunning(running(9)))[0], 9)
     assert writer.others_ended(2.1) == {9}, "another driver wrote in our place"
