@@ -41,12 +41,6 @@ pytestmark = [
         reason=f"a whole control plane needs a folder, named by KUBEBUILDER_ASSETS, with {', '.join(PROGRAMS)} and the "
         f"stages of kwok, and kubectl on the path; there is no {', '.join(MISSING)}",
     ),
-    # `ssl`, of Python 3.11 at least, leaves a socket that is reset between connect and handshake to the garbage
-    # collector: who connects to a server that dies gets one now and then. It has no peer, as no other leak would.
-    pytest.mark.filterwarnings(
-        r"ignore:Exception ignored in. <ssl\.SSLSocket fd=\d+, family=\d+, type=\d+, proto=\d+, laddr=[^>]*\)>"
-        ":pytest.PytestUnraisableExceptionWarning"
-    ),
 ]
 
 EXECUTORS: Final = int(os.environ.get("STRESS_EXECUTORS", "1000"))
