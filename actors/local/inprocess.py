@@ -276,10 +276,12 @@ class InProcessPodApi:
                 call.depends_on(scheduled)
 
     def _pod(self, obj: Mapping[str, Any]) -> Pod:
-        pod = self.decoder.pod(obj)
-        if pod is None:
-            raise ApiError(f'the answer is not a pod: "{obj["metadata"]["name"]}" cannot be decoded', status=200)
-        return pod
+        """One pod that was asked for, with all that it says; what lists and watches show of it is shared, and less."""
+        try:
+            return msgspec.convert(obj, Pod)
+        except msgspec.ValidationError:
+            words = f'the answer is not a pod: "{obj["metadata"]["name"]}" cannot be decoded'
+            raise ApiError(words, status=200) from None
 
 
 class _Watch:
@@ -353,7 +355,7 @@ class _Watch:
 
 
 class PodDecoder:
-    """JSON objects to `Pod`s, each version of an object once: a thousand runs list the same pods again and again.
+    """What lists and watches show to `Pod`s, each version once: a thousand runs list the same pods again and again.
 
     The metadata of an object is a new one in each version, and shared by all copies of that version: it is the key.
     """

@@ -331,10 +331,21 @@ def test_after_a_restore_a_version_used_again_is_not_taken_for_the_old_one(api: 
     assert [pod.labels["x"] for pod in replies] == ["before", "after"]
 
 
-def test_nothing_is_decoded_twice(api: InProcessPodApi, bench: Bench) -> None:
+def test_what_lists_and_watches_show_is_decoded_once(api: InProcessPodApi, bench: Bench) -> None:
     bench.pod("a")
     replies, seen = Replies(), Replies()
     api.list("", replies)
-    api.get("a", replies)
     api.watch("", "0", seen, timeout=HOUR)
-    assert replies[0].pods[0] is replies[1] is seen.only.events[0].pod
+    assert replies.only.pods[0] is seen.only.events[0].pod
+
+
+def test_a_pod_that_is_asked_for_says_more_than_lists_show(api: InProcessPodApi, bench: Bench) -> None:
+    bench.pod("a")
+    bench.status("a", {"conditions": [{"type": "Ready", "status": "True"}]})
+    listed, got, again = Replies(), Replies(), Replies()
+    api.get("a", got)
+    api.list("", listed)
+    api.get("a", again)
+    assert listed.only.pods[0].status.conditions is None
+    assert [(each.type, each.status) for each in got.only.status.conditions] == [("Ready", "True")]
+    assert again.only == got.only
