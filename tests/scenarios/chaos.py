@@ -295,6 +295,11 @@ class Chaos(World):
         self.invariants.taken_by_others(name)
         self.store.delete("pods", "default", name, grace_period_seconds=grace)
 
+    def disrupt(self, name: str, reason: str) -> None:
+        """The cluster takes a pod: it is gone as if somebody had deleted it."""
+        self.invariants.taken_by_others(name)
+        self.kubelet.disrupt(name, reason)
+
     def label(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Somebody else labels a pod."""
         self.store.patch("pods", "default", name, {"metadata": {"labels": labels}}, "merge")

@@ -109,8 +109,10 @@ class Invariants:
         self._asked_to_go.add(name)
 
     def taken_by_others(self, name: str) -> None:
-        """Somebody else deletes a pod. If the answer to its POST was lost and the watch is away, it may be made again
-        before anybody can know that it had been there: it is deleted as soon as it is seen, and not counted till then.
+        """Somebody else deletes a pod, or the cluster does.
+
+        If the answer to its POST was lost and the watch is away, it may be made again before anybody can know that it
+        had been there: it is deleted as soon as it is seen, and not counted till then.
         """
         self._asked_to_go.add(name)
 

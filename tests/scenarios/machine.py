@@ -179,7 +179,7 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(pick=PICKS, after=AFTER)
     def a_pod_is_preempted_or_loses_its_node(self, pick: int, after: float) -> None:
         reason = "DeletionByPodGC" if pick % 2 else "PreemptionByScheduler"
-        self._to_a_running_pod(pick, lambda name: self.world.kubelet.disrupt(name, reason), after)
+        self._to_a_running_pod(pick, lambda name: self.world.disrupt(name, reason), after)
 
     @rule(pick=PICKS, grace=GRACES, after=AFTER)
     def somebody_deletes_a_pod(self, pick: int, grace: int, after: float) -> None:
