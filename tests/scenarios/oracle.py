@@ -21,6 +21,7 @@ from tests.unit.builders import APP_ID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from actors.kube.api import PodPage
     from actors.local.store import ObjectStore, WatchMessage
     from actors.pods import Pod
 
@@ -158,14 +159,19 @@ class Story:
         self.versions.add((uid, version))
 
 
+def listed(store: ObjectStore) -> PodPage:
+    """The fleet's pods, as an API client that knows nothing of them shows them."""
+    there = store.list("pods", NAMESPACE, label_selector=SELECTOR)
+    body = json.dumps({"metadata": {"resourceVersion": there.resource_version}, "items": there.items}).encode()
+    return decode.pod_page(body, decode.Complaints(), decode.Sharing())
+
+
 def shows_all_there_is(snapshot: PodsSnapshot, store: ObjectStore) -> bool:
     """Whether the snapshot is the store: the same pods, each as it is now, and no others.
 
     A pod that runs may be at an older version, if it has looked the same ever since: `kube.sharing` has the rule.
     """
-    there = store.list("pods", NAMESPACE, label_selector=SELECTOR)
-    body = json.dumps({"metadata": {"resourceVersion": there.resource_version}, "items": there.items}).encode()
-    newest = {pod.uid: pod for pod in decode.pod_page(body, decode.Complaints(), decode.Sharing()).pods}
+    newest = {pod.uid: pod for pod in listed(store).pods}
     shown = {state.pod.uid: state.pod for state in snapshot.states.values()}
     return newest.keys() == shown.keys() and all(_is_or_looks_like(pod, newest[uid]) for uid, pod in shown.items())
 
