@@ -88,15 +88,13 @@ def _measure(path: str, value: Any, found: dict[str, int], seen: set[int]) -> No
         if id(value) not in seen:
             seen.add(id(value))
             for name, each in _attributes(value):
-                if _kind(type(each)) is not _PASSED_OVER:
-                    _measure(f"{path}.{name}", each, found, seen)
+                _measure(f"{path}.{name}", each, found, seen)
         return
     if kind is _TIMERS:
         value, kind = value._timers, _kind(type(value._timers))
     found[path] = found.get(path, 0) + len(value)
     for each in value.values() if kind is _MAPPING else value:
-        if _kind(type(each)) is not _PASSED_OVER:
-            _measure(path, each, found, seen)
+        _measure(path, each, found, seen)
 
 
 def _attributes(value: object) -> list[tuple[str, object]]:
@@ -192,12 +190,10 @@ def _hold(path: str, value: Any, way: _Way, found: dict[int, tuple[str, _Way]], 
     if trait.is_ours:
         inside = _Way.IN_A_VALUE if trait.frozen else way
         for name, each in _attributes(value):
-            if _trait(type(each)).holds:
-                _hold(f"{path}.{name}", each, inside, found, seen)
+            _hold(f"{path}.{name}", each, inside, found, seen)
         return
     for each in value.values() if isinstance(value, Mapping) else value:
-        if _trait(type(each)).holds:
-            _hold(path, each, way, found, seen)
+        _hold(path, each, way, found, seen)
 
 
 def _is_frozen(of: type) -> bool:
