@@ -25,7 +25,7 @@ QUICK = {
 }
 
 BACKOFF = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=2), reset_after=timedelta(minutes=2))
-"""A tenth of the real one, so that there are more connections to break, and nobody waits for a minute at the end."""
+"""Shorter than the real one, so that there are more connections to break, and nobody waits for a minute at the end."""
 
 
 @pytest.fixture(autouse=True)
