@@ -58,9 +58,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actors.backend import Backend
+    from actors.backend.backend import Backend
     from actors.errors import ApiError, ExecutorPodsError, Refused, SettingsError
-    from actors.loss import LossKind, LossReason
+    from actors.executors.roll import Candidate
     from actors.messages import (
         AllocationBlocked,
         AllocationUnblocked,
@@ -88,10 +88,10 @@ if TYPE_CHECKING:
         SourceStatus,
         StopBackend,
     )
-    from actors.metrics import PrometheusMetrics
-    from actors.pods import Pod
-    from actors.roll import Candidate
-    from actors.settings import Settings
+    from actors.metrics.prometheus import PrometheusMetrics
+    from actors.pods.loss import LossKind, LossReason
+    from actors.pods.pod import Pod
+    from actors.settings.model import Settings
 
 __all__ = [
     "AllocationBlocked",
@@ -134,15 +134,15 @@ __all__ = [
 
 _ELSEWHERE = {
     "ApiError": "errors",
-    "Backend": "backend",
-    "Candidate": "roll",
+    "Backend": "backend.backend",
+    "Candidate": "executors.roll",
     "ExecutorPodsError": "errors",
-    "LossKind": "loss",
-    "LossReason": "loss",
-    "Pod": "pods",
-    "PrometheusMetrics": "metrics",
+    "LossKind": "pods.loss",
+    "LossReason": "pods.loss",
+    "Pod": "pods.pod",
+    "PrometheusMetrics": "metrics.prometheus",
     "Refused": "errors",
-    "Settings": "settings",
+    "Settings": "settings.model",
     "SettingsError": "errors",
 }
 """The module of each public name that is not a message."""

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from actors.cli import main
+from actors.cli.main import main
 
 sys.exit(main())

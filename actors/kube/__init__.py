@@ -39,7 +39,7 @@ from actors.kube.api import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from actors.kube.http import HttpPodApi
+    from actors.kube.http.pod_api import HttpPodApi
 
 __all__ = [
     "CLAIMS",
@@ -78,7 +78,8 @@ def connect(
     Raises:
         SettingsError: there is no usable kubeconfig, context or credential.
     """
-    from actors.kube import auth, http  # noqa: PLC0415 - see above: this is what loads the client
+    from actors.kube.auth import discovery as auth  # noqa: PLC0415 - see above: this is what loads the client
+    from actors.kube.http import pod_api as http  # noqa: PLC0415 - see above: this is what loads the client
 
     access = auth.load(kubeconfig, context, limit=request_timeout)
     return http.HttpPodApi(

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from actors.errors import ApiError
-from actors.pods import Pod, PodEvent
+from actors.pods.pod import Pod, PodEvent
 
 __all__ = [
     "CLAIMS",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, PodPage, Resource, WatchSink
-    from actors.pods import Pod
+    from actors.pods.pod import Pod
 
 __all__ = ["FencedPodApi"]
 

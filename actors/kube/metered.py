@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from actors.errors import ApiError
 from actors.kube.api import PodPage, WatchEnded, WatchEvents
-from actors.tally import Histogram, Tally
+from actors.runtime.instruments import Histogram, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, Resource, WatchSink
-    from actors.pods import Pod
+    from actors.pods.pod import Pod
     from actors.runtime import Clock
 
 __all__ = ["ApiCounts", "MeteredPodApi"]

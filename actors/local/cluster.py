@@ -9,11 +9,11 @@ from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, Self
 
 from actors.errors import SettingsError
-from actors.local.credentials import new_credentials, remove_kubeconfig, write_kubeconfig
-from actors.local.process_kubelet import ProcessKubelet
-from actors.local.server import ApiServer
-from actors.local.store import ObjectStore
-from actors.pods import ROLE_EXECUTOR, ROLE_LABEL
+from actors.local.kubelet.process_kubelet import ProcessKubelet
+from actors.local.server.api_server import ApiServer
+from actors.local.server.credentials import new_credentials, remove_kubeconfig, write_kubeconfig
+from actors.local.store.object_store import ObjectStore
+from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
 from actors.runtime import Clock, Entropy, SystemClock, TimerThread
 
 if TYPE_CHECKING:

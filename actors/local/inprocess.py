@@ -15,18 +15,18 @@ import msgspec
 
 from actors.errors import ApiError
 from actors.kube.api import PODS, DeleteOptions, Manifest, PodPage, Resource, WatchEvents, WatchSink
-from actors.kube.errors import error_from_status
-from actors.kube.sharing import Connection, Sharing
+from actors.kube.deduplication import Connection, Sharing
+from actors.kube.status import error_from_status
 from actors.local.calls import OpenCall, OpenCalls, OpenStream
-from actors.local.statuses import ApiStatus, lacks_right
-from actors.local.store import INITIAL_EVENTS_END
-from actors.pods import Pod, PodEvent
+from actors.local.schema.statuses import ApiStatus, lacks_right
+from actors.local.store.object_store import INITIAL_EVENTS_END
+from actors.pods.pod import Pod, PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from actors.kube.api import Call
-    from actors.local.store import ObjectStore, Subscription, WatchMessage
+    from actors.local.store.object_store import ObjectStore, Subscription, WatchMessage
     from actors.runtime import TimerService
 
 __all__ = ["InProcessPodApi"]

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from actors.errors import ApiError
-from actors.loss import LossReason
 from actors.messages.executors import ExecutorsGivenUp, ExecutorsTakenBack
 from actors.messages.lease import LeaseHeld, LeaseNotHeld
 from actors.messages.ledger import StartsRecord
 from actors.messages.observation import Freshness, Polled
-from actors.pods import PodState
-from actors.stuck import Stuck
+from actors.pods.loss import LossReason
+from actors.pods.state import PodState
+from actors.pods.stuck import Stuck
 
 __all__ = [
     "AllocatorStatus",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from actors.loss import LossReason
-from actors.pods import Pod
+from actors.pods.loss import LossReason
+from actors.pods.pod import Pod
 
 __all__ = [
     "AllocationBlocked",

@@ -10,7 +10,8 @@ from actors.errors import ApiError
 from actors.kube.api import Manifest
 from actors.messages.ledger import ExecutorKilled, Ledger, StartsRecord
 from actors.messages.observation import SnapshotBatch
-from actors.pods import Pod, PodState
+from actors.pods.pod import Pod
+from actors.pods.state import PodState
 
 __all__ = [
     "ClaimsListed",

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from immutables import Map
 
-from actors.pods import Pod, PodState
-from actors.stuck import StuckKind
+from actors.pods.pod import Pod
+from actors.pods.state import PodState
+from actors.pods.stuck import StuckKind
 
 __all__ = ["DEFAULT_PROFILE", "ExecutorKilled", "Ledger", "LedgerEntry", "StartsRecord", "StartsTally"]
 

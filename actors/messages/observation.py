@@ -9,9 +9,9 @@ from enum import Enum
 from typing import TypeAlias
 
 from actors.errors import ApiError
-from actors.pods import Pod, PodEvent
+from actors.pods.pod import Pod, PodEvent
+from actors.pods.snapshot import Ended, PodsSnapshot
 from actors.runtime import Address
-from actors.snapshot import Ended, PodsSnapshot
 
 __all__ = [
     "AddSubscriber",

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from actors.kube.api import DeleteOptions, Manifest
-from actors.pods import Pod
+from actors.pods.pod import Pod
 from actors.runtime import Address
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from actors import executor_pod
-from actors.settings import AllocationSettings, Settings
+from actors.manifests import executor_pod
+from actors.settings.model import AllocationSettings, Settings
 from tests.benchmarks.pods import APP_ID
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from actors.settings import Settings
+from actors.settings.model import Settings
 from tests.benchmarks.bare import bodies, post_all
 from tests.benchmarks.ours import Fleet, connect
 from tests.benchmarks.pods import APP_ID, NAMESPACE

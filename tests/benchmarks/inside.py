@@ -10,7 +10,7 @@ import msgspec
 
 from actors.errors import ApiError, NotFound
 from actors.kube.api import PodPage, WatchEvents
-from actors.pods import Pod, PodEvent
+from actors.pods.pod import Pod, PodEvent
 from tests.benchmarks.ours import Fleet
 from tests.benchmarks.pods import FIRST_VERSION, NAMESPACE, PodBytes
 

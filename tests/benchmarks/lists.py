@@ -43,11 +43,11 @@ def _timed(look: Callable[[], int], pods: int) -> dict[str, float]:
 def _ours(serving: Serving, pods: int) -> dict[str, float]:
     from actors import kube  # noqa: PLC0415 - each process loads what it measures
     from actors.messages import AddSubscriber, BatchDone, SnapshotBatch, StartWatching  # noqa: PLC0415 - see above
-    from actors.pods import fleet_selector  # noqa: PLC0415 - see above
+    from actors.pods.pod import fleet_selector  # noqa: PLC0415 - see above
     from actors.runtime import Actor, ActorSystem, Context  # noqa: PLC0415 - see above
-    from actors.settings import Settings  # noqa: PLC0415 - see above
-    from actors.snapshot_store import SnapshotStore  # noqa: PLC0415 - see above
-    from actors.watch_source import WatchSource  # noqa: PLC0415 - see above
+    from actors.settings.model import Settings  # noqa: PLC0415 - see above
+    from actors.sources.watch_source import WatchSource  # noqa: PLC0415 - see above
+    from actors.store.snapshot_store import SnapshotStore  # noqa: PLC0415 - see above
 
     settings, system = Settings(app_id=APP_ID), ActorSystem()
     api = kube.connect(serving.kubeconfig)

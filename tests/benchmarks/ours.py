@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pykka
 
 from actors import kube
-from actors.backend import Backend
+from actors.backend.backend import Backend
 from actors.messages import (
     BackendFailed,
     BackendStopped,
@@ -21,7 +21,7 @@ from actors.messages import (
     RegisterExecutor,
     StopBackend,
 )
-from actors.settings import AllocationSettings, Settings
+from actors.settings.model import AllocationSettings, Settings
 from tests.benchmarks.pods import APP_ID
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pytest
 
-from actors.pods import Pod, PodRules, classify, executor_id, malformed
+from actors.pods.pod import Pod, executor_id
+from actors.pods.state import PodRules, classify, malformed
 from tests.benchmarks import creation, events, real
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.cases import CASES, Case

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from actors.backend.rbac import LIST_PODS, Right
 from actors.kube.api import CLAIMS, LEASES, PODS
-from actors.rights import LIST_PODS, Right
 
 if TYPE_CHECKING:
     from tests.contract.control_plane import ControlPlane

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.kube import DeleteOptions, PodApi, PodPage, WatchEnded, WatchEvents
-from actors.pods import Pod
+from actors.pods.pod import Pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable

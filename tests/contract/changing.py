@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from actors.kube import auth
-from actors.kube.http import HttpPodApi
-from actors.local.credentials import new_credentials
-from actors.local.process_kubelet import ProcessKubelet
-from actors.local.server import ApiServer
-from actors.local.store import ObjectStore
+from actors.kube.auth import discovery as auth
+from actors.kube.http.pod_api import HttpPodApi
+from actors.local.kubelet.process_kubelet import ProcessKubelet
+from actors.local.server.api_server import ApiServer
+from actors.local.server.credentials import new_credentials
+from actors.local.store.object_store import ObjectStore
 from actors.runtime import Entropy, SystemClock, TimerThread
 from actors.testing import ManualClock
 from tests.contract.asking import Asking
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
-    from actors.kube.auth import Access
-    from actors.local.credentials import ServerCredentials
+    from actors.kube.auth.credentials import Access
+    from actors.local.server.credentials import ServerCredentials
     from tests.contract.control_plane import ControlPlane
 
 ACCOUNT = "executor-pods-driver"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from actors import kube
-from actors.local.credentials import new_credentials, write_kubeconfig
 from actors.local.inprocess import InProcessPodApi
-from actors.local.process_kubelet import ProcessKubelet
-from actors.local.server import ApiServer
-from actors.local.store import ObjectStore
+from actors.local.kubelet.process_kubelet import ProcessKubelet
+from actors.local.server.api_server import ApiServer
+from actors.local.server.credentials import new_credentials, write_kubeconfig
+from actors.local.store.object_store import ObjectStore
 from actors.runtime import Entropy, SystemClock, TimerThread
 from tests.contract.accounts import open_account
 from tests.contract.control_plane import STRANGERS_TOKEN

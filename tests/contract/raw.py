@@ -17,19 +17,19 @@ from urllib.parse import urlencode
 import urllib3
 import yaml
 
-from actors.local.api_request import parse_target
-from actors.local.pod_actions import delete_options, eviction_options
-from actors.local.statuses import ApiStatus, done
+from actors.local.schema.statuses import ApiStatus, done
+from actors.local.server.api_request import parse_target
+from actors.local.server.pod_actions import delete_options, eviction_options
 from tests.unit.local.server_kit import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from actors.local.api_request import Target
-    from actors.local.history import WatchMessage
-    from actors.local.patches import PatchType
-    from actors.local.store import ListResult, ObjectStore
+    from actors.local.server.api_request import Target
+    from actors.local.store.history import WatchMessage
+    from actors.local.store.object_store import ListResult, ObjectStore
+    from actors.local.store.patches import PatchType
 
 __all__ = ["Answer", "HttpDoor", "Raw", "StoreDoor"]
 

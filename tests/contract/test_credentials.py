@@ -11,8 +11,8 @@ import pytest
 
 from actors.errors import Forbidden, Unauthorized, Untrusted
 from actors.kube import PodPage
-from actors.kube.auth import TRY_AGAIN_AFTER
-from actors.pods import Pod
+from actors.kube.auth.credentials import TRY_AGAIN_AFTER
+from actors.pods.pod import Pod
 from tests.contract.asking import Asking, manifest
 from tests.contract.changing import Client, Embedded, Real
 from tests.contract.conftest import KINDS

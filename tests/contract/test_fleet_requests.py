@@ -10,7 +10,15 @@ import pytest
 from actors.errors import AlreadyExists, Conflict, NotFound
 from actors.kube import CLAIMS, PODS, DeleteOptions
 from actors.local.inprocess import InProcessPodApi
-from actors.pods import APP_ID_LABEL, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_EXECUTOR, ROLE_LABEL, Pod, fleet_selector
+from actors.pods.pod import (
+    APP_ID_LABEL,
+    EXECUTOR_ID_LABEL,
+    INACTIVE_LABEL,
+    ROLE_EXECUTOR,
+    ROLE_LABEL,
+    Pod,
+    fleet_selector,
+)
 from tests.contract.asking import Asking, manifest
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from actors.errors import (
     Unavailable,
 )
 from actors.kube import DeleteOptions
-from actors.pods import Pod
+from actors.pods.pod import Pod
 from tests.contract.asking import WATCH, Asking, manifest
 
 if TYPE_CHECKING:

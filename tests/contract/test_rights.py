@@ -17,12 +17,12 @@ import yaml
 
 import actors
 from actors import kube
-from actors.backend import Backend
+from actors.backend.backend import Backend
+from actors.backend.rbac import Right, needed
 from actors.errors import Forbidden
 from actors.kube.api import CLAIMS, LEASES, PODS
 from actors.messages import BackendFailed, BackendStarted, BackendStopped, ExecutorPending, StopBackend
-from actors.rights import Right, needed
-from actors.settings import Settings
+from actors.settings.model import Settings
 from tests.contract.accounts import open_account, rights, wait_for_review
 from tests.contract.asking import SAFETY
 from tests.contract.clusters import LIMIT

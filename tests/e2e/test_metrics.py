@@ -29,8 +29,8 @@ from actors import (
     StopBackend,
 )
 from actors.local.inprocess import InProcessPodApi
-from actors.local.scripted_kubelet import ScriptedKubelet
-from actors.local.store import ObjectStore
+from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
+from actors.local.store.object_store import ObjectStore
 from actors.runtime import Actor, ActorSystem, SupervisorMessage
 
 if TYPE_CHECKING:

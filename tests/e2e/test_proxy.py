@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors import watch_source
 from actors.runtime import Backoff
+from actors.sources import watch_source
 from tests.scenarios import sources
 from tests.stress.proxy import Odds
 from tests.stress.rig import TROUBLE, Rig, counts

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import actors
-from actors.cli_arguments import execute
-from actors.executor_pod import check_template
+from actors.cli.arguments import execute
 from actors.local.cluster import LocalCluster
-from actors.loss import CAUSED_BY_APP, LossKind
-from actors.settings import Settings, setting_names
+from actors.manifests.executor_pod import check_template
+from actors.pods.loss import CAUSED_BY_APP, LossKind
+from actors.settings.model import Settings, setting_names
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -15,8 +15,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from actors.local.scripted_kubelet import Run
-from actors.loss import LossKind
+from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
     DEFAULT_PROFILE,
     AddSubscriber,
@@ -30,15 +29,16 @@ from actors.messages import (
     RequestTotalExecutors,
     StopBackend,
 )
-from actors.pods import APP_ID_LABEL, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
+from actors.pods.loss import LossKind
+from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
 from tests.scenarios.memory import shared, sizes
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from actors.ledger import Book
-    from actors.local.store import StoreSnapshot
+    from actors.executors.ledger import Book
+    from actors.local.store.object_store import StoreSnapshot
     from actors.messages import LedgerEntry
     from actors.runtime import Actor
     from tests.scenarios.world import WatchedApi

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.local import pod_status
-from actors.local.objects import rfc3339
-from actors.local.pod_status import Ended
-from actors.pods import ROLE_LABEL
+from actors.local.kubelet import pod_status
+from actors.local.kubelet.pod_status import Ended
+from actors.local.store.objects import rfc3339
+from actors.pods.pod import ROLE_LABEL
 from tests.unit.builders import labels, pod_name
 
 if TYPE_CHECKING:
     from random import Random
 
-    from actors.local.store import ObjectStore
+    from actors.local.store.object_store import ObjectStore
     from actors.runtime import Clock
 
 NAMESPACE: Final = "default"

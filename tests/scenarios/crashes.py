@@ -14,16 +14,17 @@ from functools import partial
 from itertools import cycle, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.allocator import Allocator
-from actors.backend import Backend
-from actors.lease_keeper import LeaseKeeper
-from actors.lifecycle_manager import LifecycleManager
+from actors.allocation.allocator import Allocator
+from actors.backend.backend import Backend
+from actors.backend.children import MAX_CRASHES
+from actors.lease.lease_keeper import LeaseKeeper
+from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.messages import BackendFailed, BackendStopped, StopBackend
-from actors.parts import ALLOCATOR, LEASE, LIFECYCLE, MAX_CRASHES, POLL, POOL, STORE, WATCH
-from actors.poll_source import PollSource
-from actors.request_pool import RequestPool
-from actors.snapshot_store import SnapshotStore
-from actors.watch_source import WatchSource
+from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
+from actors.requests.request_pool import RequestPool
+from actors.sources.poll_source import PollSource
+from actors.sources.watch_source import WatchSource
+from actors.store.snapshot_store import SnapshotStore
 from tests.scenarios.world import Onlooker, World
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from actors.messages import ExecutorRemoved
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
-    from actors.loss import LossReason
+    from actors.pods.loss import LossReason
 
 PARTS = ("request-pool", "snapshot-store", "lifecycle-manager", "allocator")
 

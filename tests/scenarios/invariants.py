@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from actors.local.store import WatchMessage
+from actors.local.store.object_store import WatchMessage
 from actors.messages import (
     DEFAULT_PROFILE,
     BackendStopped,
@@ -20,12 +20,12 @@ from actors.messages import (
     ExecutorTerminating,
     SnapshotBatch,
 )
-from actors.pods import EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
+from actors.pods.pod import EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from actors.local.store import ObjectStore, Subscription
+    from actors.local.store.object_store import ObjectStore, Subscription
     from actors.runtime import Clock
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from actors.errors import Forbidden
-from actors.local.fault_kinds import (
+from actors.local.faults.kinds import (
     DelayAnswer,
     LoseAnswer,
     Refuse,
@@ -24,7 +24,7 @@ from actors.local.fault_kinds import (
     server_error,
     too_many_requests,
 )
-from actors.local.scripted_kubelet import Run, StayUnscheduled, StayWaiting
+from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWaiting
 from actors.messages import (
     DEFAULT_PROFILE,
     BackendStarted,
@@ -33,14 +33,14 @@ from actors.messages import (
     ExecutorRemoved,
     RegisterExecutor,
 )
-from actors.pods import INACTIVE_LABEL
+from actors.pods.pod import INACTIVE_LABEL
 from tests.scenarios.chaos import GATED, GENERATIONS, Chaos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from actors.local.fault_kinds import Fault, Operation
-    from actors.local.scripted_kubelet import Plan
+    from actors.local.faults.kinds import Fault, Operation
+    from actors.local.kubelet.scripted_kubelet import Plan
 
 __all__ = ["FleetMachine"]
 

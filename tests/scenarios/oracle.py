@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from actors.kube import decode
+from actors.kube.http import decode
 from actors.messages import ReplaceSnapshot, SnapshotBatch, StreamGivenUp, UpdatePods
-from actors.pods import EXECUTOR_ID_LABEL, fleet_selector
-from actors.snapshot import PodsSnapshot
+from actors.pods.pod import EXECUTOR_ID_LABEL, fleet_selector
+from actors.pods.snapshot import PodsSnapshot
 from tests.scenarios.churn import NAMESPACE
 from tests.unit.builders import APP_ID
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from actors.kube.api import PodPage
-    from actors.local.store import ObjectStore, WatchMessage
-    from actors.pods import Pod
+    from actors.local.store.object_store import ObjectStore, WatchMessage
+    from actors.pods.pod import Pod
 
 SELECTOR = fleet_selector(APP_ID)
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from actors import merge
-from actors.backend import Backend
-from actors.ledger import Book
-from actors.lifecycle_manager import LifecycleManager
-from actors.listing import PagedList
-from actors.pods import PodPending, PodSucceeded
-from actors.roster import Roster
+from actors.allocation.executor_tracker import Roster
+from actors.allocation.expectations import Unseen
+from actors.backend.backend import Backend
+from actors.backend.shutdown import Stopping
+from actors.executors.ledger import Book
+from actors.lifecycle.lifecycle_manager import LifecycleManager
+from actors.lifecycle.reported_ends import ToldEnds
+from actors.pods.state import PodPending, PodSucceeded
 from actors.runtime import Supervisor
-from actors.snapshot_store import SnapshotStore, _Subscription
-from actors.stopping import Stopping
-from actors.told import ToldEnds
-from actors.unseen import Unseen
+from actors.sources.listing import PagedList
+from actors.store import merge
+from actors.store.snapshot_store import SnapshotStore, _Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,17 +8,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from actors.backend import Backend
+from actors.backend.backend import Backend
 from actors.kube.api import LEASES
-from actors.lease import lease_name
+from actors.lease.record import lease_name
 from actors.local.inprocess import InProcessPodApi
-from actors.local.scripted_kubelet import ScriptedKubelet
-from actors.local.statuses import ApiStatus
-from actors.local.store import ObjectStore
+from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
+from actors.local.schema.statuses import ApiStatus
+from actors.local.store.object_store import ObjectStore
 from actors.messages import BackendStopped, RequestTotalExecutors, StopBackend
-from actors.metrics import PrometheusMetrics
+from actors.metrics.prometheus import PrometheusMetrics
 from actors.runtime import ActorSystem, Address, Context, Entropy, StoppedByHost
-from actors.settings import Settings
+from actors.settings.model import Settings
 from actors.testing import Kit
 from tests.scenarios.invariants import Invariants
 from tests.scenarios.world import Driver, WatchedApi

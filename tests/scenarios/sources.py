@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from actors.errors import ApiError, Cancelled, Gone
 from actors.kube.api import WatchEnded
+from actors.kube.retries import REFLECTOR
 from actors.messages import (
     AddSubscriber,
     BatchDone,
@@ -20,11 +21,10 @@ from actors.messages import (
     StartWatching,
     TryNow,
 )
-from actors.poll_source import PollSource
-from actors.retries import REFLECTOR
 from actors.runtime import Actor, ChildSpec, Supervisor, SupervisorMessage
-from actors.snapshot_store import SnapshotStore
-from actors.watch_source import HEALTHY_LIFETIME, SETTLED, WatchSource
+from actors.sources.poll_source import PollSource
+from actors.sources.watch_source import HEALTHY_LIFETIME, SETTLED, WatchSource
+from actors.store.snapshot_store import SnapshotStore
 from tests.scenarios.oracle import SELECTOR, Passage, Story
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from actors.kube.api import Call, PodApi, PodPage, WatchEvents, WatchSink
     from actors.runtime import Address, Clock, Context
-    from actors.settings import Settings
+    from actors.settings.model import Settings
 
 WATCH = "watch-source"
 POLL = "poll-source"

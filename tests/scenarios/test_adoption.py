@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.errors import Forbidden
-from actors.local.fault_kinds import DelayRequest
-from actors.loss import LossKind
+from actors.local.faults.kinds import DelayRequest
 from actors.messages import (
     BackendStarted,
     DisconnectExecutor,
@@ -25,14 +24,15 @@ from actors.messages import (
     RegisterExecutor,
     StopBackend,
 )
-from actors.pods import ROLE_LABEL
+from actors.pods.loss import LossKind
+from actors.pods.pod import ROLE_LABEL
 from tests.scenarios.fleets import PARTS, ended, fleet, name, names, patch, pod
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
     from actors.errors import ApiError
-    from actors.local.fault_kinds import Fault
-    from actors.local.scripted_kubelet import ScriptedKubelet
+    from actors.local.faults.kinds import Fault
+    from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
     from tests.scenarios.world import WatchedApi
 
 

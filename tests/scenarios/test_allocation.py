@@ -21,11 +21,10 @@ from actors.errors import (
     TooManyRequests,
     Unavailable,
 )
-from actors.local import pod_status
-from actors.local.fault_kinds import DelayRequest, Stall
-from actors.local.objects import rfc3339
-from actors.local.scripted_kubelet import Run, StayUnscheduled, StayWaiting
-from actors.loss import LossKind
+from actors.local.faults.kinds import DelayRequest, Stall
+from actors.local.kubelet import pod_status
+from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWaiting
+from actors.local.store.objects import rfc3339
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -42,13 +41,14 @@ from actors.messages import (
     RegisterExecutor,
     RequestTotalExecutors,
 )
+from actors.pods.loss import LossKind
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from actors.local.scripted_kubelet import Plan
+    from actors.local.kubelet.scripted_kubelet import Plan
 
 MINUTE = 60
 LARGE = {"image": "worker:large", "node_selector": {"size": "large"}}

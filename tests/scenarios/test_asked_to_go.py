@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.local.fault_kinds import DelayRequest, LoseAnswer
-from actors.local.scripted_kubelet import Run, StayWaiting
-from actors.loss import LossKind
+from actors.local.faults.kinds import DelayRequest, LoseAnswer
+from actors.local.kubelet.scripted_kubelet import Run, StayWaiting
 from actors.messages import (
     DecommissionExecutors,
     DisconnectExecutor,
@@ -24,13 +23,14 @@ from actors.messages import (
     RegisterExecutor,
     StopBackend,
 )
+from actors.pods.loss import LossKind
 from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actors.local.fault_kinds import Fault
-    from actors.roll import Candidate
+    from actors.executors.roll import Candidate
+    from actors.local.faults.kinds import Fault
     from tests.scenarios.world import World
 
 SLOW = Run(stop_delay=timedelta(seconds=20))

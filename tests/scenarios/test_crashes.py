@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.local.fault_kinds import LoseAnswer
+from actors.backend.children import MAX_CRASHES
+from actors.backend.startup import Opening
+from actors.local.faults.kinds import LoseAnswer
 from actors.messages import BackendFailed, BackendStopped, StopBackend
-from actors.opening import Opening
-from actors.parts import LEASE, MAX_CRASHES, POOL
+from actors.messages.names import LEASE, POOL
 from actors.runtime import ActorDeadError
 from tests.scenarios.crashes import (
     BACKEND,

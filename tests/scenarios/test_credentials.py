@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from actors.errors import ApiError, Unauthorized, Untrusted
-from actors.local.fault_kinds import Operation
+from actors.local.faults.kinds import Operation
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -62,8 +62,8 @@ def test_each_source_says_it_once_the_status_shows_it_and_requests_stay_few(
         world.api.cut()
         world.target(8)
         world.advance(600)
-        (watch,) = [line for line in warnings(caplog, "watch_source") if error.message in line]
-        (poll,) = [line for line in warnings(caplog, "poll_source") if error.message in line]
+        (watch,) = [line for line in warnings(caplog, "sources.watch_source") if error.message in line]
+        (poll,) = [line for line in warnings(caplog, "sources.poll_source") if error.message in line]
         assert "the watch fails, trying again" in watch
         assert "polling fails, it goes on every interval" in poll
         status = world.ask(GetFleetStatus())

@@ -17,7 +17,7 @@ from tests.scenarios.rivals import Rivals
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
-    from actors.local.store import ObjectStore
+    from actors.local.store.object_store import ObjectStore
 
 
 def make_driver_pod(store: ObjectStore, name: str = "driver-0", *, ready: bool = True) -> str:

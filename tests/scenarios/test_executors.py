@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.local.scripted_kubelet import StayWaiting
-from actors.loss import CAUSED_BY_APP, LossKind
+from actors.local.kubelet.scripted_kubelet import StayWaiting
 from actors.messages import DisconnectExecutor, ExecutorRunning, RegisterExecutor
+from actors.pods.loss import CAUSED_BY_APP, LossKind
 from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, patch, pod
 
 if TYPE_CHECKING:

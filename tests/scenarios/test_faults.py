@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from actors.local.fault_kinds import Chances, LoseAnswer
-from actors.loss import LossKind
+from actors.local.faults.kinds import Chances, LoseAnswer
 from actors.messages import AllocationBlocked, AllocationUnblocked
+from actors.pods.loss import LossKind
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import World
 

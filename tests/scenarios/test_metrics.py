@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import pykka
 import pytest
 
-from actors.backend import Backend
+from actors.backend.backend import Backend
 from actors.errors import Forbidden, Invalid, Unavailable
-from actors.local.fault_kinds import DelayAnswer, LoseAnswer, Stall, gone, over_quota, server_error, too_many_requests
+from actors.local.faults.kinds import DelayAnswer, LoseAnswer, Stall, gone, over_quota, server_error, too_many_requests
 from actors.local.inprocess import InProcessPodApi
-from actors.local.scripted_kubelet import StayWaiting
-from actors.loss import LossKind
+from actors.local.kubelet.scripted_kubelet import StayWaiting
 from actors.messages import (
     BackendFailed,
     BackendStopped,
@@ -24,9 +23,10 @@ from actors.messages import (
     RegisterExecutor,
     StopBackend,
 )
-from actors.metrics import PrometheusMetrics
+from actors.metrics.prometheus import PrometheusMetrics
+from actors.pods.loss import LossKind
 from actors.runtime import SupervisorMessage
-from actors.settings import Settings
+from actors.settings.model import Settings
 from tests.scenarios.fleets import PARTS, fleet, name, patch
 from tests.scenarios.rivals import Rivals
 from tests.scenarios.test_executors import ENDS, never_healing

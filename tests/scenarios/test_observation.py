@@ -11,12 +11,12 @@ import pytest
 
 from actors.errors import Unavailable
 from actors.kube.api import WatchEnded, WatchEvents
-from actors.local.fault_kinds import DelayAnswer, gone
+from actors.local.faults.kinds import DelayAnswer, gone
 from actors.local.inprocess import InProcessPodApi
-from actors.local.scripted_kubelet import StayUnscheduled
-from actors.loss import LossKind
+from actors.local.kubelet.scripted_kubelet import StayUnscheduled
 from actors.messages import ExecutorRunning, GetExecutorIds, GetFleetStatus
-from actors.pods import PodEvent
+from actors.pods.loss import LossKind
+from actors.pods.pod import PodEvent
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import World
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from actors.kube.api import Call, WatchSink
-    from actors.local.fault_kinds import Operation
+    from actors.local.faults.kinds import Operation
     from actors.messages import FleetStatus
 
 POLL = 30.0

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.history import History
-from actors.intake import apply_list
-from actors.pods import PodRules
+from actors.pods.state import PodRules
+from actors.store.history import History
+from actors.store.lists import apply_list
 from tests.scenarios.oracle import listed, shows_all_there_is
 from tests.unit.builders import labels, pod_name
 from tests.unit.local.bench import Bench
@@ -16,7 +16,7 @@ from tests.unit.local.bench import Bench
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors.snapshot import PodsSnapshot
+    from actors.pods.snapshot import PodsSnapshot
 
 RUNS, WAITS = 1, 2
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.blockade import CREATE_BACKOFF
+from actors.allocation.creation_block import CREATE_BACKOFF
 from actors.errors import NotFound, Unavailable
-from actors.local.fault_kinds import LoseAnswer, Refuse, Stall, server_error
-from actors.local.faulty_stream import FaultyStream
+from actors.local.faults.faulty_stream import FaultyStream
+from actors.local.faults.kinds import LoseAnswer, Refuse, Stall, server_error
 from actors.local.inprocess import InProcessPodApi
-from actors.loss import LossKind
 from actors.messages import BackendStopped, ExecutorRunning, GetFleetStatus, StopBackend
+from actors.pods.loss import LossKind
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import WatchedApi, World
 
 if TYPE_CHECKING:
     from actors.kube.api import Call, WatchSink
-    from actors.local.fault_kinds import Fault, Operation
+    from actors.local.faults.kinds import Fault, Operation
 
 FLEET, MORE = 50, 20
 MINUTES = 10

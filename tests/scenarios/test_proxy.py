@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from actors import listing
-from actors.local import pod_status
-from actors.local.fault_kinds import Chances
-from actors.local.faults import FaultyPodApi
+from actors.local.faults.faulty_api import FaultyPodApi
+from actors.local.faults.kinds import Chances
 from actors.local.inprocess import InProcessPodApi
-from actors.local.objects import rfc3339
-from actors.local.store import ObjectStore
+from actors.local.kubelet import pod_status
+from actors.local.store.object_store import ObjectStore
+from actors.local.store.objects import rfc3339
 from actors.runtime import Entropy
-from actors.settings import Settings
+from actors.settings.model import Settings
+from actors.sources import listing
 from actors.testing import Kit
 from tests.scenarios.churn import Churn
 from tests.scenarios.oracle import Truth, all_ends_are_told, shows_all_there_is, verdict

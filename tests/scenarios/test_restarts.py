@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.kube.api import LEASES
-from actors.lease import LAST_ID, lease_name
-from actors.local.scripted_kubelet import Run
+from actors.lease.record import LAST_ID, lease_name
+from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import BackendStopped, ExecutorRunning, ExecutorTerminating, GetExecutorIds, KillExecutors
-from actors.pods import EXECUTOR_ID_LABEL
+from actors.pods.pod import EXECUTOR_ID_LABEL
 from tests.scenarios.rivals import APP_ID, Rivals
 
 if TYPE_CHECKING:
-    from actors.local.store import WatchMessage
+    from actors.local.store.object_store import WatchMessage
     from actors.runtime import Entropy
     from tests.scenarios.rivals import Rival
 

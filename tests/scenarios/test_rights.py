@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors.backend.rbac import needed
 from actors.kube.api import PODS
 from actors.local.inprocess import InProcessPodApi
 from actors.messages import (
@@ -16,8 +17,7 @@ from actors.messages import (
     ExecutorRemoved,
     ExecutorRunning,
 )
-from actors.rights import needed
-from actors.settings import Settings
+from actors.settings.model import Settings
 from tests.scenarios.world import WatchedApi, World
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from actors.loss import LossKind
+from actors.pods.loss import LossKind
 from tests.scenarios.chaos import Broken, Chaos
 from tests.scenarios.machine import FleetMachine
 from tests.scenarios.planted import BUGS, SIGNS

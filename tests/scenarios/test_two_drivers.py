@@ -10,9 +10,8 @@ import pytest
 
 from actors.errors import Refused
 from actors.kube.api import LEASES
-from actors.local.fault_kinds import Chances, DelayRequest, server_error
-from actors.local.scripted_kubelet import Run
-from actors.loss import LossKind
+from actors.local.faults.kinds import Chances, DelayRequest, server_error
+from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -28,6 +27,7 @@ from actors.messages import (
     KillExecutors,
     StopBackend,
 )
+from actors.pods.loss import LossKind
 from tests.scenarios.memory import sizes
 from tests.scenarios.rivals import Rivals
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.local.inprocess import InProcessPodApi
-from actors.local.scripted_kubelet import Run
+from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import AllocationBlocked, AllocationUnblocked, ExecutorRunning, GetFleetStatus
-from actors.pods import ROLE_LABEL
+from actors.pods.pod import ROLE_LABEL
 from tests.scenarios.fleets import is_going, name, pod
 from tests.scenarios.world import WatchedApi, World
 
 if TYPE_CHECKING:
-    from actors.local.store import WatchMessage
+    from actors.local.store.object_store import WatchMessage
 
 CLAIM: dict[str, Any] = {"name": "scratch", "mount_path": "/scratch", "size": "10Gi"}
 DRIVER = {"kind": "Pod", "metadata": {"name": "driver"}, "spec": {"containers": [{"name": "driver", "image": "d:1"}]}}
@@ -221,14 +221,16 @@ def test_a_node_that_holds_a_pod_for_long_is_not_waited_for() -> None:
 def test_without_the_right_to_list_claims_new_ones_are_made_and_it_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger="actors.volumes"), Disks() as world:
+    with caplog.at_level(logging.WARNING, logger="actors.allocation.volumes"), Disks() as world:
         world.advance(OLD)
         world.forbidden.add(LIST_CLAIMS)
         for executor_id in (1, 2, 3):
             world.die(executor_id)
         assert world.running() == 2
         assert len(world.claims()) == 5
-        assert [record.levelname for record in caplog.records if record.name == "actors.volumes"] == ["WARNING"]
+        assert [record.levelname for record in caplog.records if record.name == "actors.allocation.volumes"] == [
+            "WARNING"
+        ]
 
         world.advance(OLD)
         world.forbidden.clear()

@@ -10,8 +10,7 @@ from datetime import timedelta
 import pytest
 
 from actors.errors import Unavailable
-from actors.local.scripted_kubelet import Run
-from actors.loss import LossKind
+from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
     BackendFailed,
     BackendStarted,
@@ -22,6 +21,7 @@ from actors.messages import (
     GetExecutorIds,
     GetFleetStatus,
 )
+from actors.pods.loss import LossKind
 from tests.scenarios.world import World
 
 

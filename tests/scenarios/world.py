@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from actors.backend import Backend
-from actors.local.faults import FaultyPodApi
+from actors.backend.backend import Backend
+from actors.local.faults.faulty_api import FaultyPodApi
 from actors.local.inprocess import InProcessPodApi
-from actors.local.scripted_kubelet import ScriptedKubelet
-from actors.local.store import ObjectStore
+from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
+from actors.local.store.object_store import ObjectStore
 from actors.messages import (
     AddSubscriber,
     BackendStopped,
@@ -24,9 +24,9 @@ from actors.messages import (
     SnapshotBatch,
     StopBackend,
 )
-from actors.metrics import PrometheusMetrics
+from actors.metrics.prometheus import PrometheusMetrics
 from actors.runtime import Actor, Address, Context, Entropy
-from actors.settings import Settings
+from actors.settings.model import Settings
 from actors.testing import Kit
 from tests.scenarios.invariants import Invariants
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from actors.errors import ApiError
+    from actors.executors.roll import RollPolicy
     from actors.kube.api import Call, DeleteOptions, Manifest
-    from actors.local.fault_kinds import Fault, Operation
-    from actors.local.store import StoreSnapshot
-    from actors.pods import Pod
-    from actors.roll import RollPolicy
+    from actors.local.faults.kinds import Fault, Operation
+    from actors.local.store.object_store import StoreSnapshot
+    from actors.pods.pod import Pod
     from actors.runtime import Clock
 
 M = TypeVar("M")

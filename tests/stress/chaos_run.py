@@ -19,7 +19,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, final
 
-from actors.local.fault_kinds import Chances
+from actors.local.faults.kinds import Chances
 from tests.scenarios.chaos import GENERATIONS, Broken, Chaos
 from tests.scenarios.machine import FAULTS, NO_NUMBERS, OPERATIONS, PARTS, PLANS, FleetMachine
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 import pykka
 
 from actors import kube
-from actors.backend import Backend
+from actors.backend.backend import Backend
 from actors.kube.api import PodPage
 from actors.messages import BackendFailed, BackendStopped, RequestTotalExecutors, StopBackend
 from actors.runtime import Actor, ActorSystem, Entropy, SystemClock
-from actors.settings import Settings
+from actors.settings.model import Settings
 from tests.scenarios.crashes import BACKEND, PARTS, SOURCES
 from tests.scenarios.invariants import Invariants
 from tests.scenarios.memory import sizes

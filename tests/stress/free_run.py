@@ -15,12 +15,12 @@ from itertools import takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from actors.local.credentials import new_credentials
-from actors.local.process_kubelet import ProcessKubelet
-from actors.local.server import ApiServer
-from actors.local.store import ApiStatus, ObjectStore, WatchMessage
+from actors.local.kubelet.process_kubelet import ProcessKubelet
+from actors.local.server.api_server import ApiServer
+from actors.local.server.credentials import new_credentials
+from actors.local.store.object_store import ApiStatus, ObjectStore, WatchMessage
 from actors.messages import DecommissionExecutors, DisconnectExecutor, KillExecutors, RegisterExecutor
-from actors.pods import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_LABEL
+from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_LABEL
 from actors.runtime import Entropy, SystemClock, TimerThread
 from tests.scenarios.crashes import PARTS
 from tests.scenarios.invariants import Invariants

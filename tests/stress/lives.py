@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pykka
 
-from actors.kube.http import HttpPodApi
-from actors.kube.streams import Stream
-from actors.local.credentials import new_credentials, write_kubeconfig
-from actors.local.scripted_kubelet import ScriptedKubelet
-from actors.local.server import ApiServer
-from actors.local.store import ObjectStore
+from actors.kube.http.pod_api import HttpPodApi
+from actors.kube.http.streams import Stream
+from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
+from actors.local.server.api_server import ApiServer
+from actors.local.server.credentials import new_credentials, write_kubeconfig
+from actors.local.store.object_store import ObjectStore
 from actors.messages import BackendFailed, BackendStarted, BackendStopped
 from actors.runtime import Actor, ActorSystem, Entropy, SystemClock, TimerThread
 from tests.stress.real import RealFleet, until

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
-from actors.local.credentials import ServerCredentials, new_credentials, write_kubeconfig
+from actors.local.server.credentials import ServerCredentials, new_credentials, write_kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import pykka
 
 from actors import kube
-from actors.backend import Backend
+from actors.backend.backend import Backend
 from actors.messages import (
     BackendStarted,
     ExecutorPending,
@@ -25,14 +25,14 @@ from actors.messages import (
     StopBackend,
     ToDriver,
 )
-from actors.settings import Settings
+from actors.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from actors.loss import LossReason
     from actors.messages import FleetStatus
+    from actors.pods.loss import LossReason
 
 __all__ = ["RealFleet", "until"]
 

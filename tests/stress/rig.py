@@ -14,14 +14,14 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from actors import kube
-from actors.kube.streams import Stream
-from actors.local import pod_status
-from actors.local.credentials import new_credentials
-from actors.local.objects import rfc3339
-from actors.local.server import ApiServer
-from actors.local.store import ObjectStore
+from actors.kube.http.streams import Stream
+from actors.local.kubelet import pod_status
+from actors.local.server.api_server import ApiServer
+from actors.local.server.credentials import new_credentials
+from actors.local.store.object_store import ObjectStore
+from actors.local.store.objects import rfc3339
 from actors.runtime import ActorSystem, Entropy, SystemClock
-from actors.settings import Settings
+from actors.settings.model import Settings
 from tests.scenarios.churn import Churn
 from tests.scenarios.oracle import Truth, all_ends_are_told, shows_all_there_is, verdict
 from tests.scenarios.sources import Household, Noted, Notes, hasty

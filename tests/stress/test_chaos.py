@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from actors.loss import LossKind
+from actors.pods.loss import LossKind
 from tests.scenarios.chaos import Chaos
 from tests.scenarios.machine import FleetMachine
 from tests.scenarios.planted import BUGS, SIGNS

@@ -18,10 +18,10 @@ from typing import Any, Final
 import pykka
 import pytest
 
-from actors.kube.streams import Stream
-from actors.kube.wire import Transport
-from actors.roster import Roster
-from actors.stopping import Stopping
+from actors.allocation.executor_tracker import Roster
+from actors.backend.shutdown import Stopping
+from actors.kube.http.streams import Stream
+from actors.kube.http.wire import Transport
 from tests.scenarios.planted import (
     LEFT,
     SIGNS,

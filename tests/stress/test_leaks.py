@@ -18,8 +18,8 @@ import pytest
 
 from actors.messages import AddSubscriber, BatchDone, ReplaceSnapshot, SnapshotBatch, UpdatePods
 from actors.runtime import Actor
-from actors.settings import Settings
-from actors.snapshot_store import SnapshotStore
+from actors.settings.model import Settings
+from actors.store.snapshot_store import SnapshotStore
 from actors.testing import Kit
 from tests.stress.lives import AT_ONCE, WAYS, nothing_left, resident_mebibytes
 from tests.unit.builders import event, pod
@@ -27,7 +27,7 @@ from tests.unit.builders import event, pod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from actors.pods import Pod, PodEvent
+    from actors.pods.pod import Pod, PodEvent
     from actors.runtime import Address, Context
 
 pytestmark = [

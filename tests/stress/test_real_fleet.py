@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from actors.backend.rbac import Right
 from actors.kube.api import PODS
-from actors.loss import LossKind
 from actors.messages import AllocationBlocked, AllocationUnblocked, BackendFailed
-from actors.rights import Right
+from actors.pods.loss import LossKind
 from tests.contract.accounts import open_account, wait_for_review
 from tests.stress import test_control_plane
 from tests.stress.fleet import Fleet

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from actors.loss import LossKind
 from actors.messages import AllocationBlocked, BackendFailed, BackendStopped, FleetFailed
-from actors.settings import Settings
+from actors.pods.loss import LossKind
+from actors.settings.model import Settings
 from tests.contract.control_plane import TOKEN
 from tests.stress import test_control_plane
 from tests.stress.observer import Observer
@@ -126,7 +126,7 @@ def test_a_fleet_with_a_moving_target_survives_every_death_of_the_api_server(
     plane: WholePlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     dice = Random(chosen_seed())
-    caplog.set_level("INFO", "actors.fleet")
+    caplog.set_level("INFO", "actors.executors.executors")
     with Ceiling(plane) as ceiling, RealFleet(plane.kubeconfig, "default", 0) as fleet:
         driver = Driver(fleet, ceiling, dice)
         driver.move()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from actors.history import Merged
-from actors.merge import Merge
-from actors.pods import (
+from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
     PROFILE_LABEL,
@@ -19,12 +17,14 @@ from actors.pods import (
     PodEvent,
     PodStatus,
 )
+from actors.store.history import Merged
+from actors.store.merge import Merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actors.history import History
-    from actors.pods import EventType
+    from actors.pods.pod import EventType
+    from actors.store.history import History
 
 APP_ID = "app"
 

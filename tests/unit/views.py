@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.history import History, Merged
-from actors.intake import apply_list
 from actors.messages import SnapshotBatch
-from actors.pods import (
+from actors.pods.pod import (
     Condition,
     ContainerSpec,
     ContainerState,
     ContainerStatus,
     Pod,
     PodEvent,
-    PodRules,
     PodSpec,
     PodStatus,
     RunningState,
@@ -25,11 +22,14 @@ from actors.pods import (
     TerminatedState,
     WaitingState,
 )
-from actors.settings import AllocationSettings, BackendSettings, ExecutorSettings, Settings, SourceSettings
+from actors.pods.state import PodRules
+from actors.settings.model import AllocationSettings, BackendSettings, ExecutorSettings, Settings, SourceSettings
+from actors.store.history import History, Merged
+from actors.store.lists import apply_list
 from tests.unit.builders import APP_ID, apply_events, pod
 
 if TYPE_CHECKING:
-    from actors.snapshot import Ended
+    from actors.pods.snapshot import Ended
 
 RULES = PodRules()
 

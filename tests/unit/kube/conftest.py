@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors import kube
-from actors.kube import auth
-from actors.kube.http import HttpPodApi
+from actors.kube.auth import discovery as auth
+from actors.kube.http.pod_api import HttpPodApi
 from actors.testing import ManualClock, ManualTimers
 from tests.unit.kube.scripted import SAFETY, ScriptedServer
 

@@ -10,13 +10,13 @@ import pytest
 from actors.errors import Cancelled, NotFound
 from actors.kube.api import LEASES, DeleteOptions, WatchEnded, WatchEvents
 from actors.kube.fence import FencedPodApi
-from actors.testing.api import ManualPodApi
+from actors.testing.manual_api import ManualPodApi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors.kube.api import Call, Manifest, PodApi
-    from actors.testing.api import ManualCall, Verb
+    from actors.testing.manual_api import ManualCall, Verb
 
 Reply: TypeAlias = "Callable[[Any], None]"
 

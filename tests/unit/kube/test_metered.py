@@ -10,7 +10,7 @@ import pytest
 from actors.errors import Ambiguous, Cancelled, Gone, NotFound
 from actors.kube.api import PodPage, WatchEnded, WatchEvents
 from actors.kube.metered import ApiCounts, MeteredPodApi
-from actors.testing.api import ManualPodApi
+from actors.testing.manual_api import ManualPodApi
 from tests.unit.kube.test_fence import CALLS
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.kube.api import Call, Manifest, PodApi
     from actors.testing import Kit
-    from actors.testing.api import ManualCall, Verb
+    from actors.testing.manual_api import ManualCall, Verb
 
 PAGE = PodPage((), "7")
 

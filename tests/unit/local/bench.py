@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.local.store import ApiStatus, ObjectStore, WatchMessage
+from actors.local.store.object_store import ApiStatus, ObjectStore, WatchMessage
 from actors.runtime import Entropy
 from actors.testing import ManualClock, ManualTimers
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from actors.local.history import Subscription
+    from actors.local.store.history import Subscription
 
 
 def manifest(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from actors.local.process_kubelet import ProcessKubelet
-from actors.local.store import ObjectStore, WatchMessage
+from actors.local.kubelet.process_kubelet import ProcessKubelet
+from actors.local.store.object_store import ObjectStore, WatchMessage
 from actors.runtime import Entropy, SystemClock
 
 if TYPE_CHECKING:

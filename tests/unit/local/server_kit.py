@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from actors.local.credentials import ServerCredentials, new_credentials
-from actors.local.server import ApiServer
-from actors.local.store import ObjectStore
+from actors.local.server.api_server import ApiServer
+from actors.local.server.credentials import ServerCredentials, new_credentials
+from actors.local.store.object_store import ObjectStore
 from actors.runtime import Entropy, SystemClock
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Middleware
 
-    from actors.local.pod_run import LogFile
+    from actors.local.kubelet.pod_run import LogFile
 
 SAFETY_SECONDS = 30.0
 

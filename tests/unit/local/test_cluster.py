@@ -12,13 +12,13 @@ import yaml
 
 from actors.errors import SettingsError
 from actors.local.cluster import LocalCluster
-from actors.pods import ROLE_EXECUTOR, ROLE_LABEL
+from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
 from tests.unit.local.process_kit import SAFETY_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from actors.local.store import WatchMessage
+    from actors.local.store.object_store import WatchMessage
 
 
 class Pods:

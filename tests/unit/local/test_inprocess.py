@@ -22,7 +22,7 @@ from actors.errors import (
 )
 from actors.kube.api import DeleteOptions, PodPage, WatchEnded, WatchEvents
 from actors.local.inprocess import InProcessPodApi
-from actors.pods import Pod
+from actors.pods.pod import Pod
 from tests.unit.local.bench import Bench, manifest
 
 HOUR = timedelta(hours=1)

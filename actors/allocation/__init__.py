@@ -1,0 +1,1 @@
+"""Allocator: keeps each profile at its target."""

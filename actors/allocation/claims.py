@@ -1,0 +1,136 @@
+"""Claims: which PersistentVolumeClaims of the fleet an executor may take over, and which of them it takes first.
+
+Pure. A claim is what a LIST showed; whether a pod uses it is not written on it, and is the caller's to know.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from actors.kube.quantities import parse_quantity
+from actors.manifests.executor_pod import CLAIM_LABEL, CLASS_ANNOTATION
+from actors.pods.pod import PROFILE_LABEL, OwnerReference
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from datetime import timedelta
+
+    from actors.kube.api import Manifest
+    from actors.settings.model import ClaimSettings
+
+__all__ = ["Claim", "fitting", "free", "read"]
+
+LOST: Final = "Lost"
+"""The phase of a claim whose volume is gone, and its data with it."""
+
+
+class _Json(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Base of the projections: camelCase on the wire, unknown fields skipped."""
+
+
+class ClaimMeta(_Json, frozen=True):
+    """`metadata`."""
+
+    name: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    deletion_timestamp: datetime | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class ClaimResources(_Json, frozen=True):
+    """`spec.resources`."""
+
+    requests: dict[str, Any] | None = None
+
+
+class ClaimSpec(_Json, frozen=True):
+    """`spec`."""
+
+    access_modes: tuple[str, ...] | None = None
+    resources: ClaimResources = ClaimResources()
+    storage_class_name: str | None = None
+
+
+class ClaimStatus(_Json, frozen=True):
+    """`status`."""
+
+    phase: str | None = None
+
+
+class Claim(_Json, frozen=True):
+    """A v1 PersistentVolumeClaim, as much of it as decisions need."""
+
+    metadata: ClaimMeta = ClaimMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def name(self) -> str:
+        """`metadata.name`."""
+        return self.metadata.name
+
+    @property
+    def size(self) -> Decimal:
+        """How much was asked for: the volume behind it holds at least that."""
+        return parse_quantity((self.spec.resources.requests or {}).get("storage")) or Decimal(0)
+
+    def is_owned_by(self, uid: str) -> bool:
+        """Whether it goes with the owner of this UID."""
+        return any(reference.uid == uid for reference in self.metadata.owner_references or ())
+
+
+def read(manifest: Manifest) -> Claim | None:
+    """A claim as a LIST brings it, or None of what is none: no other claim suffers from it."""
+    try:
+        return msgspec.convert(manifest, Claim)
+    except msgspec.ValidationError:
+        return None
+
+
+def fitting(claims: Iterable[Claim], wanted: ClaimSettings, profile: str, owner: str) -> list[Claim]:
+    """The claims that would do for one of a profile's `claims`, in use or not; `owner` is the UID of the driver's pod.
+
+    Made for the same, of the same class, at least as large and as accessible; and there to stay.
+    """
+    size = parse_quantity(wanted.size) or Decimal(0)
+    return [
+        claim
+        for claim in claims
+        if (labels := claim.metadata.labels or {}).get(CLAIM_LABEL) == wanted.name
+        and labels.get(PROFILE_LABEL) == profile
+        and _is_of_class(claim, wanted.storage_class)
+        and claim.size >= size
+        and set(wanted.access_modes) <= set(claim.spec.access_modes or ())
+        and claim.is_owned_by(owner)
+        and claim.metadata.deletion_timestamp is None
+        and claim.status.phase != LOST
+    ]
+
+
+def free(claims: Iterable[Claim], in_use: Collection[str], *, now: datetime, older_than: timedelta) -> list[Claim]:
+    """Those of them that can be taken over: the smallest first, so that a large one is left for who needs it.
+
+    One that is young may belong to a pod that is being made, by a driver that did not live to tell.
+    """
+    return sorted(
+        (claim for claim in claims if claim.name not in in_use and _is_older(claim, now, older_than)),
+        key=lambda claim: (claim.size, claim.metadata.creation_timestamp, claim.name),
+    )
+
+
+def _is_of_class(claim: Claim, wanted: str | None) -> bool:
+    """Whoever asks for the cluster's default gets one that was made so, whatever class the API has given it."""
+    if wanted is None:
+        return CLASS_ANNOTATION not in (claim.metadata.annotations or {})
+    return claim.spec.storage_class_name == wanted
+
+
+def _is_older(claim: Claim, now: datetime, age: timedelta) -> bool:
+    created_at = claim.metadata.creation_timestamp
+    return created_at is not None and now - created_at > age

@@ -1,0 +1,214 @@
+"""What the Allocator knows of single executors: who is unseen, given up, in use, taken back, let finish, or stuck.
+
+A plain value in the Allocator's hands, kept in step with the snapshots at the cost of what changed. From it and the
+newest snapshot follow the numbers that a round works with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actors.allocation.decisions import counted, overdue, surplus
+from actors.allocation.expectations import Unseen
+from actors.messages import ProfileStatus
+from actors.pods.state import PodPending, PodRunning, PodState, PodTerminating, PodUnknown
+from actors.pods.stuck import never_heals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+    from datetime import timedelta
+
+    from actors.messages import LedgerEntry, SnapshotBatch
+    from actors.pods.snapshot import PodsSnapshot
+
+__all__ = ["Roster"]
+
+
+class Roster:
+    """`kinds` are the states in which an executor counts toward its profile's target."""
+
+    def __init__(self, kinds: tuple[type[PodState], ...]) -> None:
+        self._kinds = kinds
+        self.newly = Unseen()
+        """Requested and not shown yet."""
+        self.given_up: dict[int, float] = {}
+        """Ids whose pods do not count, should they come up, and when they were given up (monotonic), earliest first."""
+        self._late: set[int] = set()
+        """Those of them that the snapshot shows."""
+        self.registered: set[int] = set()
+        """Those that the driver has taken up."""
+        self.killed: set[int] = set()
+        """Those that the driver has taken back and that have not ended yet: they are in excess already."""
+        self.decommissioned: set[int] = set()
+        """Those that the driver lets finish: they count until they are gone."""
+        self._pending_since: dict[int, float] = {}
+        self._never_heal: dict[int, float] = {}
+        """Pending ones that wait for what will not come, and since when (monotonic), earliest first."""
+
+    # ── keeping in step ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def learn(self, entries: Iterable[LedgerEntry], now: float) -> None:
+        """Take the ledger up at a start. What was requested and never seen counts as newly created."""
+        for entry in entries:
+            if entry.given_up:
+                self.given_up[entry.executor_id] = now
+            if entry.removed_at is not None:
+                continue
+            if entry.uid is None:
+                self.newly.requested(entry.executor_id, entry.profile, now)
+            if entry.registered_at is not None:
+                self.registered.add(entry.executor_id)
+            if entry.killed is not None:
+                self.killed.add(entry.executor_id)
+            if entry.decommissioned:
+                self.decommissioned.add(entry.executor_id)
+
+    def follow(self, batch: SnapshotBatch, now: float) -> None:
+        """Take a batch in; O(changes), but for a full sync."""
+        states = batch.snapshot.states
+        for executor_id in batch.changed:
+            self._follow_one(executor_id, states.get(executor_id), now)
+        for ended in batch.ended:
+            if ended.executor_id not in states:
+                self._pending_since.pop(ended.executor_id, None)
+                self._never_heal.pop(ended.executor_id, None)
+                for ids in (self._late, self.registered, self.killed, self.decommissioned):
+                    ids.discard(ended.executor_id)
+        if batch.full_sync:  # whatever was said of one that had ended already is forgotten here
+            for ids in (self.registered, self.killed, self.decommissioned):
+                if ids:
+                    ids.difference_update(ids.difference(states, self.newly))
+
+    def _follow_one(self, executor_id: int, state: PodState | None, now: float) -> None:
+        if isinstance(state, PodPending):
+            self._pending_since.setdefault(executor_id, now)
+        else:
+            self._pending_since.pop(executor_id, None)
+        if isinstance(state, PodPending) and never_heals(state.pod):
+            self._never_heal.setdefault(executor_id, now)
+        else:
+            self._never_heal.pop(executor_id, None)
+        if executor_id in self.given_up:
+            self._late.add(executor_id)
+
+    def is_asked_to_go(self, executor_id: int) -> bool:
+        """Its end is our doing, or is to be."""
+        return any(executor_id in ids for ids in (self.killed, self.decommissioned, self.given_up))
+
+    def give_up(self, executor_id: int, now: float) -> None:
+        """Wait no longer for a newly created one."""
+        self.newly.take(executor_id)
+        self.killed.discard(executor_id)
+        self.decommissioned.discard(executor_id)
+        self.given_up[executor_id] = now
+
+    def forget_given_up(self, now: float, ttl: timedelta) -> None:
+        """Those that nothing came up of for `ttl`. One that came up stays, and is looked at again later."""
+        expired = now - ttl.total_seconds()
+        while self.given_up:
+            executor_id, at = next(iter(self.given_up.items()))
+            if at >= expired:
+                return
+            del self.given_up[executor_id]
+            if executor_id in self._late:
+                self.given_up[executor_id] = now
+
+    # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def profiles(self, snapshot: PodsSnapshot, totals: Mapping[str, int]) -> list[str]:
+        """Those that any executor is wanted of, shown of or unseen of."""
+        return sorted({*totals, *snapshot.profiles(), *self.newly.profiles()})
+
+    def missing(self, snapshot: PodsSnapshot, totals: Mapping[str, int]) -> dict[str, int]:
+        """How many executors each profile lacks; negative where there are too many."""
+        return {
+            profile: totals.get(profile, 0) - self.expected(snapshot, profile)
+            for profile in self.profiles(snapshot, totals)
+        }
+
+    def status(self, snapshot: PodsSnapshot, profile: str, target: int) -> ProfileStatus:
+        """A profile's numbers."""
+        return ProfileStatus(
+            target=target,
+            newly_created=self.newly.count(profile),
+            pending=snapshot.count(PodPending, profile=profile),
+            running=snapshot.count(PodRunning, PodUnknown, profile=profile),
+            terminating=snapshot.count(PodTerminating, profile=profile),
+        )
+
+    def expected(self, snapshot: PodsSnapshot, profile: str) -> int:
+        """How many executors of a profile there are, or will be when what was requested has come up."""
+        shown = snapshot.count(*self._kinds, profile=profile) - counted(self._late, snapshot, profile, self._kinds)
+        return shown + self._finishing(snapshot, profile) + self.newly.count(profile)
+
+    def going(self, snapshot: PodsSnapshot, profile: str) -> int:
+        """How many of those that are expected the driver has taken back: they are in excess already."""
+        going = self.killed | self.decommissioned
+        unseen = sum(self.newly[i].profile == profile for i in going & self.newly.keys())
+        shown = counted(going - self._late, snapshot, profile, self._kinds)
+        return unseen + shown + self._finishing(snapshot, profile)
+
+    def _finishing(self, snapshot: PodsSnapshot, profile: str) -> int:
+        """How many were let finish and now terminate: they are not replaced before they are gone."""
+        if PodTerminating in self._kinds:
+            return 0  # they count anyway
+        return counted(self.decommissioned - self._late, snapshot, profile, (PodTerminating,))
+
+    def pending(self, snapshot: PodsSnapshot, profile: str | None = None) -> int:
+        """How many do not run yet, of one profile or of all."""
+        unseen = len(self.newly) if profile is None else self.newly.count(profile)
+        return snapshot.count(PodPending, profile=profile) + unseen
+
+    # ── whom ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def overdue(self, snapshot: PodsSnapshot, now: float, timeout: timedelta) -> tuple[int, ...]:
+        """Newly created ones to give up."""
+        return overdue(self.newly, snapshot, now=now, timeout=timeout)
+
+    def surplus(
+        self, excess: int, snapshot: PodsSnapshot, profile: str, now: float, idle_timeout: timedelta
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, PodPending], ...]]:
+        """Whom to delete when there are so many too many: newly created ones, and pending ones."""
+        return surplus(
+            excess,
+            self.newly,
+            snapshot,
+            self._pending_since,
+            profile=profile,
+            spared=self._spared(),
+            now=now,
+            idle_timeout=idle_timeout,
+        )
+
+    def unanswered(self, profile: str) -> list[int]:
+        """Newly created ones that may not be made yet, and need not be: the newest first."""
+        spared = self._spared()
+        unseen = ((i, new) for i, new in self.newly.items() if new.profile == profile and i not in spared)
+        return sorted((i for i, new in unseen if new.answered_at is None and not new.lost), reverse=True)
+
+    def lost(self) -> dict[str, list[int]]:
+        """Newly created ones whose request is lost, by profile."""
+        ids: dict[str, list[int]] = {}
+        for executor_id in self.newly.lost():
+            ids.setdefault(self.newly[executor_id].profile, []).append(executor_id)
+        return ids
+
+    def lost_and_ended(self) -> tuple[int, ...]:
+        """Those of them that the driver has taken back, or lets finish: nobody is to ask for them again."""
+        return tuple(i for i in self.newly.lost() if i in self.killed or i in self.decommissioned)
+
+    def _spared(self) -> AbstractSet[int]:
+        """Whoever is too many, these are not."""
+        return self.registered | self.killed | self.decommissioned | self.given_up.keys()
+
+    def hopeless(self, snapshot: PodsSnapshot, now: float, timeout: timedelta) -> Iterator[tuple[int, PodState]]:
+        """Pending ones that have waited so long for what will not come."""
+        for executor_id, since in self._never_heal.items():
+            if now - since < timeout.total_seconds():
+                return
+            state = snapshot.states.get(executor_id)
+            if state is not None and not any(
+                executor_id in ids for ids in (self.registered, self.killed, self.given_up)
+            ):
+                yield executor_id, state

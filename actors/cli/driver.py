@@ -1,0 +1,166 @@
+"""The driver behind `executor-pods run`: an actor that wants N executors, and tells the command what becomes of them.
+
+It is what any driver is, without work of its own: it has no connections to its executors, so it registers none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+
+from actors.cli.events import Event, at_cluster, describe, failed, stopped
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    BackendFailed,
+    BackendStarted,
+    BackendStopped,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorStuck,
+    ExecutorTerminating,
+    FleetFailed,
+    RegisterExecutor,
+    StopBackend,
+    ToDriver,
+)
+from actors.runtime import Actor, Address, Context, Terminated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from pathlib import Path
+
+__all__ = ["FleetDriver", "Plan", "StopFleet", "UseBackend"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the user asked of the driver."""
+
+    run_for: timedelta | None = None
+    """How long to keep the fleet, counted from its start; None means until told to stop."""
+    kill_every: timedelta | None = None
+    kill: Callable[[str], object] | None = None
+    """Kills the pod of this name, without asking the API: the way a machine would."""
+    kubeconfig: Path | None = None
+    """Of a cluster that lives as long as the run: the user cannot know where that is unless told."""
+
+
+@dataclass(frozen=True, slots=True)
+class UseBackend:
+    """The Backend that was started for this driver."""
+
+    backend: Address
+
+
+@dataclass(frozen=True, slots=True)
+class StopFleet:
+    """End the fleet in order. Told again, it changes nothing."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _TimeIsUp:
+    """`--for` is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KillDue:
+    """`--kill-every` has come round."""
+
+
+ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue
+
+
+class FleetDriver(Actor):
+    """Tells `tell` each event, the last being `stopped`; it comes when the Backend has ended."""
+
+    def __init__(self, context: Context, *, plan: Plan, tell: Callable[[Event], None]) -> None:
+        super().__init__(context)
+        self._plan = plan
+        self._tell = tell
+        self._backend: Address | None = None
+        self._pods: dict[int, str] = {}
+        self._running: set[int] = set()
+        self._stopping: str | None = None
+        self._failed = False
+        self._left_behind: tuple[str, ...] = ()
+
+    def receive(self, message: ToFleetDriver) -> Any:  # noqa: C901, PLR0912 - one case a message
+        """Follow the fleet."""
+        match message:
+            case UseBackend(backend):
+                self._backend = backend
+            case StopFleet(why):
+                self._stop_fleet(why)
+            case _TimeIsUp():
+                self._stop_fleet("time is up")
+            case _KillDue():
+                self._kill_one()
+            case BackendStarted():
+                self._tell(at_cluster(describe(message, self.clock.now(), {}), self._plan.kubeconfig))
+                self._begin()
+            case ExecutorPending(executor_id, pod):
+                self._pods[executor_id] = pod.name
+                self._report(message)
+            case ExecutorRunning(executor_id, pod):
+                self._pods[executor_id] = pod.name
+                self._running.add(executor_id)
+                self._report(message)
+            case ExecutorTerminating(executor_id):
+                self._running.discard(executor_id)
+                self._report(message)
+            case ExecutorRemoved(executor_id):
+                self._running.discard(executor_id)
+                self._report(message)
+                self._pods.pop(executor_id, None)
+            case ExecutorStuck() | AllocationBlocked() | AllocationUnblocked():
+                self._report(message)
+            case FleetFailed():
+                self._report(message)
+                self._stop_fleet("the fleet failed")
+            case BackendFailed():
+                self._report(message)
+                self._failed = True
+            case BackendStopped(left_behind):
+                self._left_behind = left_behind
+            case Terminated(cause=cause):
+                self._backend_ended(cause)
+            case _:
+                assert_never(message)
+
+    def _begin(self) -> None:
+        if self._plan.run_for is not None:
+            self.timers.start("for", self._plan.run_for, _TimeIsUp())
+        if self._plan.kill_every is not None:
+            self.timers.every("kill", self._plan.kill_every, _KillDue())
+
+    def _kill_one(self) -> None:
+        """Kill a random executor, registered first: it dies of us, not of itself, and must not count as a failure."""
+        if not self._running or self._backend is None or self._plan.kill is None:
+            return
+        victim = self.entropy.choice(sorted(self._running))
+        self._running.discard(victim)
+        self._backend.tell(RegisterExecutor(victim))
+        self._plan.kill(self._pods[victim])
+
+    def _stop_fleet(self, why: str) -> None:
+        if self._stopping is None and self._backend is not None:
+            self._stopping = why
+            self.timers.cancel_all()
+            self._backend.tell(StopBackend())
+
+    def _backend_ended(self, cause: BaseException | None) -> None:
+        """The last word, also of a backend that could not give one itself."""
+        if cause is not None and not self._failed:
+            self._tell(failed(self.clock.now(), f"the backend crashed: {cause!r}"))
+            self._failed = True
+        why = "the backend failed" if self._failed else self._stopping or "the backend ended"
+        self._tell(stopped(self.clock.now(), why, self._left_behind))
+        self.stop()
+
+    def _report(self, message: ToDriver) -> None:
+        self._tell(describe(message, self.clock.now(), self._pods))

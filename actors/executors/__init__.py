@@ -1,0 +1,1 @@
+"""The driver's view: the ledger of executors, targets, kills, rolls, status."""

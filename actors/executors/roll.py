@@ -1,0 +1,99 @@
+"""Rolling: which executor is replaced next, when executors are replaced one by one while the fleet keeps its size.
+
+Pure. Spark's executor roll plugin is the model; there, too, one executor goes an interval.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from actors.pods.pod import Pod, container_statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from actors.messages import LedgerEntry, ProfileStatus
+    from actors.pods.state import PodState
+
+__all__ = ["POLICIES", "Candidate", "RollPolicy", "candidates", "choose", "lacks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A running executor that may be replaced, as a policy sees it."""
+
+    executor_id: int
+    profile: str
+    age: float
+    """Seconds since it first ran."""
+    failures: int
+    """How often its connection was lost and its containers were restarted."""
+    pod: Pod
+
+
+RollPolicy: TypeAlias = Callable[["Sequence[Candidate]"], int | None]
+"""Answers with the id of the executor to replace, or None for none. It may look at anything the driver knows."""
+
+
+def _lowest_id(among: Sequence[Candidate]) -> int | None:
+    return min(candidate.executor_id for candidate in among)
+
+
+def _oldest(among: Sequence[Candidate]) -> int | None:
+    return max(among, key=lambda candidate: (candidate.age, -candidate.executor_id)).executor_id
+
+
+def _most_failures(among: Sequence[Candidate]) -> int | None:
+    """None while nothing has failed: there is no reason to prefer one."""
+    worst = max(among, key=lambda candidate: (candidate.failures, candidate.age, -candidate.executor_id))
+    return worst.executor_id if worst.failures else None
+
+
+POLICIES: Final[Mapping[str, RollPolicy]] = {"id": _lowest_id, "age": _oldest, "failures": _most_failures}
+
+
+def candidates(entries: Iterable[LedgerEntry], shown: Mapping[int, PodState], now: float) -> tuple[Candidate, ...]:
+    """Those that run, are not about to go, and that nobody has asked to go; by id."""
+    return tuple(
+        Candidate(entry.executor_id, entry.profile, now - entry.running_at, entry.disconnects + _restarts(pod), pod)
+        for entry in sorted(entries, key=lambda entry: entry.executor_id)
+        if entry.running
+        and not (entry.terminating or entry.killed is not None or entry.decommissioned)
+        and entry.removed_at is None
+        and entry.running_at is not None
+        and (pod := entry.pod_in(shown)) is not None
+    )
+
+
+def lacks(among: Sequence[Candidate], totals: Mapping[str, int], statuses: Mapping[str, ProfileStatus]) -> str | None:
+    """A profile in which fewer run and stay than are wanted, or in which nothing is created; None if there is none."""
+    running = Counter(candidate.profile for candidate in among)
+    for profile, total in totals.items():
+        status = statuses.get(profile)
+        if total and (running[profile] < total or status is None or status.blocked is not None):
+            return profile
+    return None
+
+
+def choose(among: Sequence[Candidate], policy: RollPolicy) -> Candidate | None:
+    """The executor to replace next.
+
+    Raises:
+        ValueError: the policy answered with an id that is not among the candidates.
+    """
+    if not among:
+        return None
+    wanted = policy(among)
+    if wanted is None:
+        return None
+    found = next((candidate for candidate in among if candidate.executor_id == wanted), None)
+    if found is None:
+        raise ValueError(f"the roll policy chose {wanted!r}, which is none of the running executors")
+    return found
+
+
+def _restarts(pod: Pod) -> int:
+    return sum(status.restart_count for status in container_statuses(pod))

@@ -1,0 +1,68 @@
+"""What a driver hands to its Backend, checked at the door, and the status that it gets back. Pure.
+
+A driver's mistake is the driver's to hear of (`Refused`); it must never become the end of the Backend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from actors.messages import FleetStatus, Freshness, ProfileStatus, Source, SourceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.executors.ledger import Book
+
+
+__all__ = ["fleet_status", "joined"]
+
+
+def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
+    """A source's later word, with what it had before: one that has crashed and started again knows nothing of that."""
+    if earlier is None:
+        return later
+    synced_at, heard_at = _latest(earlier.synced_at, later.synced_at), _latest(earlier.heard_at, later.heard_at)
+    return replace(later, synced_at=synced_at, heard_at=heard_at)
+
+
+def _latest(*moments: float | None) -> float | None:
+    return max((moment for moment in moments if moment is not None), default=None)
+
+
+def fleet_status(
+    app_id: str,
+    namespace: str,
+    *,
+    book: Book,
+    profiles: Mapping[str, ProfileStatus],
+    sources: Mapping[Source, Freshness],
+    now: float,
+    stopping: bool,
+    may_write: bool = True,
+    lease_held: bool = False,
+) -> FleetStatus:
+    """What is known at `now` (monotonic), in the shape of an answer."""
+    counts = {
+        profile: replace(status, registered=book.registered_count(profile)) for profile, status in profiles.items()
+    }
+    nothing = {source: Freshness(source, None, None) for source in Source}
+    freshness = {source.value: _source_status(word, now) for source, word in {**nothing, **sources}.items()}
+    shown = MappingProxyType(counts), MappingProxyType(freshness)
+    return FleetStatus(app_id, namespace, *shown, stopping=stopping, may_write=may_write, lease_held=lease_held)
+
+
+def _source_status(freshness: Freshness, now: float) -> SourceStatus:
+    return SourceStatus(
+        synced=freshness.synced_at is not None and freshness.error is None,
+        since_full_sync=_age(freshness.synced_at, now),
+        since_heard=_age(freshness.heard_at, now),
+        error=None if freshness.error is None else str(freshness.error),
+    )
+
+
+def _age(moment: float | None, now: float) -> timedelta | None:
+    return None if moment is None else timedelta(seconds=now - moment)

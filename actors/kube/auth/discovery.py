@@ -1,0 +1,75 @@
+"""Where kubectl would look for a cluster: a kubeconfig, else the account of the pod we run in."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from actors.errors import SettingsError
+from actors.kube.auth.credentials import Access, access_to
+from actors.runtime import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+__all__ = ["load"]
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its account's token, CA and namespace."""
+
+
+def load(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    account: Path = SERVICE_ACCOUNT,
+    clock: Clock | None = None,
+    limit: timedelta = timedelta(seconds=10),
+) -> Access:
+    """The access that the user means, looked for where kubectl looks.
+
+    A kubeconfig that is given, else the files of `KUBECONFIG`, else `~/.kube/config`; without any of these, and when no
+    context is asked for, the account of the pod that this program runs in. An exec plugin may take `limit`.
+
+    Raises:
+        SettingsError: there is none, or it is not usable; the message names the file and what is wrong with it.
+    """
+    from actors.kube.auth import kubeconfig as kubeconfigs  # noqa: PLC0415
+    from actors.kube.auth import service_account as pod_account  # noqa: PLC0415 - they load the `kubernetes` package
+
+    clock = clock or SystemClock()
+    files = _kubeconfig_files(kubeconfig, environ)
+    if files:
+        chosen = kubeconfigs.choose(files, context)
+        return access_to(lambda: kubeconfigs.read(chosen, clock.now(), limit), chosen.namespace, clock)
+    if context is not None or "KUBERNETES_SERVICE_HOST" not in environ:
+        wanted = "no kubeconfig was found" if context is None else f"context {context!r} is in no kubeconfig"
+        raise SettingsError(
+            f"{wanted}: KUBECONFIG is not set, {_default_kubeconfig(environ)} does not exist"
+            + ("" if context else ", and this program does not run in a pod")
+        )
+    return access_to(lambda: pod_account.read(account, environ, clock.now()), pod_account.namespace(account), clock)
+
+
+def _kubeconfig_files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    if kubeconfig is not None:
+        if not kubeconfig.is_file():
+            raise SettingsError(f"kubeconfig {kubeconfig}: there is no such file")
+        return (kubeconfig,)
+    named = tuple(Path(name).expanduser() for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name)
+    if named:
+        there = tuple(path for path in named if path.is_file())
+        if not there:
+            raise SettingsError(f"KUBECONFIG names {', '.join(map(str, named))}: there is no such file")
+        return there
+    default = _default_kubeconfig(environ)
+    return (default,) if default.is_file() else ()
+
+
+def _default_kubeconfig(environ: Mapping[str, str]) -> Path:
+    home = environ.get("HOME")
+    return (Path(home) if home else Path.home()) / ".kube" / "config"

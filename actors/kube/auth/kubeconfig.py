@@ -1,0 +1,201 @@
+"""Kubeconfigs, read by the `kubernetes` package, with errors that a user can act on.
+
+The package's own errors name dictionaries, some of which are whole users with their tokens, so none of them is passed
+on. It runs exec plugins without a limit and only logs their failures, on the root logger: here their plugin is run
+beforehand, and the package is given the result.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException
+from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+
+from actors.errors import SettingsError
+from actors.kube.auth import exec_plugin
+from actors.kube.auth.credentials import Credential, refresh_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+__all__ = ["Chosen", "choose", "read"]
+
+READ_FILES_EVERY: Final = timedelta(minutes=1)
+"""client-go's period for a user's `tokenFile`. Certificates in files are looked at as often: a new one is used before
+the old one expires, and connections made with a CA that is not trusted any more end soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A context, by name: what is current in the file may change while we run."""
+
+    files: tuple[Path, ...]
+    context: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"context {self.context!r} of {_names(self.files)}"
+
+
+def choose(files: tuple[Path, ...], context: str | None) -> Chosen:
+    """The context asked for, or the current one.
+
+    Raises:
+        SettingsError: the files cannot be read, or do not have it.
+    """
+    config = _merged(files).config.value
+    names = [entry["name"] for entry in _entries(config, "contexts")]
+    listed = f"it has: {', '.join(names)}" if names else "it has no contexts"
+    wanted = context or config.get("current-context")
+    if not wanted:
+        raise SettingsError(f"{_names(files)} has no current context, so one must be named; {listed}")
+    if wanted not in names:
+        which = "context" if context else "the current context"
+        raise SettingsError(f"{which} {wanted!r} is not in {_names(files)}; {listed}")
+    namespace = _find(config, "contexts", wanted, "context").get("namespace")
+    return Chosen(files, str(wanted), str(namespace or "default"))
+
+
+def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
+    """The context's credential as the files, and the exec plugin if it has one, have it now. A plugin may take `limit`.
+
+    Raises:
+        SettingsError: the context, its cluster or its user is not usable.
+    """
+    merger = _merged(chosen.files)
+    config = merger.config.value
+    context = _find(config, "contexts", chosen.context, "context", where=chosen)
+    cluster = _find(config, "clusters", context.get("cluster"), "cluster", where=chosen)
+    if not isinstance(cluster.get("server"), str):
+        raise SettingsError(f"{chosen}: cluster {context.get('cluster')!r} has no server")
+    user = _find(config, "users", context["user"], "user", where=chosen) if context.get("user") else {}
+    expires_at = None
+    if "exec" in user and not user.keys() & {"auth-provider", "token", "tokenFile"}:
+        expires_at = _run_plugin(merger.config, context, chosen, limit)
+    configuration = Configuration()
+    try:
+        loader = KubeConfigLoader(
+            merger.config,
+            active_context=chosen.context,
+            config_base_path=None,  # relative paths start at the file that has them
+            config_persister=_persister(merger, user),
+        )
+        loader.load_and_set(configuration)
+    except Exception as error:  # noqa: BLE001 - the package raises whatever a user's YAML leads it to
+        raise SettingsError(f"{chosen}: {_words(error, user=context.get('user'))}") from None
+    expires_at = expires_at or getattr(loader, "expiry", None)
+    refresh_at = now + READ_FILES_EVERY if _has_files(user, cluster) else None
+    return Credential(
+        configuration,
+        refresh_at=refresh_at if expires_at is None else refresh_time(now, expires_at),
+        expires_at=expires_at,
+        source=str(chosen),
+        authority=_authority(configuration, cluster, chosen),
+    )
+
+
+def _has_files(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+    """Something that counts is in a file of its own, where it may change, and reading it again runs no program."""
+    if user.keys() & {"exec", "auth-provider"}:
+        return False
+    files = {"tokenFile": "token"} | {key: f"{key}-data" for key in ("client-certificate", "client-key")}
+    return any(user.get(file) and not user.get(data) for file, data in files.items()) or bool(
+        cluster.get("certificate-authority") and not cluster.get("certificate-authority-data")
+    )
+
+
+def _authority(configuration: Configuration, cluster: Mapping[str, Any], chosen: Chosen) -> str:
+    if not configuration.ssl_ca_cert:
+        return "the system's CAs, for there is none in " + str(chosen)
+    if "certificate-authority-data" in cluster:
+        return f"the certificate-authority-data of {chosen}"
+    return f"the CA in {configuration.ssl_ca_cert}"
+
+
+def _merged(files: tuple[Path, ...]) -> KubeConfigMerger:
+    names = _names(files)
+    try:
+        merger = KubeConfigMerger(_SEPARATOR.join(map(str, files)))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise SettingsError(f"{names} is not YAML" + (f" (line {mark.line + 1})" if mark else "")) from None
+    except OSError as error:
+        raise SettingsError(f"{names} cannot be read: {error.strerror}") from None
+    except Exception:  # noqa: BLE001 - as above
+        raise SettingsError(f"{names} is not a kubeconfig") from None
+    if merger.config is None or not isinstance(merger.config.value, dict):
+        raise SettingsError(f"{names} is not a kubeconfig")
+    return merger
+
+
+def _persister(merger: KubeConfigMerger, user: Mapping[str, Any]) -> Any:
+    """An OIDC provider's refresh token is good for one use: the new one goes back into the file, as kubectl does it."""
+    return merger.save_changes if "auth-provider" in user else None
+
+
+def _run_plugin(config: ConfigNode, context: Mapping[str, Any], chosen: Chosen, limit: timedelta) -> datetime | None:
+    """Run the user's exec plugin and put its credential in its place; until when that is good."""
+    user, cluster = (
+        config[kind].get_with_name(context[key]) for kind, key in (("users", "user"), ("clusters", "cluster"))
+    )
+    try:
+        plugin = user["user"]["exec"]
+        found = exec_plugin.run(plugin, _folder(user), cluster["cluster"], limit)
+    except exec_plugin.PluginFailed as error:
+        command = plugin.safe_get("command")
+        raise SettingsError(f"{chosen}: the exec plugin {command!r} gave no credential: {error}") from None
+    except Exception as error:  # noqa: BLE001 - as above
+        raise SettingsError(f"{chosen}: its exec plugin is not valid ({type(error).__name__})") from None
+    credential = {"token": found.token} if found.token else {}
+    if found.has_certificate:
+        credential["client-certificate-data"] = base64.b64encode(found.client_certificate_data.encode()).decode()
+        credential["client-key-data"] = base64.b64encode(found.client_key_data.encode()).decode()
+    user.value["user"] = credential
+    return found.expiration_timestamp
+
+
+def _words(error: Exception, *, user: object) -> str:
+    match error:
+        case ConfigException() if str(error).startswith("File does not exist: "):
+            return f"a file that it names is missing: {str(error).removeprefix('File does not exist: ')}"
+        case OSError():
+            return f"a file that it names cannot be read: {error.filename}: {error.strerror}"
+        case _:
+            return f"cluster or user {user!r} is not valid ({type(error).__name__})"
+
+
+def _find(config: Mapping[str, Any], kind: str, name: object, key: str, where: Chosen | None = None) -> dict[str, Any]:
+    """The content of one named entry."""
+    for entry in _entries(config, kind):
+        if entry["name"] == name and isinstance(entry.get(key), dict):
+            return dict(entry[key])
+    has = ", ".join(entry["name"] for entry in _entries(config, kind)) or "none"
+    place = f"{where}: " if where else ""
+    raise SettingsError(f"{place}there is no {key} {name!r}; the {kind} are: {has}")
+
+
+def _entries(config: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    found = config.get(kind)
+    values = (getattr(entry, "value", None) for entry in found) if isinstance(found, list) else ()
+    return [value for value in values if isinstance(value, dict) and isinstance(value.get("name"), str)]
+
+
+def _folder(node: ConfigNode) -> str:
+    """The folder of the file that an entry stands in: relative paths start there."""
+    return str(node.path).rpartition("/")[0] or "." if node.path else ""
+
+
+def _names(files: Iterable[Path]) -> str:
+    return ", ".join(map(str, files))
+
+
+_SEPARATOR: Final = ":"
+"""Between the files of one string, for the package (this library runs on POSIX only)."""

@@ -1,0 +1,59 @@
+"""The account of the pod that this program runs in: a token that the kubelet rotates, a CA, a namespace."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException
+from kubernetes.config.incluster_config import InClusterConfigLoader
+
+from actors.errors import SettingsError
+from actors.kube.auth.credentials import Credential
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["READ_TOKEN_EVERY", "namespace", "read"]
+
+READ_TOKEN_EVERY: Final = timedelta(minutes=1)
+"""client-go's period for token files; the kubelet renews a token at 80 % of its life, which is ten minutes at least."""
+
+
+def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential:
+    """The account's credential as the files have it now.
+
+    Raises:
+        SettingsError: a file or variable is missing.
+    """
+    configuration = Configuration()
+    try:
+        InClusterConfigLoader(
+            token_filename=str(account / "token"),
+            cert_filename=str(account / "ca.crt"),
+            try_refresh_token=False,
+            environ=environ,
+        ).load_and_set(configuration)
+    except ConfigException as error:
+        raise SettingsError(f"the pod's own account in {account} cannot be used: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise SettingsError(f"the pod's own account in {account} cannot be read: {reason}") from None
+    except ValueError:
+        raise SettingsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no server's address") from None
+    return Credential(
+        configuration,
+        refresh_at=now + READ_TOKEN_EVERY,
+        source=f"the pod's own account in {account}",
+        authority=f"the CA in {account / 'ca.crt'}",
+    )
+
+
+def namespace(account: Path) -> str:
+    """The namespace of the pod."""
+    try:
+        return (account / "namespace").read_text(encoding="ascii").strip() or "default"
+    except (OSError, UnicodeDecodeError):
+        return "default"

@@ -1,0 +1,1 @@
+"""`PodApi` over HTTP, on the `kubernetes` package's transport."""

@@ -1,0 +1,186 @@
+"""What went wrong on the way to the server and back, as `ApiError`s whose message is a sentence that names the server.
+
+No exception of urllib3, ssl or socket leaves this package, and no message repeats a header, a token or a request.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import ssl
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+
+from urllib3 import exceptions
+
+from actors.errors import Ambiguous, ApiError, Unavailable, Untrusted
+from actors.kube.http import decode
+from actors.kube.status import error_from_status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import urllib3
+
+    from actors.kube.auth.credentials import Credential
+
+__all__ = ["late", "lost", "refused", "unreadable", "untrusted"]
+
+_LONGEST_QUOTE: Final = 200
+"""Characters of a body that is no `Status` (a proxy's page) which are repeated in an error."""
+
+_LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
+"""What a server may ask for at most; a date far off is a clock that is wrong."""
+
+
+_FILE_LIBRARIES: Final = frozenset({"ASN1", "PEM", "X509"})
+"""The parts of OpenSSL that fail on files of certificates and keys; what a peer sends fails in `SSL`."""
+
+_UNREADABLE: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EISDIR})
+"""What reading a file fails with, and using a connection does not."""
+
+
+def refused(
+    response: urllib3.BaseHTTPResponse, body: bytes, server: str, now: datetime, *, credential: str
+) -> ApiError:
+    """The error of an answer that is not 2xx. `credential` says whose was shown."""
+    status: Mapping[str, object] = decode.status(body)
+    if not status.get("message"):
+        said = " ".join(body[:4096].decode("utf-8", "replace").split())[:_LONGEST_QUOTE]
+        phrase = f"{response.status} {response.reason or ''}".strip()
+        status = {**status, "message": f"{server} answered {phrase}" + (f": {said}" if said else "")}
+    if response.status == 401:  # of which a server says no more than "Unauthorized"
+        status = {**status, "message": f"{server} does not accept the credential of {credential}: {status['message']}"}
+    return error_from_status(status, response.status, _retry_after(response.headers.get("Retry-After"), now))
+
+
+def untrusted(error: BaseException, server: str, credential: Credential) -> Untrusted | None:
+    """The error of a connection that was not made for a certificate's sake; None if it is something else.
+
+    Whatever was sent over it was not looked at: TLS ends before that.
+    """
+    cause = _first_cause(error)
+    match error, cause:
+        case exceptions.SSLError(), ssl.SSLCertVerificationError():
+            words = f"{_words(error)} (it was checked against {credential.authority})"
+        case exceptions.SSLError(), ssl.SSLError() if cause.library in _FILE_LIBRARIES:
+            words = f"{_files(credential)} cannot be used: {_reason(cause)}"
+        case exceptions.SSLError(), ssl.SSLError() if _is_refusal(cause.reason or ""):
+            words = f"it does not accept the client certificate of {credential.source}: {_reason(cause)}"
+        case exceptions.SSLError() | exceptions.ProtocolError(), OSError() if cause.errno in _UNREADABLE:
+            words = f"{_files(credential)} cannot be read: {cause.strerror}"
+        case _:
+            return None
+    return Untrusted(f"there is no TLS connection to {server}: {words}")
+
+
+def lost(error: BaseException, server: str, *, sent: bool, write: bool) -> ApiError:
+    """The error of a request that got no answer, or half of one."""
+    sentence = _sentence(error, server)
+    if sent and write:
+        return Ambiguous(f"{sentence}; the request may have been carried out")
+    return Unavailable(sentence)
+
+
+def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: bool) -> ApiError:
+    """The error of a request that reached its limit."""
+    seconds = f"{limit.total_seconds():g} s"
+    if not started:
+        return Unavailable(
+            f"the request to {server} was not sent: no worker was free, or it had no credential, in {seconds}"
+        )
+    if not sent:
+        return Unavailable(f"there was no connection to {server} in {seconds}")
+    if write:
+        return Ambiguous(f"{server} gave no full answer in {seconds}; the request may have been carried out")
+    return Unavailable(f"{server} gave no full answer in {seconds}")
+
+
+def unreadable(error: Exception, server: str, *, write: bool) -> ApiError:
+    """The error of a 2xx answer that is not what was asked for."""
+    sentence = f"{server} answered with something else than was asked for: {error}"
+    return Ambiguous(f"{sentence}; the request may have been carried out") if write else Unavailable(sentence)
+
+
+def _retry_after(header: str | None, now: datetime) -> timedelta | None:
+    """`Retry-After`, which is a number of seconds or a date (RFC 9110 §10.2.3); None if it is neither."""
+    if header is None:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return min(timedelta(seconds=int(text)), _LONGEST_RETRY_AFTER)
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    wait = (date if date.tzinfo else date.replace(tzinfo=UTC)) - now
+    return min(max(wait, timedelta()), _LONGEST_RETRY_AFTER)
+
+
+def _sentence(error: BaseException, server: str) -> str:
+    match error:
+        case exceptions.NameResolutionError():
+            return f"the name of {server} cannot be resolved: {_words(error)}"
+        case exceptions.NewConnectionError() | exceptions.ConnectTimeoutError():
+            return f"cannot connect to {server}: {_words(error)}"
+        case exceptions.ProxyError():
+            return f"the proxy on the way to {server} failed: {_words(error)}"
+        case exceptions.SSLError():
+            return f"there is no TLS connection to {server}: {_words(error)}"
+        case exceptions.DecodeError():
+            return f"{server} answered with a body that cannot be decompressed"
+        case exceptions.ProtocolError():
+            return f"the connection to {server} was cut: {_words(error)}"
+        case _:
+            return f"the request to {server} failed: {_words(error)}"
+
+
+def _is_refusal(reason: str) -> bool:
+    """OpenSSL's name of the alert with which a server does not accept a client's certificate, or the lack of one."""
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
+
+
+def _files(credential: Credential) -> str:
+    config = credential.configuration
+    files = (config.ssl_ca_cert, config.cert_file, config.key_file)
+    return f"one of the files {', '.join(file for file in files if file)}"
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "no reason").replace("_", " ").lower()
+
+
+def _words(error: BaseException) -> str:
+    """The words of the first cause, in which urllib3 and http.client do not quote what they were given."""
+    match cause := _first_cause(error):
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not accepted: {cause.verify_message}"
+        case http.client.IncompleteRead():
+            return "the answer is not complete"
+        case http.client.RemoteDisconnected():
+            return "the server closed it without an answer"
+        case http.client.BadStatusLine():
+            return "the answer is not HTTP"
+        case exceptions.ReadTimeoutError() | exceptions.ConnectTimeoutError() | TimeoutError():
+            return "no answer in time"
+        case exceptions.LocationParseError() | exceptions.InvalidHeader() | ValueError():
+            return type(cause).__name__
+        case OSError():
+            return cause.strerror or str(cause) or type(cause).__name__
+        case _:
+            return type(cause).__name__
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while (deeper := _beneath(error)) is not None:
+        error = deeper
+    return error
+
+
+def _beneath(error: BaseException) -> BaseException | None:
+    """What urllib3 wrapped: as the cause, or as the last argument."""
+    if error.__cause__ is not None:
+        return error.__cause__
+    wrapped = error.args[-1] if error.args else None
+    return wrapped if isinstance(wrapped, BaseException) else None

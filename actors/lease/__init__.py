@@ -1,0 +1,1 @@
+"""LeaseKeeper, and what a Backend must hold before it may write."""

@@ -1,0 +1,267 @@
+"""What holds the creation of executors up before the Allocator may begin: a lease, a driver's pod. Plain values."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    LeaseHeld,
+    LeaseNotHeld,
+    ProfileStatus,
+    ResumeWrites,
+    SuspendWrites,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from actors.messages import LedgerEntry, ToDriver
+    from actors.runtime import Actor, Address
+    from actors.settings.model import Settings
+
+
+__all__ = ["Holdups", "LeaseOver", "Permission"]
+
+
+class Holdups:
+    """By what, in words for a person, and since when. True while anything does."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, str] = {}
+        self._since: dict[str, datetime] = {}
+        self._quiet: set[str] = set()
+        self._told = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._words)
+
+    def of(self, what: str) -> str | None:
+        """Why this holds creation up, None if it does not."""
+        return self._words.get(what)
+
+    @property
+    def words(self) -> str:
+        """All of it."""
+        return "; ".join(self._words.values())
+
+    def is_quiet(self, what: str) -> bool:
+        """This holds creation up, which was never news."""
+        return what in self._quiet
+
+    def begin(self, what: str, words: str, now: datetime, *, quiet: bool = False) -> None:
+        """This holds creation up from now on, or for another reason than before; `quiet`: it is shown, but no news."""
+        self._since.setdefault(what, now)
+        self._words[what] = words
+        if quiet:
+            self._quiet.add(what)
+        else:
+            self._quiet.discard(what)
+
+    def end(self, what: str) -> None:
+        """This does not any more."""
+        self._since.pop(what, None)
+        self._words.pop(what, None)
+        self._quiet.discard(what)
+
+    def news(self) -> str | None:
+        """What is to be told: the words, nothing in words if nothing holds it up any more, None if that was told."""
+        news = "; ".join(words for what, words in self._words.items() if what not in self._quiet)
+        if news == self._told:
+            return None
+        self._told = news
+        return news
+
+    def over(
+        self, profiles: Mapping[str, ProfileStatus], entries: Iterable[LedgerEntry]
+    ) -> Mapping[str, ProfileStatus]:
+        """The Allocator's counts; while anything holds it up nobody counts, but executors come and go: by the book."""
+        if not self._words:
+            return profiles
+        present = [entry for entry in entries if entry.told_at is not None and entry.removed_at is None]
+        going = Counter(entry.profile for entry in present if entry.terminating)
+        running = Counter(entry.profile for entry in present if entry.running and not entry.terminating)
+        pending = Counter(entry.profile for entry in present if not entry.running and not entry.terminating)
+        since = min(self._since.values())
+        return {
+            name: replace(
+                profiles.get(name, ProfileStatus()),
+                newly_created=0,
+                pending=pending[name],
+                running=running[name],
+                terminating=going[name],
+                blocked=self.words,
+                blocked_since=since,
+                blocked_by=next(iter(self._words)),
+            )
+            for name in sorted({*profiles, *running, *pending, *going})
+        }
+
+
+logger = logging.getLogger(__name__)
+
+
+_BY_LEASE: Final = "lease"
+
+
+_BY_DRIVER_POD: Final = "driver_pod"
+"""What may hold creation up."""
+
+
+class LeaseOver:
+    """Nobody has said in time that the lease is still ours: another driver may take it from now on."""
+
+
+_AboutLease: TypeAlias = LeaseHeld | LeaseNotHeld | LeaseOver
+
+
+class Permission:
+    """Of one Backend.
+
+    Args:
+        backend: whose timers and clock are used.
+        pool: who writes, and is told when it may.
+        tell: the driver.
+        go_on: called when the wait at the start is over.
+        lease_changed: called when another driver may have the lease, or had it, and what we know may be old.
+    """
+
+    def __init__(
+        self,
+        backend: Actor,
+        settings: Settings,
+        *,
+        pool: Address,
+        tell: Callable[[ToDriver], None],
+        go_on: Callable[[], None],
+        lease_changed: Callable[[], None],
+    ) -> None:
+        self._timers = backend.timers
+        self._clock = backend.clock
+        self._pool = pool
+        self._tell = tell
+        self._go_on = go_on
+        self._lease_changed = lease_changed
+        self._profiles = settings.profile_names
+        self._lease_is_optional = settings.backend.lease == "auto"
+        self._is_lease_kept = False
+        """We have held it, or seen another renew it: whoever keeps it respects it."""
+        self._tells = False
+        self.holder: str | None = None
+        """Who has the lease, if it is another driver that lives: not one that may have ended."""
+        self._holdups = Holdups()
+        if settings.uses_lease:  # a moment later we have it, or know who has: only that is worth telling
+            words = f"waiting for the lease of {settings.app_id!r}"
+            self._holdups.begin(_BY_LEASE, words, self._clock.now(), quiet=True)
+        if settings.driver_pod_name is not None:
+            words = f"waiting for the driver's pod {settings.driver_pod_name!r} to be ready"
+            self._holdups.begin(_BY_DRIVER_POD, words, self._clock.now())
+
+    @property
+    def may_create(self) -> bool:
+        """Nothing stands in the way."""
+        return not self._holdups
+
+    @property
+    def may_write(self) -> bool:
+        """The lease is ours, or none is used."""
+        return self._holdups.of(_BY_LEASE) is None
+
+    @property
+    def lease_held(self) -> bool:
+        """The lease is ours; false also where none is used, or may be."""
+        return self._is_lease_kept and self.may_write
+
+    @property
+    def why_not(self) -> str:
+        """What stands in the way of writing, in words for a person."""
+        return self._holdups.of(_BY_LEASE) or ""
+
+    def over(
+        self, profiles: Mapping[str, ProfileStatus], entries: Iterable[LedgerEntry]
+    ) -> Mapping[str, ProfileStatus]:
+        """The fleet's counts, and why it does not grow."""
+        return self._holdups.over(profiles, entries)
+
+    def introduce_pool(self, pool: Address) -> None:
+        """What a pool must know at its start."""
+        if not self.may_write:
+            pool.tell(SuspendWrites(self.why_not))
+
+    # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_to_tell(self) -> None:
+        """From now on the driver hears why nothing is created, when that begins, changes or ends."""
+        self._tells = True
+        self._tell_news()
+
+    def end_to_tell(self) -> None:
+        """The backend stops: that nothing is created is no news."""
+        self._tells = False
+
+    def driver_pod_ready(self) -> None:
+        """Executors can connect to the driver."""
+        self._holdups.end(_BY_DRIVER_POD)
+        self._tell_news()
+        self._go_on()
+
+    def handle(self, message: _AboutLease) -> None:
+        """One case a message."""
+        match message:
+            case LeaseHeld(until):
+                self._held(timedelta(seconds=until - self._clock.monotonic()))
+            case LeaseNotHeld(why) if message.forbidden and self._lease_is_optional and not self._is_lease_kept:
+                self._go_without(why)
+            case LeaseNotHeld(_, holder, False) if holder is not None and holder == self.holder:
+                pass  # its keeper has come up again and has yet to see what it told before
+            case LeaseNotHeld(why, holder, holder_lives):
+                self._is_lease_kept = self._is_lease_kept or holder_lives
+                self._not_held(why, holder if holder_lives else None)
+            case LeaseOver():
+                self._not_held("nobody has renewed the lease in time, it may be another driver's by now", None)
+            case _:
+                assert_never(message)
+
+    def _go_without(self, why: str) -> None:
+        if not self.may_write:
+            logger.warning("going on without a lease, another driver would not be noticed: %s", why)
+            self._end_suspension()
+
+    def _held(self, left: timedelta) -> None:
+        if left <= timedelta(0):
+            return
+        self._timers.start("lease", left, LeaseOver())
+        self._is_lease_kept, self.holder = True, None
+        self._end_suspension()
+
+    def _end_suspension(self) -> None:
+        if self.may_write:
+            return
+        at_once = self._holdups.is_quiet(_BY_LEASE)
+        self._pool.tell(ResumeWrites())
+        self._holdups.end(_BY_LEASE)
+        self._tell_news()
+        if at_once:
+            self._go_on()
+        else:
+            self._lease_changed()
+
+    def _not_held(self, why: str, holder: str | None) -> None:
+        self._timers.cancel("lease")
+        if self.may_write:
+            self._pool.tell(SuspendWrites(why))
+        self.holder = holder
+        self._holdups.begin(_BY_LEASE, why, self._clock.now())
+        self._tell_news()
+        self._lease_changed()
+
+    def _tell_news(self) -> None:
+        if self._tells and (news := self._holdups.news()) is not None:
+            for profile in self._profiles:
+                self._tell(AllocationBlocked(profile, news) if news else AllocationUnblocked(profile))

@@ -1,0 +1,1 @@
+"""LifecycleManager: tells what became of each executor, and clears ended pods away."""

@@ -1,0 +1,297 @@
+"""`FaultyPodApi`: a wrapper around any `PodApi` that breaks what networks and servers break, by script or by chance.
+
+Quiet until it is told otherwise. One seed gives one run of faults, whatever is wrapped. What it hands on is always
+something that the real thing could have done, and each call still completes exactly once.
+
+A cluster restored from a backup is not its business: `ObjectStore.restore`, then `cut`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from datetime import timedelta
+from threading import RLock
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from actors.errors import ApiError, Unavailable
+from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, PodPage, Resource, WatchSink
+from actors.local.calls import OpenCalls
+from actors.local.faults.faulty_call import FaultyCall
+from actors.local.faults.faulty_stream import FaultyStream, broken_connection
+from actors.local.faults.kinds import Chances, Fault, Operation, Refuse, StaleList, gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from actors.pods.pod import Pod
+    from actors.runtime import Entropy, TimerService
+
+__all__ = ["FaultyPodApi"]
+
+A = TypeVar("A")
+
+_REMEMBERED_LISTS: Final = 8
+"""Answers kept per page, for stale lists."""
+_REMEMBERED_PAGES: Final = 64
+"""Pages whose answers are kept."""
+
+
+class FaultyPodApi:
+    """A `PodApi` with faults.
+
+    Args:
+        inner: what works.
+        timers: for delays.
+        entropy: for chances.
+        call_limit: after this a call that stalls is given up, as the HTTP client does with each of its calls.
+    """
+
+    def __init__(
+        self,
+        inner: PodApi,
+        timers: TimerService,
+        entropy: Entropy,
+        *,
+        call_limit: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self.chances = Chances()
+        """What may happen to any call, stream or event. Can be replaced at any time."""
+        self.lag = timedelta(0)
+        """Every watched event comes so much later, as from a replica that lags. Order is kept."""
+        self.calls = OpenCalls()
+        """Not answered yet."""
+        self._inner = inner
+        self._timers = timers
+        self._entropy = entropy
+        self._limit = call_limit
+        self._outage = False
+        self._next: defaultdict[Operation, deque[Fault]] = defaultdict(deque)
+        self._lists: dict[tuple[str, int, str], deque[PodPage]] = {}
+        self._streams: dict[FaultyStream, None] = {}
+        self._lock = RLock()
+
+    # ── The script ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fail_next(self, operation: Operation, fault: Fault | ApiError, *, times: int = 1) -> None:
+        """What happens to the next call of this operation that has nothing planned yet; an error means `Refuse`."""
+        planned = Refuse(fault) if isinstance(fault, ApiError) else fault
+        if operation == "watch" and not isinstance(planned, Refuse):
+            raise ValueError(f"a watch can be refused; for {type(planned).__name__} speak to its stream")
+        if isinstance(planned, StaleList) and operation != "list":
+            raise ValueError(f"a {operation} has no stale answer")
+        with self._lock:
+            self._next[operation].extend([planned] * times)
+
+    @property
+    def outage(self) -> bool:
+        """The server is away: streams are cut, connections refused."""
+        return self._outage
+
+    @outage.setter
+    def outage(self, away: bool) -> None:
+        self._outage = away
+        if away:
+            self.cut()
+
+    def cut(self) -> None:
+        """Break every stream's connection."""
+        self._each_stream(lambda stream: stream.end(broken_connection()))
+
+    def expire(self) -> None:
+        """End every stream with 410, as a server does whose window has moved on."""
+        self._each_stream(lambda stream: stream.end(gone()))
+
+    def stall(self) -> None:
+        """Hold back what streams bring, bookmarks too, until `resume`."""
+        self._each_stream(FaultyStream.stall)
+
+    def resume(self) -> None:
+        """Let stalled streams bring what they held back, in order."""
+        self._each_stream(FaultyStream.resume)
+
+    def freeze(self) -> None:
+        """Make every stream half-open: it never brings anything again, its end included, and does not say so."""
+        self._each_stream(FaultyStream.freeze)
+
+    def calm(self) -> None:
+        """No fault any more: forget the script, the chances and the lag, end the outage, resume stalled streams.
+
+        Frozen streams stay frozen: nothing comes back from a half-open connection.
+        """
+        with self._lock:
+            self._next.clear()
+        self.chances = Chances()
+        self.lag = timedelta(0)
+        self.outage = False
+        self.resume()
+
+    # ── PodApi ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def namespace(self) -> str:
+        """See `PodApi`."""
+        return self._inner.namespace
+
+    def list(
+        self,
+        selector: str,
+        reply: Callable[[PodPage | ApiError], None],
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+    ) -> Call:
+        """See `PodApi`."""
+        page = (selector, limit, continue_token)
+
+        def send(answer: Callable[[PodPage | ApiError], None]) -> Call:
+            def remember(answered: PodPage | ApiError) -> None:
+                if isinstance(answered, PodPage):
+                    self._remember(page, answered)
+                answer(answered)
+
+            return self._inner.list(
+                selector, remember, limit=limit, continue_token=continue_token, resource_version=resource_version
+            )
+
+        return self._call("list", send, reply, stale=lambda: self._recall(page), later_page=bool(continue_token))
+
+    def watch(
+        self,
+        selector: str,
+        resource_version: str,
+        sink: WatchSink,
+        *,
+        timeout: timedelta,
+        send_initial_events: bool = False,
+    ) -> Call:
+        """See `PodApi`."""
+        stream = FaultyStream(sink, self, self._timers, self._entropy)
+        if self.calls.closed:
+            stream.cancel()
+            return stream
+        with self._lock:
+            self._streams[stream] = None
+        fault = self._fault_of("watch")
+        if fault is not None:
+            assert isinstance(fault, Refuse)
+            stream.end(fault.error)
+        else:
+            stream.depends_on(
+                self._inner.watch(
+                    selector,
+                    resource_version,
+                    stream.on_message,
+                    timeout=timeout,
+                    send_initial_events=send_initial_events,
+                )
+            )
+        return stream
+
+    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("get", lambda answer: self._inner.get(name, answer), reply)
+
+    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("create", lambda answer: self._inner.create(manifest, answer), reply)
+
+    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("delete", lambda answer: self._inner.delete(name, options, answer), reply)
+
+    def delete_collection(
+        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call(
+            "delete_collection", lambda answer: self._inner.delete_collection(selector, answer, grace=grace), reply
+        )
+
+    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("patch", lambda answer: self._inner.patch(name, patch, answer), reply)
+
+    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("may", lambda answer: self._inner.may(verb, resource, answer), reply)
+
+    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
+        """See `PodApi`."""
+        return self._call("get_object", lambda answer: self._inner.get_object(resource, name, answer), reply)
+
+    def list_objects(
+        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call("list_objects", lambda answer: self._inner.list_objects(resource, selector, answer), reply)
+
+    def create_object(
+        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call("create_object", lambda answer: self._inner.create_object(resource, manifest, answer), reply)
+
+    def patch_object(
+        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
+    ) -> Call:
+        """See `PodApi`."""
+        return self._call("patch_object", lambda answer: self._inner.patch_object(resource, name, patch, answer), reply)
+
+    def close(self) -> None:
+        """See `PodApi`."""
+        self.calls.close()
+        self._inner.close()
+
+    # ── Making it happen ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def forget(self, stream: FaultyStream) -> None:
+        """A stream has ended."""
+        with self._lock:
+            self._streams.pop(stream, None)
+
+    def _each_stream(self, do: Callable[[FaultyStream], None]) -> None:
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            do(stream)
+
+    def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
+        """What happens to this call: an outage before the script, the script before chance."""
+        if self._outage:
+            return Refuse(_refused())
+        with self._lock:
+            if self._next[operation]:
+                return self._next[operation].popleft()
+            return self.chances.draw(operation, self._entropy, later_page=later_page)
+
+    def _call(
+        self,
+        operation: Operation,
+        send: Callable[[Callable[[A | ApiError], None]], Call],
+        reply: Callable[[A | ApiError], None],
+        *,
+        stale: Callable[[], A | None] = lambda: None,
+        later_page: bool = False,
+    ) -> Call:
+        faulty = FaultyCall(operation, send, reply, calls=self.calls, timers=self._timers, limit=self._limit)
+        if self.calls.closed:
+            faulty.call.cancel()
+        else:
+            faulty.begin(self._fault_of(operation, later_page=later_page), stale)
+        return faulty.call
+
+    def _remember(self, page: tuple[str, int, str], answer: PodPage) -> None:
+        with self._lock:
+            if page not in self._lists and len(self._lists) >= _REMEMBERED_PAGES:
+                del self._lists[next(iter(self._lists))]
+            self._lists.setdefault(page, deque(maxlen=_REMEMBERED_LISTS)).append(answer)
+
+    def _recall(self, page: tuple[str, int, str]) -> PodPage | None:
+        with self._lock:
+            answers = self._lists.get(page)
+            return answers[0] if answers else None
+
+
+def _refused() -> Unavailable:
+    return Unavailable("connection refused (injected)")

@@ -1,0 +1,1 @@
+"""What makes pods run: as processes of this machine, or by script."""

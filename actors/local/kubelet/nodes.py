@@ -1,0 +1,76 @@
+"""The node object of the embedded cluster: this machine, as far as it matters."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.local.kubelet.containers import timestamp
+from actors.local.kubelet.pod_run import LOOPBACK
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = ["KUBERNETES_VERSION", "local_node"]
+
+KUBERNETES_VERSION: Final = "v1.34.4"
+"""The version whose behaviour the embedded cluster follows."""
+
+_SYSTEM_NAMES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+# Go's words for machine types; others are named alike.
+
+
+def local_node(name: str, max_pods: int, now: datetime) -> dict[str, Any]:
+    """A v1 Node that is ready, and room for `max_pods` on it."""
+    machine = platform.machine()
+    architecture, system = _SYSTEM_NAMES.get(machine, machine), platform.system().lower()
+    capacity = {"cpu": str(os.cpu_count() or 1), "memory": f"{_memory_bytes() // 1024}Ki", "pods": str(max_pods)}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": system,
+                "kubernetes.io/arch": architecture,
+                "node-role.kubernetes.io/control-plane": "",
+            },
+        },
+        "spec": {},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "conditions": [_ready(timestamp(now))],
+            "addresses": [{"type": "InternalIP", "address": LOOPBACK}, {"type": "Hostname", "address": name}],
+            "nodeInfo": {
+                "architecture": architecture,
+                "operatingSystem": system,
+                "kernelVersion": platform.release(),
+                "osImage": platform.platform(terse=True),
+                "containerRuntimeVersion": "process://local",
+                "kubeletVersion": KUBERNETES_VERSION,
+                "kubeProxyVersion": "",
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+            },
+        },
+    }
+
+
+def _ready(now: str) -> dict[str, str]:
+    return {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "the process kubelet runs",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):  # a platform that does not say
+        return 0

@@ -1,0 +1,258 @@
+"""`PodRun`: one pod on the process kubelet, as the kubelet knows it, and the status that this amounts to.
+
+It only remembers and computes: the kubelet starts and signals processes, writes to the store, and tells this what came
+of it. The status follows a real kubelet's (`pkg/kubelet/kubelet_pods.go`, `pkg/kubelet/status/generate.go`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.local.kubelet.containers import timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["LOOPBACK", "ContainerRun", "LogFile", "PodRun"]
+
+LOOPBACK: Final = "127.0.0.1"
+"""The address of the node and of every pod: they are processes of this machine."""
+
+_FIRST_BACKOFF: Final = timedelta(seconds=10)
+_MAX_BACKOFF: Final = timedelta(minutes=5)
+_BACKOFF_RESET: Final = timedelta(minutes=10)
+# https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy: 10s, 20s, 40s … capped at 5
+# minutes, forgotten after 10 minutes without a problem. The first restart is immediate.
+
+
+@dataclass(slots=True)
+class LogFile:
+    """Where a container's output goes, and whether it may still grow."""
+
+    path: Path
+    complete: bool = False
+
+
+@dataclass(slots=True)
+class ContainerRun:
+    """One container: its present run, and how often it ran before."""
+
+    spec: Mapping[str, Any]
+    init: bool
+    state: dict[str, Any] = field(default_factory=lambda: {"waiting": {"reason": "PodInitializing"}})
+    last_state: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    """The name of its live process to the launcher, None while there is none."""
+    pid: int | None = None
+    started_at: datetime | None = None
+    restarts: int = 0
+    quick_failures: int = 0
+    """Runs in a row that ended before `_BACKOFF_RESET`."""
+    attempted: bool = False
+    """It was its turn to be started."""
+    log: LogFile | None = None
+    previous_log: LogFile | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the pod's spec."""
+        return str(self.spec["name"])
+
+    @property
+    def exit_code(self) -> int | None:
+        """How its last run ended, None if it lives or waits."""
+        terminated = self.state.get("terminated")
+        return int(terminated["exitCode"]) if terminated else None
+
+    def new_log(self, directory: Path) -> Path:
+        """Where its next run is to write. The run before stays readable, those before that are removed."""
+        if self.previous_log is not None:
+            self.previous_log.path.unlink(missing_ok=True)
+        self.previous_log, self.log = self.log, LogFile(directory / f"{self.name}.{self.restarts}.log")
+        return self.log.path
+
+    def started(self, pid: int, now: datetime) -> None:
+        """Its process runs."""
+        self.pid, self.started_at = pid, now
+        self.state = {"running": {"startedAt": timestamp(now)}}
+
+    def ended(self, exit_code: int, reason: str, message: str, now: datetime) -> None:
+        """Its process has ended, or could not be started."""
+        long_run = self.started_at is not None and now - self.started_at >= _BACKOFF_RESET
+        self.quick_failures = 0 if long_run else self.quick_failures + 1
+        terminated = {
+            "exitCode": exit_code,
+            "reason": reason,
+            "startedAt": timestamp(self.started_at or now),
+            "finishedAt": timestamp(now),
+        }
+        if message:
+            terminated["message"] = message
+        if self.pid is not None:
+            terminated["containerID"] = self._container_id()
+        self.state = {"terminated": terminated}
+        self.key = self.started_at = None
+        if self.log is not None:
+            self.log.complete = True
+
+    def restart_delay(self) -> timedelta:
+        """How long it has to wait before it is started again."""
+        doublings = self.quick_failures - 2
+        if doublings < 0:
+            return timedelta()
+        return min(_MAX_BACKOFF, _FIRST_BACKOFF * (1 << min(doublings, 10)))
+
+    def will_restart(self, delay: timedelta, pod_name: str) -> None:
+        """Its last run becomes its past."""
+        self.restarts += 1
+        self.last_state, self.pid = self.state, None
+        seconds = f"{delay.total_seconds():.0f}s"
+        message = f"back-off {seconds} restarting failed container={self.name} pod={pod_name}"
+        self.state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+
+    def status(self) -> dict[str, Any]:
+        """Its `v1.ContainerStatus`."""
+        running = "running" in self.state
+        image = self.spec.get("image") or ""
+        return {
+            "name": self.name,
+            "image": image,
+            "imageID": "",
+            "ready": self.exit_code == 0 if self.init else running,
+            "started": running,
+            "restartCount": self.restarts,
+            "state": self.state,
+            "lastState": self.last_state,
+        } | ({"containerID": self._container_id()} if self.pid is not None else {})
+
+    def _container_id(self) -> str:
+        """Names the process, so that a person who lists containers can find it with `ps`."""
+        return f"process://{self.pid}"
+
+
+class PodRun:
+    """One pod that this node runs or ran, until its object is gone."""
+
+    def __init__(self, pod: Mapping[str, Any], now: datetime) -> None:
+        spec = pod["spec"]
+        self.pod = pod
+        self.uid: str = pod["metadata"]["uid"]
+        self.namespace: str = pod["metadata"]["namespace"]
+        self.name: str = pod["metadata"]["name"]
+        self.restart_policy: str = spec.get("restartPolicy") or "Always"
+        self.inits = [ContainerRun(container, init=True) for container in spec.get("initContainers") or ()]
+        self.mains = [ContainerRun(container, init=False) for container in spec["containers"]]
+        self.started_at = now
+        self.rejected: tuple[str, str] | None = None
+        """Reason and message, if the kubelet refused to run it at all."""
+        self.grace: int | None = None
+        """The grace period that its deletion runs with, None while nobody deletes it."""
+        self.finished = False
+        """Its last status is written and, if it was deleted, its object's removal asked for."""
+        self.gone = False
+        """Its object is gone: nothing can be written any more, whatever still runs must die."""
+        self._transitions: dict[str, tuple[str, str]] = {}
+
+    def containers(self) -> Iterator[ContainerRun]:
+        """All of them, in the order in which they start."""
+        yield from self.inits
+        yield from self.mains
+
+    def live(self) -> list[ContainerRun]:
+        """Those with a process."""
+        return [container for container in self.containers() if container.key is not None]
+
+    def restarts(self, container: ContainerRun) -> bool:
+        """Whether a container that has ended is to be started again."""
+        failed = container.exit_code != 0
+        match self.restart_policy:
+            case "Never":
+                return False
+            case "OnFailure":
+                return failed
+            case _:
+                return failed or not container.init
+
+    def next_to_start(self) -> list[ContainerRun]:
+        """What is to be started next: the first init container that has not succeeded, or all others, or nothing."""
+        for init in self.inits:
+            if init.exit_code != 0:
+                return [] if init.attempted else [init]
+        return [main for main in self.mains if not main.attempted]
+
+    @property
+    def initialized(self) -> bool:
+        """All init containers have succeeded."""
+        return all(init.exit_code == 0 for init in self.inits)
+
+    def phase(self) -> str:
+        """The pod's phase. With a restart policy that goes on, an end is only a pause."""
+        if self.rejected is not None:
+            return "Failed"
+        if not self.initialized:
+            final = any(init.exit_code not in {0, None} and not self.restarts(init) for init in self.inits)
+            return "Failed" if final or (self.grace is not None and not self.live()) else "Pending"
+        codes = [main.exit_code for main in self.mains]
+        if all(code is not None for code in codes):
+            return "Succeeded" if not any(codes) else "Failed"
+        begun = any("waiting" not in main.state or main.restarts for main in self.mains)
+        return "Running" if begun else "Pending"
+
+    def status(self, now: datetime) -> dict[str, Any]:
+        """The pod's `status`, to be patched over the one in the store."""
+        phase = self.phase()
+        status: dict[str, Any] = {
+            "phase": phase,
+            "conditions": self._conditions(phase, timestamp(now)),
+            "hostIP": LOOPBACK,
+            "hostIPs": [{"ip": LOOPBACK}],
+            "podIP": LOOPBACK,
+            "podIPs": [{"ip": LOOPBACK}],
+            "startTime": timestamp(self.started_at),
+        }
+        if self.rejected is not None:
+            status["reason"], status["message"] = self.rejected
+            return status
+        status["containerStatuses"] = [main.status() for main in self.mains]
+        if self.inits:
+            status["initContainerStatuses"] = [init.status() for init in self.inits]
+        return status
+
+    def _conditions(self, phase: str, now: str) -> list[dict[str, Any]]:
+        unready = [main.name for main in self.mains if "running" not in main.state]
+        uninitialized = [init.name for init in self.inits if init.exit_code != 0]
+        ready = self._unready(phase, unready)
+        initialized = (
+            ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(uninitialized)}]")
+            if uninitialized
+            else None
+        )
+        problems = {"PodScheduled": None, "Initialized": initialized, "ContainersReady": ready, "Ready": ready}
+        return [self._condition(name, problem, now) for name, problem in problems.items()]
+
+    def _unready(self, phase: str, unready: list[str]) -> tuple[str, str] | None:
+        if phase == "Succeeded":
+            return "PodCompleted", ""
+        if phase == "Failed":
+            return "PodFailed", ""
+        return ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else None
+
+    def _condition(self, name: str, problem: tuple[str, str] | None, now: str) -> dict[str, Any]:
+        """One condition; the time of its transition stays until its status changes."""
+        status = "True" if problem is None else "False"
+        previous = self._transitions.get(name)
+        since = previous[1] if previous is not None and previous[0] == status else now
+        self._transitions[name] = (status, since)
+        # An explicit None takes away, in a patch, what an earlier status said.
+        reason, message = problem or (None, None)
+        return {
+            "type": name,
+            "status": status,
+            "lastProbeTime": None,
+            "lastTransitionTime": since,
+            "reason": reason or None,
+            "message": message or None,
+        }

@@ -1,0 +1,317 @@
+"""What the process kubelet does with pods: start, restart, signal and end their containers, and write what came of it.
+
+Everything here runs on the kubelet's one thread. What is decided about a pod stands in `pod_run`, what a container
+becomes as a process in `containers`; here it is carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from signal import SIGKILL, SIGTERM
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from actors.local.kubelet.containers import (
+    CannotCreate,
+    argv,
+    environment,
+    ignored,
+    inherited_environment,
+    log_tail,
+    signal_name,
+    unsupported,
+)
+from actors.local.kubelet.pod_run import LOOPBACK, ContainerRun, LogFile, PodRun
+from actors.local.kubelet.processes import NOT_FOUND
+from actors.local.kubelet.recorder import EventRecorder
+from actors.local.kubelet.scheduler import Scheduler
+from actors.local.store.object_store import ApiStatus, ObjectStore
+from actors.runtime import Clock, Scheduled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actors.local.kubelet.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
+
+__all__ = ["Later", "PodRunner"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+Later: TypeAlias = Callable[[timedelta, Callable[[], None]], Scheduled]
+"""Run something on the kubelet's thread, a while from now."""
+
+
+class PodRunner:
+    """The pods of one node. Not thread-safe, but for `log`."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        processes: Processes,
+        later: Later,
+        log_dir: Path,
+        *,
+        node: str,
+        max_pods: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._processes = processes
+        self._later = later
+        self._log_dir = log_dir
+        self._node = node
+        self._environment = inherited_environment()
+        self._events = EventRecorder(store, clock, host=node)
+        self._scheduler = Scheduler(store, self._events, node=node, max_pods=max_pods)
+        self._runs: dict[str, PodRun] = {}
+        self._by_key: dict[str, tuple[PodRun, ContainerRun]] = {}
+        self._grace_timers: dict[str, Scheduled] = {}
+        self._restart_timers: dict[tuple[str, str], Scheduled] = {}
+
+    # ── What the kubelet sees ────────────────────────────────────────────────────────────────────────────────────
+
+    def pod_changed(self, pod: Mapping[str, Any]) -> None:
+        """A pod is there, or has changed."""
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+        run = self._runs.get(uid)
+        if run is not None:
+            run.pod = pod
+            if "deletionTimestamp" in pod["metadata"]:
+                self._terminate(run, pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        elif not node:
+            self._scheduler.offer(pod)
+        elif node == self._node and pod["status"].get("phase") not in {"Succeeded", "Failed"}:
+            self._scheduler.placed(uid)
+            self._accept(pod)
+
+    def pod_gone(self, pod: Mapping[str, Any]) -> None:
+        """A pod's object is gone, perhaps by force: nothing of it may run on."""
+        run = self._runs.get(pod["metadata"]["uid"])
+        if run is None:
+            self._scheduler.freed(pod["metadata"]["uid"])
+        else:
+            run.gone = True
+            self._kill_containers(run)
+            self._forget_if_over(run)
+
+    def process_started(self, event: ProcessStarted) -> None:
+        """A container runs."""
+        run, container = self._by_key[event.key]
+        container.started(event.pid, self._clock.now())
+        self._events.record(run.pod, "Started", f"Started container {container.name}")
+        self._write_status(run)
+
+    def process_failed(self, failure: ProcessFailed) -> None:
+        """A container could not be started."""
+        run, container = self._by_key.pop(failure.key)
+        program = argv(container.spec, {})[0]
+        missing = failure.exit_code == NOT_FOUND and "/" not in program
+        message = {
+            "exec": f'exec: "{program}": {"executable file not found in $PATH" if missing else failure.message}',
+            "chdir": f'chdir to working directory "{container.spec.get("workingDir")}": {failure.message}',
+        }.get(failure.at, f"{failure.at}: {failure.message}")
+        container.ended(failure.exit_code, "ContainerCannotRun", message, self._clock.now())
+        self._events.record(run.pod, "Failed", f"Error: {message}", "Warning")
+        self._container_ended(run, container)
+
+    def process_exited(self, event: ProcessExited) -> None:
+        """A container has ended."""
+        run, container = self._by_key.pop(event.key)
+        message = ""
+        falls_back = container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+        if event.exit_code != 0 and falls_back and container.log is not None:
+            message = log_tail(container.log.path)
+        container.ended(event.exit_code, "Error" if event.exit_code else "Completed", message, self._clock.now())
+        self._container_ended(run, container)
+
+    def launcher_lost(self) -> None:
+        """Whoever killed the launcher killed its processes: say so, and get a new one."""
+        self._processes.close()
+        self._processes.open()
+        lost, self._by_key = list(self._by_key.values()), {}
+        message = "The container could not be located when the pod was terminated"
+        for _, container in lost:
+            container.ended(128 + SIGKILL, "ContainerStatusUnknown", message, self._clock.now())
+        for run, container in lost:
+            self._container_ended(run, container)
+
+    def kill(self, namespace: str, name: str, number: int) -> int:
+        """Signal all processes of a pod; how many containers got it."""
+        live = [
+            container
+            for run in self._runs.values()
+            if (run.namespace, run.name) == (namespace, name)
+            for container in run.live()
+        ]
+        for container in live:
+            _LOG.info("signalling a container", extra={"pod": name, "signal": signal_name(number)})
+            self._signal(container, number, group=True)
+        return len(live)
+
+    def log(self, uid: str, container: str, *, previous: bool) -> LogFile | None:
+        """The log of a container's present or previous run; from any thread."""
+        run = self._runs.get(uid)
+        found = next((each for each in run.containers() if each.name == container), None) if run else None
+        if found is None:
+            return None
+        return found.previous_log if previous else found.log
+
+    def close(self) -> None:
+        """Nothing will happen any more: followers of logs need not wait."""
+        for timer in (*self._grace_timers.values(), *self._restart_timers.values()):
+            timer.cancel()
+        for run in self._runs.values():
+            _close_logs(run)
+        self._runs.clear()
+
+    # ── Starting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _accept(self, pod: Mapping[str, Any]) -> None:
+        """A pod was bound to this node."""
+        run = self._runs[pod["metadata"]["uid"]] = PodRun(pod, self._clock.now())
+        if "deletionTimestamp" in pod["metadata"]:
+            self._terminate(run, 0)
+            return
+        if problem := unsupported(pod):
+            run.rejected = ("NotSupported", problem)
+            self._events.record(pod, "NotSupported", problem, "Warning")
+            self._after_end(run)
+            return
+        if fields := ignored(pod):
+            message = f"not applied to processes of this machine: {', '.join(fields)}"
+            self._events.record(pod, "NotSupported", message, "Warning")
+        (self._log_dir / run.uid).mkdir(mode=0o700, exist_ok=True)
+        self._go_on(run)
+
+    def _go_on(self, run: PodRun) -> None:
+        """Start what is next, if anything is: the first containers, or those behind an init container that is done."""
+        for container in run.next_to_start():
+            self._start_container(run, container)
+
+    def _start_container(self, run: PodRun, container: ContainerRun) -> None:
+        container.attempted = True
+        pod = {**run.pod, "status": {"podIP": LOOPBACK, "hostIP": LOOPBACK}}
+        try:
+            env = environment(container.spec, pod, self._environment)
+        except CannotCreate as problem:
+            container.state = {"waiting": {"reason": "CreateContainerConfigError", "message": str(problem)}}
+            self._events.record(pod, "Failed", f"Error: {problem}", "Warning")
+            self._write_status(run)
+            return
+        log = container.new_log(self._log_dir / run.uid)
+        container.key = f"{run.uid}/{container.name}/{container.restarts}"
+        container.state = {"waiting": {"reason": "ContainerCreating"}}
+        self._by_key[container.key] = (run, container)
+        words = argv(container.spec, env)
+        self._processes.start(container.key, words, env, container.spec.get("workingDir"), log)
+
+    # ── Ending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _container_ended(self, run: PodRun, container: ContainerRun) -> None:
+        if run.gone or run.grace is not None:
+            self._after_end(run)
+        elif run.restarts(container):
+            self._plan_restart(run, container)
+        else:
+            self._go_on(run)
+            self._after_end(run)
+
+    def _after_end(self, run: PodRun) -> None:
+        """A container, or the whole pod, has ended for good."""
+        if run.gone:
+            self._forget_if_over(run)
+            return
+        over = not run.live() and (run.grace is not None or run.phase() in {"Succeeded", "Failed"})
+        run.finished = over
+        self._write_status(run)
+        if not over:
+            return
+        self._cancel_timers(run)
+        if run.grace is not None:
+            self._remove(run)
+        self._scheduler.freed(run.uid)
+
+    def _plan_restart(self, run: PodRun, container: ContainerRun) -> None:
+        delay = container.restart_delay()
+        container.will_restart(delay, run.name)
+        if not delay:
+            self._start_container(run, container)
+            return
+        self._events.record(run.pod, "BackOff", f"Back-off restarting failed container {container.name}", "Warning")
+        self._restart_timers[run.uid, container.name] = self._later(delay, lambda: self._restart_due(run, container))
+        self._write_status(run)
+
+    def _restart_due(self, run: PodRun, container: ContainerRun) -> None:
+        waited = self._restart_timers.pop((run.uid, container.name), None)
+        if waited is not None and not run.gone and run.grace is None:
+            self._start_container(run, container)
+
+    def _terminate(self, run: PodRun, grace: int) -> None:
+        """Its deletion has begun, or was made shorter."""
+        if run.finished or run.gone or run.grace == grace:
+            return
+        first, run.grace = run.grace is None, grace
+        self._cancel_timers(run)
+        live = run.live()
+        if not live:
+            self._after_end(run)
+            return
+        for container in live if first else ():
+            self._events.record(run.pod, "Killing", f"Stopping container {container.name}")
+            self._signal(container, SIGTERM, group=False)
+        if grace == 0:
+            self._kill_containers(run)
+        else:
+            self._grace_timers[run.uid] = self._later(timedelta(seconds=grace), lambda: self._kill_containers(run))
+
+    def _kill_containers(self, run: PodRun) -> None:
+        for container in run.live():
+            self._signal(container, SIGKILL, group=True)
+
+    def _signal(self, container: ContainerRun, number: int, *, group: bool) -> None:
+        assert container.key is not None
+        self._processes.signal(container.key, number, group=group)
+
+    def _remove(self, run: PodRun) -> None:
+        """The last step of a deletion: only a pod's kubelet may take its object away."""
+        try:
+            self._store.delete("pods", run.namespace, run.name, grace_period_seconds=0, uid=run.uid)
+        except ApiStatus as status:
+            if status.code not in {404, 409}:  # somebody forced it
+                raise
+
+    def _forget_if_over(self, run: PodRun) -> None:
+        if run.live():
+            return
+        self._cancel_timers(run)
+        _close_logs(run)
+        self._runs.pop(run.uid, None)
+        shutil.rmtree(self._log_dir / run.uid, ignore_errors=True)
+        self._scheduler.freed(run.uid)
+
+    def _cancel_timers(self, run: PodRun) -> None:
+        timers = [self._grace_timers.pop(run.uid, None)]
+        timers += [self._restart_timers.pop((run.uid, container.name), None) for container in run.containers()]
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
+
+    def _write_status(self, run: PodRun) -> None:
+        """Conditions of others (a disruption, say) stay: the patch is a strategic one."""
+        if run.gone:
+            return
+        patch = {"metadata": {"uid": run.uid}, "status": run.status(self._clock.now())}
+        try:
+            self._store.patch("pods", run.namespace, run.name, patch, "strategic", subresource="status")
+        except ApiStatus as refusal:
+            if refusal.code not in {404, 409, 422}:  # gone, or another pod of that name by now
+                raise
+
+
+def _close_logs(run: PodRun) -> None:
+    for container in run.containers():
+        if container.log is not None:
+            container.log.complete = True

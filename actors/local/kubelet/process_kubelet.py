@@ -1,0 +1,189 @@
+"""`ProcessKubelet`: runs the pods of the embedded cluster as processes of this machine.
+
+It is scheduler and kubelet in one, for one node. One thread owns everything: watch messages of the store, events of the
+launcher and timers reach it through one queue, so nothing is polled and nothing is shared.
+
+A process is not a container: there is no image, no mount, no limit and no probe. What a pod cannot run without is
+refused; what it is run without is said in an event (`NotSupported`). Restart policies are honoured with the back-off
+of a real kubelet. Each container is a session of its own; it ends with its first process, and then what is left of its
+group is killed. SIGTERM goes to the first process only, as a container runtime sends it, SIGKILL to the group. A
+container's log is one file that grows as long as it runs; it goes with its pod.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from signal import SIGKILL
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from actors.local.kubelet.nodes import local_node
+from actors.local.kubelet.pod_runner import PodRunner
+from actors.local.kubelet.processes import (
+    LauncherLost,
+    Processes,
+    ProcessEvent,
+    ProcessExited,
+    ProcessFailed,
+    ProcessStarted,
+)
+from actors.local.store.object_store import ApiStatus, ObjectStore, Subscription, WatchMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from pathlib import Path
+
+    from actors.local.kubelet.pod_run import LogFile
+    from actors.runtime import Clock, Scheduled, TimerService
+
+__all__ = ["ProcessKubelet"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+_DEFAULT_MAX_PODS: Final = 500
+# Enough for any fleet that a laptop can run, few enough that a driver gone wild cannot fork it to death.
+_ANSWER_SECONDS: Final = 10.0
+# The kubelet's thread does nothing that takes long; this only keeps a caller from waiting for ever on a bug.
+
+
+@dataclass(frozen=True, slots=True)
+class _Do:
+    """Run this on the kubelet's thread: what a timer or another thread wants."""
+
+    action: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """Kill everything and end."""
+
+
+_Message: TypeAlias = WatchMessage | ProcessEvent | _Do
+
+
+class ProcessKubelet:
+    """The one node of an embedded cluster.
+
+    Args:
+        store: whose pods it runs.
+        clock: for the times in statuses.
+        timers: for grace periods and back-offs.
+        log_dir: gets the containers' logs; created, and removed at the end.
+        node: its name.
+        max_pods: pods beyond these stay unbound.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        timers: TimerService,
+        log_dir: Path,
+        *,
+        node: str = "local",
+        max_pods: int = _DEFAULT_MAX_PODS,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._timers = timers
+        self._log_dir = log_dir
+        self._node = node
+        self._max_pods = max_pods
+        self._inbox: SimpleQueue[_Message | _Stop] = SimpleQueue()
+        self._processes = Processes(self._inbox.put)
+        self._runner = PodRunner(store, clock, self._processes, self._later, log_dir, node=node, max_pods=max_pods)
+        self._subscription: Subscription | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Register the node and begin to run pods. Raises what keeps it from that."""
+        self._log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="executor-pods/kubelet", daemon=True)
+        self._thread.start()
+        try:
+            ready.result()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Kill every process and wait until it is gone; nothing is written about it. A second call is nothing."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._inbox.put(_Stop())
+        thread.join()
+        shutil.rmtree(self._log_dir, ignore_errors=True)
+
+    def kill(self, namespace: str, name: str, number: int = SIGKILL) -> int:
+        """Signal all processes of a pod behind its back, as `kill` in a shell would; how many containers got it.
+
+        0 if the kubelet does not run.
+        """
+        if self._thread is None:
+            return 0
+        answer: Future[int] = Future()
+        self._inbox.put(_Do(lambda: answer.set_result(self._runner.kill(namespace, name, number))))
+        return answer.result(_ANSWER_SECONDS)
+
+    def log(self, uid: str, container: str, *, previous: bool = False) -> LogFile | None:
+        """Where the output of a container's present (or previous) run is, None if there is none."""
+        return self._runner.log(uid, container, previous=previous)
+
+    def _later(self, delay: timedelta, action: Callable[[], None]) -> Scheduled:
+        return self._timers.schedule(delay, lambda: self._inbox.put(_Do(action)))
+
+    def _run(self, ready: Future[None]) -> None:
+        try:
+            self._processes.open()  # Here, because the launcher lives as long as the thread that opened it.
+            self._register()
+            self._subscription = self._store.watch("pods", None, self._inbox.put)
+            ready.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - whoever starts the kubelet gets it
+            ready.set_exception(error)
+        while not isinstance(message := self._inbox.get(), _Stop):
+            try:
+                self._receive(message)
+            except Exception:  # noqa: BLE001 - one pod that cannot be handled must not end all others
+                _LOG.exception("the kubelet could not handle a message", extra={"message_type": type(message).__name__})
+        if self._subscription is not None:
+            self._subscription.cancel()
+        self._processes.close()
+        self._runner.close()
+        while not self._inbox.empty():  # Somebody may wait for the answer to a `kill`: nothing is there to be killed.
+            if isinstance(late := self._inbox.get(), _Do):
+                late.action()
+
+    def _receive(self, message: _Message) -> None:
+        match message:
+            case WatchMessage(type="DELETED", object=pod):
+                self._runner.pod_gone(pod)
+            case WatchMessage(object=pod):
+                self._runner.pod_changed(pod)
+            case ProcessStarted():
+                self._runner.process_started(message)
+            case ProcessFailed():
+                self._runner.process_failed(message)
+            case ProcessExited():
+                self._runner.process_exited(message)
+            case LauncherLost():
+                self._runner.launcher_lost()
+            case _Do(action=action):
+                action()
+            case _:
+                assert_never(message)
+
+    def _register(self) -> None:
+        node = local_node(self._node, self._max_pods, self._clock.now())
+        try:
+            self._store.create("nodes", None, node)
+        except ApiStatus as status:
+            if status.reason != "AlreadyExists":
+                raise
+        self._store.patch("nodes", None, self._node, {"status": node["status"]}, "merge", subresource="status")

@@ -1,0 +1,315 @@
+"""A scheduler and a kubelet that only pretend: pods go through their states on a clock, by script, without processes.
+
+It writes to the store what a real node writes, in the same order, so that whoever watches cannot tell the difference.
+Everything happens in callbacks of the store and of timers: no threads, no sleeping, nothing random. Each pod is run
+once, as with `restartPolicy: Never`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from actors.local.kubelet import pod_status
+from actors.local.kubelet.pod_status import Ended
+from actors.local.schema.statuses import ApiStatus
+from actors.local.store.objects import rfc3339
+
+if TYPE_CHECKING:
+    from actors.local.store.object_store import ObjectStore, WatchMessage
+    from actors.runtime import Clock, Scheduled, TimerService
+
+__all__ = ["Plan", "Run", "Script", "ScriptedKubelet", "StayUnscheduled", "StayWaiting"]
+
+_SIGKILL_EXIT: Final = 137
+_SIGTERM_EXIT: Final = 143
+_EVICTED: Final = "The node was low on resource: memory."
+_SCHEDULER: Final = "default-scheduler"
+"""Pods that ask for another are left alone, as on a real cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The pod starts, runs, and ends when it is told to, or by itself."""
+
+    start_delay: timedelta | None = None
+    """From its binding to its running; None: the kubelet's."""
+    exits_after: timedelta | None = None
+    """It ends by itself so long after it began to run; None: it does not."""
+    exit_code: int = 0
+    """What it ends with by itself."""
+    stop_delay: timedelta | None = None
+    """How long it takes to end when it is asked to; None: the kubelet's. Longer than its grace means it is killed."""
+    stop_exit_code: int = _SIGTERM_EXIT
+    """What it ends with when it is asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class StayWaiting:
+    """The pod is bound and never starts, for a waiting reason such as `ImagePullBackOff`."""
+
+    reason: str = "ContainerCreating"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StayUnscheduled:
+    """No node has room for the pod."""
+
+    message: str = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+Plan: TypeAlias = Run | StayWaiting | StayUnscheduled
+Script: TypeAlias = Callable[[Mapping[str, Any]], Plan]
+"""Decides once per pod, when it is first seen, what becomes of it."""
+
+
+@dataclass(slots=True)
+class _Sandbox:
+    """What the kubelet knows of one pod, by its UID."""
+
+    namespace: str
+    name: str
+    uid: str
+    plan: Plan
+    timers: list[Scheduled] = field(default_factory=list)
+    running: bool = False
+    """Its containers were started and have not all ended."""
+
+
+class ScriptedKubelet:
+    """One node of a store. Works from the moment it is made until `close`.
+
+    Args:
+        store: the cluster.
+        clock: for timestamps.
+        timers: what makes things happen later.
+        node: the name of its node, made in the store if it is not there.
+        start_delay: from a pod's binding to its running, unless its plan says otherwise.
+        stop_delay: from the begin of a pod's deletion to its end, unless its plan says otherwise; at most the grace.
+        script: the plan of each pod; without one, pods run until they are told to end.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        timers: TimerService,
+        *,
+        node: str = "local",
+        start_delay: timedelta = timedelta(0),
+        stop_delay: timedelta = timedelta(0),
+        script: Script | None = None,
+    ) -> None:
+        self.script: Script = script or (lambda _: Run())
+        """Can be replaced at any time; decides about the pods seen from then on."""
+        self._store = store
+        self._clock = clock
+        self._timers = timers
+        self._node = node
+        self._start_delay = start_delay
+        self._stop_delay = stop_delay
+        self._sandboxes: dict[str, _Sandbox] = {}
+        self._held: list[Callable[[], None]] | None = None
+        self._lock = RLock()  # the store and the timers may call from different threads
+        try:
+            store.create("nodes", None, pod_status.scripted_node(node, self._now()))
+        except ApiStatus as status:
+            if status.reason != "AlreadyExists":
+                raise
+        self._subscription = store.watch("pods", None, lambda message: self._do(lambda: self._on_message(message)))
+
+    def close(self) -> None:
+        """Stop working: pods stay as they are."""
+        self._subscription.cancel()
+        with self._lock:
+            self._held = None
+            for uid in list(self._sandboxes):
+                self._forget(uid)
+
+    # ── What a test tells it ─────────────────────────────────────────────────────────────────────────────────────
+
+    def exit(
+        self,
+        name: str,
+        code: int,
+        reason: str | None = None,
+        *,
+        message: str = "",
+        container: str | None = None,
+        namespace: str = "default",
+    ) -> None:
+        """A running pod's containers (or the one named) end by themselves; `message` is their termination message."""
+        with self._lock:
+            self._end(self._find(namespace, name), Ended.with_code(code, reason, message), only=container)
+
+    def oom(
+        self, name: str, *, code: int = _SIGKILL_EXIT, container: str | None = None, namespace: str = "default"
+    ) -> None:
+        """The kernel ends a running pod for its memory. On a real node, too, the code is not always 137."""
+        self.exit(name, code, "OOMKilled", container=container, namespace=namespace)
+
+    def evict(self, name: str, *, message: str = _EVICTED, namespace: str = "default") -> None:
+        """The kubelet ends a pod to save its node: failed, with reason `Evicted` and a DisruptionTarget condition."""
+        with self._lock:
+            sandbox = self._find(namespace, name)
+            self._write(sandbox, pod_status.disruption("TerminationByKubelet", message, self._now()))
+            self._end(sandbox, Ended(_SIGKILL_EXIT, "Error"), extra={"reason": "Evicted", "message": message})
+
+    def disrupt(self, name: str, reason: str, *, message: str = "", namespace: str = "default") -> None:
+        """Who is above the node (`PreemptionByScheduler`, `EvictionByEvictionAPI`, …) says why, and deletes the pod."""
+        with self._lock:
+            sandbox = self._find(namespace, name)
+            self._write(sandbox, pod_status.disruption(reason, message, self._now()))
+            self._store.delete("pods", namespace, name, uid=sandbox.uid)
+
+    def hold(self) -> None:
+        """Stop reacting, like a lost or overloaded node: nothing starts, ends or is noticed until `release`."""
+        with self._lock:
+            if self._held is None:
+                self._held = []
+
+    def release(self) -> None:
+        """Catch up with all that should have happened since `hold`."""
+        with self._lock:
+            held, self._held = self._held, None
+            for step in held or ():
+                step()
+
+    # ── What the store and the timers tell it ────────────────────────────────────────────────────────────────────
+
+    def _do(self, step: Callable[[], None]) -> None:
+        with self._lock:
+            if self._held is None:
+                step()
+            else:
+                self._held.append(step)
+
+    def _on_message(self, message: WatchMessage) -> None:
+        pod = message.object
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+        uid = metadata["uid"]
+        if message.type == "DELETED":
+            self._forget(uid)
+        elif node is not None and node != self._node:
+            return
+        elif uid not in self._sandboxes:
+            self._admit(uid, pod)
+        elif "deletionTimestamp" in metadata:
+            self._ask_to_end(self._sandboxes[uid], metadata["deletionGracePeriodSeconds"])
+
+    def _admit(self, uid: str, pod: Mapping[str, Any]) -> None:
+        """Take on a pod: one to place, or one that this node has from before."""
+        metadata, spec, phase = pod["metadata"], pod["spec"], pod["status"]["phase"]
+        bound = spec.get("nodeName") is not None
+        mine = bound or (spec["schedulerName"] == _SCHEDULER and not spec.get("schedulingGates"))
+        if not mine or phase in ("Succeeded", "Failed"):
+            return
+        sandbox = _Sandbox(metadata["namespace"], metadata["name"], uid, self.script(pod), running=phase == "Running")
+        self._sandboxes[uid] = sandbox
+        if "deletionTimestamp" in metadata:
+            self._ask_to_end(sandbox, metadata["deletionGracePeriodSeconds"])
+            return
+        if sandbox.running:
+            return
+        match sandbox.plan:
+            case StayUnscheduled(message):
+                self._write(sandbox, pod_status.unschedulable(message, self._now()))
+            case StayWaiting(reason, message):
+                self._bind(sandbox, bound=bound)
+                self._write(sandbox, pod_status.waiting(pod, reason, message, self._now()))
+            case Run(start_delay):
+                self._bind(sandbox, bound=bound)
+                delay = self._start_delay if start_delay is None else start_delay
+                self._later(sandbox, delay, lambda: self._start(sandbox))
+
+    def _bind(self, sandbox: _Sandbox, *, bound: bool) -> None:
+        if not bound:
+            with suppress(ApiStatus):  # it was deleted meanwhile: its event is on its way
+                self._store.bind(sandbox.namespace, sandbox.name, self._node, uid=sandbox.uid)
+
+    def _start(self, sandbox: _Sandbox) -> None:
+        pod = self._read(sandbox)
+        if pod is None or sandbox.running or "deletionTimestamp" in pod["metadata"]:
+            return
+        sandbox.running = True
+        self._write(sandbox, pod_status.running(pod, self._now()))
+        plan = sandbox.plan
+        if isinstance(plan, Run) and plan.exits_after is not None:
+            how = Ended.with_code(plan.exit_code)
+            self._later(sandbox, plan.exits_after, lambda: self._end(sandbox, how))
+
+    def _ask_to_end(self, sandbox: _Sandbox, grace_seconds: int) -> None:
+        """The pod's deletion began, or was made shorter: what is due first ends it. One never started just goes."""
+        if not sandbox.running:
+            self._delete(sandbox)
+            return
+        grace, stop_delay, code = timedelta(seconds=grace_seconds), self._stop_delay, _SIGTERM_EXIT
+        if isinstance(sandbox.plan, Run):
+            stop_delay = stop_delay if sandbox.plan.stop_delay is None else sandbox.plan.stop_delay
+            code = sandbox.plan.stop_exit_code
+        takes = min(grace, stop_delay)
+        how = Ended.with_code(code if stop_delay <= grace else _SIGKILL_EXIT)
+        self._later(sandbox, takes, lambda: self._end(sandbox, how))
+
+    def _end(
+        self, sandbox: _Sandbox, how: Ended, *, only: str | None = None, extra: Mapping[str, Any] | None = None
+    ) -> None:
+        """Containers have ended: say so, and if that ends a pod that is being deleted, let it go."""
+        pod = self._read(sandbox)
+        if pod is None:
+            return
+        status = pod_status.ended(pod, how, self._now(), only)
+        if "phase" in status:
+            sandbox.running = False
+            _cancel_timers(sandbox)
+        self._write(sandbox, {**status, **(extra or {})})
+        if "phase" in status and "deletionTimestamp" in pod["metadata"]:
+            self._delete(sandbox)
+
+    # ── What it does to the store; a pod that is gone is nobody's mistake ────────────────────────────────────────
+
+    def _read(self, sandbox: _Sandbox) -> Mapping[str, Any] | None:
+        """The pod, None if it is gone (and perhaps another has its name)."""
+        if sandbox.uid not in self._sandboxes:
+            return None
+        with suppress(ApiStatus):
+            pod = self._store.get("pods", sandbox.namespace, sandbox.name)
+            return pod if pod["metadata"]["uid"] == sandbox.uid else None
+        return None
+
+    def _write(self, sandbox: _Sandbox, status: Mapping[str, Any]) -> None:
+        patch = {"metadata": {"uid": sandbox.uid}, "status": status}
+        with suppress(ApiStatus):
+            self._store.patch("pods", sandbox.namespace, sandbox.name, patch, "strategic", subresource="status")
+
+    def _delete(self, sandbox: _Sandbox) -> None:
+        with suppress(ApiStatus):
+            self._store.delete("pods", sandbox.namespace, sandbox.name, grace_period_seconds=0, uid=sandbox.uid)
+
+    def _find(self, namespace: str, name: str) -> _Sandbox:
+        for sandbox in self._sandboxes.values():
+            if (sandbox.namespace, sandbox.name) == (namespace, name):
+                return sandbox
+        raise LookupError(f"node {self._node} has no pod {namespace}/{name}")
+
+    def _forget(self, uid: str) -> None:
+        sandbox = self._sandboxes.pop(uid, None)
+        if sandbox is not None:
+            _cancel_timers(sandbox)
+
+    def _later(self, sandbox: _Sandbox, delay: timedelta, step: Callable[[], None]) -> None:
+        sandbox.timers.append(self._timers.schedule(delay, lambda: self._do(step)))
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
+
+
+def _cancel_timers(sandbox: _Sandbox) -> None:
+    for timer in sandbox.timers:
+        timer.cancel()
+    sandbox.timers.clear()

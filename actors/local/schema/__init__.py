@@ -1,0 +1,1 @@
+"""What objects look like: resources, fields, selectors, statuses."""

@@ -1,0 +1,196 @@
+"""The shapes of the objects: which fields there are and of which JSON type (`shapes` has the lists).
+
+A real server drops what it does not know (and says so in a warning, or refuses it when asked to be strict) and answers
+400 where a value has another type than its field. `decode` does both in the one pass that copies the object; what it
+returns has the right shape, so that nothing behind it need be afraid of a list where it expects a map.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.kube.quantities import parse_quantity
+from actors.kube.strategic_merge import copy_json
+from actors.local.schema.shapes import (
+    BOOL,
+    DELETE_OPTIONS,
+    KINDS,
+    Anything,
+    ListOf,
+    MapOf,
+    MicroTime,
+    Quantity,
+    Scalar,
+    Struct,
+    Type,
+)
+from actors.local.schema.statuses import bad_request, internal_error, undecodable
+
+if TYPE_CHECKING:
+    from actors.local.schema.resources import Resource
+
+__all__ = ["copy_json", "decode", "decode_as", "decode_delete_options", "json_type"]
+
+_NO_QUANTITY: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_MICRO_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
+"""Go's `metav1.RFC3339Micro`: exactly six digits."""
+
+
+def decode(resource: Resource, obj: Any, unknown: list[str]) -> dict[str, Any]:
+    """A copy of `obj` in the shape of its resource, without `null`s; paths of fields left out go into `unknown`.
+
+    Raises 400 where a value has the wrong type, or the object says that it is of another kind or version.
+    """
+    return decode_as(KINDS[resource.kind], (resource.api_version,), obj, unknown)
+
+
+def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, unknown: list[str]) -> dict[str, Any]:
+    """The same for what is no resource, such as an Eviction, which may be written in several API versions."""
+    expected = shape.kind
+    if not isinstance(obj, Mapping):
+        raise bad_request(f"the object provided is unrecognized (must be of type {expected}): {_no_object(obj)}")
+    kind, group_version = obj.get("kind") or expected, obj.get("apiVersion") or versions[0]
+    version = str(group_version).rpartition("/")[2]
+    foreign = kind != expected
+    if foreign or group_version not in versions:
+        internal = versions[0].partition("/")[0].partition(".")[0].replace("v1", "core")
+        raise undecodable(
+            kind,
+            version,
+            expected,
+            f"converting (v1.{kind}) to ({internal}.{expected}): unknown conversion"
+            if foreign
+            else f'no kind "{kind}" is registered for version "{group_version}"',
+        )
+    try:
+        decoded = _Decoder(unknown).value(obj, shape, "", "", expected)
+    except _WrongType as problem:
+        raise undecodable(kind, version, expected, str(problem)) from None
+    decoded.pop("kind", None)
+    decoded.pop("apiVersion", None)
+    metadata = decoded.get("metadata", {})
+    metadata.pop("managedFields", None)
+    metadata.pop("selfLink", None)
+    decoded["metadata"] = {key: value for key, value in metadata.items() if value not in ("", {}, [])}
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def decode_delete_options(obj: Any) -> dict[str, Any]:
+    """`DeleteOptions`; what they get wrong is a 500 on a real server, which decodes them on its own."""
+    if not isinstance(obj, Mapping):
+        raise internal_error(_no_object(obj))
+    kind, version = obj.get("kind") or "DeleteOptions", obj.get("apiVersion") or "v1"
+    if kind != "DeleteOptions":
+        raise internal_error(f'no kind "{kind}" is registered for version "{version}"')
+    try:
+        decoded = _Decoder([]).value(obj, DELETE_OPTIONS, "", "", "DeleteOptions")
+    except _WrongType as problem:
+        raise internal_error(str(problem)) from None
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def _no_object(value: Any) -> str:
+    """What Go's decoder says when it looks for an object's kind in something else."""
+    problem = (
+        "unexpected end of JSON input (<empty>)"
+        if value is None
+        else f"json: cannot unmarshal {json_type(value)} into Go value of type struct"
+    )
+    return f"couldn't get version/kind; json parse error: {problem}"
+
+
+class _WrongType(Exception):  # noqa: N818 - private, and it says what happened
+    """A value of another JSON type than its field's."""
+
+
+class _Decoder:
+    """Copies values into their shape. `path` has list indices, for warnings; `plain` has none, as Go spells a field."""
+
+    def __init__(self, unknown: list[str]) -> None:
+        self._unknown = unknown
+
+    def value(self, value: Any, shape: Type, path: str, plain: str, owner: str) -> Any:
+        match shape:
+            case Anything():
+                return copy_json(value)
+            case Quantity():
+                return _quantity(value)
+            case MicroTime() if isinstance(value, str):
+                return _micro_time(value)
+            case Scalar() if isinstance(value, shape.types) and (shape is BOOL or not isinstance(value, bool)):
+                return value
+            case Struct() if isinstance(value, Mapping):
+                return self._struct(value, shape, path, plain)
+            case ListOf() if isinstance(value, list | tuple):
+                return self._list(value, shape, path, plain, owner)
+            case MapOf() if isinstance(value, Mapping):
+                return self._map(value, shape, path, plain, owner)
+            case _:
+                pass
+        raise _WrongType(
+            f"json: cannot unmarshal {json_type(value)} into Go struct field {owner}.{plain} of type {shape.name}"
+        )
+
+    def _list(self, items: Sequence[Any], shape: ListOf, path: str, plain: str, owner: str) -> list[Any]:
+        return [
+            self.value(item, shape.item, f"{path}[{index}]", plain, owner)
+            for index, item in enumerate(items)
+            if item is not None
+        ]
+
+    def _map(self, items: Mapping[str, Any], shape: MapOf, path: str, plain: str, owner: str) -> dict[str, Any]:
+        return {
+            str(key): self.value(item, shape.item, f"{path}.{key}", plain, owner)
+            for key, item in items.items()
+            if item is not None
+        }
+
+    def _struct(self, value: Mapping[str, Any], shape: Struct, path: str, plain: str) -> dict[str, Any]:
+        decoded: dict[str, Any] = {}
+        for key, item in value.items():
+            inner = f"{path}.{key}" if path else key
+            field = shape.fields.get(key)
+            if field is None:
+                self._unknown.append(inner)
+            elif item is not None:
+                decoded[key] = self.value(item, field, inner, f"{plain}.{key}" if plain else key, shape.kind)
+        return decoded
+
+
+def _quantity(value: Any) -> str:
+    if parse_quantity(value) is None:
+        raise _WrongType(_NO_QUANTITY)
+    return str(value)
+
+
+def _micro_time(text: str) -> str:
+    """The same moment in UTC, as it is shown again."""
+    if not _MICRO_TIME.fullmatch(text):
+        raise _WrongType(f'parsing time "{text}" as "{_MICRO_LAYOUT}": cannot parse "{text}" as "2006"')
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    except (ValueError, OverflowError):
+        raise _WrongType(f'parsing time "{text}": day out of range') from None
+
+
+def json_type(value: Any) -> str:
+    """What Go's decoder calls the type of a JSON value."""
+    match value:
+        case str():
+            return "string"
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case list() | tuple():
+            return "array"
+        case None:
+            return "null"
+        case _:
+            return "object"

@@ -1,0 +1,187 @@
+"""What an HTTP request to the Kubernetes API means: which resource, which object, which options. Pure but for the body.
+
+Everything from outside is checked here, before the store or the file system sees it: names are names (never paths),
+numbers are numbers, and an option that this server does not have is refused, never ignored, if ignoring it would do
+something else than was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from actors.local.schema.nesting import DEEPEST, is_too_deep
+from actors.local.schema.resources import Resource, find_resource
+from actors.local.schema.statuses import ApiStatus, bad_request, internal_error, not_implemented
+from actors.local.server.pod_actions import delete_options, is_dry_run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+
+    from actors.local.server.pod_actions import DeleteOptions
+    from actors.local.server.tables import IncludeObject
+
+__all__ = [
+    "Representation",
+    "Target",
+    "boolean",
+    "delete_body",
+    "integer",
+    "json_body",
+    "method_not_allowed",
+    "no_such_path",
+    "parse_target",
+    "refuse_dry_run",
+    "representation",
+]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?")
+# Wider than any resource's own rule, which the store applies to new objects; narrow enough never to be a path.
+_FALSE: Final = frozenset({"false", "0"})
+# `Convert_Slice_string_To_bool` of apimachinery.
+_JSON_TYPES: Final = frozenset({"application/json", "application/octet-stream", "*/*"})
+# aiohttp reports a body without a type as octet-stream; kubectl always names it.
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a resource URL names. No name: the collection; `namespace` None: all namespaces, or there are none."""
+
+    resource: Resource
+    namespace: str | None = None
+    name: str | None = None
+    subresource: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """How the client wants objects: as they are, or as rows of a Table."""
+
+    as_table: bool = False
+    include: IncludeObject = "Metadata"
+
+
+def no_such_path() -> ApiStatus:
+    """404 for a URL that is no resource of this server."""
+    return ApiStatus(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def method_not_allowed() -> ApiStatus:
+    """405: the URL is known, the method does not go with it."""
+    return ApiStatus(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
+    )
+
+
+def parse_target(raw_path: str) -> Target:
+    """The resource that a path names; 404 for any other path, and for what can be no name."""
+    segments: list[str] = [unquote(segment) for segment in raw_path.split("/")[1:]]
+    match segments:
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest] if group:
+            pass
+        case _:
+            raise no_such_path()
+    if not all(_NAME.fullmatch(segment) and ".." not in segment for segment in rest):
+        raise no_such_path()
+    namespace: str | None = None
+    match rest:
+        case ["namespaces", namespace, plural, *names] if _is_namespaced(group, version, plural):
+            pass
+        case [plural, *names]:
+            pass
+        case _:
+            raise no_such_path()
+    resource = find_resource(group, version, plural)
+    if resource is None or len(names) > 2 or (namespace is None and resource.namespaced and names):
+        raise no_such_path()
+    return Target(resource, namespace, names[0] if names else None, names[1] if len(names) > 1 else None)
+
+
+def _is_namespaced(group: str, version: str, plural: str) -> bool:
+    resource = find_resource(group, version, plural)
+    return resource is not None and resource.namespaced
+
+
+def boolean(query: Mapping[str, str], name: str) -> bool:
+    """A query parameter as a real server reads booleans: whatever is there is true, but for `false` and `0`."""
+    return name in query and query[name].lower() not in _FALSE
+
+
+def integer(query: Mapping[str, str], name: str) -> int | None:
+    """A query parameter as a number, None if it is absent; 400 for what is none."""
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def refuse_dry_run(request: web.Request, kind: str) -> None:
+    """A dry run that is not one would do what the client only wanted to try."""
+    if is_dry_run([value for value in request.query.getall("dryRun", []) if value], kind):
+        raise not_implemented("dryRun")
+
+
+def representation(request: web.Request) -> Representation:
+    """The first of the accepted media types that this server has; 406 if there is none."""
+    accepted = ",".join(request.headers.getall("Accept", [])) or "*/*"
+    for part in accepted.split(","):
+        media_type, *parameters = (word.strip() for word in part.split(";"))
+        options = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
+        if media_type not in {"application/json", "application/*", "*/*"}:
+            continue
+        wanted = (options.get("as"), options.get("g"), options.get("v"))
+        if wanted == ("Table", "meta.k8s.io", "v1"):
+            return Representation(as_table=True, include=_include(request.query.get("includeObject", "")))
+        if wanted[0] is None:
+            return Representation()
+    raise ApiStatus(406, "NotAcceptable", "only the following media types are accepted: application/json", details={})
+
+
+def _include(text: str) -> IncludeObject:
+    known: dict[str, Literal["None", "Metadata", "Object"]] = {
+        "": "Metadata",
+        "None": "None",
+        "Metadata": "Metadata",
+        "Object": "Object",
+    }
+    if text not in known:
+        raise bad_request(f'unrecognized includeObject value: "{text}"')
+    return known[text]
+
+
+async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES) -> Any:
+    """The decoded body, None if it is empty; 415 for another content type than the allowed, 400 if it is no JSON."""
+    body = await request.read()
+    if not body:
+        return None
+    if request.content_type not in allowed:
+        names = ", ".join(sorted(name for name in allowed if name.endswith("json")))
+        message = f"the body of the request was in an unknown format - accepted media types include: {names}"
+        raise ApiStatus(415, "UnsupportedMediaType", message, details={})
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the object provided is unrecognized (must be valid JSON): {error}") from None
+    if body.count(b"[") + body.count(b"{") > DEEPEST and is_too_deep(found):
+        raise bad_request(f"the object provided is unrecognized (must be valid JSON): more than {DEEPEST} levels")
+    return found
+
+
+async def delete_body(request: web.Request) -> DeleteOptions:
+    """`DeleteOptions` from the body, or the same from the query. Bad JSON is a 500 here, as it is on a real server."""
+    try:
+        body = await json_body(request)
+    except ApiStatus as problem:
+        raise internal_error(f"couldn't get version/kind; json parse error: {problem.message}") from None
+    integer(request.query, "gracePeriodSeconds")
+    return delete_options(body, request.query)

@@ -1,0 +1,151 @@
+"""What the embedded cluster says it serves: `/api`, `/apis`, `/version`, and as much OpenAPI as kubectl asks for.
+
+The OpenAPI documents hold no schemas: this server validates on its side. They only say, as a real server's do, that
+each resource takes the `fieldValidation` parameter; kubectl then leaves validation to the server, and without them it
+would refuse to create anything.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.local.kubelet.nodes import KUBERNETES_VERSION
+from actors.local.schema.resources import RESOURCES, Resource
+from actors.local.server import reviews
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["DISCOVERY", "HEALTH_PATHS"]
+
+_REVIEWS: Final[dict[str, Any]] = {
+    "name": reviews.PLURAL,
+    "singularName": reviews.KIND.lower(),
+    "namespaced": False,
+    "kind": reviews.KIND,
+    "verbs": ["create"],
+}
+HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
+
+_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_SUBRESOURCES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "status": ("", ("get", "patch", "update")),
+    "log": ("", ("get",)),
+    "binding": ("Binding", ("create",)),
+    "eviction": ("Eviction", ("create",)),
+}
+"""Kind (empty: the resource's own) and verbs."""
+_FOREIGN_GROUPS: Final[Mapping[str, tuple[str, str]]] = {"eviction": ("policy", "v1")}
+"""Group and version of a kind that is not of its resource's: kubectl looks there whether it may evict."""
+
+
+def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
+    groups: dict[str, dict[str, list[Resource]]] = defaultdict(lambda: defaultdict(list))
+    for resource in RESOURCES.values():
+        groups[resource.group][resource.version].append(resource)
+    yield "/version", _version()
+    yield "/api", {"kind": "APIVersions", "versions": list(groups[""]), "serverAddressByClientCIDRs": []}
+    groups[reviews.GROUP][reviews.VERSION] = []
+    named = {group: versions for group, versions in groups.items() if group}
+    yield "/apis", {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*item) for item in named.items()]}
+    openapi: dict[str, Any] = {}
+    for group, versions in groups.items():
+        if group:
+            yield f"/apis/{group}", {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
+        for version, resources in versions.items():
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            yield path, _resource_list(path, resources)
+            openapi[path.strip("/")] = {"serverRelativeURL": f"/openapi/v3{path}"}
+            yield f"/openapi/v3{path}", _openapi(path, resources)
+    yield "/openapi/v3", {"paths": openapi}
+
+
+def _version() -> dict[str, str]:
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"{KUBERNETES_VERSION}+executor-pods",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+
+
+def _group(group: str, versions: Mapping[str, Any]) -> dict[str, Any]:
+    listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": listed, "preferredVersion": listed[0]}
+
+
+def _resource_list(path: str, resources: list[Resource]) -> dict[str, Any]:
+    entries = [entry for resource in resources for entry in _entries(resource)]
+    if path == f"/apis/{reviews.GROUP}/{reviews.VERSION}":
+        entries.append(_REVIEWS)
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": path.removeprefix("/apis/").removeprefix("/api/"),
+        "resources": entries,
+    }
+
+
+def _entries(resource: Resource) -> Iterator[dict[str, Any]]:
+    entry: dict[str, Any] = {
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(_VERBS),
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    yield entry
+    for subresource in resource.subresources:
+        kind, verbs = _SUBRESOURCES[subresource]
+        yield {
+            "name": f"{resource.plural}/{subresource}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            "kind": kind or resource.kind,
+            "verbs": list(verbs),
+        } | dict(zip(("group", "version"), _FOREIGN_GROUPS.get(subresource, ()), strict=False))
+
+
+def _openapi(path: str, resources: list[Resource]) -> dict[str, Any]:
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "executor-pods embedded cluster", "version": KUBERNETES_VERSION},
+        "paths": {
+            f"{path}/namespaces/{{namespace}}/{each.plural}/{{name}}"
+            if each.namespaced
+            else f"{path}/{each.plural}/{{name}}": _operation(each)
+            for each in resources
+        },
+        "components": {"schemas": {}},
+    }
+
+
+def _operation(resource: Resource) -> dict[str, Any]:
+    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    patch = {
+        "parameters": [parameter],
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": {
+            "group": resource.group,
+            "version": resource.version,
+            "kind": resource.kind,
+        },
+    }
+    return {"patch": patch}
+
+
+DISCOVERY: Final[Mapping[str, Mapping[str, Any]]] = dict(_documents())
+"""Every document by its path."""

@@ -1,0 +1,107 @@
+"""One watch over HTTP: from the store's threads to one client, without blocking the one or trusting the other.
+
+The store calls `WatchQueue.put` on whichever thread made a change. The stream takes what has gathered and writes it. A
+client that reads too slowly fills its queue and is cut: it will list again, which is what it would have to do anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.local.store.history import WatchMessage
+
+__all__ = ["WatchQueue", "stream_watch"]
+
+_QUEUED: Final = 10_000
+# Messages that a client may lag behind: as many as the store remembers, so that it could not resume from further back.
+_LINES_A_WRITE: Final = 200
+# Between two writes the loop serves others.
+_GOODBYE_SECONDS: Final = 5.0
+# For a client to take the last chunk of a stream that ends; one that has stopped to read never will.
+
+
+class WatchQueue:
+    """Messages on their way to one client. `put` is for any thread, the rest for the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, cut: Callable[[], None]) -> None:
+        self._loop = loop
+        self._cut = cut
+        self._lock = threading.Lock()
+        self._messages: deque[WatchMessage] = deque()
+        self._room: float = float("inf")
+        self._woken = False
+        self._arrived = asyncio.Event()
+
+    def put(self, message: WatchMessage) -> None:
+        """Add one message, or cut the client off if it is too far behind."""
+        with self._lock:
+            if self._room < 0:
+                return
+            if len(self._messages) >= self._room:
+                self._room = -1
+                self._messages.clear()
+                wake: Callable[[], None] | None = self._cut
+            else:
+                self._messages.append(message)
+                wake = None if self._woken else self._arrived.set
+                self._woken = True
+        if wake is not None:
+            with suppress(RuntimeError):  # the loop has ended, and this stream with it
+                self._loop.call_soon_threadsafe(wake)
+
+    def limit(self) -> None:
+        """From here on the client must keep up. What is there already (the initial list) is the store's own size."""
+        with self._lock:
+            self._room = len(self._messages) + _QUEUED
+
+    async def take(self) -> list[WatchMessage]:
+        """The next messages, at least one."""
+        await self._arrived.wait()
+        with self._lock:
+            count = min(len(self._messages), _LINES_A_WRITE)
+            taken = [self._messages.popleft() for _ in range(count)]
+            if not self._messages:
+                self._woken = False
+                self._arrived.clear()
+        return taken
+
+
+async def stream_watch(
+    request: web.Request,
+    queue: WatchQueue,
+    seconds: float,
+    render: Callable[[WatchMessage], Mapping[str, Any]],
+) -> web.StreamResponse:
+    """Write messages as JSON lines until `seconds` are over, or an ERROR was written; then end the body cleanly."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.enable_chunked_encoding()
+    try:
+        async with asyncio.timeout(seconds):
+            await response.prepare(request)
+            over = False
+            while not over:
+                messages = await queue.take()
+                lines = [{"type": each.type, "object": render(each)} for each in messages]
+                await response.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+                over = messages[-1].type == "ERROR"
+    except TimeoutError:
+        pass
+    except ConnectionError:
+        return response  # the client has hung up, which is how most watches end
+    try:
+        async with asyncio.timeout(_GOODBYE_SECONDS):
+            await response.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    return response

@@ -1,0 +1,1 @@
+"""The object store: versions, watches, deletion, quota, validation."""

@@ -1,0 +1,429 @@
+"""`ObjectStore`: the embedded cluster's only state, and the rules of the Kubernetes API about it.
+
+It answers as a real server does (Kubernetes 1.34 was asked): versions, watches with a window, optimistic concurrency,
+graceful deletion, finalizers, owners, quotas. It knows nothing of HTTP and nothing of running pods: doors and kubelets
+talk to it, each through the methods below.
+
+Thread-safe, with one lock. Nothing foreign is called under it: listeners are called after it was let go, by whichever
+thread made the change, in order per subscription. Every object handed out is shared and read-only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from actors.local.schema.decode import decode
+from actors.local.schema.selectors import parse_selector
+from actors.local.schema.statuses import (
+    ApiStatus,
+    Undecodable,
+    already_exists,
+    conflict,
+    deleted,
+    expired,
+    other_uid,
+    precondition_failed,
+    too_large_version,
+    unpatchable,
+)
+from actors.local.store import objects, paging, quota, validation
+from actors.local.store.history import Key, Listener, Object, Subscription, Table, WatchMessage
+from actors.local.store.patches import PatchType, apply_patch
+from actors.local.store.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.local.schema.resources import Resource
+    from actors.runtime import Clock, Entropy
+
+__all__ = [
+    "INITIAL_EVENTS_END",
+    "ApiStatus",
+    "ListResult",
+    "ObjectStore",
+    "StoreSnapshot",
+    "Subscription",
+    "WatchMessage",
+]
+
+Warnings: TypeAlias = list[str]
+"""Takes what a real server sends in `Warning` headers."""
+
+_FIRST_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_GENERATED_SUFFIX: Final = 5
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class ListResult:
+    """One page of a list. The items carry no `kind`, as on a real server, and are read-only."""
+
+    items: list[Object]
+    resource_version: str
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSnapshot:
+    """A backup of a store, for `restore`. Opaque."""
+
+    version: int
+    tables: Mapping[str, tuple[Mapping[Key, Object], Mapping[Key, int]]]
+
+
+class ObjectStore:
+    """Objects of all resources (by plural name: `"pods"`), their versions, and their watches.
+
+    Args:
+        clock: for timestamps.
+        entropy: for UIDs and generated names.
+        window: changes kept per resource; a watch or continue token from before them is answered by 410.
+        max_objects: creating more is answered by 500 "database space exceeded", as etcd's quota is.
+        max_bytes: the same for the size of all objects together.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        window: int = 10_000,
+        max_objects: int = 100_000,
+        max_bytes: int = 1 << 30,
+    ) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._state = State(clock, window=window, max_objects=max_objects, max_bytes=max_bytes)
+        for name in _FIRST_NAMESPACES:
+            self.create("namespaces", None, {"metadata": {"name": name}})
+
+    @property
+    def resource_version(self) -> str:
+        """The current version."""
+        with self._state.changing():
+            return str(self._state.version)
+
+    # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, resource: str, namespace: str | None, name: str) -> Object:
+        """One object, with `kind` and `apiVersion`; 404 if there is none."""
+        table = self._state.tables[resource]
+        with self._state.changing():
+            return table.complete(self._state.existing(table, _key(table, namespace, name)))
+
+    def list(
+        self,
+        resource: str,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str | None = None,
+        resource_version_match: str | None = None,
+    ) -> ListResult:
+        """Objects in the order of their names; `namespace` None means all namespaces.
+
+        Pages of one list show it as of its first page. A token or an exact version outside the window is 410, a version
+        that this server has not reached 504, a broken token, selector or version 400.
+        """
+        state, table = self._state, self._state.tables[resource]
+        selector = parse_selector(table.resource, label_selector, field_selector)
+        request = paging.parse(limit, continue_token, resource_version, resource_version_match)
+        with state.changing():
+            if request.version > state.version:
+                raise too_large_version(request.version, state.version)
+            version = request.version if request.exact else state.version
+            source = table if version == state.version else paging.as_of(table, request)
+            page = paging.page(source, namespace, selector, request)
+        token = paging.token(version, page.next_key) if page.next_key else ""
+        return ListResult(page.items, str(version), token, page.remaining)
+
+    def watch(
+        self,
+        resource: str,
+        namespace: str | None,
+        listener: Listener,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        bookmarks: bool = False,
+        send_initial_events: bool = False,
+    ) -> Subscription:
+        """Tell `listener` of every change after `resource_version`, until it is cancelled.
+
+        Without a version, or with `"0"` or `send_initial_events`, what there is comes first, as ADDED; with
+        `send_initial_events` and `bookmarks` a BOOKMARK with the annotation `k8s.io/initial-events-end` ends that. A
+        version outside the window brings one ERROR (410), and nothing after it. One above the server's brings silence
+        until the server gets there. The listener may be called before this method returns, on the thread of whoever
+        makes a change; it must be quick, and is cut off if it raises.
+        """
+        state, table = self._state, self._state.tables[resource]
+        selector = parse_selector(table.resource, label_selector, field_selector)
+        version = paging.parse_watch_version(resource_version)
+        with state.changing():
+            initial = send_initial_events or version == 0
+            after = state.version if initial else version
+            subscription = Subscription(
+                table, listener, selector, namespace, after, bookmarks=bookmarks, cancel=state.cancel
+            )
+            if initial and version > state.version:
+                state.fail(subscription, too_large_version(version, state.version))
+                return subscription
+            if not initial and version < table.floor:
+                state.fail(subscription, expired(f"too old resource version: {version} ({table.floor})"))
+                return subscription
+            if initial:
+                for key in table.keys(namespace):
+                    if selector.matches(table.objects[key]):
+                        state.tell(subscription, WatchMessage("ADDED", table.complete(table.objects[key])))
+            if send_initial_events and bookmarks:
+                state.tell(subscription, self._bookmark(table, {INITIAL_EVENTS_END: "true"}))
+            for change in table.since(after):
+                state.show(subscription, change)
+            table.subscriptions.append(subscription)
+        return subscription
+
+    # ── Writing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create(
+        self,
+        resource: str,
+        namespace: str | None,
+        obj: Any,
+        *,
+        field_validation: str | None = None,
+        warnings: Warnings | None = None,
+    ) -> Object:
+        """POST: store a new object and return it as it was stored.
+
+        Unknown fields are left out: named in `warnings`, or refused by 400 with `field_validation="Strict"`.
+        """
+        state, table = self._state, self._state.tables[resource]
+        sent = _decoded(table.resource, obj, field_validation, warnings)
+        where = (namespace or "") if table.resource.namespaced else ""
+        objects.check_identity(sent, where, None)
+        with state.changing():
+            if table.resource.namespaced:
+                state.check_namespace(table.resource, where, sent["metadata"].get("name", ""))
+            suffix = "" if sent["metadata"].get("name") else self._entropy.token(_GENERATED_SUFFIX)
+            uid = self._entropy.uid()
+            new = objects.new_object(table.resource, where, sent, uid=uid, suffix=suffix, now=self._clock.now())
+            quota.check(table.resource, new, state.tables)
+            validation.check_new(table.resource, new)
+            name = new["metadata"]["name"]
+            taken = table.objects.get((where, name))
+            if taken is not None:
+                raise already_exists(table.resource, name, leaving="deletionTimestamp" in taken["metadata"])
+            return table.complete(state.add(table, (where, name), new))
+
+    def replace(
+        self,
+        resource: str,
+        namespace: str | None,
+        name: str,
+        obj: Any,
+        *,
+        subresource: str | None = None,
+        field_validation: str | None = None,
+        warnings: Warnings | None = None,
+    ) -> Object:
+        """PUT. A `metadata.resourceVersion` or `metadata.uid` in it must be the current one, or 409."""
+        state, table = self._state, self._state.tables[resource]
+        sent = _decoded(table.resource, obj, field_validation, warnings)
+        key = _key(table, namespace, name)
+        with state.changing():
+            found = state.existing(table, key)["metadata"]["uid"]
+            uid = sent["metadata"].get("uid", found)
+            if uid != found:
+                raise other_uid(table.resource, key, uid, found)
+            return table.complete(state.update(table, key, sent, subresource))
+
+    def patch(
+        self,
+        resource: str,
+        namespace: str | None,
+        name: str,
+        patch: Any,
+        patch_type: PatchType,
+        *,
+        subresource: str | None = None,
+        field_validation: str | None = None,
+        warnings: Warnings | None = None,
+    ) -> Object:
+        """PATCH. A `metadata.resourceVersion` in it must be the current one, or 409; another `metadata.uid` is 422."""
+        state, table = self._state, self._state.tables[resource]
+        key = _key(table, namespace, name)
+        with state.changing():
+            old = state.existing(table, key)
+            patched = apply_patch(old, patch, patch_type)
+            try:
+                sent = _decoded(table.resource, patched, field_validation, warnings)
+            except Undecodable as why:
+                raise unpatchable(table.complete(patched), why.problem) from None
+            return table.complete(state.update(table, key, sent, subresource))
+
+    def bind(self, namespace: str, name: str, node: str, *, uid: str | None = None) -> Object:
+        """What a scheduler does: give an unbound pod its node; 409 if it has one or is another than `uid`."""
+        state, table = self._state, self._state.tables["pods"]
+        with state.changing():
+            old = state.existing(table, (namespace, name))
+            bound, found = old["spec"].get("nodeName"), old["metadata"]["uid"]
+            if uid is not None and uid != found:
+                raise other_uid(table.resource, (namespace, name), uid, found)
+            if bound or "deletionTimestamp" in old["metadata"]:
+                why = f'pod {name} is already assigned to node "{bound}"' if bound else f"pod {name} is being deleted"
+                raise conflict(table.resource, name, why, subresource="binding")
+            return table.complete(state.put(table, (namespace, name), objects.bound(old, node, self._clock.now())))
+
+    # ── Deleting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def delete(
+        self,
+        resource: str,
+        namespace: str | None,
+        name: str,
+        *,
+        grace_period_seconds: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> Object:
+        """Begin, shorten or finish an object's deletion; 409 if a precondition does not hold.
+
+        A pod on a node stays, with a deletion timestamp, until its kubelet deletes it with grace 0; anything stays
+        until its last finalizer is taken away. Answers with the object, or, as a real server does for kinds
+        without graceful deletion, with a `Status` of success.
+        """
+        state, table = self._state, self._state.tables[resource]
+        key = _key(table, namespace, name)
+        with state.changing():
+            found = state.existing(table, key)["metadata"]
+            _check_preconditions(table.resource, found, uid, resource_version)
+            last = state.delete(table, key, grace_period_seconds)
+            shown = resource in ("pods", "namespaces") or "deletionTimestamp" in last["metadata"]
+            return table.complete(last) if shown else deleted(table.resource, name, found["uid"])
+
+    def evict(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        grace_period_seconds: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """What `kubectl drain` asks for, where no disruption budget forbids it: say so in the pod's status, delete it.
+
+        409 if a precondition does not hold. A dry run finds out just that.
+        """
+        state, table = self._state, self._state.tables["pods"]
+        with state.changing():
+            pod = state.existing(table, (namespace, name))
+            _check_preconditions(table.resource, pod["metadata"], uid, resource_version)
+            if dry_run:
+                return
+            evicted = objects.evicted(pod, self._clock.now())
+            if evicted != pod:
+                state.put(table, (namespace, name), evicted)
+            state.delete(table, (namespace, name), grace_period_seconds)
+
+    def delete_collection(
+        self,
+        resource: str,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        grace_period_seconds: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> ListResult:
+        """Delete all that match, each as `delete` would; answers with what it deletes, as it was before.
+
+        A precondition that one of them does not meet is a 409 for all (a real server has then deleted some).
+        """
+        state, table = self._state, self._state.tables[resource]
+        selector = parse_selector(table.resource, label_selector, field_selector)
+        with state.changing():
+            keys = [key for key in table.keys(namespace) if selector.matches(table.objects[key])]
+            result = ListResult([table.objects[key] for key in keys], str(state.version))
+            for found in result.items:
+                _check_preconditions(table.resource, found["metadata"], uid, resource_version)
+            for key in keys:
+                if key in table.objects:  # or it went with its owner
+                    state.delete(table, key, grace_period_seconds)
+            return result
+
+    # ── What only doors and tests do ─────────────────────────────────────────────────────────────────────────────
+
+    def bookmark(self, *subscriptions: Subscription) -> None:
+        """Send a BOOKMARK with the current version to these watches (none named: to all), if they want bookmarks.
+
+        A real server sends none while nothing changes (on a real cluster something always does); here an idle watch
+        gets them, too, so that its reader can tell a quiet server from a dead connection.
+        """
+        state = self._state
+        with state.changing():
+            for table in state.tables.values():
+                for subscription in table.subscriptions:
+                    wanted = subscription.bookmarks and subscription.after <= state.version
+                    if wanted and (not subscriptions or subscription in subscriptions):
+                        state.tell(subscription, self._bookmark(table))
+
+    def _bookmark(self, table: Table, annotations: Mapping[str, str] | None = None) -> WatchMessage:
+        metadata: Object = {"resourceVersion": str(self._state.version)}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        return WatchMessage("BOOKMARK", table.complete({"metadata": metadata}))
+
+    def expire(self, keep: int = 0) -> None:
+        """Forget all but the newest `keep` changes of each resource, as etcd's compaction does."""
+        with self._state.changing():
+            for table in self._state.tables.values():
+                table.forget(keep)
+                if keep == 0:
+                    table.floor = self._state.version
+
+    def snapshot(self) -> StoreSnapshot:
+        """A backup."""
+        state = self._state
+        with state.changing():
+            tables = {name: (dict(table.objects), dict(table.sizes)) for name, table in state.tables.items()}
+            return StoreSnapshot(state.version, tables)
+
+    def restore(self, snapshot: StoreSnapshot) -> None:
+        """Go back to a backup: objects and version counter. Nobody is told.
+
+        Watches stay, as if their clients had resumed them at once at the versions that they had seen: silent until the
+        server gets there again. This is what a cluster restored from a backup looks like.
+        """
+        with self._state.changing():
+            self._state.restore(snapshot.version, snapshot.tables)
+
+
+def _key(table: Table, namespace: str | None, name: str) -> Key:
+    return (namespace or "", name) if table.resource.namespaced else ("", name)
+
+
+def _check_preconditions(
+    resource: Resource, found: Mapping[str, Any], uid: str | None, resource_version: str | None
+) -> None:
+    for what, wanted, actual in (
+        ("UID", uid, found["uid"]),
+        ("ResourceVersion", resource_version, found["resourceVersion"]),
+    ):
+        if wanted is not None and wanted != actual:
+            raise precondition_failed(resource, found["name"], what, wanted, actual)
+
+
+def _decoded(resource: Resource, obj: Any, field_validation: str | None, warnings: Warnings | None) -> Object:
+    unknown: list[str] = []
+    decoded = decode(resource, obj, unknown)
+    validation.check_unknown(resource, unknown, field_validation, warnings)
+    return decoded

@@ -1,0 +1,269 @@
+"""What the server itself puts into objects: defaults, system fields, and what an update may not touch.
+
+Pure. Takes decoded objects (`schema.decode`), returns new ones; never changes what it was given, because stored objects
+are shared with lists and watches.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from actors.local.schema.statuses import bad_request, internal_error
+from actors.local.store import claims
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.local.schema.resources import Resource
+
+__all__ = ["bound", "check_identity", "defaulted", "evicted", "new_object", "rfc3339", "updated_object"]
+
+Object: TypeAlias = dict[str, Any]
+
+DEFAULT_GRACE_PERIOD: Final = 30
+"""`terminationGracePeriodSeconds` of a pod that does not say, in seconds."""
+
+_TOLERATED_SECONDS: Final = 300
+"""The DefaultTolerationSeconds admission plugin: how long a pod stays on a node that is not ready."""
+
+_SYSTEM_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_GENERATED_SUFFIX: Final = 5
+_MAX_GENERATED_BASE: Final = 63 - _GENERATED_SUFFIX
+"""`generateName` is cut so that the whole stays a DNS label."""
+
+_POD_DEFAULTS: Final[Mapping[str, Any]] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": DEFAULT_GRACE_PERIOD,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+    "priority": 0,
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+_TOLERATIONS: Final[tuple[Mapping[str, Any], ...]] = tuple(
+    {
+        "key": f"node.kubernetes.io/{trouble}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": _TOLERATED_SECONDS,
+    }
+    for trouble in ("not-ready", "unreachable")
+)
+_CONTAINER_DEFAULTS: Final[Mapping[str, Any]] = {
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+
+
+_GATED_OFF: Final = ("preferredHolder", "strategy")
+"""Fields of leases that a real server drops without a word: the gate CoordinatedLeaderElection is closed."""
+_EVICTED: Final[Mapping[str, Any]] = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
+_GATED: Final[Mapping[str, Any]] = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+
+
+def rfc3339(moment: datetime) -> str:
+    """A timestamp as `metadata` has it: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def check_identity(obj: Object, namespace: str, name: str | None) -> None:
+    """Refuse an object that says it is another than the one that the request's URL names."""
+    metadata = obj["metadata"]
+    if metadata.get("namespace", namespace) != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if name is not None and not metadata.get("name"):
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if name is not None and metadata["name"] != name:
+        raise bad_request(
+            f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({name})"
+        )
+
+
+def defaulted(resource: Resource, obj: Object) -> Object:
+    """The object with the defaults of its kind filled in."""
+    if resource.plural == "secrets" and "stringData" in obj:
+        return _with_encoded_strings(obj)
+    if resource.plural == "persistentvolumeclaims":
+        return obj | {"spec": claims.defaulted_spec(obj.get("spec", {}))}
+    if resource.plural == "leases":
+        return obj | {"spec": {key: value for key, value in obj.get("spec", {}).items() if key not in _GATED_OFF}}
+    if resource.plural != "pods":
+        return obj
+    spec = {**_POD_DEFAULTS, **obj.get("spec", {})}
+    for key in ("containers", "initContainers"):
+        if key in spec:
+            spec[key] = [_defaulted_container(container) for container in spec[key]]
+    if "volumes" in spec:
+        spec["volumes"] = [volume if len(volume) > 1 else {**volume, "emptyDir": {}} for volume in spec["volumes"]]
+    tolerations = spec.get("tolerations", [])
+    missing = [each for each in _TOLERATIONS if not any(_tolerates(one, each["key"]) for one in tolerations)]
+    spec["tolerations"] = [*tolerations, *missing]
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    return obj | {"spec": spec}
+
+
+def _tolerates(toleration: Mapping[str, str], key: str) -> bool:
+    return toleration.get("key", key) == key and toleration.get("effect", "NoExecute") in ("", "NoExecute")
+
+
+def _with_encoded_strings(secret: Object) -> Object:
+    """`stringData` is for writing only: it is kept as `data`."""
+    encoded = {key: base64.b64encode(text.encode()).decode() for key, text in secret["stringData"].items()}
+    rest = {key: value for key, value in secret.items() if key != "stringData"}
+    return rest | {"data": {**secret.get("data", {}), **encoded}}
+
+
+def _defaulted_container(container: Object) -> Object:
+    result = {**_CONTAINER_DEFAULTS, **container}
+    if "imagePullPolicy" not in result:
+        result["imagePullPolicy"] = "Always" if _is_latest(result.get("image", "")) else "IfNotPresent"
+    if "ports" in result:
+        result["ports"] = [{"protocol": "TCP", **port} for port in result["ports"]]
+    if "env" in result:
+        result["env"] = [_defaulted_variable(variable) for variable in result["env"]]
+    resources = result["resources"]
+    if limits := resources.get("limits"):
+        result["resources"] = resources | {"requests": {**limits, **resources.get("requests", {})}}
+    return result
+
+
+def _defaulted_variable(variable: Object) -> Object:
+    source = variable.get("valueFrom", {})
+    if "fieldRef" not in source:
+        return variable
+    return variable | {"valueFrom": source | {"fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
+
+
+def _is_latest(image: str) -> bool:
+    if "@" in image:
+        return False
+    _, colon, tag = image.rpartition("/")[2].partition(":")
+    return not colon or tag == "latest"
+
+
+def new_object(resource: Resource, namespace: str, obj: Object, *, uid: str, suffix: str, now: datetime) -> Object:
+    """What a POST stores, but for the version: named, dated, with the status that a new one has."""
+    sent = obj["metadata"]
+    if sent.get("resourceVersion"):
+        raise internal_error("resourceVersion should not be set on objects to be created")
+    metadata: Object = {}
+    if name := sent.get("name") or _generated(sent.get("generateName", ""), suffix):
+        metadata["name"] = name
+    for key in ("generateName", "labels", "annotations", "ownerReferences", "finalizers"):
+        if key in sent:
+            metadata[key] = sent[key]
+    if resource.namespaced:
+        metadata["namespace"] = namespace
+    metadata |= {"uid": uid, "creationTimestamp": rfc3339(now)}
+    if resource.has_generation:
+        metadata["generation"] = 1
+    return _with_first_status(resource, defaulted(resource, {**obj, "metadata": metadata}), now)
+
+
+def _with_first_status(resource: Resource, created: Object, now: datetime) -> Object:
+    metadata = created["metadata"]
+    match resource.plural:
+        case "pods":
+            created["status"] = {"phase": "Pending", "qosClass": _qos_class(created["spec"])}
+            if created["spec"].get("schedulingGates"):
+                created["status"]["conditions"] = [{**_GATED} | {"lastTransitionTime": rfc3339(now)}]
+        case "namespaces":
+            metadata["labels"] = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
+            created |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        case "persistentvolumeclaims":
+            created["status"] = {"phase": "Pending"}
+            if claims.PROTECTION not in metadata.get("finalizers", ()):
+                metadata["finalizers"] = [*metadata.get("finalizers", ()), claims.PROTECTION]
+        case "resourcequotas":
+            created["status"] = {}
+        case "secrets":
+            created.setdefault("type", "Opaque")
+        case _:
+            pass
+    return created
+
+
+def _generated(base: str, suffix: str) -> str:
+    return f"{base[:_MAX_GENERATED_BASE]}{suffix}" if base else ""
+
+
+def _qos_class(spec: Object) -> str:
+    """BestEffort: nobody asks for anything. Guaranteed: everybody's limits are there and equal the requests."""
+    resources = [container["resources"] for container in spec.get("containers", []) + spec.get("initContainers", [])]
+    if not any(part.get("requests") or part.get("limits") for part in resources):
+        return "BestEffort"
+    guaranteed = all(
+        {"cpu", "memory"} <= part.get("limits", {}).keys() and part.get("requests") == part.get("limits")
+        for part in resources
+    )
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def updated_object(resource: Resource, old: Object, new: Object, subresource: str | None) -> Object:
+    """What a PUT or PATCH stores, but for the version: system fields stay, and so does what belongs to another path.
+
+    Through the object's own path `status` stays; through `/status` only it and the labels, annotations and finalizers
+    change (a real server lets those through, too).
+    """
+    metadata = {**new["metadata"]}
+    metadata.pop("resourceVersion", None)
+    for key in ("name", "namespace", *_SYSTEM_FIELDS):
+        metadata.pop(key, None)
+        if key in old["metadata"]:
+            metadata[key] = old["metadata"][key]
+    if subresource == "status":
+        metadata.pop("ownerReferences", None)
+        if "ownerReferences" in old["metadata"]:
+            metadata["ownerReferences"] = old["metadata"]["ownerReferences"]
+        updated = {**old, "metadata": metadata, "status": new.get("status", {})}
+        if resource.plural == "pods":
+            updated["status"] = {"qosClass": old["status"].get("qosClass", "BestEffort"), **updated["status"]}
+        return updated
+    updated = defaulted(resource, {**new, "metadata": metadata})
+    if resource.has_status:
+        updated.pop("status", None)
+        if "status" in old:
+            updated["status"] = old["status"]
+    if resource.plural == "namespaces":
+        updated["spec"] = old["spec"]
+    if resource.has_generation and updated.get("spec") != old.get("spec"):
+        metadata["generation"] = old["metadata"].get("generation", 0) + 1
+    return updated
+
+
+def evicted(pod: Object, now: datetime) -> Object:
+    """The pod with the condition that tells an eviction through the API from other ends."""
+    conditions = pod["status"].get("conditions", [])
+    known = next((each for each in conditions if each["type"] == _EVICTED["type"]), None)
+    if known is not None and known.items() >= _EVICTED.items():
+        return pod
+    began = known is not None and known["status"] == _EVICTED["status"]
+    moment = known["lastTransitionTime"] if known is not None and began else rfc3339(now)
+    told = {**_EVICTED, "lastProbeTime": None, "lastTransitionTime": moment}
+    others = [each for each in conditions if each is not known]
+    return pod | {"status": pod["status"] | {"conditions": [*others, told]}}
+
+
+def bound(pod: Object, node: str, now: datetime) -> Object:
+    """The pod as a scheduler leaves it: on its node."""
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(now)}
+    others = [condition for condition in pod["status"].get("conditions", ()) if condition["type"] != "PodScheduled"]
+    return pod | {
+        "spec": pod["spec"] | {"nodeName": node},
+        "status": pod["status"] | {"conditions": [*others, scheduled]},
+    }

@@ -1,0 +1,113 @@
+"""ResourceQuota: refusing what would go over it, and counting what is used.
+
+Enforced are `count/<resource>`, `pods`, and a pod's `requests.` and `limits.` of cpu and memory (`cpu` and `memory`
+mean requests). A quota that asks for anything else is refused when it is made: one that is silently not enforced would
+be a lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+from actors.kube.quantities import format_quantity, parse_quantity
+from actors.local.schema.resources import RESOURCES, Resource
+from actors.local.schema.statuses import Cause, forbidden
+from actors.local.store.history import Object, Table
+
+__all__ = ["check", "refreshed", "unsupported"]
+
+Tables: TypeAlias = Mapping[str, Table]
+
+_COUNT: Final = "count/"
+_COMPUTE: Final[Mapping[str, tuple[str, str]]] = {
+    "cpu": ("requests", "cpu"),
+    "memory": ("requests", "memory"),
+    "requests.cpu": ("requests", "cpu"),
+    "requests.memory": ("requests", "memory"),
+    "limits.cpu": ("limits", "cpu"),
+    "limits.memory": ("limits", "memory"),
+}
+_SCOPES: Final = ("scopes", "scopeSelector")
+_COUNTABLE: Final = {f"{_COUNT}{r.qualified_name}": r.plural for r in RESOURCES.values() if r.namespaced}
+_ENFORCED: Final = ("pods", *_COMPUTE, *_COUNTABLE)
+
+
+def unsupported(quota: Object) -> list[Cause]:
+    """What a quota asks for that is not enforced here."""
+    spec = quota.get("spec", {})
+    names = [name for name in _hard(quota) if name not in _ENFORCED]
+    return [
+        *(Cause.forbidden(f"spec.{key}", "not enforced by this cluster") for key in _SCOPES if spec.get(key)),
+        *(Cause.unsupported(f"spec.hard[{name}]", name, _ENFORCED) for name in names),
+    ]
+
+
+def check(resource: Resource, obj: Object, tables: Tables) -> None:
+    """Refuse a new object that a quota of its namespace has no room for."""
+    metadata = obj["metadata"]
+    for quota in _quotas(metadata.get("namespace", ""), tables):
+        wanted = {name: need for name in _hard(quota) if (need := _needs(name, resource, obj))}
+        used = {name: _used(name, metadata["namespace"], tables) for name in wanted}
+        limits = {name: parse_quantity(_hard(quota)[name]) or Decimal(0) for name in wanted}
+        over = sorted(name for name, need in wanted.items() if used[name] + need > limits[name])
+        if over:
+            lists = (
+                ",".join(f"{name}={format_quantity(numbers[name])}" for name in over)
+                for numbers in (wanted, used, limits)
+            )
+            requested, in_use, limited = lists
+            raise forbidden(
+                resource,
+                metadata.get("name", ""),
+                f"exceeded quota: {quota['metadata']['name']}, requested: {requested}, used: {in_use}, "
+                f"limited: {limited}",
+            )
+
+
+def refreshed(namespace: str, tables: Tables) -> Iterator[tuple[tuple[str, str], Object]]:
+    """The namespace's quotas whose status does not say what is used now, with the status put right."""
+    for quota in _quotas(namespace, tables):
+        hard = _hard(quota)
+        status = {"hard": hard, "used": {name: format_quantity(_used(name, namespace, tables)) for name in hard}}
+        if quota.get("status") != status:
+            yield (namespace, quota["metadata"]["name"]), {**quota, "status": status}
+
+
+def _hard(quota: Object) -> Mapping[str, str]:
+    hard: Mapping[str, str] = quota.get("spec", {}).get("hard", {})
+    return hard
+
+
+def _quotas(namespace: str, tables: Tables) -> list[Object]:
+    table = tables["resourcequotas"]
+    return [table.objects[key] for key in table.keys(namespace)] if namespace and table.objects else []
+
+
+def _needs(name: str, resource: Resource, obj: Object) -> Decimal:
+    """How much of what the quota counts as `name` this object takes."""
+    if name.startswith(_COUNT):
+        return Decimal(_COUNTABLE.get(name) == resource.plural)
+    if resource.plural != "pods" or obj["status"].get("phase") in ("Succeeded", "Failed"):
+        return Decimal(0)
+    if name == "pods":
+        return Decimal(1)
+    part, measure = _COMPUTE[name]
+    return _pod_total(obj["spec"], part, measure)
+
+
+def _pod_total(spec: Mapping[str, Any], part: str, measure: str) -> Decimal:
+    """What a pod asks for: all containers at once, or the greediest init container if that is more."""
+
+    def asked(container: Mapping[str, Any]) -> Decimal:
+        return parse_quantity(container.get("resources", {}).get(part, {}).get(measure, 0)) or Decimal(0)
+
+    together = sum(map(asked, spec.get("containers", ())), Decimal(0))
+    return max([together, *map(asked, spec.get("initContainers", ()))])
+
+
+def _used(name: str, namespace: str, tables: Tables) -> Decimal:
+    table = tables[_COUNTABLE[name] if name.startswith(_COUNT) else "pods"]
+    needs = (_needs(name, table.resource, table.objects[key]) for key in table.keys(namespace))
+    return sum(needs, Decimal(0))

@@ -1,0 +1,299 @@
+"""The store's objects, versions and watches, and every rule about how one change leads to the next.
+
+`ObjectStore` checks requests; what it then does, it does through a `State`, and always under the `State`'s one lock:
+every method here but `changing` and `cancel` is to be called inside `with state.changing()`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from actors.local.schema.resources import RESOURCES, Resource
+from actors.local.schema.statuses import ApiStatus, Cause, conflict, forbidden, internal_error, no_such_path, not_found
+from actors.local.store import claims, deletion, objects, quota, validation
+from actors.local.store.history import Change, ChangeType, Key, Object, Subscription, Table, WatchMessage
+from actors.local.store.owners import Owners, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from actors.runtime import Clock
+
+__all__ = ["State"]
+
+_log = logging.getLogger("actors.local.store")
+
+CLAIMS: Final = RESOURCES["persistentvolumeclaims"]
+_SPACE_EXCEEDED: Final = "etcdserver: mvcc: database space exceeded"
+
+
+class State:
+    """Tables of all resources, one version counter, one lock."""
+
+    def __init__(self, clock: Clock, *, window: int, max_objects: int, max_bytes: int) -> None:
+        self.tables: Mapping[str, Table] = {plural: Table(resource, window) for plural, resource in RESOURCES.items()}
+        self.version = 0
+        self._clock = clock
+        self._max_objects = max_objects
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._count = 0
+        self._lock = Lock()
+        self._owners = Owners()
+        self._to_deliver: deque[Subscription] = deque()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock; then, without it, deliver what the changes have to tell."""
+        try:
+            with self._lock:
+                yield
+        finally:
+            self._deliver()
+
+    # ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def existing(self, table: Table, key: Key) -> Object:
+        """The object, or 404."""
+        obj = table.objects.get(key)
+        if obj is None:
+            raise not_found(table.resource, key[1])
+        return obj
+
+    def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        """Refuse a new object whose namespace does not exist, or is about to go."""
+        metadata = self.existing(self.tables["namespaces"], ("", namespace))["metadata"]
+        if "deletionTimestamp" in metadata:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = Cause("metadata.namespace", "NamespaceTerminating", f"namespace {namespace} is being terminated")
+            raise forbidden(resource, name, why, [cause])
+
+    def add(self, table: Table, key: Key, obj: Object) -> Object:
+        """Store a new object; collect it at once if its owners are gone already."""
+        self._forget_aged(table)
+        if self._count >= self._max_objects:
+            raise internal_error(_SPACE_EXCEEDED)
+        stored = self.put(table, key, obj)
+        self._collect(table, key, stored)
+        return stored
+
+    def _collect(self, table: Table, key: Key, obj: Object) -> None:
+        """Delete an object whose owners do not exist; not twice, or it would be asked for at each change."""
+        if "deletionTimestamp" not in obj["metadata"] and self._owners.is_garbage(obj):
+            self.delete(table, key, None)
+
+    def update(self, table: Table, key: Key, sent: Object, subresource: str | None) -> Object:
+        """Store what a PUT or PATCH makes of an object; 409 if it names a version that is not the current one."""
+        old, resource = self.existing(table, key), table.resource
+        if subresource is not None and (subresource != "status" or not resource.has_status):
+            raise no_such_path()
+        objects.check_identity(sent, key[0], key[1])
+        version = sent["metadata"].get("resourceVersion")
+        if version and not (version.isascii() and version.isdecimal()):
+            raise internal_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        if version and version != old["metadata"]["resourceVersion"]:
+            raise conflict(resource, key[1])
+        new = objects.updated_object(resource, old, sent, subresource)
+        validation.check_update(resource, old, new, sent["metadata"])
+        if _unversioned(old) == new:
+            return old
+        if (
+            "deletionTimestamp" in old["metadata"]
+            and deletion.finished(resource, new)
+            and self._is_empty(resource, key)
+        ):
+            self._remove(table, key)
+            return old | {"metadata": {**new["metadata"], "resourceVersion": old["metadata"]["resourceVersion"]}}
+        stored = self.put(table, key, new)
+        self._collect(table, key, stored)
+        return stored
+
+    def put(self, table: Table, key: Key, obj: Object) -> Object:
+        """Store an object as the next version."""
+        before = table.objects.get(key)
+        after = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version + 1)}}
+        size = len(msgspec.json.encode(after))
+        grown = size - table.sizes.get(key, 0)
+        if self._bytes + grown > self._max_bytes and "deletionTimestamp" not in after["metadata"]:
+            raise internal_error(_SPACE_EXCEEDED)
+        self._bytes += grown
+        table.sizes[key] = size
+        place = (table.resource.plural, key)
+        if before is None:
+            self._count += 1
+            self._owners.add(place, after)
+        else:
+            self._owners.change(place, before, after)
+        self._commit(table, "ADDED" if before is None else "MODIFIED", key, before, after)
+        return after
+
+    # ── Deletion ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def delete(self, table: Table, key: Key, grace: int | None) -> Object:
+        """Begin, shorten or finish a deletion; what is returned is the last of the object."""
+        obj, resource = table.objects[key], table.resource
+        if resource.plural == "namespaces" and key[1] in deletion.PROTECTED_NAMESPACES:
+            raise forbidden(resource, key[1], "this namespace may not be deleted")
+        marked = deletion.marked(resource, obj, grace, self._clock.now())
+        if marked is not None:
+            obj = self.put(table, key, marked)
+        if resource.plural == "namespaces":
+            self._empty_namespace(key[1])
+        if resource is CLAIMS:
+            self._unprotect(key)
+        if key in table.objects and deletion.finished(resource, obj) and self._is_empty(resource, key):
+            self._remove(table, key)
+            obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
+        return obj
+
+    def _remove(self, table: Table, key: Key) -> None:
+        """Take an object out, and with it what it owned, and its namespace if that was waiting for this."""
+        gone = table.objects[key]
+        place: Place = (table.resource.plural, key)
+        self._owners.remove(place, gone)
+        self._count -= 1
+        self._bytes -= table.sizes[key]
+        self._commit(table, "DELETED", key, gone, None)
+        for plural, dependent in self._owners.dependents(gone["metadata"]["uid"]):
+            owned = self.tables[plural].objects.get(dependent)
+            if owned is not None and self._owners.is_garbage(owned):
+                self.delete(self.tables[plural], dependent, None)
+        if table.resource.plural == "pods":
+            for name in claims.used_by(gone):
+                self._unprotect((key[0], name))
+        if key[0]:
+            self._finish_namespace(key[0])
+
+    def _unprotect(self, key: Key) -> None:
+        """Do the claims' controller's work: let go of a claim that is being deleted, once no pod uses it."""
+        table, pods = self.tables[CLAIMS.plural], self.tables["pods"]
+        claim = table.objects.get(key)
+        metadata: Object = claim["metadata"] if claim is not None else {}
+        protected = claims.PROTECTION in metadata.get("finalizers", ())
+        if claim is None or not protected or "deletionTimestamp" not in metadata:
+            return
+        if not claims.is_used(key[1], (pods.objects[each] for each in pods.keys(key[0]))):
+            kept = [each for each in metadata["finalizers"] if each != claims.PROTECTION]
+            rest = {name: value for name, value in metadata.items() if name != "finalizers"}
+            self.put(table, key, claim | {"metadata": rest | ({"finalizers": kept} if kept else {})})
+            if not kept:
+                self._remove(table, key)
+
+    def _empty_namespace(self, name: str) -> None:
+        for table in self.tables.values():
+            if table.resource.namespaced:
+                for key in list(table.keys(name)):
+                    if key in table.objects:
+                        self.delete(table, key, None)
+
+    def _finish_namespace(self, name: str) -> None:
+        namespaces, key = self.tables["namespaces"], ("", name)
+        namespace = namespaces.objects.get(key)
+        if namespace is not None and "deletionTimestamp" in namespace["metadata"]:
+            resource = namespaces.resource
+            if deletion.finished(resource, namespace) and self._is_empty(resource, key):
+                self._remove(namespaces, key)
+
+    def _is_empty(self, resource: Resource, key: Key) -> bool:
+        """It is no namespace, or one without content."""
+        if resource.plural != "namespaces":
+            return True
+        tables = (table for table in self.tables.values() if table.resource.namespaced)
+        return all(next(table.keys(key[1]), None) is None for table in tables)
+
+    def _forget_aged(self, table: Table) -> None:
+        """Remove what has outlived its resource's keep: without it events would grow for ever."""
+        keep = table.resource.keep
+        if keep is None:
+            return
+        oldest = objects.rfc3339(self._clock.now() - keep)
+        aged: list[Key] = []
+        for key, obj in table.objects.items():  # oldest first: a changed object keeps its place
+            if obj["metadata"]["creationTimestamp"] >= oldest:
+                break
+            aged.append(key)
+        for key in aged:
+            self._remove(table, key)
+
+    # ── Changes and watches ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _commit(self, table: Table, sort: ChangeType, key: Key, before: Object | None, after: Object | None) -> None:
+        self.version += 1
+        change = Change(self.version, sort, key, before, after)
+        table.apply(change)
+        for subscription in table.subscriptions:
+            self.show(subscription, change)
+        quotas = self.tables["resourcequotas"]
+        if table is not quotas or before is None or after is None or before.get("spec") != after.get("spec"):
+            for quota_key, refreshed in quota.refreshed(key[0], self.tables):
+                self.put(quotas, quota_key, refreshed)
+
+    def show(self, subscription: Subscription, change: Change) -> None:
+        """Tell a watch of a change, as it sees it."""
+        message = subscription.translate(change)
+        if message is not None:
+            self.tell(subscription, message)
+
+    def tell(self, subscription: Subscription, message: WatchMessage) -> None:
+        """Queue a message for its delivery at the end of `changing`."""
+        subscription.pending.append(message)
+        if not subscription.scheduled:
+            subscription.scheduled = True
+            self._to_deliver.append(subscription)
+
+    def fail(self, subscription: Subscription, status: ApiStatus) -> None:
+        """Tell a watch why it ends. It must not be one of its table's subscriptions."""
+        self.tell(subscription, WatchMessage("ERROR", status.to_json()))
+
+    def cancel(self, subscription: Subscription) -> None:
+        """End a watch, from any thread and from within its listener."""
+        with self._lock:
+            subscription.pending.clear()
+            subscription.leave()
+
+    def _deliver(self) -> None:
+        while True:
+            with self._lock:
+                if not self._to_deliver:
+                    return
+                subscription = self._to_deliver.popleft()
+            self._drain(subscription)
+
+    def _drain(self, subscription: Subscription) -> None:
+        """Deliver until nothing is pending. Another thread that adds something meanwhile leaves it to this one."""
+        while True:
+            with self._lock:
+                if not subscription.pending:
+                    subscription.scheduled = False
+                    return
+                message = subscription.pending.popleft()
+            try:
+                subscription.listener(message)
+            except Exception:  # noqa: BLE001 - whatever is wrong with one listener is not the others' trouble
+                _log.exception("a watch is cut: its listener failed")
+                self.cancel(subscription)
+
+    # ── Backups ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def restore(self, version: int, tables: Mapping[str, tuple[Mapping[Key, Object], Mapping[Key, int]]]) -> None:
+        """Go back to what the tables were at a version; watches keep what they have seen."""
+        self._owners = Owners()
+        for plural, table in self.tables.items():
+            for subscription in table.subscriptions:
+                subscription.after = max(subscription.after, self.version)
+            table.restore(*tables[plural], version)
+            for key, obj in table.objects.items():
+                self._owners.add((plural, key), obj)
+        self.version = version
+        self._count = sum(len(table.objects) for table in self.tables.values())
+        self._bytes = sum(sum(table.sizes.values()) for table in self.tables.values())
+
+
+def _unversioned(obj: Object) -> Object:
+    return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}}

@@ -1,0 +1,194 @@
+"""Which pod templates are refused before anything is started, each profile's with its patch and settings over it.
+
+Pure. A label of ours, a variable of ours, or a restart policy that revives an executor under the same id would break
+the fleet; a missing image or a name that stands twice would be refused by the API server, for each pod and for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from actors.errors import SettingsError
+from actors.kube.strategic_merge import UnmergeableError
+from actors.manifests.pod_template import executor_of, patched, shape_of
+from actors.settings.profiles import resource_problems
+from actors.settings.types import DEFAULT_PROFILE, RESERVED_LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from actors.settings.model import Settings
+
+__all__ = ["check_template"]
+
+
+def check_template(settings: Settings) -> None:
+    """Refuse settings with a profile that no executor could be made from.
+
+    Raises:
+        SettingsError: with one line a problem, each naming the profile, the field and what is allowed.
+    """
+    problems = list(_Check.of(settings, DEFAULT_PROFILE).problems())
+    for name in settings.profiles:
+        own = _Check.of(settings, name).problems()
+        problems.extend([f"profile {name!r}: {problem}" for problem in own if problem not in problems])
+    if problems:
+        raise SettingsError("\n".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One profile, and what to call its parts."""
+
+    settings: Settings
+    name: str
+    where: str
+    """The template, with its patch, as its settings are named."""
+
+    @classmethod
+    def of(cls, settings: Settings, name: str) -> _Check:
+        profile = settings.profile(name)
+        template, patch = (_setting(settings, name, field) for field in ("pod_template", "template_patch"))
+        match profile.pod_template, profile.template_patch:
+            case _, None:
+                return cls(settings, name, template)
+            case None, _:
+                return cls(settings, name, patch)
+            case _:
+                return cls(settings, name, f"{template} with {patch}")
+
+    def problems(self) -> Iterator[str]:
+        profile, container = self.settings.profile(self.name), self.settings.executor.container
+        try:
+            pod = patched(profile, container)
+        except UnmergeableError as error:
+            yield f"{self.where}: cannot be merged: {error.brief}"
+            return
+        if profile.pod_template is None and profile.image is None and not _has_image(pod, container):
+            missing, template = (_setting(self.settings, self.name, field) for field in ("image", "pod_template"))
+            yield f"{missing}: is not set, and there is no {template} that names one"
+            return
+        faults = [
+            *_outer_problems(pod),
+            *_spec_problems(pod, container, profile.image),
+        ]
+        yield from (f"{self.where}: {fault}" for fault in faults)
+        if not faults:
+            yield from self._conflicts()
+
+    def _conflicts(self) -> Iterator[str]:
+        """Where what the settings add does not go with what the template has."""
+        shape = shape_of(self.settings, self.name)
+        executor = executor_of(shape.pod["spec"]["containers"], shape.container)
+        resources = executor.get("resources") or {}
+        for problem in resource_problems(resources.get("requests") or {}, resources.get("limits") or {}):
+            yield f"{self.where}: resources of {executor['name']!r}: {problem}"
+        if self.settings.driver_pod_name is not None and any(
+            owner.get("controller") for owner in shape.pod["metadata"].get("ownerReferences") or ()
+        ):
+            yield f"{self.where}: metadata.ownerReferences has a controller, which the pod of driver_pod_name is to be"
+        claims = _setting(self.settings, self.name, "claims")
+        volumes = [volume.get("name") for volume in shape.pod["spec"].get("volumes") or ()]
+        mounts = [mount.get("mountPath") for mount in executor.get("volumeMounts") or ()]
+        for claim in shape.claims:
+            if claim.name in volumes:
+                yield f"{claims}: {self.where} has a volume {claim.name!r} already"
+            if claim.mount_path in mounts:
+                yield f"{claims}: {self.where} mounts something at {claim.mount_path!r} already"
+
+
+def _setting(settings: Settings, profile: str, field: str) -> str:
+    """The name of the setting that decides this of a profile."""
+    own = profile in settings.profiles and settings.profiles[profile].says(field)
+    return f"profiles.{profile}.{field}" if own else f"executor.{field}"
+
+
+def _has_image(pod: Mapping[str, Any], container: str) -> bool:
+    """Whether the executor's container has one: where there is no template, it may come with the patch."""
+    spec = pod.get("spec")
+    containers = spec.get("containers") if isinstance(spec, Mapping) else None
+    return not _are_mappings(containers) or not containers or bool(executor_of(containers, container).get("image"))
+
+
+# ── what is refused of a template ────────────────────────────────────────────────────────────────────────────────
+
+
+def _outer_problems(pod: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong outside of the spec."""
+    for key, allowed in (("apiVersion", "v1"), ("kind", "Pod")):
+        if pod.get(key, allowed) != allowed:
+            yield f"{key} is {pod[key]!r}, it must be {allowed!r}"
+    metadata = pod.get("metadata") or {}
+    if not isinstance(metadata, Mapping):
+        yield "metadata must be a mapping"
+        return
+    for part in ("labels", "annotations"):
+        values = metadata.get(part) or {}
+        if not isinstance(values, Mapping):
+            yield f"metadata.{part} must be a mapping"
+            continue
+        for key, value in values.items():
+            if part == "labels" and str(key).startswith(RESERVED_LABELS):
+                yield f"metadata.labels has {key!r}; labels that start with {RESERVED_LABELS!r} are set by the fleet"
+            if not isinstance(value, str):
+                yield f"metadata.{part} has {key!r}: {value!r}, which must be text; put it in quotes"
+    if not _are_mappings(metadata.get("ownerReferences") or []):
+        yield "metadata.ownerReferences must be a list of mappings"
+
+
+def _spec_problems(pod: Mapping[str, Any], container: str, image: str | None) -> Iterator[str]:
+    spec = pod.get("spec") or {}
+    if not isinstance(spec, Mapping):
+        yield "spec must be a mapping"
+        return
+    if spec.get("restartPolicy", "Never") != "Never":
+        yield (
+            f"spec.restartPolicy is {spec['restartPolicy']!r}, it must be 'Never': "
+            "an executor that ended is replaced under a new id"
+        )
+    if not isinstance(spec.get("nodeSelector") or {}, Mapping):
+        yield "spec.nodeSelector must be a mapping"
+    if not _are_mappings(spec.get("volumes") or []):
+        yield "spec.volumes must be a list of mappings"
+    containers = spec.get("containers")
+    if not isinstance(containers, list) or not containers:
+        yield "spec.containers: must list at least one container"
+    elif not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in containers):
+        yield "spec.containers: each must be a mapping with a name"
+    else:
+        executor = executor_of(containers, container)
+        yield from (f"spec.containers: {fault}" for fault in _naming_problems(containers, executor, image))
+        yield from (f"spec.containers: {fault}" for fault in _executor_problems(executor))
+
+
+def _naming_problems(
+    containers: Sequence[dict[str, Any]], executor: dict[str, Any], image: str | None
+) -> Iterator[str]:
+    names = [each["name"] for each in containers]
+    yield from (f"the name {each!r} stands twice" for each in sorted(set(names)) if names.count(each) > 1)
+    for each in containers:
+        if not each.get("image") and not (each is executor and image is not None):
+            yield f"{each['name']!r} has no image"
+
+
+def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the parts of the executor's container that the fleet adds to."""
+    named = executor["name"]
+    for part in ("env", "volumeMounts"):
+        if not _are_mappings(executor.get(part) or []):
+            yield f"{part} of {named!r} must be a list of mappings"
+    resources = executor.get("resources") or {}
+    if not isinstance(resources, Mapping) or not all(
+        isinstance(resources.get(part) or {}, Mapping) for part in ("requests", "limits")
+    ):
+        yield f"resources of {named!r} must be a mapping of mappings"
+    environment = executor.get("env") or []
+    for each in environment if _are_mappings(environment) else ():
+        if each.get("name") == "DRIVER_ADDRESS" or str(each.get("name")).startswith("EXECUTOR_"):
+            yield f"env of {named!r} has {each['name']!r}, which is set by the fleet"
+
+
+def _are_mappings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)

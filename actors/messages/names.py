@@ -1,0 +1,15 @@
+"""The names of the actors that a Backend consists of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ALLOCATOR", "LEASE", "LIFECYCLE", "POLL", "POOL", "STORE", "WATCH"]
+
+POOL: Final = "request-pool"
+STORE: Final = "snapshot-store"
+LIFECYCLE: Final = "lifecycle-manager"
+ALLOCATOR: Final = "allocator"
+POLL: Final = "poll-source"
+WATCH: Final = "watch-source"
+LEASE: Final = "lease-keeper"

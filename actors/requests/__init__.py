@@ -1,0 +1,1 @@
+"""RequestPool: the only writer to the API."""

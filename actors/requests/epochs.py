@@ -1,0 +1,84 @@
+"""What the RequestPool answers only once no create that concerns it is open: an epoch that begins, a drain.
+
+A plain value in the RequestPool's hands, which says what became of each create; an answer is due once, and never while
+one may still make a pod.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actors.messages import Drained, EpochBegun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from actors.messages import BeginEpoch, CreatePod
+    from actors.requests.kinds import Create
+    from actors.runtime import Address
+
+__all__ = ["Transitions"]
+
+
+class Transitions:
+    """False while nobody waits for an answer: then the creates need not be looked through."""
+
+    def __init__(self) -> None:
+        self._begin: BeginEpoch | None = None
+        """The newest, which answers for those before it, too."""
+        self._created: set[int] = set()
+        self._dropped: set[int] = set()
+        self._refused: set[int] = set()
+        """Ids whose create was refused as nothing may be written: who asked may be gone, the next epoch hears it."""
+        self._lost: frozenset[int] = frozenset()
+        """Ids that the newest Allocator waits for and that were asked for before this pool began."""
+        self._first: int | None = None
+        """The lowest id that was asked for here for the first time: ids are given out in their order."""
+        self._again: set[int] = set()
+        """Lower ones, that were asked for here again."""
+        self._draining: Address | None = None
+
+    def __bool__(self) -> bool:
+        return self._begin is not None or self._draining is not None
+
+    def begin(self, message: BeginEpoch, dropped: Iterable[int]) -> None:
+        """A new Allocator; `dropped` are ids of an earlier one's creates that never left."""
+        self._begin = message
+        self._again &= message.unseen
+        self._lost = frozenset(i for i in message.unseen - self._again if self._first is None or i < self._first)
+        self._dropped |= {*dropped, *self._refused}
+        self._refused.clear()
+
+    def asked(self, create: CreatePod) -> None:
+        """This create's answer is ours to give."""
+        if create.again:
+            self._again.add(create.executor_id)
+        elif self._first is None or create.executor_id < self._first:
+            self._first = create.executor_id
+
+    def drain(self, reply_to: Address) -> None:
+        """The fleet is being stopped."""
+        self._draining = reply_to
+
+    def refused(self, executor_id: int) -> None:
+        """This create was refused, as nothing may be written."""
+        self._refused.add(executor_id)
+
+    def resolved(self, create: CreatePod, *, made: bool) -> None:
+        """Whether this create made a pod is known: for the new Allocator, if it was an earlier one's."""
+        if self._begin is not None and create.epoch < self._begin.epoch:
+            ids = self._created if made else self._dropped
+            ids.add(create.executor_id)
+
+    def settle(self, creates: Iterable[Create]) -> None:
+        """Answer what nothing of these, which are open, stands in the way of."""
+        epochs = [create.message.epoch for create in creates]
+        if self._begin is not None and all(epoch >= self._begin.epoch for epoch in epochs):
+            begin, self._begin = self._begin, None
+            created, dropped = frozenset(self._created), frozenset(self._dropped)
+            begin.reply_to.tell(EpochBegun(begin.epoch, created, dropped, self._lost))
+            self._created.clear()
+            self._dropped.clear()
+        if self._draining is not None and not epochs:
+            drained, self._draining = self._draining, None
+            drained.tell(Drained())

@@ -1,0 +1,254 @@
+"""Every knob of the library, one docstring each; `config/reference.toml` is this file in another spelling.
+
+Named after Spark's keys, so that people who know those find them. A value comes from the constructor, else from the
+environment (`EXECUTOR_PODS_EXECUTOR__INSTANCES`), else from a TOML file, else from here. Everything wrong with the
+values is found at once and raised as one `SettingsError`, one line a problem: a fleet never starts on half a
+configuration. Settings never change after that: all models are frozen.
+
+The groups stand in `settings_groups`, what shapes a pod in `settings_pods`.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings.exceptions import SettingsError as UnreadableVariable
+
+from actors.errors import SettingsError
+from actors.pods.state import PodRules
+from actors.runtime import Entropy
+from actors.settings.durations import format_duration
+from actors.settings.groups import (
+    AllocationSettings,
+    BackendSettings,
+    ExecutorSettings,
+    RollSettings,
+    SourceSettings,
+    StoreSettings,
+)
+from actors.settings.loading import ENV_PREFIX, environment, is_given, read_file
+from actors.settings.problems import from_validation, unknown
+from actors.settings.profiles import ClaimSettings, ProfileSettings, ResourceSettings
+from actors.settings.types import (
+    DEFAULT_PROFILE,
+    LONGEST_DNS_LABEL,
+    DnsLabel,
+    FromJson,
+    Group,
+    PodName,
+    ProfileName,
+    Word,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = [
+    "AllocationSettings",
+    "BackendSettings",
+    "ClaimSettings",
+    "ExecutorSettings",
+    "ProfileSettings",
+    "ResourceSettings",
+    "RollSettings",
+    "Settings",
+    "SourceSettings",
+    "StoreSettings",
+]
+
+_LONGEST_PREFIX: Final = LONGEST_DNS_LABEL - len("-exec-999999999")
+"""A pod's name is its host's name too, so it must stay a DNS label up to the thousand-millionth executor."""
+
+
+_file_values: ContextVar[Mapping[str, Any] | None] = ContextVar("_file_values", default=None)
+"""What `Settings.load` read, for the time of one construction: pydantic-settings has no argument for it."""
+
+
+class Settings(BaseSettings):
+    """All settings. Raises `SettingsError` when something is wrong with them, naming every problem."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+    )
+
+    app_id: DnsLabel = Field(default_factory=lambda: f"fleet-{Entropy().token(6)}", examples=["etl"])
+    """Tells this fleet's pods from those of others in the namespace; generated unless set. Set it, and a restarted
+    driver finds its executors again.
+
+    Spark: `spark.app.id`.
+    """
+    namespace: DnsLabel | None = Field(default=None, examples=["batch"])
+    """Where the pods live; without it, the namespace of the kubeconfig's context or of the driver's own pod.
+
+    Spark: `spark.kubernetes.namespace`.
+    """
+    driver_pod_name: PodName | None = Field(default=None, examples=["etl-driver"])
+    """The driver's own pod: it becomes the executors' owner, so that they never outlive it.
+
+    Spark: `spark.kubernetes.driver.pod.name`.
+    """
+    driver_address: Word | None = Field(default=None, examples=["etl-driver.batch.svc:7077"])
+    """Where executors find the driver, handed to them as `DRIVER_ADDRESS`."""
+    executor: ExecutorSettings = ExecutorSettings()
+    allocation: AllocationSettings = AllocationSettings()
+    source: SourceSettings = SourceSettings()
+    store: StoreSettings = StoreSettings()
+    backend: BackendSettings = BackendSettings()
+    roll: RollSettings = RollSettings()
+    profiles: Annotated[dict[ProfileName, ProfileSettings], FromJson] = Field(default_factory=dict)
+    """Further shapes of pods by name, each with a target of its own; "default" is the one that `executor` describes.
+    What a profile does not say is the value of `executor`; a map or list that it gives replaces that of `executor`.
+
+    EXECUTOR_PODS_PROFILES__LARGE__INSTANCES=4 sets one value; EXECUTOR_PODS_PROFILES holds them all as JSON.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        variables = dict(environment())
+        problems = [
+            f"{unknown(name, setting_names())} (from the environment: {variable})"
+            for name, variable in variables.items()
+            if name.partition(".")[0] not in type(self).model_fields
+        ]
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            origins = {name: variable for name, variable in variables.items() if not is_given(name, values)}
+            found = from_validation(error, setting_names(), variables=origins)
+            raise SettingsError("\n".join((*problems, *found.problems))) from None
+        except UnreadableVariable as error:
+            raise SettingsError("\n".join((*problems, f"environment: {error}: it must be JSON"))) from None
+        except RecursionError:
+            raise SettingsError("\n".join((*problems, "some value is nested too deeply"))) from None
+        if problems:
+            raise SettingsError("\n".join(problems))
+
+    @classmethod
+    def load(cls, path: Path | None = None, **overrides: Any) -> Self:
+        """Settings from a TOML file; the environment goes over it, and `overrides` (as the constructor's) over both.
+
+        Raises:
+            SettingsError: the file cannot be read, is not TOML, or some value is wrong.
+        """
+        token = _file_values.set(None if path is None else read_file(path))
+        try:
+            return cls(**overrides)
+        finally:
+            _file_values.reset(token)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The constructor over the environment over the file."""
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(_file_values.get() or {}))
+
+    @property
+    def profile_names(self) -> tuple[str, ...]:
+        """All profiles, the default one first."""
+        return (DEFAULT_PROFILE, *self.profiles)
+
+    def profile(self, name: str) -> ProfileSettings:
+        """One profile, whole: what it does not say itself is what `executor` says.
+
+        Raises:
+            KeyError: there is no such profile.
+        """
+        if name == DEFAULT_PROFILE:
+            return ProfileSettings(instances=self.executor.instances).over(self.executor)
+        return self.profiles[name].over(self.executor)
+
+    @property
+    def initial_totals(self) -> dict[str, int]:
+        """How many executors of each profile the fleet starts with."""
+        return {name: self.profile(name).instances for name in self.profile_names}
+
+    @property
+    def app_id_given(self) -> bool:
+        """The user chose the `app_id`, so that another driver may have the same; else it was generated."""
+        return "app_id" in self.model_fields_set
+
+    @property
+    def uses_lease(self) -> bool:
+        """Whether a Lease guards the `app_id`."""
+        return self.app_id_given if self.backend.lease == "auto" else self.backend.lease
+
+    @property
+    def pod_prefix(self) -> str:
+        """What pod names start with."""
+        return self.executor.prefix or self.app_id
+
+    @property
+    def pod_rules(self) -> PodRules:
+        """What `classify` needs to know."""
+        return PodRules(
+            executor_container=self.executor.container, check_all_containers=self.executor.check_all_containers
+        )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        return refuse(self, self._contradictions())
+
+    def _contradictions(self) -> Iterator[str]:
+        if len(self.pod_prefix) > _LONGEST_PREFIX:
+            name = "executor.prefix" if self.executor.prefix else "app_id"
+            remedy = "" if self.executor.prefix else ", or executor.prefix be set"
+            yield (
+                f"{name} = {self.pod_prefix!r}: must be at most {_LONGEST_PREFIX} characters, "
+                f'so that pod names ("<prefix>-exec-<id>") stay DNS labels{remedy}'
+            )
+        for name, interval in (
+            ("executor.event_processing_interval", self.executor.event_processing_interval),
+            ("allocation.batch_delay", self.allocation.batch_delay),
+        ):
+            if self.store.min_round_interval > interval:
+                yield (
+                    f"store.min_round_interval = {format_duration(self.store.min_round_interval)}: "
+                    f"must be at most {name} ({format_duration(interval)})"
+                )
+        if self.uses_lease and self.backend.request_timeout >= self.backend.lease_duration:
+            yield (
+                f"backend.lease_duration = {format_duration(self.backend.lease_duration)}: must be longer than "
+                f"backend.request_timeout ({format_duration(self.backend.request_timeout)}): "
+                "a renewal that is not answered must not outlast the Lease"
+            )
+        if self.executor.wait_to_reuse_claim and self.driver_pod_name is None:
+            yield "executor.wait_to_reuse_claim = true: needs driver_pod_name, the pod that owns the claims"
+        most, start = self.allocation.max_created, self.initial_totals
+        if most is not None and sum(start.values()) > most:
+            given = " + ".join(f"{_instances(name)} ({count})" for name, count in start.items() if count)
+            yield f"allocation.max_created = {most}: must be at least what the fleet starts with: {given}"
+
+
+def _instances(profile: str) -> str:
+    return "executor.instances" if profile == DEFAULT_PROFILE else f"profiles.{profile}.instances"
+
+
+def setting_names() -> list[str]:
+    """The dotted name of every setting, in the order of this file."""
+    names: list[str] = []
+    for name, field in Settings.model_fields.items():
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, Group):
+            names.extend(f"{name}.{inner}" for inner in group.model_fields)
+        else:
+            names.append(name)
+    return names

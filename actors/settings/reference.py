@@ -1,0 +1,133 @@
+"""Writes `config/reference.toml`: every setting with its docstring and its default.
+
+    python -m actors.settings.reference > config/reference.toml
+
+The file is only ever rendered, never edited; a test holds it equal to this.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Mapping
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel
+
+from actors.settings.durations import format_duration
+from actors.settings.loading import ENV_PREFIX
+from actors.settings.model import ProfileSettings, Settings
+from actors.settings.types import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
+
+__all__ = ["render_reference"]
+
+_WIDTH: Final = 110
+
+_PROFILE: Final = "large"
+"""The name of the profile that serves as an example."""
+
+_HEAD: Final = f"""\
+Every setting of executor-pods with its default. Copy what you want to change: a file may hold any part of this.
+A line that is commented out shows an example; without it, what its comment says holds.
+
+The environment goes over the file: {ENV_PREFIX}EXECUTOR__INSTANCES=4 sets `instances` of the table `executor`,
+{ENV_PREFIX}NAMESPACE=batch sets `namespace`. Arguments of the program go over both.
+
+Durations are numbers with units: ms, s, m, h, d; "1h30m" is one. All are longer than zero.
+"""
+
+
+def render_reference() -> str:
+    """The whole file. Read as settings, it gives the defaults."""
+    blocks = [_comment(_HEAD), *_settings(Settings)]
+    for name, field in Settings.model_fields.items():
+        if _is_group(field):
+            group = type(field.default)
+            blocks.append(f"\n{_comment(group.__doc__ or '')}\n[{name}]")
+            blocks.extend(_settings(group))
+    blocks.append(_profile())
+    return "\n\n".join(blocks) + "\n"
+
+
+def _profile() -> str:
+    """An example of a profile, all in comments: which profiles there are is the user's to say."""
+    lines = [f"[profiles.{_PROFILE}]"]
+    lines += [f"{name} = {_toml(_shown(field))}" for name, field in ProfileSettings.model_fields.items()]
+    return f"\n{_comment(attribute_docstrings(Settings)['profiles'])}\n" + "\n".join(f"# {line}" for line in lines)
+
+
+def _is_group(field: FieldInfo) -> bool:
+    return isinstance(field.default, BaseModel)
+
+
+def _settings(model: type[BaseModel]) -> Iterator[str]:
+    docstrings = attribute_docstrings(model)
+    for name, field in model.model_fields.items():
+        if not _is_group(field) and name != "profiles":
+            line = f"{name} = {_toml(_shown(field))}"
+            yield f"{_comment(docstrings[name])}\n{'# ' if field.examples else ''}{line}"
+
+
+def _shown(field: FieldInfo) -> object:
+    return field.examples[0] if field.examples else field.default
+
+
+def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The text under each field, those of its base classes included.
+
+    Python keeps it in the source only, which pydantic would read at every import.
+    """
+    base = model.__base__
+    docstrings = (
+        attribute_docstrings(base) if base is not None and base is not Group and issubclass(base, Group) else {}
+    )
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
+    return docstrings | {
+        field.target.id: inspect.cleandoc(text)
+        for field, below in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(text := below.value.value, str)
+    }
+
+
+def _comment(text: str) -> str:
+    """Each paragraph of `text` filled; one of the reference's lines each, without the blank line between two."""
+    paragraphs = re.split(r"\n\s*\n", text.strip())
+    return "\n".join(
+        textwrap.fill(" ".join(part.split()), _WIDTH, initial_indent="# ", subsequent_indent="# ")
+        for part in paragraphs
+    )
+
+
+def _toml(value: object) -> str:
+    """On one line. A JSON scalar is also TOML."""
+    match value:
+        case Mapping():
+            return f"{{ {', '.join(f'{_key(key)} = {_toml(item)}' for key, item in value.items())} }}"
+        case list() | tuple():
+            return f"[{', '.join(_toml(item) for item in value)}]"
+        case timedelta():
+            return json.dumps(format_duration(value))
+        case _:
+            return json.dumps(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[-\w]+", key) else json.dumps(key)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_reference())

@@ -1,0 +1,326 @@
+"""The types of the settings: what a value may look like, and the sentence that refuses one.
+
+A validator raises `ValueError` with the second half of a sentence whose first half is the setting and its value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import NoDecode
+
+from actors.kube.names import dns_label_problem, dns_subdomain_problem, label_key_problem, label_value_problem
+from actors.kube.quantities import parse_quantity
+from actors.settings.durations import parse_duration
+from actors.settings.problems import GroupError, from_validation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "DEFAULT_PROFILE",
+    "RESERVED_LABELS",
+    "AccessMode",
+    "Argv",
+    "ClaimSize",
+    "Count",
+    "DeletionCost",
+    "DnsLabel",
+    "Duration",
+    "FromJson",
+    "Group",
+    "Label",
+    "LabelKey",
+    "LabelValue",
+    "MountPath",
+    "Parallelism",
+    "PodName",
+    "ProfileName",
+    "Quantity",
+    "Rate",
+    "Ratio",
+    "ResourceName",
+    "Size",
+    "StorageClass",
+    "SubPath",
+    "Switch",
+    "Template",
+    "Word",
+    "refuse",
+]
+
+DEFAULT_PROFILE: Final = "default"
+"""The profile that the group `executor` describes."""
+
+RESERVED_LABELS: Final = "executor-pods/"
+"""Labels that start so are the fleet's."""
+
+LONGEST_DNS_LABEL: Final = 63
+"""RFC 1123, and Kubernetes' limit of a label's value."""
+
+_LARGEST_TEMPLATE: Final = 100_000
+"""Values in a pod template. An API server takes 3 MiB, which is about as many of the shortest."""
+
+_DEEPEST_TEMPLATE: Final = 64
+"""A v1 Pod, which has no field that holds itself, is less than 20 deep."""
+
+_STANDARD_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
+# ── What a group of settings is ──────────────────────────────────────────────────────────────────────────────────
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class Group(BaseModel):
+    """Settings that belong together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise from_validation(error, list(type(self).model_fields)) from None
+
+
+def refuse(settings: _M, contradictions: Iterator[str]) -> _M:
+    """The settings, if nothing speaks against them."""
+    if problems := list(contradictions):
+        raise GroupError(problems)
+    return settings
+
+
+# ── What a value may be ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _no_bool(value: object) -> object:
+    """TOML's `true` is not the number 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic collects ValueErrors, a TypeError would escape
+    return value
+
+
+def _dns_label(text: str) -> str:
+    if dns_label_problem(text):
+        raise ValueError(
+            f"must be a DNS label: at most {LONGEST_DNS_LABEL} lower-case letters, digits and '-', "
+            "with a letter or digit first and last"
+        )
+    return text
+
+
+def _profile_name(text: str) -> str:
+    if text == DEFAULT_PROFILE:
+        raise ValueError("is described by the settings of `executor`; a profile of its own must have another name")
+    return _dns_label(text)
+
+
+def _pod_name(text: str) -> str:
+    if dns_subdomain_problem(text):
+        raise ValueError("must be a pod's name: lower-case letters, digits, '-' and '.', at most 253 characters")
+    return text
+
+
+def _storage_class(text: str) -> str:
+    if text and dns_subdomain_problem(text):
+        raise ValueError(
+            "must be a storage class's name: lower-case letters, digits, '-' and '.'; or \"\" for no class"
+        )
+    return text
+
+
+def _label_key(text: str) -> str:
+    if label_key_problem(text):
+        raise ValueError(
+            "must be a label's key: at most 63 letters, digits, '-', '_' and '.', with a letter or digit "
+            "first and last, after a DNS name and '/' if need be"
+        )
+    return text
+
+
+def _label_value(value: object) -> object:
+    if not isinstance(value, str) or label_value_problem(value):
+        raise ValueError(
+            "must be a label's value: text of at most 63 letters, digits, '-', '_' and '.', "
+            "with a letter or digit first and last"
+        )
+    return value
+
+
+def _label(text: str) -> str:
+    key, equals, value = text.partition("=")
+    if not equals or label_key_problem(key) or label_value_problem(value):
+        raise ValueError('must be a label as "key=value", such as "example.com/state=leaving"')
+    if key.startswith(RESERVED_LABELS):
+        raise ValueError(f"must not start with {RESERVED_LABELS!r}: such labels are set by the fleet")
+    return text
+
+
+def _resource_name(text: str) -> str:
+    kind, _, page = text.partition("-")
+    is_huge = kind == "hugepages" and (parse_quantity(page) or 0) > 0
+    is_device = "/" in text and not label_key_problem(text) and not text.startswith("requests.")
+    if not (text in _STANDARD_RESOURCES or is_huge or is_device):
+        raise ValueError(
+            'must be cpu, memory, ephemeral-storage, hugepages-<size>, or a device\'s name such as "nvidia.com/gpu"'
+        )
+    return text
+
+
+def _quantity(value: object) -> str:
+    """As text: exact, and what a manifest shows is what was written."""
+    number = parse_quantity(value)
+    if number is None or number < 0:
+        raise ValueError('must be a quantity, such as "500m", "2" or "4Gi"')
+    return str(value)
+
+
+def _claim_size(value: object) -> str:
+    number = parse_quantity(value)
+    if number is None or number < 1:
+        raise ValueError('must be a size, such as "10Gi"')
+    return str(value)
+
+
+def _mount_path(text: str) -> str:
+    if not re.fullmatch(r"/[^:\s][^:]*", text):
+        raise ValueError("must be an absolute path without ':', such as \"/data\"")
+    return text
+
+
+def _sub_path(text: str) -> str:
+    if not text or text.startswith("/") or ".." in text.split("/"):
+        raise ValueError("must be a relative path without '..'")
+    return text
+
+
+def _switch(value: object) -> object:
+    """Three ways; pydantic's own words for a union would be three lines."""
+    match value:
+        case bool() | "auto":
+            return value
+        case str() if value.lower() in {"true", "false"}:  # in a variable of the environment
+            return value.lower() == "true"
+        case _:
+            raise ValueError('must be "auto", true or false')
+
+
+def _word(text: str) -> str:
+    if not text or any(character.isspace() for character in text):
+        raise ValueError("must be text without spaces")
+    return text
+
+
+def _from_json(value: object) -> object:
+    """A variable of the environment holds a list or a map as JSON; what is none is for the next to refuse."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or brackets without end
+            return value
+    return value
+
+
+def _argv(value: object) -> object:
+    """A command in one string would need a shell to split it."""
+    argv = _from_json(value)
+    if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):
+        raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
+    return tuple(argv)
+
+
+def _template(value: object) -> object:
+    """A pod template stands in a YAML file, or in the settings themselves: in the environment as JSON."""
+    match _from_json(value):
+        case str() | Path() as path:
+            source = Path(path)
+            try:
+                template = yaml.safe_load(source.read_text(encoding="utf-8"))
+            except OSError as error:
+                raise ValueError(f"cannot be read: {error.strerror or error}") from None
+            except (ValueError, RecursionError, yaml.YAMLError) as error:
+                raise ValueError(f"is not one YAML document: {_what_is_wrong(error)}") from None
+        case template:
+            pass
+    if not isinstance(template, Mapping):
+        raise ValueError("must be a v1 Pod as a mapping, or the path of a YAML file with one")  # noqa: TRY004 - as above
+    if problem := _not_json(template):
+        raise ValueError(problem)
+    return dict(template)
+
+
+def _what_is_wrong(error: Exception) -> str:
+    """Where, and what by its kind: never the line itself, which may hold a secret."""
+    match error:
+        case yaml.MarkedYAMLError(problem=str(problem), problem_mark=yaml.Mark(line=line)):
+            return f"{problem} (line {line + 1})"
+        case RecursionError():
+            return "it is nested too deeply"
+        case yaml.YAMLError():
+            return "it has characters that YAML does not have"
+        case _:
+            return "it is no text, or has a number or a date that there is none of"
+
+
+def _not_json(template: Mapping[object, object]) -> str:
+    """Why it can be sent to no API server; empty if it can. Aliases of YAML may stand for more than there is memory."""
+    left: list[tuple[object, int]] = [(template, 0)]
+    for _ in range(_LARGEST_TEMPLATE):
+        if not left:
+            return ""
+        value, depth = left.pop()
+        match value:
+            case Mapping():
+                if (odd := next((key for key in value if not isinstance(key, str)), None)) is not None:
+                    return f"has the key {odd!r}, which must be text; put it in quotes"
+                inner = list(value.values())
+            case list() | tuple():
+                inner = list(value)
+            case None | bool() | str():
+                continue
+            case int() if -(2**63) <= value < 2**63:
+                continue
+            case float() if math.isfinite(value):
+                continue
+            case _:
+                return f"has a value that JSON cannot hold ({type(value).__name__}); put it in quotes"
+        if depth >= _DEEPEST_TEMPLATE:
+            return "is nested too deeply"
+        left.extend((item, depth + 1) for item in reversed(inner))
+    return "is too large for a pod"
+
+
+AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
+Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), NoDecode]
+ClaimSize = Annotated[str, BeforeValidator(_claim_size)]
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
+DeletionCost = Annotated[int, BeforeValidator(_no_bool), Field(ge=-(2**31), le=2**31 - 1)]
+DnsLabel = Annotated[str, AfterValidator(_dns_label)]
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+FromJson = BeforeValidator(_from_json)
+Label = Annotated[str, AfterValidator(_label)]
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelValue = Annotated[str, BeforeValidator(_label_value)]
+MountPath = Annotated[str, AfterValidator(_mount_path)]
+Parallelism = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
+PodName = Annotated[str, AfterValidator(_pod_name)]
+ProfileName = Annotated[str, AfterValidator(_profile_name)]
+Quantity = Annotated[str, BeforeValidator(_quantity)]
+Rate = Annotated[float, BeforeValidator(_no_bool), Field(ge=0.1, le=10_000)]
+Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
+ResourceName = Annotated[str, AfterValidator(_resource_name)]
+Size = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=100_000)]
+StorageClass = Annotated[str, AfterValidator(_storage_class)]
+SubPath = Annotated[str, AfterValidator(_sub_path)]
+Switch = Annotated[Literal["auto"] | bool, BeforeValidator(_switch)]
+Template = Annotated[dict[str, Any], BeforeValidator(_template), NoDecode]
+Word = Annotated[str, AfterValidator(_word)]

@@ -1,0 +1,1 @@
+"""WatchSource and PollSource: what observes the cluster."""

@@ -1,0 +1,111 @@
+"""PollSource: the safety net under the watch. Lists all executor pods every `executor.api_polling_interval`.
+
+It holds no state about pods: each list goes to the store whole, and the merge rules decide what of it is news. From
+the server's cache, if the settings allow it, with a consistent list every now and then: only that can prove anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, assert_never, cast
+
+from actors.errors import ApiError, Refused
+from actors.messages import Polled, Source, StartPolling, ToPollSource
+from actors.runtime import Actor, Address, Context
+from actors.sources.freshness import Touch
+from actors.sources.listing import FROM_CACHE, Listed, PageArrived, PagedList
+
+if TYPE_CHECKING:
+    from actors.kube.api import PodApi
+    from actors.settings.model import Settings
+
+__all__ = ["PollSource"]
+
+logger = logging.getLogger(__name__)
+
+JITTER: Final = 0.1
+"""Up to a tenth on top of each interval but the first, so that drivers that started together drift apart."""
+
+
+CONSISTENT_EVERY: Final = 10
+"""With `executor.polling_from_cache`: so many polls have a consistent one among them, the first. It is what finds out
+that an executor is missing, or that the history was reset, five minutes later at the default interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PollDue:
+    """The interval is over."""
+
+
+class PollSource(Actor):
+    """After `StartPolling`: one LIST an interval, told to the store as `ReplaceSnapshot`."""
+
+    def __init__(
+        self, context: Context, *, settings: Settings, api: PodApi, selector: str, store: Address, backend: Address
+    ) -> None:
+        super().__init__(context)
+        self._interval = settings.executor.api_polling_interval
+        self._from_cache = settings.executor.polling_from_cache
+        self._store = store
+        self._backend = backend
+        self._listing = PagedList(api, selector, self.clock, self.myself)
+        self._started = False
+        self._touch = Touch(Source.POLL, backend, self.clock)
+        self.at_end(self._listing.cancel)
+        self.at_end(self._touch.ends)
+        self._polls = 0
+        """Lists that came whole. One that fails is not counted, so that the next is as consistent as it was to be."""
+        self._failing = False
+
+    def receive(self, message: object) -> object:
+        """One case a message."""
+        message = cast("ToPollSource | PageArrived | _PollDue", message)
+        match message:
+            case StartPolling():
+                self._start()
+            case _PollDue():
+                self._listing.start(None if self._is_consistent() else FROM_CACHE)
+            case PageArrived():
+                self._arrived(message)
+            case _:
+                assert_never(message)
+        return None
+
+    def _start(self) -> None:
+        if self._started:
+            raise Refused("Cannot start polling more than once.")
+        self._started = True
+        logger.info("polling starts: interval=%gs", self._interval.total_seconds())
+        self._touch.begins(self.context.incarnation)
+        self.timers.start("poll", self._interval, _PollDue())
+
+    def _is_consistent(self) -> bool:
+        """Whether the next list, or the one under way, is."""
+        return not self._from_cache or self._polls % CONSISTENT_EVERY == 0
+
+    def _arrived(self, message: PageArrived) -> None:
+        is_page = self._listing.is_page(message)
+        match self._listing.arrived(message):
+            case None:
+                if is_page:
+                    self._touch.heard(works=False)
+                return
+            case Listed() as listed:
+                self._polled(listed, consistent=self._is_consistent())
+            case ApiError() as error:
+                if not self._failing:
+                    logger.warning("polling fails, it goes on every interval: error=%s", error)
+                self._failing = True
+                self._touch.fails(error)
+        self.timers.start("poll", self.entropy.jittered(self._interval, JITTER), _PollDue())
+
+    def _polled(self, listed: Listed, *, consistent: bool) -> None:
+        self._polls += 1
+        if self._failing:
+            logger.info("polling works again")
+        self._failing = False
+        logger.debug("polled: pods=%d version=%s consistent=%s", len(listed.pods), listed.resource_version, consistent)
+        self._store.tell(listed.for_store(consistent=consistent))
+        self._touch.synced(listed.requested_at if consistent else None)
+        self._backend.tell(Polled())

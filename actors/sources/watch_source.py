@@ -1,0 +1,322 @@
+"""WatchSource: sees every change as it happens. Lists, then watches from the list's version on.
+
+The stream runs in the API client's thread and reaches this actor as messages, one per read; each connection has a
+number, so that what a closed one still sends is dropped. A *stream* in the store's sense is what follows one list,
+over as many connections as it takes; it has a number too, counted on over restarts of this actor.
+
+The list comes page by page, or, with `source.streaming_list`, as the beginning of the watch itself, which costs the
+server less. One that cannot do that is not asked for it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, assert_never, cast
+
+from actors.errors import ApiError, Gone, Refused, Unavailable
+from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
+from actors.kube.retries import REFLECTOR, lacks_server, retry_delay
+from actors.messages import Relist, Source, StartWatching, StreamGivenUp, ToWatchSource, TryNow, UpdatePods
+from actors.runtime import Actor, Address, Context
+from actors.sources.freshness import Touch
+from actors.sources.listing import Listed, PageArrived, PagedList, StreamedList, cannot_stream
+
+if TYPE_CHECKING:
+    from actors.settings.model import Settings
+
+__all__ = ["WatchSource"]
+
+logger = logging.getLogger(__name__)
+
+LIFETIME: Final = (timedelta(minutes=5), timedelta(minutes=10))
+"""client-go's reflector too; it also bounds how long a stream runs on a credential that has expired."""
+
+HEALTHY_LIFETIME: Final = timedelta(seconds=1)
+"""A connection that ends cleanly before that did no work: the next one waits, lest they come 900 a second."""
+
+SETTLED: Final = timedelta(seconds=10)
+"""A connection that lived so long, and longer than was waited for it, ends the backoff. client-go wants two minutes:
+after an API server that came and went for a while, its watch stays away for up to a minute when all is well again."""
+
+GIVE_UP_AFTER: Final = timedelta(minutes=5)
+"""A stream that could not be resumed for so long no longer holds tombstones; etcd has compacted past it anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Streamed:
+    """What connection number `connection` brought."""
+
+    connection: int
+    what: WatchEvents | WatchEnded
+
+
+@dataclass(frozen=True, slots=True)
+class _TryAgain:
+    """The backoff is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SilenceDue:
+    """The connection has been silent for `source.inactivity_timeout`, unless something came meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GiveUpDue:
+    """The stream has not been resumed for `GIVE_UP_AFTER`."""
+
+
+class WatchSource(Actor):
+    """After `StartWatching`: `ReplaceSnapshot`, then `UpdatePods`, to the store, for ever."""
+
+    def __init__(
+        self, context: Context, *, settings: Settings, api: PodApi, selector: str, store: Address, backend: Address
+    ) -> None:
+        super().__init__(context)
+        self._api = api
+        self._selector = selector
+        self._store = store
+        self._silence = settings.source.inactivity_timeout
+        self._list_silence = min(settings.backend.request_timeout, self._silence)
+        """A list that streams is under way: the server has no reason to be silent, as it is asked by a call."""
+        self._streams_list = settings.source.streaming_list
+        self._streamed_list: StreamedList | None = None
+        """The list that the connection has begun with and not ended yet."""
+        self._listing = PagedList(api, selector, self.clock, self.myself)
+        self._started = False
+        self._touch = Touch(Source.WATCH, backend, self.clock)
+        self.at_end(self._close)
+        self._stream = context.incarnation << 32
+        self._connection = 0
+        self._call: Call | None = None
+        self._version: str | None = None
+        """Where to resume; None means that only a list will do."""
+        self._counts = context.incarnation > 1
+        """The store waits for this stream, or for the one of an incarnation that crashed: it was told that it began,
+        and not that it was given up.
+        """
+        self._connected_at = 0.0
+        self._failures = 0
+        self._waited = timedelta()
+        """Before the last try."""
+        self._error: ApiError | None = None
+
+    def receive(self, message: object) -> object:
+        """One case a message."""
+        message = cast("ToWatchSource | PageArrived | _Streamed | _TryAgain | _SilenceDue | _GiveUpDue", message)
+        match message:
+            case StartWatching():
+                self._start()
+            case Relist():
+                self._relist()
+            case TryNow():
+                self._try_now()
+            case PageArrived():
+                self._listed(message)
+            case _Streamed(connection, what):
+                self._streamed(connection, what)
+            case _TryAgain():
+                self._go_on()
+            case _SilenceDue():
+                self._check_silence()
+            case _GiveUpDue():
+                self._give_up()
+            case _:
+                assert_never(message)
+        return None
+
+    def _close(self) -> None:
+        """The end, of whatever kind: nobody reads the connection any more."""
+        self._listing.cancel()
+        self._disconnect()
+        self._touch.ends()
+
+    def _start(self) -> None:
+        if self._started:
+            raise Refused("Cannot start the watcher twice.")
+        self._started = True
+        self._touch.begins(self.context.incarnation)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._version is not None:
+            self._connect(self._version)
+        elif self._streams_list:
+            self._connect("", StreamedList(self.clock.monotonic()))
+        else:
+            self._listing.start()
+
+    def _relist(self) -> None:
+        """The store asks for it. Backed off, so that a replica which stays behind is not listed in a tight loop."""
+        if self._started:
+            logger.info("listing again, as the snapshot store asks: stream=%d", self._stream)
+            self._listing.cancel()
+            self._disconnect()
+            self._version = None
+            self._wait(None)
+
+    def _listed(self, message: PageArrived) -> None:
+        is_page = self._listing.is_page(message)
+        match self._listing.arrived(message):
+            case None:
+                if is_page:
+                    self._touch.heard(works=False)
+            case ApiError() as error:
+                self._wait(error)
+            case Listed() as listed:
+                self._synced(listed)
+                self._connect(listed.resource_version)
+
+    def _synced(self, listed: Listed) -> None:
+        """A list is there, however it came: another stream begins."""
+        self._stream += 1
+        self._counts = True
+        self._version = listed.resource_version
+        logger.debug("listed: pods=%d version=%s stream=%d", len(listed.pods), self._version, self._stream)
+        self._store.tell(listed.for_store(consistent=True, stream=self._stream))
+        self._resumed()
+        self._touch.synced(listed.requested_at)
+
+    def _connect(self, version: str, streamed_list: StreamedList | None = None) -> None:
+        self._disconnect()
+        self._connection += 1
+        self._streamed_list = streamed_list
+        connection, myself = self._connection, self.myself
+        self._connected_at = self.clock.monotonic()
+        self._call = self._api.watch(
+            self._selector,
+            version,
+            lambda what: myself.tell(_Streamed(connection, what)),
+            timeout=timedelta(seconds=self.entropy.uniform(*(bound.total_seconds() for bound in LIFETIME))),
+            send_initial_events=streamed_list is not None,
+        )
+        self.timers.start("silence", self._longest_silence(), _SilenceDue())
+        logger.debug("watching: version=%s stream=%d connection=%d", version, self._stream, connection)
+
+    def _disconnect(self) -> None:
+        """Close the connection, if there is one; whatever it still sends has an old number from now on."""
+        self._connection += 1
+        self._streamed_list = None
+        self.timers.cancel("silence")
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+            if self._lived() >= max(SETTLED, self._waited):
+                self._failures = 0
+
+    def _lived(self) -> timedelta:
+        return timedelta(seconds=self.clock.monotonic() - self._connected_at)
+
+    def _streamed(self, connection: int, what: WatchEvents | WatchEnded) -> None:
+        if connection != self._connection:
+            return
+        match what:
+            case WatchEvents() if self._streamed_list is not None:
+                self._collect(self._streamed_list, what)
+            case WatchEvents(events, version, unchanged=unchanged):
+                self._version = version or self._version
+                if self._version is not None:
+                    self._store.tell(UpdatePods(events, self._version, self._stream, unchanged))
+                self._resumed()
+                self._touch.heard(works=True)
+            case WatchEnded() if self._streamed_list is not None:
+                self._list_ended(what)
+            case WatchEnded(error):
+                self._ended(error)
+
+    def _collect(self, streamed_list: StreamedList, read: WatchEvents) -> None:
+        """A part of the list that streams; what comes after it is the watch."""
+        listed = streamed_list.arrived(read)
+        if listed is None:
+            self._touch.heard(works=False)
+        else:
+            self._streamed_list = None
+            self._synced(listed)
+
+    def _list_ended(self, ended: WatchEnded) -> None:
+        """The connection ended before the list did. What had come of it is no list."""
+        if cannot_stream(ended):
+            self._page_from_now_on(ended.error)
+            self._disconnect()
+            self._go_on()
+        else:
+            self._ended(ended.error or Unavailable("the watch ended before the list that it began with"))
+
+    def _page_from_now_on(self, why: ApiError | None) -> None:
+        """Not for ever: a server may be upgraded, but not so often that it is worth asking before the next crash."""
+        logger.info("the server gives no streaming list, listing page by page: why=%s", why)
+        self._streams_list = False
+
+    def _ended(self, error: ApiError | None) -> None:
+        self._disconnect()
+        match error:
+            case None if self._lived() >= HEALTHY_LIFETIME:
+                self._resumed()
+                self._touch.works()
+                self._go_on()
+            case Gone():
+                logger.info("the watch's version is outside the server's window, listing again: error=%s", error)
+                self._version = None
+                self._wait(None)
+            case _:
+                self._wait(error)
+
+    def _wait(self, error: ApiError | None) -> None:
+        """Try again after the backoff, or after what the server asked for if that is longer."""
+        delay = retry_delay(REFLECTOR, self._failures, error, self.entropy)
+        self._failures += 1
+        self._waited = delay
+        self.timers.start("try again", delay, _TryAgain())
+        if error is None:
+            return
+        if self._counts and not self.timers.active("give up"):
+            self.timers.start("give up", GIVE_UP_AFTER, _GiveUpDue())
+        if self._error is None or type(self._error) is not type(error):
+            logger.warning("the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
+        else:
+            logger.debug("the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
+        self._error = error
+        self._touch.fails(error)
+
+    def _try_now(self) -> None:
+        """There is a server, for which the backoff waits: one try, and should it fail, too, the next wait is longer.
+
+        A server that has said how long it wants to be left alone is left alone.
+        """
+        error = self._error
+        if self.timers.active("try again") and lacks_server(error) and error.retry_after is None:
+            logger.debug("the watch tries again, as a poll got through: stream=%d", self._stream)
+            self.timers.cancel("try again")
+            self._go_on()
+
+    def _resumed(self) -> None:
+        """The stream goes on, or another one has begun: it is not to be given up."""
+        self.timers.cancel("give up")
+        if self._error is not None:
+            logger.info("the watch works again: stream=%d", self._stream)
+            self._error = None
+
+    def _longest_silence(self) -> timedelta:
+        return self._silence if self._streamed_list is None else self._list_silence
+
+    def _check_silence(self) -> None:
+        """Restarting a timer with every event would cost more than the event: look when it is due."""
+        since = max(self._connected_at, self._touch.heard_at or self._connected_at)
+        left = self._longest_silence() - timedelta(seconds=self.clock.monotonic() - since)
+        if left > timedelta():
+            self.timers.start("silence", left, _SilenceDue())
+            return
+        error = Unavailable(f"no byte on the watch for {self._longest_silence().total_seconds():g} s")
+        if self._streamed_list is not None:
+            self._page_from_now_on(error)  # one that does not know how, and does not say so, looks like this
+        self._ended(error)
+
+    def _give_up(self) -> None:
+        """The next stream starts from a list: now, in place of a connection that has brought nothing; else when due."""
+        logger.warning("the stream could not be resumed, giving it up: stream=%d", self._stream)
+        self._store.tell(StreamGivenUp(self._stream))
+        self._counts, self._version = False, None
+        if self._call is not None and self._streamed_list is None:
+            self._disconnect()
+            self._go_on()

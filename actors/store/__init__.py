@@ -1,0 +1,1 @@
+"""SnapshotStore, and the rules by which lists and events are merged."""

@@ -1,0 +1,167 @@
+"""Intake: which of the sources' words count. Lists that come from the past, streams that are over, and resets.
+
+What a list or a stream that counts says of single pods is `actors.store.merge`'s. All of it is pure: a function takes
+the `History` and answers with the next one and with what changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from immutables import Map
+
+from actors.kube.resource_version import is_later, number_of
+from actors.store.history import History, Merged, highest_before
+from actors.store.merge import Merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from actors.pods.pod import Pod
+    from actors.store.history import History
+
+
+__all__ = ["apply_list", "give_up_stream", "proves_reset"]
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def apply_list(
+    history: History,
+    pods: Sequence[Pod],
+    resource_version: str,
+    *,
+    requested_at: float,
+    consistent: bool,
+    stream: int | None,
+    now: float,
+    moved: Mapping[str, str] = _NONE,
+) -> Merged:
+    """Merge the answer to a list of all executor pods, `stream` being the watch that starts from it, if one does.
+
+    By UID, `moved` are the versions of those of the pods that are shown at a later one than they say.
+    """
+    if requested_at <= history.reset_at:
+        return _drop_list(history, stream)
+    news = _unlike(history, pods, moved)
+    if consistent and proves_reset(history, news, resource_version, requested_at):
+        if requested_at < history.event_at:  # it may lack what the watch has shown since: let the next one tell
+            return replace(_drop_list(history, stream), relist=True)
+        pods = [_as_shown(pod, moved) for pod in pods]
+        return _reset(history, pods, resource_version, requested_at=requested_at, stream=stream, now=now)
+    if is_later(history.floor, resource_version):
+        return _drop_list(history, stream)
+    outdated = stream is not None and stream < history.stream
+    merge = Merge(history, now)
+    if stream is not None and not outdated:
+        merge.position, merge.stream = resource_version, stream
+    merge.list(pods, news, resource_version)
+    merge.see(resource_version)
+    if consistent:
+        merge.synced(requested_at)
+    return replace(merge.finish(), relist=outdated)
+
+
+def give_up_stream(history: History, stream: int) -> Merged:
+    """The watch stream could not be resumed: it no longer counts, and nothing it had still to say will come.
+
+    Nor does one before it: a source that crashed cannot give its own up, its successor does.
+    """
+    return _end_stream(history, stream) if stream >= history.stream else Merged(history, applied=False)
+
+
+def _unlike(history: History, pods: Sequence[Pod], moved: Mapping[str, str]) -> list[Pod]:
+    """Those of which a list says anything else than we know. In a poll these are few: the others cost next to nothing.
+
+    A word that is no news about a pod in the snapshot neither changes anything nor proves anything.
+    """
+    known, states = history.known, history.snapshot.states
+    unlike: list[Pod] = []
+    for pod in pods:
+        number = known.get(pod.metadata.uid)
+        last = states[number].pod if number is not None else None
+        if last is pod:
+            continue
+        shown = _as_shown(pod, moved)
+        if last is None or last.resource_version != shown.resource_version:
+            unlike.append(shown)
+    return unlike
+
+
+def _as_shown(pod: Pod, moved: Mapping[str, str]) -> Pod:
+    version = moved.get(pod.metadata.uid)
+    return pod if version is None else pod.at_version(version)
+
+
+def _drop_list(history: History, stream: int | None) -> Merged:
+    """A list from the past tells nothing. A watch that starts from it would not either, and its forerunner is over."""
+    if stream is None or stream < history.stream:
+        return Merged(history, applied=False, relist=stream is not None)
+    return replace(_end_stream(history, stream), applied=False, relist=True)
+
+
+def _end_stream(history: History, stream: int) -> Merged:
+    """Up to this number no stream counts any more."""
+    merge = Merge(history)
+    merge.position, merge.stream = None, stream + 1
+    merge.purge()
+    return merge.finish()
+
+
+def _reset(
+    history: History, pods: Sequence[Pod], resource_version: str, *, requested_at: float, stream: int | None, now: float
+) -> Merged:
+    """Forget every version and tombstone and take the list. What it does not show has ended.
+
+    The current stream is of the old history, and ends. A list asked for before now may be: it will be dropped.
+    """
+    forgotten = replace(
+        history,
+        snapshot=replace(history.snapshot, resource_version="", full_sync_at=None),
+        floor=None,
+        position=None,
+        newest="0",
+        tombstones=Map(),
+        seen=(),
+        reset_at=now,
+    )
+    merge = Merge(forgotten, now)
+    merge.start_over(pods, resource_version)
+    merge.see(resource_version)
+    merge.synced(requested_at)
+    starts = stream is not None and stream >= history.stream
+    if stream is not None and starts:
+        merge.position, merge.stream = resource_version, stream
+    elif history.position is not None:
+        merge.stream += 1
+    return replace(merge.finish(), reset=True, relist=not starts)
+
+
+def proves_reset(history: History, pods: Sequence[Pod], resource_version: str, requested_at: float) -> bool:
+    """Whether a consistent list cannot be of the history we know.
+
+    Judged by what was handled before it was asked for, it is below a version that we had seen, or shows a pod older
+    than we knew it, or one that had ended. Judged by its own version, it shows a pod as it was before a change that the
+    list comes after; of one history, no list does, whenever it was asked for.
+    """
+    version = number_of(resource_version)
+    if version is None:
+        return False
+    return version < highest_before(history.seen, requested_at) or any(
+        _contradicts(history, pod, resource_version, requested_at) for pod in pods
+    )
+
+
+def _contradicts(history: History, pod: Pod, list_version: str, requested_at: float) -> bool:
+    """Whether the list shows this pod as it can no longer be."""
+    known = history.known.get(pod.uid)
+    if known is not None:  # at a version that is later than the list's: if it was seen in time, that is proof enough
+        version = history.snapshot.states[known].pod.resource_version
+        return is_later(version, pod.resource_version) and not is_later(version, list_version)
+    tombstone = history.tombstones.get(pod.uid)
+    if tombstone is not None and tombstone.at < requested_at:
+        return number_of(tombstone.version) is not None and not is_later(pod.resource_version, tombstone.version)
+    ended_by = tombstone.version if tombstone is not None else history.floor if pod.uid in history.absent else None
+    return is_later(ended_by, pod.resource_version) and not is_later(ended_by, list_version)

@@ -1,0 +1,363 @@
+"""The rules by which what the sources see is merged into the snapshot, word by word.
+
+Watch and list come late, out of step with each other, and sometimes from the past. The rules say of any two words about
+a pod which is the later one, so that no pod goes back in time and each end is told once. A step goes from one `History`
+to the next, both immutable; only the step itself, a `Merge`, takes in more while it lasts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from immutables import Map
+
+from actors.kube.resource_version import is_later, is_old, passed
+from actors.pods.pod import executor_id
+from actors.pods.snapshot import Ended, SnapshotEdit
+from actors.pods.state import PodDeleted, PodTerminating, classify, malformed
+from actors.store.history import Absent, History, Merged, Tombstone, see
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from actors.pods.pod import Pod, PodEvent
+    from actors.pods.state import PodState
+
+__all__ = ["Merge"]
+
+
+class Merge:
+    """One step from a history to the next: one list, or any number of reads of a watch stream.
+
+    A step costs something for each part of the snapshot that it changes, a word within it next to nothing: so the
+    store keeps one open until somebody wants to see the snapshot. It is mutable, belongs to whoever made it, shows
+    nothing of what it holds before `finish`, and is gone then: what others see is never changed.
+    """
+
+    def __init__(self, history: History, now: float = math.inf) -> None:
+        self._history = history
+        self._now = now
+        self._edit = SnapshotEdit(history.snapshot)
+        self._states = self._edit.states
+        self._known = history.known.mutate()
+        self._absent = history.absent.mutate()
+        self._tombstones = history.tombstones.mutate()
+        self._set_aside = history.set_aside.mutate()
+        self._seen = history.seen
+        self._floor = history.floor
+        self._newest = history.newest
+        self._event_at = history.event_at
+        self.position = history.position
+        self.stream = history.stream
+        self._version = history.snapshot.resource_version
+        self._full_sync_at = history.snapshot.full_sync_at
+        self._changed: set[int] = set()
+        self._appeared: set[int] = set()
+        self._ended: list[Ended] = []
+        self._malformed: list[Pod] = []
+        self.urgent = False
+        """See `Merged.urgent`."""
+
+    @property
+    def found_malformed(self) -> bool:
+        """Whether there is a pod to be set aside that nobody knows of yet."""
+        return bool(self._malformed)
+
+    # ── reads of a watch stream ──────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, events: Iterable[PodEvent], resource_version: str, stream: int, now: float) -> bool:
+        """Merge what one read of a watch stream brought; no events mean a bookmark. Answers whether it counts.
+
+        Dropped is what comes from any other stream than the current one, which is the one that the last list of a watch
+        started, if it has not been given up.
+        """
+        if stream != self.stream or self.position is None:
+            return False
+        self._now = now
+        for event in events:
+            self._event(event)
+            self._event_at = now
+        if not is_later(self.position, resource_version):
+            self.position = resource_version
+        self.see(resource_version)
+        self._tell_absent()
+        return True
+
+    def _event(self, event: PodEvent) -> None:
+        """One watched change."""
+        pod = event.pod
+        uid = pod.metadata.uid
+        number = self._known.get(uid)
+        if number is not None:
+            if self._is_news(pod, number):
+                self._known_event(event, number)
+        elif (absent := self._absent.get(uid)) is not None:
+            self._absent_event(event, absent)
+        elif not self._is_buried(pod):
+            self._new_event(event)
+
+    def _known_event(self, event: PodEvent, number: int) -> None:
+        if event.type == "DELETED":
+            self._end(number, event, self._hide(event.pod.uid, number))
+        else:
+            self._put(number, event.pod)
+
+    def _absent_event(self, event: PodEvent, absent: Absent) -> None:
+        """The last word on one that the list no longer shows, or its return, if it is later than that list."""
+        pod = event.pod
+        if event.type == "DELETED":
+            del self._absent[pod.uid]
+            self._end(absent.executor_id, event, absent.state)
+        elif self._usable(pod) is None:
+            return
+        elif not self._is_in_list(pod):
+            self._return(pod, absent)
+        elif not is_old(pod.resource_version, absent.state.pod.resource_version):
+            self._absent[pod.uid] = replace(absent, state=classify(pod, self._history.rules))
+
+    def _new_event(self, event: PodEvent) -> None:
+        """Of a pod that is not there. A word that the newest list comes after brings it not back: it has gone since."""
+        pod, number = event.pod, self._usable(event.pod)
+        is_usable = number is not None and not self._is_copy(number, pod)
+        if event.type == "DELETED":
+            self._set_aside.pop(pod.uid, None)
+        if number is None or not is_usable:
+            return
+        if event.type == "DELETED":
+            self._appeared.add(number)
+            self._end(number, event, None)
+        elif not self._is_in_list(pod):
+            self._show(number, pod)
+        elif pod.uid not in self._set_aside:  # else the list shows it, malformed as it is by then
+            self._appeared.add(number)
+            self._tombstones.pop(pod.uid, None)
+            self._absent[pod.uid] = Absent(number, classify(pod, self._history.rules))
+
+    def _is_in_list(self, pod: Pod) -> bool:
+        """Whether the newest list comes after this word, so that its absence there is the later one."""
+        return self._floor is not None and is_old(pod.resource_version, self._floor)
+
+    def _is_buried(self, pod: Pod) -> bool:
+        """Whether it ended and this word is from before: a pod that comes back to our selector does so later."""
+        tombstone = self._tombstones.get(pod.uid)
+        return tombstone is not None and not is_later(pod.resource_version, tombstone.version)
+
+    # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def list(self, pods: Sequence[Pod], news: Iterable[Pod], version: str) -> None:
+        """UID by UID: what the store has above the list's version stays; else the list decides, absence included.
+
+        `news` are those of the pods that are not just as they are known.
+        """
+        shown = {pod.metadata.uid for pod in pods}
+        self._tell({uid: absent for uid, absent in self._history.absent.items() if uid not in shown})
+        for uid, number in self._history.known.items():
+            if uid not in shown and not is_later(self._states[number].pod.resource_version, version):
+                self._absent[uid] = Absent(number, self._hide(uid, number))
+        for pod in news:
+            self._listed(pod)
+        self._look_aside(shown)
+        self._floor = version
+        self.purge()
+
+    def start_over(self, pods: Sequence[Pod], version: str) -> None:
+        """The list is all there is. What it does not show has ended, and no word on that is on its way."""
+        shown = {pod.uid for pod in pods}
+        gone = {uid: absent for uid, absent in self._history.absent.items() if uid not in shown}
+        for uid, number in self._history.known.items():
+            if uid not in shown:
+                gone[uid] = Absent(number, self._hide(uid, number))
+        self._absent = Map[str, Absent]().mutate()
+        self._tell(gone, bury=False)
+        for pod in pods:
+            known = self._known.get(pod.uid)
+            if known is not None:  # at a version of the history that is over: the list has the later word
+                self._put(known, pod)
+            else:
+                self._listed(pod)
+        self._look_aside(shown)
+        self._floor = version
+
+    def _listed(self, pod: Pod) -> None:
+        known, absent = self._known.get(pod.uid), self._absent.get(pod.uid)
+        if known is not None:
+            if self._is_news(pod, known):
+                self._put(known, pod)
+            return
+        number = self._usable(pod)
+        if number is None:
+            return
+        if absent is not None:
+            if not self._is_in_list(pod):
+                self._return(pod, absent)
+        elif not self._is_buried(pod):
+            self._show(number, pod)
+
+    def _look_aside(self, shown: set[str]) -> None:
+        """Forget malformed pods that are gone."""
+        for uid in self._history.set_aside:
+            if uid not in shown:
+                self._set_aside.pop(uid, None)
+
+    def purge(self) -> None:
+        """Forget the tombstones that floor and position, if there is one, have both passed. O(tombstones), per list."""
+        for uid, tombstone in self._history.tombstones.items():
+            if self._has_passed(tombstone.version) and passed(self._floor, tombstone.version):
+                self._tombstones.pop(uid, None)
+
+    # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def see(self, version: str) -> None:
+        """Remember how far we have seen, and when."""
+        self._seen = see(self._seen, version, self._now)
+        if not is_later(self._version, version):
+            self._version = version
+
+    def synced(self, requested_at: float) -> None:
+        """A consistent list that was asked for then is in the snapshot."""
+        self._full_sync_at = max(requested_at, requested_at if self._full_sync_at is None else self._full_sync_at)
+
+    def finish(self) -> Merged:
+        """The next history, once everything has been handed in."""
+        self._tell_absent()
+        snapshot = self._edit.finish(self._version, self._full_sync_at)
+        history = replace(
+            self._history,
+            snapshot=snapshot,
+            floor=self._floor,
+            newest=self._newest,
+            event_at=self._event_at,
+            position=self.position,
+            stream=self.stream,
+            known=self._known.finish(),
+            absent=self._absent.finish(),
+            tombstones=self._tombstones.finish(),
+            set_aside=self._set_aside.finish(),
+            seen=self._seen,
+        )
+        return Merged(
+            history,
+            changed=frozenset(number for number in self._changed if number in snapshot.states),
+            appeared=frozenset(self._appeared),
+            ended=tuple(self._ended),
+            malformed=tuple(self._malformed),
+            urgent=self.urgent,
+        )
+
+    def _tell_absent(self) -> None:
+        """The end of those of which the stream will not tell it any more."""
+        if len(self._absent) and self._has_passed(self._floor):
+            absent = self._absent.finish()
+            self._absent = absent.mutate()
+            self._tell(absent)
+
+    def _has_passed(self, version: str | None) -> bool:
+        """Whether the stream, if there is one, can bring no more words up to this version."""
+        return self.position is None or passed(self.position, version)
+
+    def _tell(self, absent: Mapping[str, Absent], *, bury: bool = True) -> None:
+        """The end of these: their DELETED events will not come, or too late. In the order of their executor ids."""
+        for uid, one in sorted(absent.items(), key=lambda item: item[1].executor_id):
+            self._absent.pop(uid, None)
+            self._over(Ended(one.executor_id, uid, _ended(one.state), observed=False))
+            if bury and self._floor is not None:
+                self._bury(uid, self._floor)
+
+    def _return(self, pod: Pod, absent: Absent) -> None:
+        """It is back, unless another pod has its executor id by now."""
+        del self._absent[pod.uid]
+        if not self._show(absent.executor_id, pod):
+            self._tell({pod.uid: absent})
+
+    def _usable(self, pod: Pod) -> int | None:
+        """The pod's executor id; None if it is malformed, which is noted."""
+        if malformed(pod) is not None:
+            self._put_aside(pod)
+            return None
+        return executor_id(pod)
+
+    def _is_news(self, pod: Pod, number: int) -> bool:
+        """Whether a word on a pod in the snapshot comes after the last one on it.
+
+        It does if it comes after all that is known of any pod: then that one, which is in no cache, is not looked at.
+        """
+        version = pod.metadata.resource_version
+        return is_later(version, self._newest) or not is_old(version, self._states[number].pod.resource_version)
+
+    def _is_copy(self, number: int, pod: Pod) -> bool:
+        """Whether a pod of another name has this executor id (a copied label): the first keeps it while it lives."""
+        holder = self._states.get(number)
+        if holder is None or holder.pod.name == pod.name:
+            return False
+        self._put_aside(pod)
+        return True
+
+    def _put_aside(self, pod: Pod) -> None:
+        if pod.uid not in self._set_aside:
+            self._set_aside[pod.uid] = None
+            self._malformed.append(pod)
+
+    def _show(self, number: int, pod: Pod) -> bool:
+        """The pod comes into the snapshot; False if it cannot, because another one has its place."""
+        holder = self._states.get(number)
+        if self._is_copy(number, pod) or (holder is not None and not self._displace(number, holder, pod)):
+            return False
+        self._appeared.add(number)
+        self._known[pod.uid] = number
+        self._tombstones.pop(pod.uid, None)
+        self._set_aside.pop(pod.uid, None)
+        self._put(number, pod)
+        return True
+
+    def _put(self, number: int, pod: Pod) -> None:
+        """A pod in the snapshot is as this says now."""
+        state = classify(pod, self._history.rules)
+        self._edit.put(number, state)
+        self._changed.add(number)
+        if is_later(pod.metadata.resource_version, self._newest):
+            self._newest = pod.metadata.resource_version
+        if state.final or isinstance(state, PodTerminating):
+            self.urgent = True
+
+    def _displace(self, number: int, holder: PodState, pod: Pod) -> bool:
+        """Of two pods of one name only the later one can be there: the holder, if it is the earlier, ended unseen."""
+        uid = holder.pod.uid
+        if is_old(pod.resource_version, holder.pod.resource_version):
+            return False
+        self._over(Ended(number, uid, _ended(self._hide(uid, number)), observed=False))
+        self._bury(uid, pod.resource_version)
+        return True
+
+    def _hide(self, uid: str, number: int) -> PodState:
+        """Take a pod out of the snapshot; its last state."""
+        state = self._states[number]
+        self._edit.drop(number)
+        del self._known[uid]
+        return state
+
+    def _end(self, number: int, event: PodEvent, before: PodState | None) -> None:
+        """A DELETED event, after the state `before`.
+
+        A pod that had ended keeps that as its last word, even if the event's object is from before its end. Without a
+        deletion, on one that had not ended, it may only have left our selector.
+        """
+        state = classify(event.pod, self._history.rules)
+        if before is not None and before.final and not state.final:
+            state = before
+        confirmed = state.final or event.pod.terminating
+        self._over(Ended(number, event.pod.uid, _ended(state), observed=True, confirmed=confirmed))
+        self._bury(event.pod.uid, event.pod.resource_version)
+
+    def _over(self, ended: Ended) -> None:
+        self._ended.append(ended)
+        self.urgent = True
+
+    def _bury(self, uid: str, version: str) -> None:
+        self._tombstones[uid] = Tombstone(version, self._now)
+
+
+def _ended(state: PodState) -> PodState:
+    """How a pod that is gone ended: by itself if that was the last word on it, else deleted."""
+    return state if state.final else PodDeleted(state.pod)

@@ -1,0 +1,254 @@
+"""SnapshotStore: keeps the current snapshot, merges what the sources see, and hands it out in batches.
+
+It exists so that observing the cluster and acting on it run at their own pace: sources tell it everything, subscribers
+get the newest snapshot and all that happened since their last batch. The merge rules are `actors.store.merge`'s, pure;
+this actor adds only *when* a batch goes out. It never talks to the API and never decides anything about a pod.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, assert_never, cast
+
+from actors.messages import (
+    AddSubscriber,
+    BatchDone,
+    NotifySubscribers,
+    Relist,
+    ReplaceSnapshot,
+    SnapshotBatch,
+    Source,
+    StreamGivenUp,
+    ToSnapshotStore,
+    UpdatePods,
+)
+from actors.metrics.counts import StoreCounts
+from actors.pods.state import PodRules, malformed
+from actors.runtime import Actor, Address, Context
+from actors.store.history import History
+from actors.store.lists import apply_list, give_up_stream
+from actors.store.merge import Merge
+
+if TYPE_CHECKING:
+    from actors.pods.snapshot import Ended
+    from actors.settings.model import Settings
+    from actors.store.history import Merged
+
+__all__ = ["SnapshotStore"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _RoundDue:
+    """A subscriber's interval is over, or the wait after its last batch."""
+
+    subscriber: Address
+
+
+@dataclass(slots=True)
+class _Subscription:
+    """What one subscriber has not been told yet. Bounded by what is alive, but for `ended`, of which none is lost."""
+
+    address: Address
+    interval: timedelta
+    changed: set[int] = field(default_factory=set)
+    appeared: set[int] = field(default_factory=set)
+    ended: list[Ended] = field(default_factory=list)
+    full_sync: bool = False
+    outstanding: SnapshotBatch | None = None
+    due: bool = False
+    """A round came due while a batch was outstanding."""
+    sent_at: float | None = None
+    urgent_since: float | None = None
+    """When the first of what it should not wait for came (monotonic)."""
+
+    def add(self, merged: Merged, *, full_sync: bool) -> None:
+        states = merged.history.snapshot.states  # another pod may have the place of one that ended
+        self.changed.difference_update(one.executor_id for one in merged.ended if one.executor_id not in states)
+        self.changed.update(merged.changed)
+        self.appeared.update(merged.appeared)
+        self.ended.extend(merged.ended)
+        self.full_sync = self.full_sync or full_sync
+
+
+class SnapshotStore(Actor):
+    """Merges `UpdatePods` and `ReplaceSnapshot`, answers subscribers with `SnapshotBatch`."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        settings: Settings,
+        rules: PodRules,
+        watch_source: Address,
+        counts: StoreCounts | None = None,
+    ) -> None:
+        super().__init__(context)
+        self._counts = counts or StoreCounts()
+        self._history = History.new(rules)
+        self._merge: Merge | None = None
+        """What the watch has brought since; it becomes the history when somebody wants to see it."""
+        self._watch_source = watch_source
+        self._min_round_interval = settings.store.min_round_interval
+        self._subscriptions: dict[Address, _Subscription] = {}
+        self._seq = 0
+        self._heard_at: float | None = None
+        """When what a source sees was last known to be true: a list from a cache may be of any time."""
+
+    def receive(self, message: object) -> object:
+        """One case a message."""
+        message = cast("ToSnapshotStore | _RoundDue", message)
+        match message:
+            case UpdatePods():
+                self._update(message)
+            case ReplaceSnapshot():
+                self._replace(message)
+            case StreamGivenUp(stream):
+                self._settle()
+                self._absorb(give_up_stream(self._history, stream))
+            case AddSubscriber(subscriber, interval):
+                self._subscribe(subscriber, interval)
+            case NotifySubscribers():
+                for subscription in self._subscriptions.values():
+                    self._round(subscription)
+            case BatchDone(subscriber, seq):
+                self._done(subscriber, seq)
+            case _RoundDue(subscriber):
+                self._round(self._subscriptions[subscriber])
+            case _:
+                assert_never(message)
+        return None
+
+    def _update(self, update: UpdatePods) -> None:
+        now = self.clock.monotonic()
+        self._counts.reads += 1
+        self._counts.events += len(update.events) + update.unchanged
+        merge = self._merge = self._merge or Merge(self._history)
+        if merge.read(update.events, update.resource_version, update.stream, now):
+            self._heard_at = now
+        if merge.urgent:
+            merge.urgent = False
+            self._round_soon()
+        if merge.found_malformed:
+            self._settle()
+
+    def _replace(self, listed: ReplaceSnapshot) -> None:
+        self._settle()
+        first = self._history.snapshot.full_sync_at is None
+        merged = apply_list(
+            self._history,
+            listed.pods,
+            listed.resource_version,
+            requested_at=listed.requested_at,
+            consistent=listed.consistent,
+            stream=listed.stream,
+            moved=listed.moved,
+            now=self.clock.monotonic(),
+        )
+        source = Source.POLL if listed.stream is None else Source.WATCH
+        seconds = self.clock.monotonic() - listed.requested_at
+        self._counts.listed(source.value, applied=merged.applied, seconds=seconds)
+        if merged.reset:
+            self._counts.resets += 1
+            logger.warning(
+                "the cluster's history was reset, taking its list as the truth: version=%s pods=%d",
+                listed.resource_version,
+                len(listed.pods),
+            )
+        logger.debug(
+            "list merged: version=%s pods=%d applied=%s", listed.resource_version, len(listed.pods), merged.applied
+        )
+        synced = merged.applied and listed.consistent
+        if synced:
+            self._heard_at = self.clock.monotonic()
+        self._absorb(merged, full_sync=synced)
+        if first and merged.applied:
+            self._round_soon()
+
+    def _settle(self) -> None:
+        """What the watch has brought becomes history."""
+        merge, self._merge = self._merge, None
+        if merge is not None:
+            self._absorb(merge.finish())
+
+    def _absorb(self, merged: Merged, *, full_sync: bool = False) -> None:
+        """Take the merged history and note for each subscriber what it has not been told of it."""
+        self._history = merged.history
+        self._counts.malformed += len(merged.malformed)
+        for pod in merged.malformed:
+            why = malformed(pod) or "another pod has its executor id"
+            logger.warning("a pod is malformed and set aside: pod=%s why=%s", pod.name, why)
+        for subscription in self._subscriptions.values():
+            subscription.add(merged, full_sync=full_sync)
+        if merged.relist:
+            self._watch_source.tell(Relist())
+        if merged.urgent:
+            self._round_soon()
+
+    def _subscribe(self, address: Address, interval: timedelta) -> None:
+        """The first batch shows everything, and the ends that an earlier subscription of this address was not told."""
+        self._settle()
+        snapshot = self._history.snapshot
+        ids = set(snapshot.states)
+        subscription = _Subscription(
+            address, interval, changed=ids, appeared=set(ids), full_sync=snapshot.full_sync_at is not None
+        )
+        earlier = self._subscriptions.get(address)
+        if earlier is not None:
+            unconfirmed = earlier.outstanding.ended if earlier.outstanding else ()
+            subscription.ended = [*unconfirmed, *earlier.ended]
+        self._subscriptions[address] = subscription
+        self._send(subscription)
+
+    def _round_soon(self) -> None:
+        """A batch for everyone as soon as `store.min_round_interval` allows."""
+        now = self.clock.monotonic()
+        for subscription in self._subscriptions.values():
+            if subscription.urgent_since is None:
+                subscription.urgent_since = now
+            since = timedelta(seconds=now - subscription.sent_at) if subscription.sent_at is not None else None
+            if since is None or since >= self._min_round_interval:
+                self._round(subscription)
+            elif not self.timers.active(("soon", subscription.address)):
+                due = _RoundDue(subscription.address)
+                self.timers.start(("soon", subscription.address), self._min_round_interval - since, due)
+
+    def _round(self, subscription: _Subscription) -> None:
+        if subscription.outstanding is None:
+            self._send(subscription)
+        else:
+            subscription.due = True
+
+    def _done(self, subscriber: Address, seq: int) -> None:
+        subscription = self._subscriptions.get(subscriber)
+        if subscription is None or subscription.outstanding is None or subscription.outstanding.seq != seq:
+            return
+        subscription.outstanding = None
+        if subscription.due:
+            self._send(subscription)
+
+    def _send(self, subscription: _Subscription) -> None:
+        self._settle()
+        self._seq += 1
+        batch = SnapshotBatch(
+            self._seq,
+            self._history.snapshot,
+            frozenset(subscription.changed),
+            frozenset(subscription.appeared),
+            tuple(subscription.ended),
+            subscription.full_sync,
+            self._heard_at,
+            subscription.urgent_since,
+        )
+        self._counts.batches += 1
+        subscription.outstanding = batch
+        subscription.changed, subscription.appeared, subscription.ended = set(), set(), []
+        subscription.full_sync = subscription.due = False
+        subscription.urgent_since = None
+        subscription.sent_at = self.clock.monotonic()
+        self.timers.cancel(("soon", subscription.address))
+        self.timers.start(("round", subscription.address), subscription.interval, _RoundDue(subscription.address))
+        subscription.address.tell(batch)

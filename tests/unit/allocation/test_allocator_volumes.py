@@ -1,0 +1,172 @@
+"""The Allocator and the claims of its executors: when it has them listed, and what it asks the pool to make."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.errors import AlreadyExists, ApiError, Forbidden, QuotaExceeded
+from actors.manifests.executor_pod import claim_name, owner_reference
+from actors.messages import ClaimsListed, CreatePod, CreationBlocked, ExecutorsRequested, ListClaims, PodCreateFailed
+from tests.unit.allocation.test_allocator import MINUTE, SECOND, Rig
+from tests.unit.views import running
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from actors.kube.api import Manifest
+    from actors.testing import Kit
+
+DATA: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
+
+
+class Disks(Rig):
+    """Executors have a claim each, which the driver's pod owns."""
+
+    owner = owner_reference("driver", "u")
+
+    def __init__(self, kit: Kit, *, executor: dict[str, Any] | None = None, **allocation: Any) -> None:
+        super().__init__(kit, executor={"claims": [DATA], **(executor or {})}, **allocation)
+        self.stored: list[Manifest] = []
+
+    def start(self, total: int = 0) -> Self:
+        super().start(total)
+        return self
+
+    def look(self, answer: ApiError | None = None) -> None:
+        """The pool answers the one list that was asked for."""
+        asked = self.pool.take(ListClaims)
+        asked.reply_to.tell(ClaimsListed(answer if answer is not None else tuple(self.stored)))
+        self.kit.settle()
+
+    def keep(self, *creates: CreatePod) -> None:
+        """Their claims were made, long ago."""
+        for claim in (claim for create in creates for claim in create.claims):
+            metadata = {**claim["metadata"], "creationTimestamp": "2000-01-01T00:00:00Z"}
+            self.stored.append({**claim, "metadata": metadata})
+
+
+def disk(executor_id: int) -> str:
+    return claim_name("app", executor_id, 0)
+
+
+def mounts(create: CreatePod) -> list[str]:
+    return [volume["persistentVolumeClaim"]["claimName"] for volume in create.manifest["spec"]["volumes"]]
+
+
+def test_nothing_is_requested_before_the_claims_are_listed_and_they_are_listed_once(kit: Kit) -> None:
+    rig = Disks(kit).start(2)
+    for _ in range(3):
+        rig.round()
+    assert rig.requests() == []
+    rig.look()
+
+    assert [mounts(create) for create in rig.requests()] == [[disk(1)], [disk(2)]]
+    assert rig.pool.take_all(ListClaims) == []
+
+
+def test_a_list_is_for_one_round(kit: Kit) -> None:
+    rig = Disks(kit).start(1)
+    rig.look()
+    rig.created(*rig.requests())
+    rig.want(2)
+    assert rig.requests() == []
+    rig.look()
+
+    assert rig.requested() == [2]
+
+
+def test_a_list_that_nobody_waits_for_any_more_does_nothing(kit: Kit) -> None:
+    rig = Disks(kit).start(1)
+    rig.want(0)
+    rig.look()
+    assert rig.requests() == []
+    rig.want(1)
+    assert rig.requests() == []
+    rig.look()
+    assert rig.requested() == [1]
+
+
+def test_ids_go_on_after_those_that_claims_are_named_after(kit: Kit) -> None:
+    earlier = Disks(kit).start(3)
+    earlier.look()
+    rig = Disks(kit, executor={"claims": [{**DATA, "size": "20Gi"}]}).start(1)
+    rig.keep(*earlier.requests())
+    rig.look()
+
+    (create,) = rig.requests()
+    assert (create.executor_id, mounts(create)) == (4, [disk(4)])
+    assert rig.backend.take_all(ExecutorsRequested)[-1].executor_ids == (4,)
+
+
+def test_profiles_without_claims_do_not_wait_for_the_list(kit: Kit) -> None:
+    rig = Disks(kit, executor={"claims": []}).start(2)
+
+    assert rig.requested() == [1, 2]
+    assert rig.pool.take_all(ListClaims) == []
+
+
+def test_a_claim_of_an_executor_that_was_given_up_is_kept_until_it_cannot_come_up_any_more(kit: Kit) -> None:
+    rig = Disks(kit, executor={"removed_executors_ttl": "3m"}).start(1)
+    rig.look()
+    (first,) = rig.requests()
+    rig.created(first)
+    rig.keep(first)
+    kit.advance(MINUTE + SECOND)
+    rig.round(synced=True)
+    rig.round()
+    rig.look()
+    (second,) = rig.requests()
+    assert mounts(second) == [disk(2)], "the first may still come up with its own"
+    rig.created(second)
+    rig.view.show(running(2))
+
+    kit.advance(timedelta(minutes=4))
+    rig.round(synced=True)
+    rig.round()
+    rig.want(2)
+    rig.look()
+    (third,) = rig.requests()
+    assert mounts(third) == [disk(1)]
+
+
+@pytest.mark.parametrize(
+    ("error", "next_one"),
+    [(QuotaExceeded("exceeded quota", status=403), 1), (AlreadyExists("exists", status=409), 2)],
+)
+def test_what_was_made_for_a_refused_pod_is_the_next_ones_unless_it_is_not_ours(
+    kit: Kit, error: ApiError, next_one: int
+) -> None:
+    rig = Disks(kit).start(1)
+    rig.look()
+    rig.refused(error, *rig.requests())
+    kit.advance(2 * SECOND)
+    rig.round()
+    rig.look()
+
+    (create,) = rig.requests()
+    assert (create.executor_id, mounts(create)) == (2, [disk(next_one)])
+    assert [claim["metadata"]["name"] for claim in create.claims] == [disk(next_one)]
+
+
+def test_a_late_refusal_of_an_earlier_epoch_hands_nothing_on(kit: Kit) -> None:
+    rig = Disks(kit).start(1)
+    rig.look()
+    (create,) = rig.requests()
+    create.reply_to.tell(PodCreateFailed(create.executor_id, create.epoch + 1, Forbidden("no", status=403)))
+    kit.settle()
+    rig.want(2)
+    rig.created(create)
+    rig.look()
+
+    assert [mounts(each) for each in rig.requests()] == [[disk(2)]]
+
+
+def test_neither_a_list_that_is_awaited_nor_one_that_is_refused_stands_in_the_way(kit: Kit) -> None:
+    rig = Disks(kit).start(1)
+    rig.look(Forbidden("cannot list", status=403))
+
+    assert rig.requested() == [1]
+    assert rig.backend.take_all(CreationBlocked) == []

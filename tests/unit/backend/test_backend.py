@@ -1,0 +1,721 @@
+"""The Backend with all its parts, between a driver's probe and an API."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pykka
+import pytest
+
+from actors.backend.backend import Backend
+from actors.errors import ApiError, Forbidden, NotFound, Refused, SettingsError, Unauthorized, Unavailable
+from actors.kube.api import PodPage
+from actors.local.inprocess import InProcessPodApi
+from actors.local.kubelet.scripted_kubelet import ScriptedKubelet, StayUnscheduled
+from actors.local.store.object_store import ObjectStore
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    BackendFailed,
+    BackendStarted,
+    BackendStopped,
+    CreationBlocked,
+    DisconnectExecutor,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorTerminating,
+    FleetFailed,
+    FleetStatus,
+    GetExecutorIds,
+    GetFleetStatus,
+    HasEnoughExecutors,
+    IsExecutorActive,
+    KillExecutors,
+    RegisterExecutor,
+    RemoveExecutor,
+    RequestTotalExecutors,
+    StartFailuresExceeded,
+    StopBackend,
+    ToDriver,
+)
+from actors.pods.loss import LossKind
+from actors.runtime import StoppedByHost, Terminated
+from actors.testing.manual_api import ManualPodApi
+from tests.unit.views import running, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from actors.runtime import Address
+    from actors.settings.model import Settings
+    from actors.testing import Kit
+
+SECOND = timedelta(seconds=1)
+PARTS = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
+
+
+class Fleet:
+    """A Backend on a cluster in this process, and the driver's probe."""
+
+    def __init__(self, kit: Kit, *, instances: int = 2, stop_delay: timedelta = timedelta(0), **groups: Any) -> None:
+        self.kit = kit
+        self.store = ObjectStore(kit.clock, kit.entropy)
+        self.kubelet = ScriptedKubelet(self.store, kit.clock, kit.timers, stop_delay=stop_delay)
+        self.driver = kit.probe("driver")
+        executor = {"instances": instances, **groups.pop("executor", {})}
+        self.settings = settings(executor=executor, **groups)
+        self.backend = self.start()
+
+    def start(self) -> Address:
+        self.api = InProcessPodApi(self.store, "default", self.kit.timers)
+        backend = Backend.start(self.settings, self.driver.address, self.api, system=self.kit.system)
+        self.kit.advance(2 * SECOND)
+        return backend
+
+    def tell(self, message: object) -> None:
+        self.backend.tell(message)
+        self.kit.advance(2 * SECOND)
+
+    def ask(self, message: object) -> Any:
+        return self.kit.ask(self.backend, message)
+
+    def status(self) -> FleetStatus:
+        answer = self.ask(GetFleetStatus())
+        assert isinstance(answer, FleetStatus)
+        return answer
+
+    def told(self, *kinds: type[ToDriver]) -> list[tuple[str, int]]:
+        """What the driver heard since the last look of these kinds of executors' events, in order."""
+        heard = [message for message in self.driver.take_all() if isinstance(message, kinds)]
+        return [(type(message).__name__, message.executor_id) for message in heard]  # type: ignore[union-attr]
+
+    def removed(self) -> dict[int, LossKind]:
+        """Whose end the driver heard since the last look, each once."""
+        heard = self.driver.take_all(ExecutorRemoved)
+        assert len({end.executor_id for end in heard}) == len(heard), f"an end was told twice: {heard}"
+        return {end.executor_id: end.reason.kind for end in heard}
+
+    def pods(self) -> list[str]:
+        return sorted(pod["metadata"]["name"] for pod in self.store.list("pods", "default").items)
+
+    def delete(self, name: str) -> None:
+        """Somebody deletes a pod by force."""
+        self.store.delete("pods", "default", name, grace_period_seconds=0)
+        self.kit.advance(2 * SECOND)
+
+    def crash(self, part: str) -> None:
+        """A part dies of a message that it does not know, and comes back after its backoff."""
+        self.kit.address(part).tell("nonsense")
+        self.kit.advance(timedelta(seconds=5))
+
+
+@pytest.fixture
+def fleet(kit: Kit) -> Iterator[Callable[..., Fleet]]:
+    made: list[Fleet] = []
+
+    def make(**options: Any) -> Fleet:
+        made.append(Fleet(kit, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kubelet.close()
+
+
+# ── the start ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_parts_are_started_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver", "backend", *PARTS]
+
+
+def test_the_fleet_is_brought_to_the_initial_target(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=3)
+    assert subject.pods() == ["app-exec-1", "app-exec-2", "app-exec-3"]
+    assert subject.driver.take(BackendStarted) == BackendStarted("app", "default")
+    heard = subject.told(ExecutorPending, ExecutorRunning)
+    assert [heard.index(("ExecutorRunning", executor_id)) >= 0 for executor_id in (1, 2, 3)] == [True] * 3
+
+
+def test_the_driver_hears_that_it_started_before_it_hears_of_executors(fleet: Callable[..., Fleet]) -> None:
+    assert isinstance(fleet().driver.received[0], BackendStarted)
+
+
+@pytest.mark.parametrize(
+    ("executor", "words"),
+    [
+        ({"image": None}, "image"),
+        ({"pod_template": {"spec": {"containers": []}}}, "containers"),
+    ],
+)
+def test_what_no_executor_could_be_made_from_is_refused_before_anything_starts(
+    kit: Kit, executor: dict[str, Any], words: str
+) -> None:
+    driver, api = kit.probe(), ManualPodApi()
+    with pytest.raises(SettingsError, match=words):
+        Backend.start(settings(executor=executor), driver.address, api, system=kit.system)
+    assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
+    assert api.calls == []
+
+
+class Starting:
+    """A Backend whose API answers as the test has it; the account has every right, unless the test reviews them."""
+
+    def __init__(self, kit: Kit, subject: Settings | None = None, *, reviewed: bool = True) -> None:
+        self.kit = kit
+        self.api = ManualPodApi()
+        self.driver = kit.probe("driver")
+        self.backend = Backend.start(subject or settings(), self.driver.address, self.api, system=kit.system)
+        kit.settle()
+        if reviewed:
+            self.review()
+
+    def answer_list(self, answer: PodPage | ApiError) -> None:
+        self.api.take("list").answer(answer)
+        self.kit.settle()
+
+    def review(self, *missing: str, otherwise: bool | ApiError = True) -> None:
+        for call in self.api.open("may"):
+            call.answer(False if call.arguments["verb"] in missing else otherwise)
+        self.kit.settle()
+
+
+@pytest.mark.parametrize("error", [NotFound("no such path", status=404), Unauthorized("who?", status=401)])
+@pytest.mark.parametrize("reviewed", [True, False])
+def test_an_error_that_no_waiting_heals_fails_the_start(kit: Kit, error: ApiError, reviewed: bool) -> None:
+    subject = Starting(kit, reviewed=reviewed)
+    subject.answer_list(error)
+    assert subject.driver.take(BackendFailed).cause is error
+    assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
+    assert subject.api.closed
+
+
+def test_an_api_that_does_not_answer_fails_the_start_when_its_time_is_over(kit: Kit) -> None:
+    subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}))
+    kit.advance(timedelta(seconds=19))
+    subject.driver.expect_nothing()
+    kit.advance(SECOND)
+    cause = subject.driver.take(BackendFailed).cause
+    assert (type(cause), "20 s" in str(cause)) == (Unavailable, True)
+
+
+def test_a_start_that_timed_out_says_what_the_last_try_failed_of(kit: Kit) -> None:
+    subject = Starting(kit)
+    subject.answer_list(Unavailable("connection refused"))
+    kit.advance(timedelta(seconds=30))
+    assert "connection refused" in str(subject.driver.take(BackendFailed).cause)
+
+
+def test_an_api_that_comes_in_time_is_waited_for(kit: Kit) -> None:
+    subject = Starting(kit)
+    subject.answer_list(Unavailable("connection refused"))
+    kit.advance(timedelta(seconds=10))
+    subject.answer_list(PodPage((), "1"))
+    kit.advance(timedelta(minutes=1))
+    assert subject.driver.take_all(BackendStarted)
+    assert subject.driver.take_all(BackendFailed) == []
+
+
+def test_a_right_that_is_lost_later_does_not_end_the_backend(kit: Kit) -> None:
+    subject = Starting(kit)
+    subject.answer_list(PodPage((), "1"))
+    kit.advance(timedelta(seconds=40))
+    subject.answer_list(Forbidden("pods is forbidden", status=403))
+    assert subject.driver.take_all(BackendFailed) == []
+    assert subject.backend.is_alive()
+
+
+# ── rights ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LIST_DENIED = Forbidden('User "etl" cannot list resource "pods"', status=403)
+
+
+def test_every_right_is_reviewed_once_beside_the_first_list(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    asked = [call.arguments["verb"] for call in subject.api.open("may")]
+    assert asked == ["list", "watch", "create", "get", "delete", "deletecollection"]
+    assert len(subject.api.open("list")) == 1
+
+
+def test_nothing_is_made_and_no_executor_told_before_the_rights_are_known(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(PodPage((running(7),), "1"))
+    subject.backend.tell(RequestTotalExecutors(2))
+    kit.advance(5 * SECOND)
+    assert subject.api.open("create", "delete") == ()
+    subject.driver.expect_nothing()
+    subject.review()
+    kit.advance(SECOND)
+    assert [type(message) for message in subject.driver.take_all()] == [BackendStarted, ExecutorRunning]
+    assert len(subject.api.open("create")) == 1
+
+
+def test_nothing_is_made_before_the_fleet_is_listed(kit: Kit) -> None:
+    subject = Starting(kit)
+    kit.advance(5 * SECOND)
+    assert subject.api.open("create") == ()
+    subject.driver.expect_nothing()
+
+
+def test_a_missing_right_fails_the_start_with_a_line_that_says_what_to_grant(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(PodPage((), "1"))
+    subject.review("delete")
+    cause = subject.driver.take(BackendFailed).cause
+    line = (
+        'the account may not delete pods in namespace "default": grant verb "delete" on resource "pods" '
+        "(config/rbac.yaml has the rule)"
+    )
+    assert (type(cause), str(cause)) == (Forbidden, line)
+    assert f"the backend cannot start: {line}" in caplog.text
+    assert [call for call in subject.api.calls if call.verb == "create"] == []
+    assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
+    assert subject.api.closed
+
+
+def test_a_list_that_is_refused_waits_for_the_reviews_so_that_one_line_names_all_that_is_missing(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(LIST_DENIED)
+    subject.driver.expect_nothing()
+    subject.review("list", "watch")
+    line = str(subject.driver.take(BackendFailed).cause)
+    assert 'grant verbs "list" and "watch" on resource "pods"' in line
+    assert line.endswith(f"the server says: {LIST_DENIED}")
+
+
+def test_a_list_that_is_refused_fails_the_start_whatever_the_reviews_say(kit: Kit) -> None:
+    subject = Starting(kit)
+    subject.answer_list(LIST_DENIED)
+    assert 'the account may not list pods in namespace "default"' in str(subject.driver.take(BackendFailed).cause)
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("503", status=503)])
+def test_rights_that_cannot_be_reviewed_are_taken_for_granted_and_that_is_said_once(
+    kit: Kit, error: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    subject = Starting(kit, reviewed=False)
+    subject.review(otherwise=error)
+    subject.answer_list(PodPage((), "1"))
+    assert subject.driver.take(BackendStarted)
+    assert [r.levelname for r in caplog.records if "our rights cannot be reviewed" in r.getMessage()] == ["INFO"]
+
+
+def test_reviews_that_are_never_answered_hold_the_start_up_no_longer_than_its_time(kit: Kit) -> None:
+    subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}), reviewed=False)
+    subject.answer_list(PodPage((), "1"))
+    kit.advance(timedelta(seconds=19))
+    subject.driver.expect_nothing()
+    kit.advance(SECOND)
+    assert subject.driver.take(BackendStarted)
+    subject.review("delete")
+    assert subject.backend.is_alive()
+
+
+def test_a_part_that_comes_up_again_does_not_ask_again(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.driver.take_all()
+    subject.api.forbidden |= {(verb, "pods") for verb in ("patch", "deletecollection")}
+    for part in PARTS:
+        subject.crash(part)
+    assert subject.driver.take_all(BackendFailed) == []
+    assert subject.backend.is_alive()
+
+
+def test_a_part_that_crashes_before_the_rights_are_known_is_introduced_when_they_are(kit: Kit) -> None:
+    subject = Starting(kit, settings(executor={"instances": 1}), reviewed=False)
+    for part in ("allocator", "lifecycle-manager"):
+        kit.address(part).tell("nonsense")
+        kit.advance(5 * SECOND)
+    subject.answer_list(PodPage((), "1"))
+    subject.review()
+    kit.advance(timedelta(seconds=40))
+    subject.answer_list(PodPage((), "2"))
+    kit.advance(SECOND)
+    assert len(subject.api.open("create")) == 1
+
+
+# ── targets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_target_replaces_the_one_before(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1)
+    subject.tell(RequestTotalExecutors(3))
+    assert len(subject.pods()) == 3
+    subject.tell(RequestTotalExecutors({"default": 4}))
+    assert len(subject.pods()) == 4
+
+
+@pytest.mark.parametrize("totals", [-1, True, 2.5, "3", None, {"gpu": 1}, {"default": -1}, {"default": None}])
+def test_a_target_that_means_nothing_is_refused_and_changes_nothing(fleet: Callable[..., Fleet], totals: Any) -> None:
+    subject = fleet(instances=1)
+    with pytest.raises(Refused):
+        subject.ask(RequestTotalExecutors(totals))
+    subject.kit.advance(5 * SECOND)
+    assert subject.pods() == ["app-exec-1"]
+
+
+def test_a_message_that_nobody_knows_is_refused(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    with pytest.raises(Refused, match="str"):
+        subject.ask("hello")
+    assert subject.backend.is_alive()
+
+
+# ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_killed_executor_is_announced_at_once_removed_when_it_ended_and_replaced(
+    fleet: Callable[..., Fleet],
+) -> None:
+    subject = fleet(stop_delay=3 * SECOND)
+    subject.driver.take_all()
+    assert subject.ask(KillExecutors((1,))) == (1,)
+    assert subject.driver.take(ExecutorTerminating).executor_id == 1
+    subject.kit.advance(4.9 * SECOND)
+    assert "deletionTimestamp" not in subject.store.get("pods", "default", "app-exec-1")["metadata"]
+    subject.kit.advance(0.1 * SECOND)
+    assert "deletionTimestamp" in subject.store.get("pods", "default", "app-exec-1")["metadata"]
+    subject.kit.advance(5 * SECOND)
+    assert subject.removed() == {1: LossKind.KILLED_BY_DRIVER}
+    assert subject.pods() == ["app-exec-2", "app-exec-3"]
+
+
+def test_a_kill_that_adjusts_the_target_is_not_replaced(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=3)
+    subject.tell(KillExecutors((1, 2), adjust_target=True))
+    subject.kit.advance(timedelta(minutes=3))
+    assert subject.pods() == ["app-exec-3"]
+    assert subject.status().profiles["default"].target == 1
+
+
+def test_a_kill_that_adjusts_the_target_costs_no_other_executor(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1, stop_delay=5 * SECOND)
+    subject.kubelet.script = lambda _: StayUnscheduled()
+    subject.tell(RequestTotalExecutors(2))
+    subject.kit.advance(timedelta(minutes=5))
+    subject.tell(KillExecutors((1,), adjust_target=True))
+    subject.kit.advance(timedelta(minutes=1))
+    assert subject.pods() == ["app-exec-2"]
+
+
+def test_an_executor_that_is_killed_twice_lowers_the_target_once(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=3)
+    subject.backend.tell(KillExecutors((1,), adjust_target=True))
+    subject.backend.tell(KillExecutors((1,), adjust_target=True))
+    subject.kit.advance(5 * SECOND)
+    assert subject.status().profiles["default"].target == 2
+
+
+def test_executors_that_are_unknown_or_ended_are_left_out_of_the_answer(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.delete("app-exec-1")
+    assert subject.ask(KillExecutors((1, 2, 99, 2))) == (2,)
+
+
+@pytest.mark.parametrize("ids", [3, ("1",), None])
+def test_a_kill_of_what_are_no_ids_is_refused(fleet: Callable[..., Fleet], ids: Any) -> None:
+    with pytest.raises(Refused):
+        fleet().ask(KillExecutors(ids))
+
+
+def test_an_executor_that_is_killed_before_it_came_up_is_told_as_killed(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.kubelet.script = lambda _: StayUnscheduled()
+    subject.tell(RequestTotalExecutors(3))
+    subject.driver.take_all()
+    subject.tell(KillExecutors((3,), adjust_target=True))
+    assert subject.removed() == {3: LossKind.KILLED_BY_DRIVER}
+    assert subject.pods() == ["app-exec-1", "app-exec-2"]
+
+
+# ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_ids_are_those_of_the_active_executors_in_order(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=12, stop_delay=10 * SECOND)
+    subject.ask(DisconnectExecutor(2))
+    subject.delete("app-exec-3")
+    subject.ask(KillExecutors((4,)))
+    expected = tuple(executor_id for executor_id in range(1, 14) if executor_id not in (2, 3, 4))
+    assert subject.ask(GetExecutorIds()) == expected
+
+
+def test_an_executor_is_active_from_when_the_driver_hears_of_it_to_its_end(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1)
+    assert [subject.ask(IsExecutorActive(executor_id)) for executor_id in (1, 2)] == [True, False]
+    subject.delete("app-exec-1")
+    assert [subject.ask(IsExecutorActive(executor_id)) for executor_id in (1, 2)] == [False, True]
+
+
+def test_there_are_enough_executors_when_the_ratio_of_the_initial_target_is_registered(
+    fleet: Callable[..., Fleet],
+) -> None:
+    subject = fleet(instances=5)
+    answers = [subject.ask(HasEnoughExecutors())]
+    for executor_id in range(1, 5):
+        assert subject.ask(RegisterExecutor(executor_id)) is True
+        answers.append(subject.ask(HasEnoughExecutors()))
+    assert answers == [False, False, False, False, True]
+
+
+def test_the_ratio_can_be_set(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=2, backend={"min_registered_ratio": 0.5})
+    subject.ask(RegisterExecutor(1))
+    assert subject.ask(HasEnoughExecutors()) is True
+
+
+def test_an_executor_that_is_none_of_the_fleets_is_turned_away(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1)
+    subject.delete("app-exec-1")
+    assert [subject.ask(RegisterExecutor(executor_id)) for executor_id in (1, 2, 99)] == [False, True, False]
+
+
+def test_one_that_disconnects_is_only_inactive_until_its_pod_says_why(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1)
+    subject.ask(RegisterExecutor(1))
+    subject.ask(DisconnectExecutor(1))
+    subject.kit.advance(5 * SECOND)
+    assert subject.ask(IsExecutorActive(1)) is False
+    assert (subject.removed(), subject.pods()) == ({}, ["app-exec-1"])
+    subject.kubelet.exit("app-exec-1", 9)
+    subject.kit.advance(2 * SECOND)
+    assert subject.removed() == {1: LossKind.EXITED}
+
+
+def test_the_status_counts_the_fleet_and_says_how_fresh_that_is(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=2)
+    subject.kubelet.script = lambda _: StayUnscheduled()
+    subject.tell(RequestTotalExecutors(3))
+    subject.ask(RegisterExecutor(1))
+    status = subject.status()
+    profile = status.profiles["default"]
+    assert (status.app_id, status.namespace, status.stopping) == ("app", "default", False)
+    assert (profile.target, profile.running, profile.pending, profile.registered) == (3, 2, 1, 1)
+    assert (status.sources["watch"].synced, status.sources["watch"].error) == (True, None)
+    assert status.sources["watch"].since_full_sync == timedelta(seconds=4)
+
+
+# ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_blocks_creation_is_told_to_the_driver_and_so_is_its_end(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.driver.take_all()
+    subject.backend.tell(CreationBlocked("default", "exceeded quota"))
+    subject.backend.tell(CreationBlocked("default", None))
+    subject.kit.settle()
+    assert subject.driver.take_all() == [
+        AllocationBlocked("default", "exceeded quota"),
+        AllocationUnblocked("default"),
+    ]
+
+
+def test_a_fleet_that_fails_to_start_again_and_again_is_told_to_the_driver(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.tell(StartFailuresExceeded("3 executors ended"))
+    assert subject.driver.take(FleetFailed).cause == "3 executors ended"
+
+
+def test_an_end_that_is_repeated_is_told_once(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1)
+    subject.delete("app-exec-1")
+    end = subject.driver.take(ExecutorRemoved)
+    subject.tell(RemoveExecutor(1, None, end.reason))
+    assert subject.removed() == {}
+
+
+def test_a_late_pod_under_an_id_that_was_given_out_is_deleted_and_never_told(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1)
+    late = subject.store.get("pods", "default", "app-exec-1")
+    subject.delete("app-exec-1")
+    subject.kit.advance(timedelta(minutes=10))  # so long that nobody remembers its end
+    subject.driver.take_all()
+    metadata = {"name": "app-exec-1", "labels": late["metadata"]["labels"]}
+    subject.store.create("pods", "default", {"metadata": metadata, "spec": late["spec"]})
+    subject.kit.advance(timedelta(minutes=1))
+    assert subject.pods() == ["app-exec-2"]
+    assert subject.told(ExecutorPending, ExecutorRunning, ExecutorRemoved) == []
+
+
+def test_executors_that_ended_long_ago_are_forgotten(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=1)
+    for executor_id in range(1, 6):
+        subject.kit.advance(15 * SECOND)  # it has been of use: the next one is made at once
+        subject.delete(f"app-exec-{executor_id}")
+    subject.kit.advance(timedelta(minutes=7))
+    backend = next(actor for actor in subject.kit.dispatcher.actors if isinstance(actor, Backend))
+    assert list(backend._fleet.book.entries) == [6]
+
+
+# ── an earlier life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_executors_of_an_earlier_life_are_taken_over_and_ids_counted_on(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(instances=3)
+    subject.tell(StopBackend(delete_pods=False))
+    subject.kubelet.exit("app-exec-2", 1)
+    subject.driver.take_all()
+    subject.backend = subject.start()
+    subject.kit.advance(5 * SECOND)
+    assert subject.pods() == ["app-exec-1", "app-exec-3", "app-exec-4"]
+    told = subject.told(ExecutorRunning, ExecutorRemoved)
+    assert sorted(told) == [("ExecutorRunning", executor_id) for executor_id in (1, 3, 4)]
+
+
+# ── crashes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_crashes_comes_back_and_nothing_is_created_or_told_twice(
+    fleet: Callable[..., Fleet], part: str
+) -> None:
+    subject = fleet(instances=3)
+    subject.ask(RegisterExecutor(2))
+    subject.driver.take_all()
+    subject.crash(part)
+    subject.kit.advance(timedelta(minutes=2))
+    subject.driver.expect_nothing()
+    assert subject.pods() == ["app-exec-1", "app-exec-2", "app-exec-3"]
+    subject.delete("app-exec-2")
+    subject.tell(RequestTotalExecutors(4))
+    subject.kit.advance(timedelta(minutes=1))
+    assert subject.removed() == {2: LossKind.DELETED}
+    assert subject.pods() == ["app-exec-1", "app-exec-3", "app-exec-4", "app-exec-5"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_executor_that_ends_while_a_part_is_down_is_removed_once_and_replaced(
+    fleet: Callable[..., Fleet], part: str
+) -> None:
+    subject = fleet(instances=2)
+    subject.driver.take_all()
+    subject.kit.address(part).tell("nonsense")
+    subject.kit.settle()
+    subject.delete("app-exec-1")
+    subject.kubelet.exit("app-exec-2", 1)
+    subject.kit.advance(timedelta(minutes=2))
+    assert sorted(subject.removed()) == [1, 2]
+    assert subject.pods() == ["app-exec-3", "app-exec-4"]
+
+
+def test_a_part_that_crashes_again_and_again_ends_the_backend_and_leaves_the_fleet(
+    fleet: Callable[..., Fleet],
+) -> None:
+    subject = fleet()
+    for _ in range(5):
+        subject.kit.address("allocator").tell("nonsense")
+        subject.kit.advance(timedelta(seconds=40))
+    assert isinstance(subject.driver.take(BackendFailed).cause, AssertionError)
+    assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver"]
+    assert subject.pods() == ["app-exec-1", "app-exec-2"]
+
+
+def test_a_backend_that_crashes_says_so_and_leaves_no_part_behind(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.driver.take_all()
+    subject.backend.tell(RemoveExecutor(1, None, None))  # type: ignore[arg-type]  # this is what it dies of
+    subject.kit.advance(5 * SECOND)
+    assert isinstance(subject.driver.take(BackendFailed).cause, AttributeError)
+    assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver"]
+    assert subject.driver.take_all(BackendStopped) == []
+
+
+# ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_when_the_driver_dies_the_backend_ends_and_leaves_the_fleet(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    subject.driver.stop()
+    subject.kit.advance(2 * SECOND)
+    assert subject.kit.dispatcher.actors == ()
+    assert subject.pods() == ["app-exec-1", "app-exec-2"]
+
+
+def test_a_stop_that_the_driver_asked_for_goes_on_when_the_driver_ends(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet(stop_delay=5 * SECOND)
+    subject.backend.tell(StopBackend())
+    subject.driver.stop()
+    subject.kit.advance(4 * SECOND)
+    assert subject.backend.is_alive(), "an executor has not ended yet"
+    subject.kit.advance(6 * SECOND)
+    assert subject.pods() == []
+    assert subject.kit.dispatcher.actors == ()
+
+
+@pytest.mark.parametrize("name", ["backend", *PARTS])
+def test_when_the_host_stops_an_actor_all_end_nothing_restarts_and_the_fleet_is_left(
+    fleet: Callable[..., Fleet], name: str
+) -> None:
+    subject = fleet()
+    ref = subject.kit.address(name).ref
+    assert ref is not None
+    ref.stop(block=False)
+    subject.kit.advance(timedelta(minutes=1))
+    assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver"]
+    assert subject.driver.take_all(BackendStopped) == [BackendStopped()]
+    assert subject.driver.take_all(BackendFailed) == []
+    assert subject.pods() == ["app-exec-1", "app-exec-2"]
+
+
+def test_a_driver_of_the_same_runtime_hears_how_its_backend_ended(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    ref = subject.backend.ref
+    assert ref is not None
+    ref.stop(block=False)
+    subject.kit.settle()
+    assert isinstance(subject.driver.take(Terminated).cause, StoppedByHost)
+
+
+class HostsDriver(pykka.ThreadingActor):
+    """A driver as a host writes it, without anything of this library."""
+
+    use_daemon_thread = True
+
+    def __init__(self, heard: list[object]) -> None:
+        super().__init__()
+        self.heard = heard
+        self.stopped = threading.Event()
+
+    def on_receive(self, message: object) -> None:
+        self.heard.append(message)
+        if isinstance(message, BackendStopped):
+            self.stopped.set()
+
+
+def test_a_plain_pykka_actor_can_be_the_driver_and_its_death_is_found_out(kit: Kit) -> None:
+    heard: list[object] = []
+    driver = HostsDriver.start(heard)
+    store = ObjectStore(kit.clock, kit.entropy)
+    Backend.start(settings(), driver, InProcessPodApi(store, "default", kit.timers), system=kit.system)
+    kit.advance(2 * SECOND)
+    driver.stop(timeout=10)
+    kit.advance(2 * SECOND)
+    assert BackendStarted("app", "default") in heard
+    assert not any(isinstance(message, Terminated) for message in heard)
+    assert kit.dispatcher.actors == ()
+
+
+def test_a_system_of_its_own_is_closed_with_the_backend() -> None:
+    """With real threads and the real clock: what is waited for here is the end of threads."""
+    heard: list[object] = []
+    driver = HostsDriver.start(heard)
+    before = set(threading.enumerate())
+    api = ManualPodApi()
+    stopped = driver.proxy().stopped.get()
+    backend = Backend.start(settings(), driver, api)
+    backend.tell(StopBackend(delete_pods=False))
+    assert stopped.wait(timeout=10)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)
+    assert set(threading.enumerate()) <= before
+    assert api.closed
+    driver.stop(timeout=10)
+    assert heard == [BackendStopped()]

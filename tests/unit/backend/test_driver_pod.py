@@ -1,0 +1,255 @@
+"""The driver's own pod at the start: looked up, waited for until it is ready, message by message."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from actors.backend.backend import Backend
+from actors.errors import ApiError, BadRequest, Forbidden, NotFound, SettingsError, Unauthorized, Unavailable
+from actors.kube.api import PodPage
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    BackendFailed,
+    BackendStarted,
+    BackendStopped,
+    GetFleetStatus,
+    StopBackend,
+)
+from actors.pods.pod import Condition, Pod, PodStatus
+from actors.settings.model import Settings
+from actors.testing.manual_api import ManualPodApi
+from tests.unit.builders import pod
+
+if TYPE_CHECKING:
+    from actors.testing import Kit
+
+SECOND = timedelta(seconds=1)
+PARTS = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
+
+
+def driver_pod(*, ready: bool = True, uid: str = "uid-of-driver") -> Pod:
+    metadata = msgspec.structs.replace(pod(1).metadata, name="driver-0", uid=uid, labels={})
+    condition = Condition(type="Ready", status="True" if ready else "False")
+    return msgspec.structs.replace(
+        pod(1), metadata=metadata, status=PodStatus(phase="Running", conditions=(condition,))
+    )
+
+
+class Rig:
+    """A Backend whose driver runs in the pod `driver-0`, on an API whose every answer is the test's."""
+
+    def __init__(self, kit: Kit, **backend: Any) -> None:
+        self.kit = kit
+        self.api = ManualPodApi("jobs")
+        self.driver = kit.probe("driver")
+        subject = Settings(
+            app_id="app",
+            driver_pod_name="driver-0",
+            executor={"image": "worker:1"},
+            backend={"lease": False, **backend},
+        )
+        self.backend = Backend.start(subject, self.driver.address, self.api, system=kit.system)
+        kit.settle()
+
+    def found(self, answer: Pod | ApiError) -> None:
+        """The GET of the driver's pod is answered."""
+        call = self.api.take("get")
+        assert call.arguments["name"] == "driver-0"
+        call.answer(answer)
+        self.kit.settle()
+
+    def listed(self) -> None:
+        """The fleet is listed, and the account has every right."""
+        for review in self.api.open("may"):
+            review.answer(True)  # noqa: FBT003 - the answer of a review
+        self.api.take("list").answer(PodPage((), "1"))
+        self.kit.advance(SECOND / 2)
+
+    def parts(self) -> list[str]:
+        return [actor.name for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "backend")]
+
+    def created(self) -> int:
+        return len(self.api.open("create"))
+
+
+@pytest.fixture
+def rig(kit: Kit) -> Rig:
+    return Rig(kit)
+
+
+def test_nothing_is_begun_before_it_is_known(rig: Rig) -> None:
+    rig.kit.advance(5 * SECOND)
+    assert rig.parts() == []
+    assert [call.verb for call in rig.api.calls] == ["get"]
+
+
+def test_one_that_is_ready_holds_nothing_up_and_owns_every_executor(rig: Rig) -> None:
+    rig.found(driver_pod())
+    assert rig.parts() == PARTS
+    rig.listed()
+    (owner,) = rig.api.take("create").arguments["manifest"]["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (
+        "Pod",
+        "driver-0",
+        "uid-of-driver",
+        True,
+    )
+    assert rig.driver.take_all(AllocationBlocked) == []
+    rig.kit.advance(timedelta(minutes=5))
+    assert rig.api.open("get") == (), "it is not looked at again"
+
+
+def test_one_that_is_missing_ends_the_start_with_its_name_the_namespace_and_the_setting(rig: Rig) -> None:
+    rig.found(NotFound('pods "driver-0" not found', status=404))
+    cause = rig.driver.take(BackendFailed).cause
+    assert isinstance(cause, SettingsError)
+    for word in ("driver_pod_name", "'driver-0'", "'jobs'"):
+        assert word in str(cause)
+    assert [call.verb for call in rig.api.calls] == ["get"], "nothing was made or asked besides"
+    assert not rig.backend.is_alive()
+
+
+def test_one_that_may_not_be_read_ends_the_start_with_what_to_grant(rig: Rig) -> None:
+    rig.found(Forbidden('pods "driver-0" is forbidden', status=403))
+    words = str(rig.driver.take(BackendFailed).cause)
+    assert 'the account may not get pods in namespace "jobs": grant verb "get" on resource "pods"' in words
+    assert 'the server says: pods "driver-0" is forbidden' in words
+
+
+@pytest.mark.parametrize("error", [Unauthorized("who?", status=401), BadRequest("what?", status=400)])
+def test_an_error_that_no_waiting_heals_ends_the_start(rig: Rig, error: ApiError) -> None:
+    rig.found(error)
+    assert rig.driver.take(BackendFailed).cause is error
+
+
+def test_an_api_that_is_away_is_asked_again_until_the_start_has_taken_too_long(rig: Rig) -> None:
+    for _ in range(29):
+        rig.found(Unavailable("connection refused"))
+        rig.kit.advance(SECOND)
+    assert rig.driver.take_all() == []
+    rig.kit.advance(2 * SECOND)
+    assert str(rig.driver.take(BackendFailed).cause) == "connection refused"
+
+
+def test_an_api_that_comes_back_in_time_is_no_trouble(rig: Rig) -> None:
+    rig.found(Unavailable("connection refused"))
+    rig.kit.advance(SECOND)
+    rig.found(driver_pod())
+    rig.listed()
+    rig.driver.take(BackendStarted)
+    assert rig.created() == 2
+
+
+def test_one_that_is_not_ready_holds_creation_up_and_the_driver_hears_it_once(rig: Rig) -> None:
+    rig.found(driver_pod(ready=False))
+    rig.listed()
+    rig.driver.take(BackendStarted)
+    blocked = AllocationBlocked("default", "waiting for the driver's pod 'driver-0' to be ready")
+    for _ in range(10):
+        rig.kit.advance(SECOND)
+        if rig.api.open("get"):
+            rig.found(driver_pod(ready=False))
+    assert rig.driver.take_all() == [blocked]
+    status = rig.kit.ask(rig.backend, GetFleetStatus()).profiles["default"]
+    assert (status.blocked, status.target) == (blocked.cause, 2)
+    assert status.blocked_since is not None
+    assert rig.created() == 0
+    rig.kit.advance(SECOND)
+    rig.found(driver_pod())
+    rig.kit.advance(SECOND)
+    assert rig.driver.take_all() == [AllocationUnblocked("default")]
+    assert rig.created() == 2
+    assert rig.kit.ask(rig.backend, GetFleetStatus()).profiles["default"].blocked is None
+
+
+def test_one_that_is_ready_before_the_fleet_is_listed_was_never_in_the_way(rig: Rig) -> None:
+    rig.found(driver_pod(ready=False))
+    rig.kit.advance(SECOND)
+    rig.found(driver_pod())
+    rig.listed()
+    assert rig.driver.take_all(AllocationBlocked) == []
+    assert rig.created() == 2
+
+
+def test_after_the_timeout_creation_goes_on_with_a_warning(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(kit, driver_ready_timeout="10s")
+    rig.found(driver_pod(ready=False))
+    rig.listed()
+    for _ in range(12):
+        kit.advance(SECOND)
+        if rig.api.open("get"):
+            rig.found(driver_pod(ready=False))
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    words = "the driver's pod is not ready, executors are created all the same: pod=driver-0 waited=10s"
+    assert said == [words]
+    assert rig.created() == 2
+    assert len(rig.driver.take_all(AllocationUnblocked)) == 1
+    kit.advance(timedelta(minutes=1))
+    assert rig.api.open("get") == ()
+
+
+def test_while_it_is_waited_for_an_api_that_is_away_changes_nothing(rig: Rig) -> None:
+    rig.found(driver_pod(ready=False))
+    rig.listed()
+    for error in (Unavailable("503"), Forbidden("for a moment", status=403)):
+        rig.kit.advance(SECOND)
+        rig.found(error)
+    assert rig.driver.take_all(BackendFailed) == []
+    rig.kit.advance(SECOND)
+    rig.found(driver_pod())
+    rig.kit.advance(SECOND)
+    assert rig.created() == 2
+
+
+@pytest.mark.parametrize("answer", [NotFound("gone", status=404), driver_pod(uid="another")], ids=["gone", "another"])
+def test_one_that_is_gone_before_it_was_ready_can_own_nobody(rig: Rig, answer: Pod | ApiError) -> None:
+    rig.found(driver_pod(ready=False))
+    rig.listed()
+    rig.kit.advance(SECOND)
+    rig.found(answer)
+    assert "there is no such pod any more in namespace 'jobs'" in str(rig.driver.take(BackendFailed).cause)
+    assert rig.created() == 0
+
+
+def test_a_stop_before_it_is_known_has_nothing_to_do(rig: Rig) -> None:
+    rig.backend.tell(StopBackend())
+    rig.kit.settle()
+    assert rig.driver.take_all()[0] == BackendStopped()
+    assert rig.api.closed
+    assert not rig.backend.is_alive()
+
+
+def test_a_stop_while_it_is_waited_for_is_as_any_other(rig: Rig) -> None:
+    rig.found(driver_pod(ready=False))
+    rig.listed()
+    rig.driver.take_all()
+    rig.kit.advance(SECOND)
+    rig.backend.tell(StopBackend())
+    rig.kit.settle()
+    rig.found(driver_pod())
+    rig.api.take("delete_collection").answer(None)
+    rig.kit.settle()
+    rig.api.take("list").answer(PodPage((), "5"))
+    rig.kit.settle()
+    assert rig.driver.take(BackendStopped) == BackendStopped()
+    assert [call.verb for call in rig.api.calls if call.verb == "create"] == []
+
+
+@pytest.mark.parametrize("part", ["request-pool", "allocator"])
+def test_a_part_that_comes_up_again_meanwhile_waits_as_well(rig: Rig, part: str) -> None:
+    rig.found(driver_pod(ready=False))
+    rig.listed()
+    rig.kit.address(part).tell("nonsense")
+    rig.kit.advance(5 * SECOND)
+    assert rig.created() == 0
+    rig.found(driver_pod())
+    for call in rig.api.open("list"):
+        call.answer(PodPage((), "2"))
+    rig.kit.advance(2 * SECOND)
+    assert len(rig.driver.take_all(AllocationBlocked)) == 1

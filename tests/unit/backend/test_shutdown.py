@@ -1,0 +1,541 @@
+"""How a Backend stops: step by step against an API in the test's hand, and as a whole on a cluster."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.backend.backend import Backend
+from actors.errors import ApiError, Forbidden, Unavailable
+from actors.kube.api import PodPage
+from actors.local.inprocess import InProcessPodApi
+from actors.local.kubelet.scripted_kubelet import Run, ScriptedKubelet
+from actors.local.store.object_store import ObjectStore
+from actors.messages import (
+    BackendFailed,
+    BackendStopped,
+    Drained,
+    ExecutorRemoved,
+    ExecutorRunning,
+    Freshness,
+    GetFleetStatus,
+    LeaseHeld,
+    LeaseNotHeld,
+    RequestTotalExecutors,
+    Source,
+    StopBackend,
+)
+from actors.pods.loss import LossKind
+from actors.testing.manual_api import ManualPodApi
+from tests.unit.builders import event, pod_name
+from tests.unit.views import going, pending, running, settings
+
+if TYPE_CHECKING:
+    from actors.pods.pod import Pod
+    from actors.testing import Kit
+    from actors.testing.manual_api import ManualCall
+
+SECOND = timedelta(seconds=1)
+REST = ["request-pool", "snapshot-store", "lifecycle-manager"]
+
+
+class Rig:
+    """A Backend that runs two executors, on an API whose every answer is the test's."""
+
+    def __init__(self, kit: Kit, *, instances: int = 2, lease: bool = False, **backend: Any) -> None:
+        self.kit = kit
+        self.api = ManualPodApi()
+        self.driver = kit.probe("driver")
+        subject = settings(executor={"instances": instances}, backend={"lease": lease, **backend})
+        self.backend = Backend.start(subject, self.driver.address, self.api, system=kit.system)
+        kit.settle()
+        for review in self.api.open("may"):
+            review.answer(True)  # noqa: FBT003 - the answer of a review
+        if lease:
+            self.answer("get_object", lease_of("", 1))
+            self.answer("patch_object", lease_of("me", 2))
+        self.answer("list", PodPage((), "1"))
+        self.watch = self.api.take("watch")
+        kit.advance(SECOND)
+        if lease and instances:
+            self.answer("patch_object", lease_of("me", 3))  # with the ids that were given out
+
+    def answer(self, verb: Any, answer: object) -> ManualCall:
+        call = self.api.take(verb)
+        call.answer(answer)
+        self.kit.settle()
+        return call
+
+    def run(self, *executor_ids: int) -> Rig:
+        """The POSTs of these are answered, and the watch shows that they run."""
+        for version, executor_id in enumerate(executor_ids, start=2):
+            self.answer("create", pending(executor_id))
+            self.watch.send(event("ADDED", running(executor_id, version=version)), version=str(version))
+        self.kit.advance(2 * SECOND)
+        return self
+
+    def stop(self, delete_pods: bool | None = None) -> None:
+        self.backend.tell(StopBackend(delete_pods))
+        self.kit.settle()
+
+    def parts(self) -> list[str]:
+        return [actor.name for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "backend")]
+
+    def left(self, *pods: Pod) -> None:
+        """The LIST that is due by now shows these."""
+        self.kit.advance(2 * SECOND)
+        self.answer("list", PodPage(pods, "9"))
+
+    def ended(self) -> tuple[str, ...]:
+        """It has ended: what it left behind."""
+        assert not self.backend.is_alive()
+        return self.driver.take(BackendStopped).left_behind
+
+
+@pytest.fixture
+def rig(kit: Kit) -> Rig:
+    return Rig(kit).run(1, 2)
+
+
+def lease_of(holder: str, version: int) -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": str(version), "leaseTransitions": 0}
+    return {"metadata": {"name": "executor-pods-app", "resourceVersion": str(version)}, "spec": spec}
+
+
+def test_what_writes_and_what_watches_stops_first(rig: Rig) -> None:
+    rig.stop()
+    assert rig.parts() == REST
+    assert rig.watch.cancelled
+    lines = [line.split(" ", 1)[1] for line in rig.kit.trace]
+    ends = [index for index, line in enumerate(lines) if line == "backend-1 <- Terminated"]
+    assert (len(ends), ends[-1] < lines.index("request-pool-1 <- Drain")) == (3, True)
+
+
+def test_the_fleet_is_deleted_by_its_label_and_listed_until_it_is_gone(rig: Rig) -> None:
+    rig.stop()
+    call = rig.answer("delete_collection", None)
+    assert (
+        call.arguments["selector"]
+        == "executor-pods/app-id=app,executor-pods/role=executor,executor-pods/inactive!=true"
+    )
+    rig.answer("list", PodPage((going(running(1)), going(running(2))), "5"))
+    rig.left(going(running(2)))
+    assert rig.backend.is_alive()
+    rig.left()
+    assert rig.ended() == ()
+
+
+def test_each_executor_is_told_as_stopped_before_the_end_is(rig: Rig) -> None:
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    *ends, last = rig.driver.take_all()[:3]
+    assert [(end.executor_id, end.reason.kind) for end in ends if isinstance(end, ExecutorRemoved)] == [
+        (1, LossKind.KILLED_BY_DRIVER),
+        (2, LossKind.KILLED_BY_DRIVER),
+    ]
+    assert last == BackendStopped()
+
+
+def test_it_is_listed_more_and_more_seldom(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", None)
+    waits = []
+    for _ in range(7):
+        rig.answer("list", PodPage((going(running(1)),), "5"))
+        waits.append(0)
+        while not rig.api.open("list"):
+            rig.kit.advance(timedelta(milliseconds=100))
+            waits[-1] += 1
+    assert waits == [1, 2, 4, 8, 16, 20, 20]
+
+
+def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", Unavailable("connection refused"))
+    rig.left()
+    assert rig.ended() == ()
+
+
+def test_what_the_bulk_delete_did_not_reach_is_deleted_one_by_one(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
+    rig.answer("list", PodPage((running(1), going(running(2))), "5"))
+    call = rig.api.take("delete")
+    assert (call.arguments["name"], call.arguments["options"].uid) == ("app-exec-1", "uid-1")
+    assert rig.api.open("delete") == (call,)
+
+
+def test_a_bulk_delete_that_takes_its_time_is_helped_by_parts_of_it(rig: Rig) -> None:
+    rig.stop()
+    fleet = tuple(running(number) for number in range(1, 251))
+    rig.left(*fleet, going(running(251)))
+    _whole, *parts = rig.api.open("delete_collection")
+    chosen = [part.arguments["selector"].partition(" in ")[2].strip("()").split(",") for part in parts]
+    assert [len(ids) for ids in chosen] == [100, 100, 50]
+    assert sorted(int(number) for ids in chosen for number in ids) == list(range(1, 251))
+    rig.left(*fleet[:30])
+    assert len(rig.api.open("delete_collection")) == 4, "nothing is asked for twice at a time"
+    for part in parts:
+        part.answer(None)
+    rig.left(*fleet[:30])
+    assert len(rig.api.open("delete_collection")) == 2
+    rig.left()
+    assert rig.ended() == ()
+
+
+def test_a_stop_whose_bulk_delete_never_ends_names_what_is_left_and_no_other(kit: Kit) -> None:
+    rig = Rig(kit, shutdown_timeout="15s").run(1, 2)
+    rig.stop()
+    rig.left(running(2))
+    rig.kit.advance(15 * SECOND)
+    assert rig.ended() == ("app-exec-2",)
+
+
+def test_creates_under_way_are_resolved_before_the_fleet_is_deleted(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    rig.stop()
+    assert rig.api.open("delete_collection") == ()
+    rig.answer("create", pending(1))
+    assert len(rig.api.open("delete_collection")) == 1
+
+
+def test_nothing_is_requested_any_more(rig: Rig) -> None:
+    rig.stop()
+    rig.backend.tell(RequestTotalExecutors(9))
+    rig.kit.advance(5 * SECOND)
+    assert rig.api.open("create") == ()
+
+
+def test_without_deletion_the_fleet_is_left_and_nobody_is_told_as_gone(rig: Rig) -> None:
+    rig.driver.take_all()
+    rig.stop(delete_pods=False)
+    assert rig.ended() == ()
+    assert rig.driver.take_all(ExecutorRemoved) == []
+    assert [call.verb for call in rig.api.calls if call.verb in ("delete", "delete_collection")] == []
+
+
+def test_whether_the_fleet_is_deleted_is_a_setting_unless_it_is_said(kit: Kit) -> None:
+    rig = Rig(kit, delete_on_stop=False).run(1, 2)
+    rig.stop()
+    assert rig.ended() == ()
+    assert rig.api.open("delete_collection") == ()
+
+
+def test_deletion_can_be_asked_for_against_the_setting(kit: Kit) -> None:
+    rig = Rig(kit, delete_on_stop=False).run(1, 2)
+    rig.stop(delete_pods=True)
+    assert len(rig.api.calls) > 0
+    rig.api.take("delete_collection")
+
+
+def test_a_stop_that_takes_too_long_names_what_was_seen_last(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((going(running(2)),), "5"))
+    rig.kit.advance(timedelta(seconds=29))
+    assert rig.backend.is_alive()
+    rig.kit.advance(SECOND)
+    assert rig.ended() == ("app-exec-2",)
+    ends = rig.driver.take_all(ExecutorRemoved)
+    assert [end.executor_id for end in ends] == [1], "of what may be left nobody knows that it is gone"
+
+
+@pytest.mark.parametrize("error", [Unavailable("no route to host"), Forbidden("no", status=403)])
+def test_a_stop_with_the_api_away_ends_in_time_and_names_all_that_may_be_there(rig: Rig, error: ApiError) -> None:
+    rig.stop()
+    for _ in range(30):
+        for call in rig.api.open():
+            call.answer(error)
+        rig.kit.advance(SECOND)
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+    assert rig.kit.dispatcher.actors == (rig.driver,)
+
+
+def test_an_executor_whose_post_was_never_answered_is_named(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    rig.stop()
+    kit.advance(timedelta(seconds=30))
+    assert rig.ended() == ("app-exec-1",)
+
+
+def test_the_time_a_stop_may_take_can_be_set(kit: Kit) -> None:
+    rig = Rig(kit, request_timeout=SECOND, shutdown_timeout=timedelta(seconds=3)).run(1, 2)
+    rig.stop()
+    kit.advance(timedelta(seconds=3))
+    assert rig.ended() == (pod_name(1), pod_name(2))
+
+
+def test_a_second_stop_changes_nothing(rig: Rig) -> None:
+    rig.stop()
+    rig.stop(delete_pods=False)
+    assert len(rig.api.open("delete_collection")) == 1
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    assert rig.ended() == ()
+    assert rig.driver.take_all(BackendStopped) == []
+
+
+def test_the_status_says_that_it_stops(rig: Rig) -> None:
+    rig.stop()
+    assert rig.kit.ask(rig.backend, GetFleetStatus()).stopping is True
+
+
+def test_the_connection_is_closed_and_no_timer_is_left(rig: Rig) -> None:
+    rig.stop(delete_pods=False)
+    assert rig.api.closed
+    assert rig.kit.timers.pending == 0
+
+
+def test_a_pool_that_crashes_meanwhile_is_asked_again(rig: Rig) -> None:
+    rig.stop()
+    rig.api.take("delete_collection")
+    rig.kit.address("request-pool").tell("nonsense")
+    rig.kit.advance(5 * SECOND)
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    assert rig.ended() == ()
+
+
+def test_a_late_word_that_the_pool_has_drained_starts_nothing_over(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.backend.tell(Drained())
+    rig.kit.settle()
+    assert rig.api.open("delete_collection") == ()
+
+
+def test_a_pool_that_crashes_while_it_drains_is_asked_again(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    rig.stop()
+    kit.address("request-pool").tell("nonsense")
+    kit.advance(5 * SECOND)
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    assert rig.ended() == ()
+
+
+def test_a_pool_that_cannot_be_kept_alive_cuts_the_stop_short(kit: Kit) -> None:
+    rig = Rig(kit, shutdown_timeout=timedelta(hours=1)).run(1, 2)
+    pool = kit.address("request-pool")
+    rig.stop()
+    for _ in range(5):
+        pool.tell("nonsense")
+        kit.advance(timedelta(minutes=1))
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+    assert rig.driver.take_all(BackendFailed) == []
+
+
+def test_a_part_that_is_down_when_the_stop_begins_does_not_hold_it_up(rig: Rig) -> None:
+    rig.kit.address("allocator").tell("nonsense")
+    rig.kit.settle()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    assert rig.ended() == ()
+
+
+def test_a_stop_before_the_first_full_sync_deletes_what_an_earlier_life_left(kit: Kit) -> None:
+    api = ManualPodApi()
+    driver = kit.probe("driver")
+    backend = Backend.start(settings(), driver.address, api, system=kit.system)
+    kit.settle()
+    backend.tell(StopBackend())
+    kit.settle()
+    api.take("delete_collection").answer(None)
+    kit.settle()
+    api.take("list").answer(PodPage((), "5"))
+    kit.settle()
+    assert driver.take_all()[0] == BackendStopped()
+
+
+def test_an_error_that_would_have_failed_the_start_does_not_cut_a_stop_short(kit: Kit) -> None:
+    driver = kit.probe("driver")
+    backend = Backend.start(settings(), driver.address, ManualPodApi(), system=kit.system)
+    kit.settle()
+    backend.tell(StopBackend())
+    backend.tell(Freshness(Source.WATCH, None, Forbidden("pods is forbidden", status=403)))
+    kit.settle()
+    assert backend.is_alive()
+    assert driver.take_all() == []
+
+
+# ── with a lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_lease_is_let_go_of_when_the_fleet_is_gone_and_nobody_is_left_who_writes(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    assert rig.api.open("patch_object") == ()
+    rig.answer("list", PodPage((), "5"))
+    assert rig.parts() == ["lease-keeper"]
+    assert rig.backend.is_alive()
+    patch = rig.answer("patch_object", lease_of("", 3)).arguments["patch"]
+    assert patch["spec"]["holderIdentity"] == ""
+    assert rig.ended() == ()
+
+
+def test_a_fleet_that_is_left_is_let_go_of_as_well(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.stop(delete_pods=False)
+    assert rig.parts() == ["lease-keeper"]
+    rig.answer("patch_object", lease_of("", 3))
+    assert rig.ended() == ()
+
+
+def test_a_lease_that_cannot_be_let_go_of_runs_out(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.stop(delete_pods=False)
+    rig.answer("patch_object", Unavailable("connection refused"))
+    assert rig.ended() == ()
+
+
+def test_a_release_that_nobody_answers_takes_no_longer_than_a_stop_may(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout=timedelta(seconds=12)).run(1, 2)
+    rig.stop(delete_pods=False)
+    kit.advance(timedelta(seconds=11))
+    assert rig.backend.is_alive()
+    kit.advance(2 * SECOND)
+    assert rig.ended() == ()
+
+
+@pytest.mark.parametrize("crashes_first", [True, False])
+def test_a_lease_keeper_that_crashes_does_not_hold_the_stop_up(kit: Kit, crashes_first: bool) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    keeper = kit.address("lease-keeper")
+    if crashes_first:
+        keeper.tell("nonsense")
+        kit.settle()
+    rig.stop(delete_pods=False)
+    keeper.tell("nonsense")
+    kit.settle()
+    assert rig.ended() == ()
+
+
+def test_what_a_stop_may_not_delete_any_more_it_deletes_when_it_may_again(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    rig.backend.tell(LeaseNotHeld("the API is away"))
+    kit.settle()
+    kit.advance(3 * SECOND)
+    assert [call.verb for call in rig.api.open("delete_collection", "delete", "list")] == []
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "6"))
+    rig.answer("get_object", lease_of("me", 2))  # it was about to be renewed
+    rig.answer("patch_object", lease_of("", 3))
+    assert len(rig.driver.take_all(ExecutorRemoved)) == 2
+    assert rig.ended() == ()
+
+
+def test_what_a_stop_may_never_delete_again_is_named(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout=timedelta(seconds=20)).run(1, 2)
+    rig.backend.tell(LeaseNotHeld("the API is away"))
+    rig.stop()
+    kit.advance(timedelta(seconds=21))
+    assert rig.api.open("delete_collection") == ()
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+
+
+def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_nobody_is_told_as_gone(kit: Kit) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    rig.backend.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
+    kit.advance(SECOND)
+    assert rig.driver.take_all(ExecutorRemoved) == []
+    rig.answer("patch_object", lease_of("", 4))  # its keeper does not know yet
+    assert rig.ended() == ()
+
+
+def test_a_stop_while_nobody_knows_whether_the_holder_lives_waits_and_looks_once_at_what_is_there(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", Unavailable("connection refused"))
+    rig.left(running(1), running(2))
+    kit.advance(5 * SECOND)
+    assert rig.api.open("list", "delete", "delete_collection") == ()
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    rig.answer("delete_collection", None)
+    assert rig.backend.is_alive()
+
+
+def test_a_stop_that_never_hears_whether_the_holder_lives_names_what_was_listed(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0, shutdown_timeout=timedelta(seconds=20))
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", PodPage((running(1), running(7)), "5"))
+    kit.advance(21 * SECOND)
+    assert rig.ended() == ("app-exec-1", "app-exec-7")
+    assert rig.driver.take_all(ExecutorRemoved) == []
+
+
+def test_a_list_from_before_the_lease_was_ours_does_not_say_that_the_fleet_is_gone(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    early = rig.api.take("list")
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    assert early.cancelled
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((going(running(1)),), "6"))
+    assert rig.backend.is_alive()
+
+
+def test_that_nothing_is_there_while_the_holder_may_live_does_not_end_the_wait(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", PodPage((), "5"))
+    assert rig.parts() == [*REST, "lease-keeper"], "what a dead one asked for last may come up yet"
+    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    kit.settle()
+    rig.answer("delete_collection", None)
+
+
+def test_a_holder_that_turns_out_to_live_keeps_its_fleet(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, instances=0)
+    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.stop()
+    rig.answer("list", PodPage((running(1),), "5"))
+    rig.backend.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
+    kit.settle()
+    rig.answer("patch_object", lease_of("", 4))  # its keeper does not know yet
+    assert rig.ended() == ()
+    assert rig.api.open("delete", "delete_collection") == ()
+
+
+# ── on a cluster ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fleet_that_takes_its_time_is_waited_for(kit: Kit) -> None:
+    store = ObjectStore(kit.clock, kit.entropy)
+    kubelet = ScriptedKubelet(store, kit.clock, kit.timers, script=lambda _: Run(stop_delay=7 * SECOND))
+    driver = kit.probe("driver")
+    api = InProcessPodApi(store, "default", kit.timers)
+    backend = Backend.start(settings(executor={"instances": 5}), driver.address, api, system=kit.system)
+    kit.advance(3 * SECOND)
+    assert len(driver.take_all(ExecutorRunning)) == 5
+    backend.tell(StopBackend())
+    kit.advance(6 * SECOND)
+    assert backend.is_alive()
+    kit.advance(3 * SECOND)
+    kubelet.close()
+    assert store.list("pods", "default").items == []
+    assert len(driver.take_all(ExecutorRemoved)) == 5
+    assert driver.take(BackendStopped) == BackendStopped()
+    assert kit.dispatcher.actors == (driver,)

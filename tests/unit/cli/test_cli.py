@@ -1,0 +1,494 @@
+"""The command without a cluster: arguments, events, the driver's decisions, the main loop's exit codes, the table."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import signal
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from rich.console import Console
+
+from actors.cli.arguments import execute
+from actors.cli.driver import FleetDriver, Plan, StopFleet, UseBackend
+from actors.cli.events import Event, describe, to_json, to_line
+from actors.cli.output import LiveTable, age
+from actors.cli.run import LOCAL_STOP, Inbox, MainLoop
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    BackendFailed,
+    BackendStarted,
+    BackendStopped,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorStuck,
+    ExecutorTerminating,
+    FleetFailed,
+    RegisterExecutor,
+    StopBackend,
+    ToDriver,
+)
+from actors.pods.loss import LossKind, LossReason
+from actors.pods.pod import ObjectMeta, Pod
+from actors.runtime import Terminated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.cli.output import Output
+    from actors.runtime import Address
+    from actors.testing import Kit, Probe
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+def pod(name: str) -> Pod:
+    return Pod(ObjectMeta(name=name))
+
+
+# ── Arguments ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+UNITS = 'write numbers with units (ms, s, m, h, d), such as "30s", "5m" or "1h30m"'
+
+WRONG_ARGUMENTS = {
+    "run --nonsense": "No such option: --nonsense",
+    "run --local --executors": "Option '--executors' requires an argument.",
+    "run --local --executors x": "Invalid value for '--executors':",
+    "run --local --executors -1": "Invalid value for '--executors':",
+    "run --local --for 30": f"Invalid value for '--for': '30' has no unit: {UNITS}",
+    "run --local --for 0s": "Invalid value for '--for': '0s' must be longer than 0s",
+    "run --local --kill-every soon": f"Invalid value for '--kill-every': 'soon' is not a duration: {UNITS}",
+    "run --local --output xml": "Invalid value for '--output': 'xml' is neither 'live' nor 'json'",
+    "run --local --context x": "--local brings its own cluster: it goes with neither --kubeconfig nor --context",
+    "run --local --kubeconfig x": "--local brings its own cluster: it goes with neither --kubeconfig nor --context",
+    "run --image x --kill-every 3s": "--kill-every goes with --local only",
+    "run --local --metrics-address 0.0.0.0": "--metrics-address goes with --metrics-port only",
+    "run --local --metrics-port 70000": "Invalid value for '--metrics-port':",
+    "run --local --metrics-port 0 --metrics-address 192.0.2.1": "metrics cannot be served at 192.0.2.1 port 0: ",
+    "run --local --config /nowhere.toml": "Invalid value for '--config': there is no file /nowhere.toml",
+    "run --local --namespace A_b": "namespace = 'A_b': must be a DNS label",
+    "run --local --image=": "executor.image = '': must be text without spaces",
+    "run": "no image: give --image, or a configuration with executor.image or a pod template",
+    "run --image x --kubeconfig /nowhere": "/nowhere",
+    "local --port 70000": "Invalid value for '--port':",
+    "nonsense": "No such command 'nonsense'.",
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG_ARGUMENTS.items(), ids=WRONG_ARGUMENTS)
+def test_a_wrong_argument_is_answered_with_one_line_and_exit_code_2(
+    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(SimpleQueue(), arguments.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("executor-pods: ")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_each_wrong_setting_of_a_file_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "fleet.toml"
+    config.write_text("[executor]\ninstances = -1\nstuck_timeout = 5\n")
+    assert execute(SimpleQueue(), ["run", "--local", "--config", str(config)]) == 2
+    assert [line.split(":")[1] for line in capsys.readouterr().err.splitlines()] == [
+        " executor.instances = -1",
+        " executor.stuck_timeout = 5",
+    ]
+
+
+def test_help_names_every_option_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(SimpleQueue(), ["run", "--help"]) == 0
+    words = capsys.readouterr().out
+    for option in ("config", "local", "kubeconfig", "context", "namespace", "executors", "image", "for", "kill-every"):
+        assert f"--{option} " in words
+    assert "0 ended as asked, 1 the fleet failed, 2 usage, 130 Ctrl-C" in words
+
+
+# ── Events ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOSS = LossReason(
+    kind=LossKind.OOM_KILLED, exit_code=137, caused_by_app=True, message="executor 3 was killed for its memory"
+)
+MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
+    (
+        BackendStarted("etl", "batch"),
+        {
+            "event": "started",
+            "message": "the fleet etl is being kept in namespace batch",
+            "app_id": "etl",
+            "namespace": "batch",
+        },
+    ),
+    (ExecutorPending(3, pod("etl-exec-3")), {"event": "pending", "executor_id": 3, "pod": "etl-exec-3"}),
+    (ExecutorRunning(3, pod("etl-exec-3")), {"event": "running", "executor_id": 3, "pod": "etl-exec-3"}),
+    (
+        ExecutorTerminating(3, NOW, "its pod is being deleted"),
+        {
+            "event": "terminating",
+            "executor_id": 3,
+            "pod": "etl-exec-3",
+            "message": "its pod is being deleted",
+            "deadline": "2026-03-01T12:00:00.250Z",
+        },
+    ),
+    (
+        ExecutorRemoved(3, LOSS),
+        {
+            "event": "removed",
+            "executor_id": 3,
+            "pod": "etl-exec-3",
+            "reason": "oom_killed",
+            "message": LOSS.message,
+            "exit_code": 137,
+            "caused_by_app": True,
+        },
+    ),
+    (
+        ExecutorStuck(3, "ImagePullBackOff", "no such image", NOW),
+        {
+            "event": "stuck",
+            "executor_id": 3,
+            "pod": "etl-exec-3",
+            "reason": "ImagePullBackOff",
+            "message": "no such image",
+            "since": "2026-03-01T12:00:00.250Z",
+        },
+    ),
+    (
+        AllocationBlocked("default", "exceeded quota"),
+        {"event": "blocked", "message": "exceeded quota", "profile": "default"},
+    ),
+    (AllocationUnblocked("default"), {"event": "unblocked", "profile": "default"}),
+    (FleetFailed("too many failures"), {"event": "failed", "message": "too many failures"}),
+    (BackendFailed(RuntimeError("no route")), {"event": "failed", "message": "no route"}),
+    (BackendStopped(), {"event": "stopped", "left_behind": []}),
+    (
+        BackendStopped(("etl-exec-3",)),
+        {
+            "event": "stopped",
+            "message": "pods that may be left behind: etl-exec-3",
+            "left_behind": ["etl-exec-3"],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "expected"), MESSAGES, ids=lambda value: type(value).__name__)
+def test_each_message_becomes_one_json_object_with_all_its_facts(
+    message: ToDriver, expected: dict[str, object]
+) -> None:
+    line = to_json(describe(message, NOW, {3: "etl-exec-3"}))
+    always = {"time": "2026-03-01T12:00:00.250Z", "executor_id": None, "pod": None, "reason": None, "message": None}
+    assert json.loads(line) == always | expected
+    assert "\n" not in line
+
+
+def test_a_line_of_text_tells_who_what_and_why() -> None:
+    line = to_line(describe(ExecutorRemoved(3, LOSS), NOW, {3: "etl-exec-3"}))
+    assert line.split(maxsplit=1)[1] == ("removed      executor 3     oom_killed: executor 3 was killed for its memory")
+
+
+def test_words_of_a_pod_cannot_break_the_line_or_drive_the_terminal() -> None:
+    line = to_line(describe(ExecutorStuck(1, "Bad", "two\nlines\x1b[2J", None), NOW, {}))
+    assert line.endswith("Bad: two lines [2J")
+
+
+# ── The driver ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Run:
+    """A driver with a probe for its Backend."""
+
+    def __init__(self, kit: Kit, plan: Plan) -> None:
+        self.events: list[Event] = []
+        self.backend: Probe = kit.probe("backend")
+        self.kit = kit
+        self.driver: Address = kit.spawn(
+            lambda context: FleetDriver(context, plan=plan, tell=self.events.append), name="driver"
+        )
+        self.tell(UseBackend(self.backend.address))
+
+    def tell(self, *messages: object) -> None:
+        for message in messages:
+            self.driver.tell(message)
+        self.kit.settle()
+
+    @property
+    def told(self) -> list[str]:
+        return [event.event for event in self.events]
+
+
+def test_the_driver_stops_the_fleet_when_its_time_is_up_counted_from_its_start(kit: Kit) -> None:
+    run = Run(kit, Plan(run_for=timedelta(seconds=15)))
+    kit.advance(timedelta(seconds=20))
+    run.tell(BackendStarted("etl", "batch"))
+    kit.advance(timedelta(seconds=14))
+    run.backend.expect_nothing()
+    kit.advance(timedelta(seconds=1))
+    assert run.backend.take(StopBackend) == StopBackend()
+
+
+def test_the_way_to_an_embedded_cluster_is_told_at_the_start(kit: Kit) -> None:
+    run = Run(kit, Plan(kubeconfig=Path("/tmp/x/kubeconfig")))
+    run.tell(BackendStarted("etl", "batch"))
+    assert run.events[0].details["kubeconfig"] == "/tmp/x/kubeconfig"
+    assert (run.events[0].message or "").endswith("; export KUBECONFIG=/tmp/x/kubeconfig")
+
+
+def test_the_last_event_comes_when_the_backend_has_ended_and_says_why(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.tell(BackendStarted("etl", "batch"), StopFleet("interrupted"), StopFleet("again"))
+    assert run.backend.take_all() == [StopBackend()]
+    run.tell(BackendStopped(("etl-exec-1",)))
+    assert run.told == ["started"]
+    run.tell(Terminated("backend", 1, None))
+    assert run.events[-1].event == "stopped"
+    assert run.events[-1].reason == "interrupted"
+    assert run.events[-1].details == {"left_behind": ("etl-exec-1",)}
+    assert not run.driver.is_alive()
+
+
+def test_a_failed_fleet_is_stopped(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.tell(FleetFailed("too many failures"))
+    assert run.told == ["failed"]
+    run.backend.take(StopBackend)
+
+
+def test_a_backend_that_failed_is_not_asked_to_stop(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    error = RuntimeError("no route")
+    run.tell(BackendFailed(error), Terminated("backend", 1, error))
+    assert run.told == ["failed", "stopped"]
+    assert run.events[-1].reason == "the backend failed"
+    run.backend.expect_nothing()
+
+
+def test_a_backend_that_crashed_is_a_failure(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.tell(Terminated("backend", 1, ValueError("bug")))
+    assert run.told == ["failed", "stopped"]
+    assert "bug" in (run.events[0].message or "")
+
+
+def test_a_running_executor_is_registered_and_killed_every_interval(kit: Kit) -> None:
+    killed: list[str] = []
+    run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
+    run.tell(BackendStarted("etl", "batch"), ExecutorPending(1, pod("etl-exec-1")))
+    kit.advance(timedelta(seconds=3))
+    assert killed == []
+    run.tell(ExecutorRunning(1, pod("etl-exec-1")), ExecutorRunning(2, pod("etl-exec-2")))
+    kit.advance(timedelta(seconds=3))
+    registered = [message.executor_id for message in run.backend.take_all(RegisterExecutor)]
+    assert killed == [f"etl-exec-{registered[0]}"]
+    kit.advance(timedelta(seconds=6))
+    assert sorted(killed) == ["etl-exec-1", "etl-exec-2"]
+
+
+def test_nobody_is_killed_once_the_fleet_stops(kit: Kit) -> None:
+    killed: list[str] = []
+    run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
+    run.tell(BackendStarted("etl", "batch"), ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
+    kit.advance(timedelta(seconds=30))
+    assert killed == []
+
+
+# ── The main loop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Screen:
+    """What the user sees."""
+
+    def __init__(self, fail: type[OSError] | None = None) -> None:
+        self.shown: list[str] = []
+        self.notes: list[str] = []
+        self.on_refresh: Callable[[], None] = lambda: None
+        self._fail = fail
+
+    def show(self, event: Event) -> None:
+        if self._fail:
+            raise self._fail
+        self.shown.append(event.event)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def refresh(self) -> None:
+        self.on_refresh()
+
+    def close(self) -> None:
+        pass
+
+
+class Script:
+    """An inbox whose items are known; one that is empty is waited for no time."""
+
+    def __init__(self, *items: Event | signal.Signals | logging.LogRecord | None) -> None:
+        self._items = deque(items)
+
+    def get(self, *, timeout: float) -> Event | signal.Signals | logging.LogRecord:
+        item = self._items.popleft()
+        if item is None:
+            raise Empty
+        return item
+
+
+def event(name: str, **details: tuple[str, ...]) -> Event:
+    return Event(NOW, name, details=details)
+
+
+class Loop:
+    """The main loop, played through."""
+
+    def __init__(
+        self,
+        kit: Kit,
+        *items: Event | signal.Signals | logging.LogRecord | None,
+        patience: timedelta | None = None,
+        fail: type[OSError] | None = None,
+        alive: bool = True,
+    ) -> None:
+        self.screen = Screen(fail)
+        self.screen.on_refresh = lambda: kit.clock.move_to(kit.clock.elapsed + timedelta(seconds=1))
+        driver = kit.probe()
+        loop = MainLoop(
+            cast("Inbox", Script(*items)),
+            cast("Output", self.screen),
+            driver=driver.address,
+            patience=patience,
+            clock=kit.clock,
+        )
+        if not alive:
+            driver.stop()
+            kit.settle()
+        self.exit_code = loop.to_the_end()
+        kit.settle()
+        self.stops = [stop.why for stop in driver.take_all(StopFleet)]
+
+
+STOPPED = event("stopped")
+
+
+@pytest.mark.parametrize(
+    ("items", "exit_code"),
+    [
+        ([STOPPED], 0),
+        ([signal.SIGTERM, STOPPED], 0),
+        ([signal.SIGHUP, STOPPED], 0),
+        ([signal.SIGINT, STOPPED], 130),
+        ([event("failed"), STOPPED], 1),
+        ([event("failed"), signal.SIGINT, STOPPED], 130),
+        ([signal.SIGINT, event("failed"), STOPPED], 130),
+        ([signal.SIGTERM, event("failed"), STOPPED], 0),
+        ([signal.SIGINT, signal.SIGINT], 130),
+        ([signal.SIGINT, signal.SIGTERM, STOPPED], 130),
+        ([event("stopped", left_behind=("etl-exec-1",))], 1),
+    ],
+    ids=str,
+)
+def test_the_exit_code_tells_how_it_ended(kit: Kit, items: list[Event | signal.Signals], exit_code: int) -> None:
+    assert Loop(kit, *items).exit_code == exit_code
+
+
+def test_ctrl_c_stops_in_order_and_a_second_one_at_once(kit: Kit) -> None:
+    loop = Loop(kit, signal.SIGINT, event("terminating"), signal.SIGINT)
+    assert loop.stops == ["interrupted"]
+    assert loop.screen.notes == ["stopping the fleet; Ctrl-C again leaves at once", "leaving at once"]
+
+
+def test_on_the_embedded_cluster_an_orderly_stop_is_not_waited_for_longer_than_it_may_take(kit: Kit) -> None:
+    seconds = int(LOCAL_STOP.total_seconds())
+    assert Loop(kit, signal.SIGINT, *[None] * (seconds + 1), patience=LOCAL_STOP).exit_code == 130
+    assert Loop(kit, signal.SIGTERM, *[None] * (seconds + 1), patience=LOCAL_STOP).exit_code == 0
+
+
+def test_a_driver_that_crashed_ends_the_command(kit: Kit) -> None:
+    assert Loop(kit, event("running"), None, alive=False).exit_code == 1
+
+
+def test_warnings_of_the_library_are_shown(kit: Kit) -> None:
+    record = logging.LogRecord("actors.x", logging.WARNING, "", 0, "the watch is cut: error=%s", ("boom",), None)
+    assert Loop(kit, record, STOPPED).screen.notes == ["the watch is cut: error=boom"]
+
+
+def test_a_reader_that_goes_away_ends_the_fleet(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    discarded: list[bool] = []
+    monkeypatch.setattr("actors.cli.run._discard_stdout", lambda: discarded.append(True))
+    loop = Loop(kit, event("running"), event("running"), STOPPED, fail=BrokenPipeError)
+    assert loop.stops == ["nobody reads the output"]
+    assert loop.exit_code == 0
+    assert discarded == [True]
+
+
+# ── The table ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def picture(events: list[Event], *, height: int = 24, after: timedelta = timedelta()) -> list[str]:
+    """The lines that the table shows last."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=height, color_system=None)
+    table = LiveTable(console, target=4, now=lambda: NOW + after)
+    for shown in events:
+        table.show(shown)
+    table.close()
+    plain = Console(file=io.StringIO(), width=100, height=height)
+    with plain.capture() as capture:
+        plain.print(table.render())
+    return capture.get().splitlines()
+
+
+def executor(name: str, executor_id: int, reason: str | None = None, message: str | None = None) -> Event:
+    return Event(NOW, name, executor_id, f"etl-exec-{executor_id}", reason, message)
+
+
+def test_the_table_shows_the_fleet_its_executors_and_what_happened_last() -> None:
+    started = describe(BackendStarted("etl", "batch"), NOW, {})
+    events = [
+        started,
+        executor("pending", 1),
+        executor("running", 1),
+        executor("pending", 2, reason="Unschedulable"),
+        executor("running", 3),
+        executor("removed", 3, reason="oom_killed", message="executor 3 was killed for its memory"),
+    ]
+    lines = picture(events, after=timedelta(seconds=75))
+    assert lines[0] == "etl in namespace batch   target 4  pending 1  running 1  removed 1"
+    assert lines[1].split() == ["ID", "POD", "STATE", "FOR", "REASON"]
+    assert [line.split() for line in lines[2:4]] == [
+        ["1", "etl-exec-1", "running", "75s"],
+        ["2", "etl-exec-2", "pending", "75s", "Unschedulable"],
+    ]
+    assert lines[-1].endswith("removed      executor 3     oom_killed: executor 3 was killed for its memory")
+
+
+def test_a_table_of_a_large_fleet_fits_the_terminal_and_keeps_those_that_do_not_run_in_sight() -> None:
+    events = [executor("running", number) for number in range(1, 100)] + [executor("pending", 100)]
+    lines = picture(events, height=24)
+    assert len(lines) <= 24
+    assert any("and 89 more" in line for line in lines)
+    assert any(line.split()[:3] == ["100", "etl-exec-100", "pending"] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["failed", "blocked"])
+def test_what_is_to_be_done_is_shown_whole_however_narrow_the_terminal_is(name: str) -> None:
+    advice = "grant verb "
+    lines = picture([Event(NOW, name, message="the account may not delete pods " * 6 + advice + "delete")])
+    assert advice + "delete" in " ".join(" ".join(lines).split())
+    noise = picture([Event(NOW, "removed", 1, "etl-exec-1", message="many words " * 20 + advice)])
+    assert advice not in " ".join(noise), "other events take one line each"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (119, "119s"), (121, "2m1s"), (700, "11m"), (7200, "120m"), (11_000, "3h"), (200_000, "2d")],
+)
+def test_ages_read_as_kubectl_shows_them(seconds: int, text: str) -> None:
+    assert age(timedelta(seconds=seconds)) == text

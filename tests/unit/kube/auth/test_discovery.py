@@ -1,0 +1,477 @@
+"""Where the access comes from, what is said when it does not, and how it is kept fresh."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes.client import Configuration
+
+from actors.errors import SettingsError, Unauthorized, Unavailable
+from actors.kube.auth import credentials as auth
+from actors.kube.auth.credentials import Access, Credential, Credentials
+from actors.kube.auth.discovery import load
+from actors.pods.pod import Pod
+from actors.testing import ManualClock
+from tests.unit.kube.conftest import Client, ask
+from tests.unit.kube.http.test_pod_api import pod
+from tests.unit.kube.scripted import SAFETY, write_kubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.unit.kube.scripted import Peer, ScriptedServer
+
+SECRET = "s3cr3t-value"
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """A kubeconfig of two contexts."""
+    return {
+        "clusters": [
+            {"name": "one", "cluster": {"server": "https://one.example:6443"}},
+            {"name": "two", "cluster": {"server": "http://two.example/prefix/"}},
+        ],
+        "users": [{"name": "me", "user": {"token": SECRET}}, {"name": "you", "user": {"token": "other"}}],
+        "contexts": [
+            {"name": "first", "context": {"cluster": "one", "user": "me", "namespace": "team"}},
+            {"name": "second", "context": {"cluster": "two", "user": "you"}},
+        ],
+        "current-context": "first",
+        **changes,
+    }
+
+
+def written(path: Path, content: object) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def wait(clock: ManualClock, delay: timedelta) -> None:
+    clock.move_to(clock.elapsed + delay)
+
+
+def authorization(access: Access) -> str | None:
+    return access.credentials.current().authorization
+
+
+# ── Finding it ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_current_context_names_server_user_and_namespace(tmp_path: Path) -> None:
+    access = load(written(tmp_path / "k", config()))
+    assert (access.url, access.server, access.namespace) == ("https://one.example:6443", "one.example:6443", "team")
+    assert authorization(access) == f"Bearer {SECRET}"
+
+
+def test_another_context_can_be_named(tmp_path: Path) -> None:
+    access = load(written(tmp_path / "k", config()), "second")
+    assert (access.url, access.namespace) == ("http://two.example/prefix", "default")
+    assert authorization(access) == "Bearer other"
+
+
+def test_kubeconfig_variable_may_name_several_files(tmp_path: Path) -> None:
+    first = written(tmp_path / "a", {key: value for key, value in config().items() if key != "users"})
+    second = written(tmp_path / "b", {"users": config()["users"]})
+    access = load(environ={"KUBECONFIG": f"{first}:{tmp_path / 'missing'}:{second}", "HOME": "/nowhere"})
+    assert authorization(access) == f"Bearer {SECRET}"
+
+
+def test_the_home_folders_kubeconfig_comes_next(tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    written(tmp_path / ".kube" / "config", config())
+    assert load(environ={"HOME": str(tmp_path)}).namespace == "team"
+
+
+def test_relative_paths_start_at_the_kubeconfig(tmp_path: Path) -> None:
+    written(tmp_path / "token", f"{SECRET}\n")
+    users = [{"name": "me", "user": {"tokenFile": "token"}}]
+    assert authorization(load(written(tmp_path / "k", config(users=users)))) == f"Bearer {SECRET}"
+
+
+def test_a_user_may_have_a_password(tmp_path: Path) -> None:
+    users = [{"name": "me", "user": {"username": "u", "password": "p"}}]
+    assert authorization(load(written(tmp_path / "k", config(users=users)))) == "Basic dTpw"
+
+
+def test_a_context_may_have_no_user(tmp_path: Path) -> None:
+    contexts = [{"name": "first", "context": {"cluster": "one"}}]
+    assert authorization(load(written(tmp_path / "k", config(contexts=contexts)))) is None
+
+
+def test_a_clusters_proxy_is_used(tmp_path: Path) -> None:
+    clusters = [{"name": "one", "cluster": {"server": "http://one.example", "proxy-url": "http://proxy.example:3128"}}]
+    access = load(written(tmp_path / "k", config(clusters=clusters)))
+    assert access.credentials.current().configuration.proxy == "http://proxy.example:3128"
+
+
+def test_the_client_package_may_neither_retry_nor_refresh(tmp_path: Path) -> None:
+    configuration = load(written(tmp_path / "k", config())).credentials.current().configuration
+    assert configuration.retries is False
+    assert configuration.refresh_api_key_hook is None
+
+
+# ── What is wrong with it ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("content", "context", "words"),
+    [
+        (config(), "third", "context 'third' is not in {file}; it has: first, second"),
+        (config(**{"current-context": "gone"}), None, "the current context 'gone' is not in {file}"),
+        (config(**{"current-context": ""}), None, "{file} has no current context"),
+        (config(contexts=[]), None, "it has no contexts"),
+        (config(contexts=None), None, "it has no contexts"),
+        (config(clusters=[]), None, "there is no cluster 'one'; the clusters are: none"),
+        (config(users=[{"name": "you", "user": {"token": SECRET}}]), None, "there is no user 'me'; the users are: you"),
+        (config(clusters=[{"name": "one", "cluster": {}}]), None, "cluster 'one' has no server"),
+        (config(clusters=[{"name": "one", "cluster": {"server": SECRET}}]), None, "not an http or https URL"),
+        (config(clusters=[{"name": "one"}]), None, "there is no cluster 'one'"),
+        (config(users=[{"name": "me", "user": {"token": f"{SECRET}\x00"}}]), None, "the token has characters"),
+        (config(users=[{"name": "me", "user": {"token": f"{SECRET} ü"}}]), None, "the token has characters"),
+        (config(users=[{"name": "me", "user": {"tokenFile": "no-such"}}]), None, "no-such: No such file"),
+        (
+            config(users=[{"name": "me", "user": {"client-certificate": "no-such", "client-key-data": SECRET}}]),
+            None,
+            "a file that it names is missing",
+        ),
+        (
+            config(users=[{"name": "me", "user": {"client-certificate-data": SECRET, "client-key-data": SECRET}}]),
+            None,
+            "is not valid",
+        ),
+        (f"users: [{SECRET}: ", None, "{file} is not YAML (line 1)"),
+        ("", None, "{file} is not a kubeconfig"),
+        ("just words", None, "{file} is not a kubeconfig"),
+        ("[1, 2]", None, "{file} is not a kubeconfig"),
+        ("contexts: [{}]", None, "{file}"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place_and_without_what_is_in_it(
+    tmp_path: Path, content: object, context: str | None, words: str
+) -> None:
+    path = written(tmp_path / "k", content)
+    with pytest.raises(SettingsError) as refused:
+        load(path, context)
+    assert words.format(file=path) in str(refused.value)
+    assert SECRET not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "context", "words"),
+    [
+        ({"HOME": "/nowhere"}, None, "no kubeconfig was found"),
+        ({"HOME": "/nowhere"}, "x", "context 'x' is in no kubeconfig"),
+        ({"HOME": "/nowhere", "KUBERNETES_SERVICE_HOST": "h"}, "x", "context 'x' is in no kubeconfig"),
+        ({"HOME": "/nowhere", "KUBECONFIG": "/no/such:/other"}, None, "KUBECONFIG names /no/such, /other: there is no"),
+    ],
+)
+def test_no_access_is_said_with_where_it_was_looked_for(
+    environ: dict[str, str], context: str | None, words: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(context=context, environ=environ)
+    assert words in str(refused.value)
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there is no such file"):
+        load(tmp_path / "missing")
+
+
+# ── The pod's own account ────────────────────────────────────────────────────────────────────────────────────────────
+
+IN_A_POD = {"HOME": "/nowhere", "KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    written(tmp_path / "token", f"{SECRET}\n")
+    written(tmp_path / "ca.crt", "a certificate")
+    written(tmp_path / "namespace", "mine\n")
+    return tmp_path
+
+
+def test_in_a_pod_its_account_is_used_and_its_token_read_again_every_minute(account: Path) -> None:
+    clock = ManualClock()
+    access = load(environ=IN_A_POD, account=account, clock=clock)
+    assert (access.url, access.namespace) == ("https://10.0.0.1:443", "mine")
+    assert authorization(access) == f"bearer {SECRET}"
+    assert access.credentials.current().configuration.ssl_ca_cert == str(account / "ca.crt")
+    written(account / "token", "rotated")
+    wait(clock, timedelta(seconds=59))
+    assert authorization(access) == f"bearer {SECRET}"
+    wait(clock, timedelta(seconds=1))
+    assert authorization(access) == "bearer rotated"
+
+
+def test_an_address_of_version_six_is_bracketed(account: Path) -> None:
+    assert load(environ={**IN_A_POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, account=account).server == "[fd00::1]:443"
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+def test_an_account_without_a_file_is_refused(account: Path, name: str) -> None:
+    (account / name).unlink()
+    with pytest.raises(SettingsError, match="the pod's own account"):
+        load(environ=IN_A_POD, account=account)
+
+
+def test_an_account_that_cannot_be_read_is_refused(account: Path) -> None:
+    (account / "token").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"the pod's own account in .* cannot be read: it is no text"):
+        load(environ=IN_A_POD, account=account)
+
+
+def test_an_account_without_a_namespace_is_in_the_default_one(account: Path) -> None:
+    (account / "namespace").unlink()
+    assert load(environ=IN_A_POD, account=account).namespace == "default"
+
+
+# ── Keeping it fresh ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def credential(token: str, *, refresh_at: datetime | None = None, expires_at: datetime | None = None) -> Credential:
+    configuration = Configuration(host="http://one.example")
+    configuration.api_key["BearerToken"] = token
+    return Credential(configuration, refresh_at=refresh_at, expires_at=expires_at)
+
+
+class Reader:
+    """Reads what a test puts there, and counts."""
+
+    def __init__(self, *found: Credential | SettingsError) -> None:
+        self.found = list(found)
+        self.count = 0
+
+    def __call__(self) -> Credential:
+        self.count += 1
+        found = self.found[min(self.count, len(self.found)) - 1]
+        if isinstance(found, SettingsError):
+            raise found
+        return found
+
+
+def test_a_refused_credential_is_read_again_once_for_all_who_met_the_refusal() -> None:
+    old, new = credential("old"), credential("new")
+    reader = Reader(new)
+    credentials = Credentials(old, reader, ManualClock())
+    assert credentials.renewed(old) is new
+    assert credentials.renewed(old) is new
+    assert reader.count == 1
+
+
+def test_a_credential_that_stays_refused_is_not_read_with_every_request() -> None:
+    clock = ManualClock()
+    old = credential("same")
+    reader = Reader(credential("same"))
+    credentials = Credentials(old, reader, clock)
+    for _ in range(5):
+        assert not credentials.renewed(credentials.current()).differs_from(old)
+    assert reader.count == 1
+    wait(clock, auth.TRY_AGAIN_AFTER)
+    credentials.renewed(credentials.current())
+    assert reader.count == 2
+
+
+def test_a_refresh_that_fails_keeps_the_old_one_and_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    old = credential("old", refresh_at=clock.now())
+    reader = Reader(*[SettingsError("the plugin is broken")] * 12, credential("new"))
+    credentials = Credentials(old, reader, clock)
+    for second in range(120):
+        found = credentials.current()
+        if second < 119:
+            assert found is old
+        wait(clock, timedelta(seconds=1))
+    assert reader.count == 12, "not more often than every ten seconds"
+    assert len(caplog.records) == 2
+    assert "the plugin is broken" in caplog.text
+    assert credentials.current().authorization == "new"
+
+
+def test_who_can_go_on_without_a_newer_credential_does_not_wait_for_it() -> None:
+    clock = ManualClock()
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read() -> Credential:
+        reading.set()
+        go_on.wait(SAFETY)
+        return credential("new")
+
+    old = credential("old", refresh_at=clock.now(), expires_at=clock.now() + timedelta(minutes=1))
+    credentials = Credentials(old, read, clock)
+    refreshing = threading.Thread(target=credentials.current)
+    refreshing.start()
+    assert reading.wait(SAFETY)
+    assert credentials.current() is old
+    go_on.set()
+    refreshing.join(SAFETY)
+    assert credentials.current().authorization == "new"
+
+
+def test_a_kubeconfig_that_names_another_server_by_now_is_not_followed_and_said_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "k", config())
+    access = load(path)
+    written(path, config(clusters=[{"name": "one", "cluster": {"server": f"https://me:{SECRET}@elsewhere.example"}}]))
+    old = access.credentials.current()
+    assert access.credentials.renewed(old) is old
+    (line,) = caplog.messages
+    assert line == (
+        "the credential cannot be renewed, the old one is used: error=context 'first' of "
+        f"{path} names another server now: elsewhere.example instead of one.example:6443"
+    )
+
+
+def test_a_context_that_goes_is_named_and_the_old_credential_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "k", config())
+    access = load(path)
+    written(path, config(contexts=config()["contexts"][1:], **{"current-context": "second"}))
+    old = access.credentials.current()
+    assert access.credentials.renewed(old) is old
+    assert f"context 'first' of {path}: there is no context 'first'; the contexts are: second" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [
+        ({"tokenFile": "a"}, {}),
+        ({"client-certificate": "a", "client-key": "b"}, {}),
+        ({"token": SECRET}, {"certificate-authority": "a"}),
+    ],
+)
+def test_what_is_in_files_is_looked_at_every_minute(
+    tmp_path: Path, user: dict[str, str], cluster: dict[str, str]
+) -> None:
+    clock = ManualClock()
+    for name in "ab":
+        written(tmp_path / name, "old")
+    access = load(write_kubeconfig(tmp_path / "k", "https://one.example", user, **cluster), clock=clock)
+    first = access.credentials.current()
+    for name in "ab":
+        written(tmp_path / name, "new")
+    wait(clock, timedelta(seconds=59))
+    assert access.credentials.current() is first
+    wait(clock, timedelta(seconds=1))
+    assert access.credentials.current().differs_from(first)
+
+
+def test_what_stands_in_the_kubeconfig_is_looked_at_when_it_is_refused_only(tmp_path: Path) -> None:
+    clock = ManualClock()
+    path = written(tmp_path / "k", config())
+    access = load(path, clock=clock)
+    written(path, config(users=[{"name": "me", "user": {"token": "renewed"}}]))
+    wait(clock, timedelta(days=1))
+    assert authorization(access) == f"Bearer {SECRET}"
+    assert access.credentials.renewed(access.credentials.current()).authorization == "Bearer renewed"
+
+
+def test_a_look_that_was_due_and_brought_nothing_new_does_not_put_off_one_after_a_refusal() -> None:
+    clock = ManualClock()
+    first = credential("same", refresh_at=clock.now())
+    reader = Reader(credential("same", refresh_at=clock.now() + timedelta(minutes=1)), credential("new"))
+    credentials = Credentials(first, reader, clock)
+    current = credentials.current()
+    assert credentials.renewed(current).authorization == "new"
+
+
+def test_a_refusal_of_what_was_only_read_once_more_meanwhile_is_looked_into() -> None:
+    clock = ManualClock()
+    asked_with = credential("same", refresh_at=clock.now())
+    reader = Reader(credential("same", refresh_at=clock.now() + timedelta(minutes=1)), credential("new"))
+    credentials = Credentials(asked_with, reader, clock)
+    credentials.current()
+    assert credentials.renewed(asked_with).authorization == "new"
+
+
+def test_a_look_that_takes_long_to_fail_is_not_repeated_at_once() -> None:
+    clock = ManualClock()
+    old = credential("old")
+    reads: list[float] = []
+
+    def read() -> Credential:
+        reads.append(clock.monotonic())
+        wait(clock, auth.TRY_AGAIN_AFTER)
+        raise SettingsError("the plugin hangs")
+
+    credentials = Credentials(old, read, clock)
+    credentials.renewed(old)
+    credentials.renewed(old)
+    assert len(reads) == 1
+
+
+def test_the_chosen_context_stays_when_another_becomes_current(tmp_path: Path) -> None:
+    path = written(tmp_path / "k", config())
+    access = load(path)
+    users = [{"name": "me", "user": {"token": "renewed"}}, {"name": "you", "user": {"token": "other"}}]
+    written(path, config(users=users, **{"current-context": "second"}))
+    assert access.credentials.renewed(access.credentials.current()).authorization == "Bearer renewed"
+
+
+def test_no_credential_is_in_a_repr(tmp_path: Path) -> None:
+    access = load(written(tmp_path / "k", config()))
+    assert SECRET not in f"{access!r} {access.credentials!r} {access.credentials.current()!r}"
+
+
+# ── Refused by the server ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda api, reply: api.create({}, reply), lambda api, reply: api.get("a", reply)],
+)
+def test_a_refused_request_is_repeated_with_a_newer_credential(
+    server: ScriptedServer, client: Client, tmp_path: Path, call: Callable[..., Any]
+) -> None:
+    api = client.connect(token="old")
+    server.kubeconfig(tmp_path, token="new")
+    server.answers(401, {"kind": "Status", "reason": "Unauthorized"})
+    server.answers(200, pod("a"))
+    assert isinstance(ask(lambda reply: call(api, reply)), Pod)
+    assert [asked.headers["authorization"] for asked in server.asked] == ["Bearer old", "Bearer new"]
+    assert len({(asked.method, asked.target, asked.body) for asked in server.asked}) == 1
+
+
+def test_a_request_that_is_refused_again_is_unauthorized(
+    server: ScriptedServer, client: Client, tmp_path: Path
+) -> None:
+    api = client.connect(token="old")
+    server.kubeconfig(tmp_path, token="new")
+    for _ in range(2):
+        server.answers(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"})
+    assert type(ask(lambda reply: api.get("a", reply))) is Unauthorized
+    assert len(server.asked) == 2
+
+
+def test_a_repeated_write_that_could_not_be_sent_again_is_unavailable(
+    server: ScriptedServer, client: Client, tmp_path: Path
+) -> None:
+    def refuse_and_go(peer: Peer) -> None:
+        server.stop_listening()
+        peer.head(401, {"Connection": "close"})
+
+    api = client.connect(token="old")
+    server.kubeconfig(tmp_path, token="new")
+    server.then(refuse_and_go)
+    assert type(ask(lambda reply: api.create({}, reply))) is Unavailable, "refused once, and never sent again"
+
+
+def test_without_a_newer_credential_nothing_is_repeated(server: ScriptedServer, client: Client) -> None:
+    api = client.connect()
+    server.answers(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"})
+    assert type(ask(lambda reply: api.create({}, reply))) is Unauthorized
+    assert len(server.asked) == 1
+
+
+def test_a_clock_in_utc_is_what_expiry_is_compared_with() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert auth.refresh_time(now, now + timedelta(hours=1)) == now + timedelta(minutes=55)
+    assert auth.refresh_time(now, now + timedelta(minutes=4)) == now + timedelta(minutes=2)

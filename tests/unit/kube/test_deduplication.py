@@ -1,0 +1,349 @@
+"""What is left of a pod, and what of it is one and the same for many."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.kube.deduplication import MOST_KEPT
+from actors.kube.http import decode
+from actors.kube.http.decode import Complaints, Sharing, WatchDecoder
+from actors.pods.pod import EXECUTOR_ID_LABEL, PROFILE_LABEL, ObjectMeta, Pod, PodSpec, PodStatus
+
+if TYPE_CHECKING:
+    from actors.kube.api import PodPage, WatchEvents
+
+RUNNING = {"name": "executor", "state": {"running": {"startedAt": "2024-01-01T00:00:01Z"}}, "restartCount": 0}
+FINE = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")]
+OWNER = {"kind": "Pod", "name": "driver", "uid": "d", "controller": True}
+
+
+def pod(number: int, *conditions: Any, node: str = "node-1", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"app-exec-{number}",
+            "uid": f"u-{number}",
+            "resourceVersion": "7",
+            "labels": {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: str(number)},
+            "ownerReferences": [OWNER],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "executor"}], "volumes": [{"name": f"token-{number}"}]},
+        "status": {"phase": "Running", "conditions": [*FINE, *conditions], "containerStatuses": [RUNNING], **status},
+    }
+
+
+def page(*pods: Any, sharing: Sharing) -> PodPage:
+    body = json.dumps({"metadata": {"resourceVersion": "9"}, "items": pods}).encode()
+    return decode.pod_page(body, Complaints(), sharing)
+
+
+def listed(*pods: Any, sharing: Sharing | None = None) -> tuple[Pod, ...]:
+    return page(*pods, sharing=sharing or Sharing()).pods
+
+
+class Watch:
+    """One connection."""
+
+    def __init__(self, sharing: Sharing, since: str = "1") -> None:
+        self._decoder = WatchDecoder(since, Complaints(), sharing)
+
+    def brings(self, *pods: Any, kind: str = "MODIFIED") -> WatchEvents:
+        lines = b"\n".join(json.dumps({"type": kind, "object": each}).encode() for each in pods)
+        [told], error = self._decoder.decode(lines)
+        assert error is None
+        return told
+
+
+def watched(*pods: Any, sharing: Sharing, kind: str = "MODIFIED") -> tuple[Pod, ...]:
+    return tuple(event.pod for event in Watch(sharing).brings(*pods, kind=kind).events)
+
+
+def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
+    sharing = Sharing()
+    a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
+    assert a.spec is b.spec
+    assert a.labels[PROFILE_LABEL] is b.labels[PROFILE_LABEL]
+    assert a.metadata.owner_references is b.metadata.owner_references
+    assert a.status is not None
+    assert b.status is not None
+    assert a.status.phase is b.status.phase
+    assert a.status.container_statuses is b.status.container_statuses
+
+
+def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() -> None:
+    sharing = Sharing()
+    a, b = listed(pod(1), pod(2), sharing=sharing)
+    assert a.labels == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "1"}
+    assert dict(b.labels) == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "2"}
+    assert b.labels.get("another") is None
+    assert len(b.labels) == 2
+    assert repr(a.labels) == repr(dict(a.labels))
+    unnumbered = pod(3)
+    del unnumbered["metadata"]["labels"][EXECUTOR_ID_LABEL]
+    [found] = listed(unnumbered, sharing=sharing)
+    assert found.labels == {PROFILE_LABEL: "default"}
+
+
+def test_what_identifies_a_pod_is_kept_once_however_often_it_changes() -> None:
+    sharing = Sharing()
+    [first] = listed(pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z"), sharing=sharing)
+    changed = pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z")
+    changed["metadata"]["resourceVersion"] = "8"
+    [second] = watched(changed, sharing=sharing)
+    assert second is not first
+    for field in ("uid", "name", "labels"):
+        assert getattr(first.metadata, field) is getattr(second.metadata, field), field
+    assert first.spec is second.spec
+    assert first.status is second.status
+    moved = pod(1, podIP="10.0.0.2", startTime="2024-01-01T00:00:02Z")
+    moved["metadata"] |= {"resourceVersion": "9", "labels": {PROFILE_LABEL: "other", EXECUTOR_ID_LABEL: "1"}}
+    [third] = watched(moved, sharing=sharing)
+    assert third == listed(moved)[0]
+
+
+@given(st.lists(st.sampled_from([pod(1), pod(2), pod(2, node="node-2"), pod(1, phase="Failed")])))
+def test_a_pod_is_the_same_whatever_was_decoded_before_it(before: list[Any]) -> None:
+    sharing = Sharing()
+    listed(*before, sharing=sharing)
+    [after] = listed(pod(3, node="node-3"), sharing=sharing)
+    assert [after] == list(listed(pod(3, node="node-3")))
+    assert after.labels[EXECUTOR_ID_LABEL] == "3"
+
+
+def test_a_list_shows_a_pod_that_is_as_it_was_by_the_pod_that_it_was() -> None:
+    sharing = Sharing()
+    a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
+    for _ in range(3):
+        sharing.begin_list()
+        found = listed(pod(1), pod(2), pod(3), sharing=sharing)
+        assert found[0] is a
+        assert found[1] is b
+
+
+def test_a_watch_brings_a_pod_that_a_list_has_shown_by_the_pod_that_it_was() -> None:
+    sharing = Sharing()
+    [a] = listed(pod(1), sharing=sharing)
+    [again, b] = watched(pod(1), pod(1, phase="Failed"), sharing=sharing)
+    assert again is a
+    assert b is not a
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status"),
+    [
+        ({"resourceVersion": "8"}, {}),
+        ({}, {"phase": "Failed"}),
+        ({"deletionTimestamp": "2024-01-01T00:00:09Z"}, {}),
+        ({"uid": "u-another"}, {}),
+    ],
+)
+@pytest.mark.parametrize("others", [[], [pod(2)]])
+def test_a_pod_that_is_not_as_it_was_is_not_taken_for_what_it_was(
+    metadata: dict[str, Any], status: dict[str, Any], others: list[Any]
+) -> None:
+    """Even in the same version, as after a cluster was restored from a backup."""
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    changed = pod(1, **status)
+    changed["metadata"] |= metadata
+    assert listed(changed, *others, sharing=sharing) == listed(changed, *others)
+
+
+@pytest.mark.parametrize("lacking", ["uid", "resourceVersion"])
+def test_pods_that_cannot_be_told_apart_are_not_taken_for_each_other(lacking: str) -> None:
+    sharing = Sharing()
+    first, second = pod(1), pod(1, node="node-2")
+    del first["metadata"][lacking], second["metadata"][lacking]
+    listed(first, sharing=sharing)
+    assert listed(second, sharing=sharing) == listed(second)
+
+
+def test_pods_that_are_gone_are_not_remembered() -> None:
+    sharing = Sharing()
+    listed(pod(1), pod(2), pod(3), sharing=sharing)
+    watched(pod(1), sharing=sharing, kind="DELETED")
+    for _ in range(2):
+        sharing.begin_list()
+        listed(pod(3), sharing=sharing)
+    assert [*sharing._pods, *sharing._before] == ["u-3"]
+
+
+def test_of_each_pod_only_the_newest_is_remembered() -> None:
+    sharing = Sharing()
+    listed(pod(1), pod(2), sharing=sharing)
+    sharing.begin_list()
+    [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
+    assert {uid: known.pod for uid, known in sharing._pods.items()} == {"u-1": newest}
+    assert [*sharing._before] == ["u-2"]
+
+
+def test_the_last_word_on_a_pod_is_taken_as_it_came() -> None:
+    """A server may send it at the version that the pod had, with more to say of how it ended."""
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    ended = pod(1, containerStatuses=[{"name": "executor", "state": {"terminated": {"exitCode": 3}}}])
+    assert watched(ended, sharing=sharing, kind="DELETED") == listed(ended)
+
+
+def test_a_list_that_lags_behind_the_watch_does_not_put_an_older_pod_in_place_of_a_newer_one() -> None:
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    sharing.begin_list()
+    [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
+    assert listed(pod(1), sharing=sharing) == listed(pod(1))
+    assert {uid: known.pod for uid, known in sharing._pods.items()} == {"u-1": newest}
+
+
+def test_only_conditions_that_tell_something_are_left() -> None:
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    spared = {"type": "DisruptionTarget", "status": "False"}
+    found = listed(pod(1), pod(2, unscheduled), pod(3, disrupted), pod(4, spared), pod(5, conditions=None))
+    left = [[each.type for each in one.status.conditions or ()] for one in found if one.status is not None]
+    assert left == [[], ["PodScheduled"], ["DisruptionTarget"], [], []]
+
+
+def test_a_pod_that_was_asked_for_has_all_of_its_conditions() -> None:
+    """The driver's own: whether it is ready counts."""
+    status = decode.pod(json.dumps(pod(1)).encode()).status
+    assert status is not None
+    assert [each.type for each in status.conditions or ()] == [each["type"] for each in FINE]
+
+
+def test_what_each_pod_has_differently_does_not_pile_up() -> None:
+    sharing = Sharing()
+    for number in range(MOST_KEPT):
+        listed(pod(number, node=f"node-{number}", message=f"{number}"), sharing=sharing)
+    assert len(sharing._kept) < MOST_KEPT + 500
+
+
+# ── what brings nothing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def at(version: int, shown: dict[str, Any]) -> dict[str, Any]:
+    """The same pod later."""
+    later = deepcopy(shown)
+    later["metadata"] |= {"resourceVersion": str(version), "annotations": {"seen-at": str(version)}}
+    return later
+
+
+def versions(told: WatchEvents) -> list[str]:
+    return [event.pod.resource_version for event in told.events]
+
+
+def test_what_changes_nothing_of_a_pod_that_runs_only_moves_the_version() -> None:
+    watch = Watch(Sharing())
+    told = watch.brings(pod(1), at(8, pod(1)), pod(2), at(9, pod(2)))
+    assert (versions(told), told.unchanged, told.resource_version) == (["7", "7"], 2, "9")
+    told = watch.brings(at(10, pod(1)), at(11, pod(2)))
+    assert (versions(told), told.unchanged, told.resource_version) == ([], 2, "11")
+
+
+CHANGES: dict[str, Any] = {
+    "metadata.labels": {PROFILE_LABEL: "other", EXECUTOR_ID_LABEL: "1"},
+    "metadata.deletionTimestamp": "2024-01-01T00:00:09Z",
+    "metadata.deletionGracePeriodSeconds": 30,
+    "metadata.ownerReferences": [],
+    "spec.nodeName": "node-2",
+    "spec.containers": [{"name": "another"}],
+    "spec.schedulingGates": [{"name": "a-gate"}],
+    "spec.volumes": [{"persistentVolumeClaim": {"claimName": "a-claim"}}],
+    "status.phase": "Succeeded",
+    "status.reason": "Evicted",
+    "status.message": "The node was low on memory",
+    "status.conditions": [{"type": "DisruptionTarget", "status": "True"}],
+    "status.containerStatuses": [RUNNING | {"restartCount": 1}],
+    "status.initContainerStatuses": [RUNNING],
+    "status.podIP": "10.0.0.1",
+    "status.startTime": "2024-01-01T00:00:01Z",
+}
+"""Something new, for every field of a pod that anybody looks at."""
+
+
+def test_the_changes_are_of_every_field() -> None:
+    fields = [
+        f"{part}.{field.encode_name}"
+        for part, kind in (("metadata", ObjectMeta), ("spec", PodSpec), ("status", PodStatus))
+        for field in msgspec.structs.fields(kind)
+    ]
+    identity = {"metadata.name", "metadata.uid", "metadata.resourceVersion"}
+    assert CHANGES.keys() == set(fields) - identity
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_whatever_is_new_of_a_pod_is_told_and_so_is_its_going_back(field: str) -> None:
+    part, _, name = field.partition(".")
+    changed = at(8, pod(1))
+    changed[part][name] = CHANGES[field]
+    watch = Watch(Sharing())
+    assert versions(watch.brings(pod(1), changed, at(9, changed))) == (
+        ["7", "8"] if _runs(changed) else ["7", "8", "9"]
+    )
+    assert versions(watch.brings(at(10, pod(1)))) == ["10"]
+
+
+def _runs(shown: dict[str, Any]) -> bool:
+    return bool(shown["status"]["phase"] == "Running")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed", "Unknown", None])
+def test_of_a_pod_that_does_not_run_every_version_is_told(phase: str | None) -> None:
+    """One that is pending, and too many, is deleted as long as it has the version that is known of it."""
+    watch = Watch(Sharing())
+    assert versions(watch.brings(pod(1, phase=phase), at(8, pod(1, phase=phase)))) == ["7", "8"]
+
+
+def test_the_first_word_of_each_connection_is_told() -> None:
+    """What an earlier one brought may have been dropped, as nobody listened to that one any more."""
+    sharing = Sharing()
+    first = Watch(sharing)
+    first.brings(pod(1))
+    second = Watch(sharing, since="7")
+    assert versions(second.brings(at(8, pod(1)))) == ["8"]
+    assert versions(second.brings(at(9, pod(1)))) == []
+    assert versions(first.brings(at(9, pod(1)))) == ["9"], "which is late"
+
+
+@pytest.mark.parametrize(("since", "told"), [("9", []), ("8", ["10"]), ("", ["10"])])
+def test_what_a_list_shows_counts_for_the_watch_that_goes_on_from_it(since: str, told: list[str]) -> None:
+    """Of any other one what it showed may never have arrived, or be of another moment."""
+    sharing = Sharing()
+    listed(pod(1), sharing=sharing)
+    assert versions(Watch(sharing, since).brings(at(10, pod(1)))) == told
+
+
+def test_what_comes_again_after_its_end_is_told() -> None:
+    """It left our selector and is back."""
+    watch = Watch(Sharing())
+    watch.brings(pod(1))
+    assert versions(watch.brings(at(8, pod(1)), kind="DELETED")) == ["8"]
+    assert versions(watch.brings(at(9, pod(1)), kind="ADDED")) == ["9"]
+    assert versions(watch.brings(at(10, pod(1)))) == []
+
+
+def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_version_it_is_now() -> None:
+    """A list that showed it at an older version than the one before would prove that the cluster was restored."""
+    sharing = Sharing()
+    watch = Watch(sharing)
+    [first] = watch.brings(pod(1), at(8, pod(1))).events
+    for _ in range(2):
+        sharing.begin_list()
+        shown = page(at(8, pod(1)), pod(2), sharing=sharing)
+        assert shown.pods[0] is first.pod
+        assert shown.moved == {"u-1": "8"}
+    assert versions(watch.brings(at(9, pod(1)))) == []
+
+
+def test_what_was_told_without_a_version_is_not_forgotten_for_what_came_before_it() -> None:
+    """No API server sends such an event; that the pod goes back to what it was is news all the same."""
+    watch = Watch(Sharing())
+    changed = pod(1, reason="Evicted")
+    del changed["metadata"]["resourceVersion"]
+    assert versions(watch.brings(pod(1), changed)) == ["7", ""]
+    assert versions(watch.brings(at(9, pod(1)))) == ["9"]

@@ -1,0 +1,69 @@
+"""What stands in the way of creation: its words, since when, and what of it is news."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from actors.lease.write_permission import Holdups
+from actors.messages import LedgerEntry, ProfileStatus
+
+NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+
+
+def test_it_is_news_when_it_begins_when_its_words_change_and_when_all_is_over() -> None:
+    subject = Holdups()
+    assert subject.news() is None
+    subject.begin("lease", "it is a's", NOW)
+    assert (subject.news(), subject.news()) == ("it is a's", None)
+    subject.begin("pod", "it is not ready", NOW)
+    assert subject.news() == "it is a's; it is not ready"
+    subject.begin("lease", "it is b's", LATER)
+    assert subject.news() == "it is b's; it is not ready"
+    subject.end("lease")
+    assert subject.news() == "it is not ready"
+    subject.end("pod")
+    assert (subject.news(), subject.news()) == ("", None)
+    assert not subject
+
+
+def test_what_is_begun_quietly_holds_up_and_is_no_news_until_it_has_other_words() -> None:
+    subject = Holdups()
+    subject.begin("lease", "a moment", NOW, quiet=True)
+    assert (bool(subject), subject.of("lease"), subject.news()) == (True, "a moment", None)
+    subject.begin("lease", "it is a's", LATER)
+    assert subject.news() == "it is a's"
+    subject.end("lease")
+    assert subject.news() == ""
+
+
+def test_what_is_over_before_it_was_told_is_never_told() -> None:
+    subject = Holdups()
+    subject.begin("pod", "it is not ready", NOW)
+    subject.end("pod")
+    assert subject.news() is None
+
+
+def test_the_counts_are_the_allocators_while_nothing_holds_it_up() -> None:
+    counts = {"default": ProfileStatus(target=3, running=2, newly_created=1)}
+    assert Holdups().over(counts, [LedgerEntry(1, "default", told_at=1.0, running=True)]) == counts
+
+
+def test_the_counts_are_the_books_while_something_does_and_say_what_and_since_when() -> None:
+    subject = Holdups()
+    subject.begin("lease", "it is a's", NOW)
+    subject.begin("lease", "it is b's", LATER)
+    entries = [
+        LedgerEntry(1, "default", told_at=1.0, running=True),
+        LedgerEntry(2, "default", told_at=1.0, running=True, terminating=True),
+        LedgerEntry(3, "default", told_at=1.0, running=True, removed_at=2.0),
+        LedgerEntry(4, "default", told_at=1.0),
+        LedgerEntry(5, "default"),
+        LedgerEntry(6, "other", told_at=1.0, running=True),
+    ]
+    stale = {"default": ProfileStatus(target=9, running=9, newly_created=9)}
+    blocked = {"blocked": "it is b's", "blocked_since": NOW, "blocked_by": "lease"}
+    assert subject.over(stale, entries) == {
+        "default": ProfileStatus(target=9, pending=1, running=1, terminating=1, **blocked),  # type: ignore[arg-type]  # two of them
+        "other": ProfileStatus(running=1, **blocked),  # type: ignore[arg-type]  # the same
+    }

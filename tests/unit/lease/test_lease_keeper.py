@@ -1,0 +1,397 @@
+"""The LeaseKeeper between the API and a probe in the Backend's place."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.errors import AlreadyExists, Ambiguous, ApiError, Conflict, Forbidden, NotFound, Refused, Unavailable
+from actors.lease.lease_keeper import LeaseKeeper
+from actors.messages import IdsGivenOut, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease
+from actors.runtime import Terminated
+from actors.settings.model import Settings
+from actors.testing.manual_api import ManualPodApi
+
+if TYPE_CHECKING:
+    from actors.testing import Kit
+
+SECOND = timedelta(seconds=1)
+THIRD = timedelta(seconds=6)
+"""A third of the duration, and the jitter."""
+
+
+def lease(holder: str, version: int, renewed: str = "then", last_id: int = 0) -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed, "leaseTransitions": 0}
+    annotations = {"executor-pods/last-id": str(last_id)}
+    metadata = {"name": "executor-pods-app", "resourceVersion": str(version), "annotations": annotations}
+    return {"metadata": metadata, "spec": spec}
+
+
+def last_id(patch: dict[str, Any]) -> str:
+    written: str = patch["metadata"]["annotations"]["executor-pods/last-id"]
+    return written
+
+
+class Rig:
+    def __init__(self, kit: Kit) -> None:
+        self.kit = kit
+        self.api = ManualPodApi()
+        self.backend, self.owner = kit.probe("backend"), kit.probe("owner")
+        self.keeper = kit.system.spawn(
+            lambda context: LeaseKeeper(
+                context,
+                settings=Settings(app_id="app", backend={"lease_duration": "15s"}),
+                api=self.api,
+                identity="me",
+                backend=self.backend.address,
+            ),
+            name="lease-keeper",
+            owner=self.owner.address,
+        )
+
+    def tell(self, message: object) -> None:
+        self.keeper.tell(message)
+        self.kit.settle()
+
+    def read(self, answer: object) -> None:
+        self.api.take("get_object").answer(answer)
+        self.kit.settle()
+
+    def written(self, answer: object) -> dict[str, Any]:
+        """Answer the PATCH under way; what it said."""
+        call = self.api.take("patch_object")
+        call.answer(answer)
+        self.kit.settle()
+        patch: dict[str, Any] = call.arguments["patch"]
+        return patch
+
+    def hold(self) -> Rig:
+        self.tell(KeepLease())
+        self.read(lease("me", 1))
+        self.written(lease("me", 2))
+        self.backend.take(LeaseHeld)
+        return self
+
+
+@pytest.fixture
+def rig(kit: Kit) -> Rig:
+    return Rig(kit)
+
+
+def test_a_lease_that_is_not_there_is_made_and_held_once_it_can_be_renewed(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(NotFound("no such lease"))
+    call = rig.api.take("create_object")
+    assert call.arguments["manifest"]["spec"]["holderIdentity"] == "me"
+    call.answer(lease("me", 1))
+    rig.kit.settle()
+    assert rig.backend.take_all() == []
+    assert rig.written(lease("me", 2))["metadata"]["resourceVersion"] == "1"
+    rig.backend.take(LeaseHeld)
+
+
+def test_a_lease_that_we_may_make_and_not_renew_is_never_ours(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(NotFound("no such lease"))
+    rig.api.take("create_object").answer(lease("me", 1))
+    rig.kit.settle()
+    rig.written(Forbidden("leases is forbidden", status=403))
+    (told,) = rig.backend.take_all()
+    assert isinstance(told, LeaseNotHeld)
+    assert told.forbidden
+
+
+def test_a_lease_that_is_made_when_it_is_to_be_let_go_of_is_not_waited_for_any_longer(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(NotFound("no such lease"))
+    asker = rig.kit.probe("asker")
+    rig.tell(ReleaseLease(asker.address))
+    rig.api.take("create_object").answer(lease("me", 1))
+    rig.kit.settle()
+    asker.take(LeaseReleased)
+    assert rig.api.open() == ()
+
+
+def test_it_is_renewed_every_third_of_its_duration_and_each_time_is_good_for_less_than_the_whole(rig: Rig) -> None:
+    rig.hold()
+    for version in (3, 5):
+        rig.kit.advance(THIRD)
+        rig.read(lease("me", version))
+        sent_at = rig.kit.clock.monotonic()
+        rig.kit.advance(SECOND)
+        patch = rig.written(lease("me", version + 1))
+        assert patch["metadata"]["resourceVersion"] == str(version)
+        assert rig.backend.take(LeaseHeld).until == sent_at + 15 * 0.75, "from when it was sent, not from the answer"
+    assert rig.backend.take_all() == []
+
+
+def test_a_renewal_that_took_long_is_followed_by_the_next_in_time(rig: Rig) -> None:
+    rig.hold()
+    rig.kit.advance(THIRD)
+    rig.read(lease("me", 3))
+    rig.kit.advance(4 * SECOND)
+    rig.written(lease("me", 4))
+    rig.kit.advance(2 * SECOND)
+    assert len(rig.api.open("get_object")) == 1
+
+
+def test_a_renewal_that_is_answered_when_the_lease_may_be_lost_is_none(rig: Rig) -> None:
+    rig.hold()
+    rig.kit.advance(THIRD)
+    rig.read(lease("me", 3))
+    rig.kit.advance(11 * SECOND)
+    rig.backend.take(LeaseNotHeld)
+    rig.written(lease("me", 4))
+    assert rig.backend.take_all() == []
+    rig.kit.advance(SECOND)
+    rig.read(lease("me", 4))
+    rig.written(lease("me", 5))
+    rig.backend.take(LeaseHeld)
+
+
+def test_a_lease_that_somebody_took_from_us_is_not_ours(rig: Rig) -> None:
+    rig.hold()
+    rig.kit.advance(THIRD)
+    rig.read(lease("other", 3))
+    told = rig.backend.take(LeaseNotHeld)
+    assert (told.holder, told.holder_lives) == ("other", True)
+    rig.kit.advance(timedelta(seconds=11))
+    assert rig.backend.take_all() == [], "what we had does not run out a second time"
+
+
+def test_without_an_answer_from_the_start_it_says_so_in_time(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.kit.advance(timedelta(seconds=9.9))
+    assert rig.backend.take_all() == []
+    rig.kit.advance(SECOND)
+    told = rig.backend.take(LeaseNotHeld)
+    assert (told.holder, told.forbidden) == (None, False)
+    assert "no answer" in told.why
+
+
+def test_a_lease_of_another_is_watched_and_taken_when_it_stops_to_change(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("other", 1))
+    (told,) = rig.backend.take_all(LeaseNotHeld)
+    assert "held by 'other', which may have ended: if it has, it is ours in at most 18 s" in told.why
+    assert (told.holder, told.holder_lives) == ("other", False)
+    for renewed in ("later", "later still"):
+        rig.kit.advance(3 * SECOND)
+        rig.read(lease("other", 2, renewed))
+    (told,) = rig.backend.take_all(LeaseNotHeld)
+    assert "held by 'other', another driver with this app_id" in told.why
+    assert (told.holder, told.holder_lives) == ("other", True)
+    for _ in range(9):
+        rig.kit.advance(3 * SECOND)
+        if not rig.api.open("get_object"):
+            break
+        rig.read(lease("other", 2, "later still"))
+        if rig.api.open("patch_object"):
+            break
+    patch = rig.written(lease("me", 3))
+    assert patch["spec"]["leaseTransitions"] == 1
+    rig.backend.take(LeaseHeld)
+    assert rig.backend.take_all(LeaseNotHeld) == [], "it was told once"
+
+
+def test_a_lease_that_nobody_renews_is_ours_in_the_time_that_was_said(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    while not rig.api.open("patch_object"):
+        if rig.api.open("get_object"):
+            rig.read(lease("dead", 1))
+        rig.kit.advance(SECOND / 10)
+    assert timedelta(seconds=15) <= rig.kit.clock.elapsed <= timedelta(seconds=18)
+    (told,) = rig.backend.take_all(LeaseNotHeld)
+    assert "in at most 18 s" in told.why
+
+
+def test_one_that_is_faster_is_found_at_the_next_look_and_lives(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("", 1))
+    rig.written(Conflict("the object has been modified", status=409))
+    assert rig.backend.take_all(LeaseHeld) == []
+    rig.kit.advance(3 * SECOND)
+    rig.read(lease("other", 2))
+    assert rig.backend.take(LeaseNotHeld).holder_lives
+
+
+def test_one_that_made_a_lease_where_there_was_none_lives(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(NotFound("no such lease"))
+    rig.api.take("create_object").answer(AlreadyExists("it is there", status=409))
+    rig.kit.advance(3 * SECOND)
+    rig.read(lease("other", 2))
+    assert rig.backend.take(LeaseNotHeld).holder_lives
+
+
+def test_a_lease_that_cannot_be_renewed_is_not_ours_before_it_is_anothers(rig: Rig) -> None:
+    rig.hold()
+    start = rig.kit.clock.elapsed
+    while not (told := rig.backend.take_all(LeaseNotHeld)):
+        rig.kit.advance(SECOND / 10)
+        for call in rig.api.open("get_object"):
+            call.answer(Unavailable("the server is away"))
+    assert rig.kit.clock.elapsed - start <= timedelta(seconds=10.1)
+    assert "the server is away" in told[0].why
+    rig.kit.advance(3 * SECOND)
+    rig.read(lease("me", 9))
+    rig.written(lease("me", 10))
+    rig.backend.take(LeaseHeld)
+
+
+def test_a_write_whose_answer_is_lost_is_looked_up(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("", 1))
+    rig.written(Ambiguous("the connection was cut"))
+    rig.kit.advance(3 * SECOND)
+    rig.read(lease("me", 2))
+    rig.written(lease("me", 3))
+    rig.backend.take(LeaseHeld)
+
+
+def test_an_account_without_the_right_is_told_as_such_and_tried_again(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    for _ in range(2):
+        rig.read(Forbidden("leases is forbidden", status=403))
+        rig.kit.advance(3 * SECOND)
+    (told,) = rig.backend.take_all(LeaseNotHeld)
+    assert told.forbidden
+    rig.read(lease("me", 1))
+    rig.written(lease("me", 2))
+    rig.backend.take(LeaseHeld)
+
+
+def test_it_lets_go_when_it_is_told_to(rig: Rig) -> None:
+    rig.hold()
+    asker = rig.kit.probe("asker")
+    rig.tell(ReleaseLease(asker.address))
+    assert rig.written(lease("", 3))["spec"]["holderIdentity"] == ""
+    asker.take(LeaseReleased)
+    rig.kit.advance(timedelta(minutes=1))
+    assert rig.api.open() == ()
+
+
+@pytest.mark.parametrize("answer", [lease("me", 8), Unavailable("away")], ids=["renewed", "failed"])
+def test_a_renewal_under_way_is_waited_for_before_it_lets_go(rig: Rig, answer: dict[str, Any] | ApiError) -> None:
+    rig.hold()
+    rig.kit.advance(THIRD)
+    rig.read(lease("me", 2))
+    asker = rig.kit.probe("asker")
+    rig.tell(ReleaseLease(asker.address))
+    assert asker.take_all(LeaseReleased) == []
+    rig.written(answer)
+    patch = rig.written(Conflict("the object has been modified", status=409))
+    assert patch["metadata"]["resourceVersion"] == ("2" if isinstance(answer, ApiError) else "8")
+    asker.take(LeaseReleased)
+
+
+# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ids_that_are_given_out_are_written_at_once_and_renew_the_lease(rig: Rig) -> None:
+    rig.hold()
+    rig.kit.advance(3 * SECOND)
+    rig.tell(IdsGivenOut(4))
+    sent_at = rig.kit.clock.monotonic()
+    patch = rig.written(lease("me", 3, last_id=4))
+    assert (last_id(patch), patch["metadata"]["resourceVersion"]) == ("4", "2")
+    assert rig.backend.take(LeaseHeld) == LeaseHeld(sent_at + 15 * 0.75, last_id=4)
+    rig.kit.advance(timedelta(seconds=4.9))
+    assert rig.api.open() == (), "the next renewal is counted from this one"
+    rig.tell(IdsGivenOut(3))
+    assert rig.api.open() == (), "that is no news"
+
+
+def test_a_renewal_that_is_due_while_ids_are_written_is_not_sent_beside_it(rig: Rig) -> None:
+    rig.hold()
+    rig.kit.advance(timedelta(seconds=4.9))
+    rig.tell(IdsGivenOut(4))
+    rig.kit.advance(2 * SECOND)
+    assert [call.verb for call in rig.api.open()] == ["patch_object"]
+
+
+def test_ids_that_are_given_out_during_a_write_are_written_after_it_all_at_a_time(rig: Rig) -> None:
+    rig.hold()
+    for number in (2, 5, 9):
+        rig.tell(IdsGivenOut(number))
+    assert last_id(rig.written(lease("me", 3, last_id=2))) == "2"
+    assert last_id(rig.written(lease("me", 4, last_id=9))) == "9"
+    assert [held.last_id for held in rig.backend.take_all(LeaseHeld)] == [2, 9]
+    assert rig.api.open() == ()
+
+
+def test_whoever_takes_the_lease_over_hears_the_last_id_and_keeps_it(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("", 1, last_id=12))
+    assert last_id(rig.written(lease("me", 2, last_id=12))) == "12"
+    assert rig.backend.take(LeaseHeld).last_id == 12
+
+
+def test_a_lease_that_had_to_be_made_anew_takes_the_last_id_with_it(rig: Rig) -> None:
+    rig.hold()
+    rig.tell(IdsGivenOut(4))
+    rig.written(lease("me", 3, last_id=4))
+    rig.kit.advance(THIRD)
+    rig.read(NotFound("a person deleted it"))
+    call = rig.api.take("create_object")
+    assert last_id(call.arguments["manifest"]) == "4"
+
+
+def test_an_id_whose_write_failed_is_in_the_next_renewal(rig: Rig) -> None:
+    rig.hold()
+    rig.tell(IdsGivenOut(4))
+    rig.written(Ambiguous("the connection was cut"))
+    rig.tell(IdsGivenOut(5))
+    assert rig.api.open() == (), "its version is not known"
+    rig.kit.advance(timedelta(seconds=2.5))
+    rig.read(lease("me", 3, last_id=4))
+    assert last_id(rig.written(lease("me", 4, last_id=5))) == "5"
+
+
+def test_ids_that_come_while_the_lease_is_not_ours_are_written_when_it_is(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("other", 1))
+    rig.tell(IdsGivenOut(4))
+    assert rig.api.open() == ()
+    rig.kit.advance(3 * SECOND)
+    rig.read(lease("", 2, last_id=3))
+    assert last_id(rig.written(lease("me", 3, last_id=4))) == "4"
+
+
+def test_a_lease_that_is_let_go_of_keeps_the_last_id(rig: Rig) -> None:
+    rig.hold()
+    rig.tell(IdsGivenOut(4))
+    asker = rig.kit.probe("asker")
+    rig.tell(ReleaseLease(asker.address))
+    rig.tell(IdsGivenOut(5))
+    rig.written(lease("me", 3, last_id=4))
+    patch = rig.written(lease("", 4, last_id=5))
+    assert (patch["spec"]["holderIdentity"], last_id(patch)) == ("", "5")
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_does_not_hold_it_has_nothing_to_let_go_of(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("other", 1))
+    asker = rig.kit.probe("asker")
+    rig.tell(ReleaseLease(asker.address))
+    asker.take(LeaseReleased)
+    assert rig.api.open() == ()
+
+
+def test_keeping_it_twice_is_an_error_of_the_sender(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    with pytest.raises(Refused, match="twice"):
+        rig.kit.ask(rig.keeper, KeepLease())
+    assert rig.owner.take_all(Terminated) == []
+
+
+def test_an_end_cancels_what_is_under_way(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.keeper.stop()
+    rig.kit.settle()
+    assert [call.cancelled for call in rig.api.calls] == [True]

@@ -1,0 +1,1017 @@
+"""The LifecycleManager between probes, message by message."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from immutables import Map
+
+from actors.lifecycle.lifecycle_manager import LifecycleManager
+from actors.messages import (
+    AddSubscriber,
+    AdoptPod,
+    BatchDone,
+    ConfirmPod,
+    DeletePod,
+    ExecutorDecommissioned,
+    ExecutorDisconnected,
+    ExecutorIsStuck,
+    ExecutorKilled,
+    ExecutorRegistered,
+    ExecutorSeen,
+    ExecutorsGivenUp,
+    ExecutorsGone,
+    ExecutorsKnown,
+    ExecutorsShown,
+    ExecutorsTakenBack,
+    FindGone,
+    LabelPod,
+    LedgerEntry,
+    PodConfirmed,
+    RemoveExecutor,
+    TakenOver,
+    TakeOver,
+)
+from actors.pods.loss import LossKind, LossReason
+from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
+from tests.unit.builders import pod
+from tests.unit.views import (
+    RULES,
+    View,
+    failed,
+    going,
+    labelled,
+    pending,
+    running,
+    settings,
+    succeeded,
+    unschedulable,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from actors.pods.pod import Pod
+    from actors.runtime import Address
+    from actors.testing import Kit
+
+SECOND = timedelta(seconds=1)
+
+
+def kill(rig: Rig, executor_id: int, *, after: float = 0.0) -> ExecutorKilled:
+    """The driver's, now."""
+    return ExecutorKilled(executor_id, rig.kit.clock.now(), rig.now + after)
+
+
+class Rig:
+    """A LifecycleManager, probes in the places of store, pool and backend, and a view of a cluster."""
+
+    def __init__(self, kit: Kit, *, start: bool = True, owner: dict[str, Any] | None = None, **executor: Any) -> None:
+        self.kit = kit
+        self.store, self.pool, self.backend = (kit.probe(name) for name in ("store", "pool", "backend"))
+        self.view = View()
+        self.settings = settings(executor=executor)
+        self.manager = self.spawn(owner)
+        if start:
+            self.know()
+
+    def spawn(self, owner: dict[str, Any] | None = None) -> Address:
+        make = partial(
+            LifecycleManager,
+            settings=self.settings,
+            rules=RULES,
+            store=self.store.address,
+            pool=self.pool.address,
+            backend=self.backend.address,
+            owner=owner,
+        )
+        return self.kit.spawn(make, name="lifecycle-manager")
+
+    @property
+    def now(self) -> float:
+        return self.kit.clock.monotonic()
+
+    def tell(self, message: object) -> None:
+        self.manager.tell(message)
+        self.kit.settle()
+
+    def know(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
+        """The ledger, and who was last seen to run."""
+        shown = {executor_id: PodRunning(running(executor_id)) for executor_id in ran}
+        self.tell(ExecutorsKnown(Map({entry.executor_id: entry for entry in entries}), 1, shown=shown))
+
+    def restart(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
+        """Another one takes over, with this ledger; the first batch shows it everything."""
+        self.manager.stop()
+        self.kit.settle()
+        self.manager = self.spawn()
+        self.know(*entries, ran=ran)
+        self.tell(self.view.everything(self.now))
+
+    def round(self, *pods: Pod, synced: bool = False) -> None:
+        """A batch that shows these pods, after a full sync that was asked for just now if `synced`."""
+        self.view.show(*pods)
+        if synced:
+            self.view.sync(self.now)
+        self.tell(self.view.batch(self.now))
+
+    def seen(self) -> list[tuple[int, str]]:
+        return [(seen.executor_id, type(seen.state).__name__) for seen in self.backend.take_all(ExecutorSeen)]
+
+    def expect_no_news(self) -> None:
+        """Of nothing new Backend is told, apart from the states that are shown."""
+        self.backend.take_all(ExecutorsShown)
+        self.backend.expect_nothing()
+
+    def removed(self) -> dict[int, LossReason]:
+        """Whose end was told since the last look, each once."""
+        told = self.backend.take_all(RemoveExecutor)
+        assert len({remove.executor_id for remove in told}) == len(told), f"an end was told twice: {told}"
+        return {remove.executor_id: remove.reason for remove in told}
+
+    def deleted(self) -> list[str]:
+        """Whose deletion was asked for since the last look."""
+        deletes = self.pool.take_all(DeletePod)
+        assert all(delete.options.uid for delete in deletes), f"a pod is deleted whatever its UID: {deletes}"
+        return [delete.name for delete in deletes]
+
+    def confirm(self, found: Pod | None) -> None:
+        """The GET that was asked for is answered."""
+        asked = self.pool.take(ConfirmPod)
+        asked.reply_to.tell(PodConfirmed(asked.executor_id, asked.uid, found))
+        self.kit.settle()
+
+
+@pytest.fixture
+def rig(kit: Kit) -> Callable[..., Rig]:
+    return partial(Rig, kit)
+
+
+def entry(executor_id: int, **known: Any) -> LedgerEntry:
+    """An executor that the driver was told of."""
+    return LedgerEntry(executor_id, "default", **{"uid": f"uid-{executor_id}", "told_at": 0.0, **known})
+
+
+# ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_subscribes_at_the_event_processing_interval_once_it_has_the_ledger(rig: Callable[..., Rig]) -> None:
+    subject = rig(start=False, event_processing_interval=timedelta(seconds=7))
+    subject.store.expect_nothing()
+    subject.know()
+    assert subject.store.take(AddSubscriber) == AddSubscriber(subject.manager, timedelta(seconds=7))
+
+
+def test_every_batch_is_answered(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    batch = subject.view.batch(subject.now)
+    subject.tell(batch)
+    assert subject.store.take(BatchDone) == BatchDone(subject.manager, batch.seq)
+
+
+# ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_state_is_told_once_when_it_begins(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    for shown in (pending(1), pending(1), running(1), running(1), going(running(1)), going(running(1))):
+        subject.round(shown)
+        subject.round()
+    assert subject.seen() == [(1, "PodPending"), (1, "PodRunning"), (1, "PodTerminating")]
+
+
+def test_a_full_sync_that_shows_what_is_known_tells_nothing(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.seen()
+    subject.round(synced=True)
+    assert subject.seen() == []
+
+
+def test_an_unknown_phase_counts_as_alive(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(pod(1, phase="Confused"))
+    assert subject.seen() == [(1, "PodUnknown")]
+    assert subject.removed() == {}
+
+
+# ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_failed_one_is_told_with_its_exit_code_and_its_pod_is_deleted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.round(failed(1, 3))
+    reason = subject.removed()[1]
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, 3, True)
+    assert subject.deleted() == ["app-exec-1"]
+
+
+def test_a_succeeded_one_is_told_and_its_pod_is_deleted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(succeeded(1))
+    assert subject.removed()[1].exit_code == 0
+    assert subject.deleted() == ["app-exec-1"]
+
+
+def test_an_end_is_told_once_and_the_api_asked_in_every_round_that_still_shows_it(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(failed(1))
+    subject.round()
+    subject.round(failed(1), synced=True)
+    assert list(subject.removed()) == [1]
+    assert subject.deleted() == ["app-exec-1"] * 3
+    subject.view.end(1)
+    subject.round()
+    subject.round(synced=True)
+    assert (subject.removed(), subject.deleted()) == ({}, [])
+
+
+def test_a_deleted_one_is_told_and_not_deleted_again(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1)
+    subject.round()
+    assert subject.removed()[1].kind is LossKind.DELETED
+    subject.round(synced=True)
+    assert (subject.removed(), subject.deleted()) == ({}, [])
+
+
+def test_one_that_came_and_went_between_two_rounds_is_told(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.view.show(running(1))
+    subject.view.end(1)
+    subject.round()
+    assert list(subject.removed()) == [1]
+
+
+def test_without_delete_on_termination_the_pod_is_labelled_inactive(rig: Callable[..., Rig]) -> None:
+    subject = rig(delete_on_termination=False)
+    subject.round(failed(1))
+    assert subject.deleted() == []
+    label = subject.pool.take(LabelPod)
+    assert (label.name, label.uid, dict(label.labels)) == ("app-exec-1", "uid-1", {"executor-pods/inactive": "true"})
+
+
+def test_one_that_was_labelled_inactive_and_so_left_is_not_told_again(rig: Callable[..., Rig]) -> None:
+    subject = rig(delete_on_termination=False)
+    subject.round(failed(1))
+    subject.removed()
+    subject.view.end(1, deleted=False)
+    subject.round()
+    subject.round(synced=True)
+    assert subject.removed() == {}
+    assert subject.pool.take_all(ConfirmPod) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "killed", "level"),
+    [(succeeded(1), False, "INFO"), (succeeded(1), True, "DEBUG"), (going(succeeded(1)), False, "DEBUG")],
+    ids=["nobody asked", "the driver asked", "its deletion had begun"],
+)
+def test_a_success_is_for_the_operator_when_nobody_asked_for_the_end(
+    rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture, end: Pod, killed: bool, level: str
+) -> None:
+    subject = rig()
+    subject.round(running(1))
+    if killed:
+        subject.tell(kill(subject, 1))
+    with caplog.at_level(logging.DEBUG, "actors.lifecycle.lifecycle_manager"):
+        subject.round(end)
+    assert [record.levelname for record in caplog.records if "succeeded" in record.message] == [level]
+
+
+def test_an_unknown_phase_is_a_warning_once_and_no_end(
+    rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture
+) -> None:
+    subject = rig()
+    for _ in range(3):
+        subject.round(pod(1, phase="Confused"))
+    assert [record.levelname for record in caplog.records if "phase=Confused" in record.message] == ["WARNING"]
+    assert isinstance(subject.backend.take(ExecutorSeen).state, PodUnknown)
+    subject.expect_no_news()
+
+
+# ── without a deletion ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_leaves_without_a_deletion_is_looked_for_before_its_end_is_told(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1, deleted=False)
+    subject.round()
+    assert subject.removed() == {}
+    subject.confirm(None)
+    assert subject.removed()[1].kind is LossKind.DELETED
+
+
+def test_one_that_lives_on_outside_is_told_as_released_and_not_touched_again(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1, deleted=False)
+    subject.round()
+    subject.confirm(running(1))
+    assert subject.removed()[1].kind is LossKind.RELEASED
+    subject.round(synced=True)
+    subject.round(synced=True)
+    assert (subject.removed(), subject.deleted()) == ({}, [])
+
+
+@pytest.mark.parametrize("looked_for", [False, True])
+def test_one_that_is_back_from_outside_is_told_as_released_once_and_deleted_as_its_replacement_has_come(
+    rig: Callable[..., Rig], looked_for: bool
+) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1, deleted=False)
+    subject.round()
+    if looked_for:
+        subject.round(running(1))
+        subject.confirm(running(1))
+    else:
+        subject.confirm(running(1))
+        subject.round(running(1))
+    assert {i: reason.kind for i, reason in subject.removed().items()} == {1: LossKind.RELEASED}
+    subject.deleted()
+    subject.round()
+    assert subject.deleted() == ["app-exec-1"], "in every round that still shows it"
+    subject.view.end(1)
+    subject.round(synced=True)
+    assert (subject.removed(), subject.deleted()) == ({}, [])
+
+
+def test_one_that_is_found_terminating_was_deleted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1, deleted=False)
+    subject.round()
+    subject.confirm(going(running(1)))
+    assert subject.removed()[1].kind is LossKind.DELETED
+
+
+def test_one_that_was_set_aside_before_its_end_was_seen_has_ended(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1, deleted=False)
+    subject.round()
+    subject.confirm(labelled(running(1), inactive="true"))
+    assert subject.removed()[1].kind is LossKind.DELETED
+
+
+# ── missing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_registered_and_of_which_two_full_syncs_show_no_trace_is_missing(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.tell(ExecutorRegistered(1, subject.now))
+    subject.kit.advance(timedelta(seconds=20))
+    subject.round(synced=True)
+    subject.kit.advance(timedelta(seconds=9))
+    subject.round(synced=True)
+    assert subject.removed() == {}, "it has been known for less than missing_pod_detect_delta"
+    subject.kit.advance(SECOND)
+    subject.round(synced=True)
+    reason = subject.removed()[1]
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.MISSING, -1, False)
+
+
+def test_one_full_sync_without_it_does_not_make_one_missing(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.tell(ExecutorRegistered(1, subject.now))
+    subject.kit.advance(timedelta(minutes=5))
+    subject.round(synced=True)
+    subject.round()
+    subject.round(synced=True)  # asked for at the same moment
+    assert subject.removed() == {}
+    subject.kit.advance(SECOND)
+    subject.round(synced=True)
+    assert list(subject.removed()) == [1]
+
+
+def test_one_is_not_missing_without_a_full_sync(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.tell(ExecutorRegistered(1, subject.now))
+    for _ in range(3):
+        subject.kit.advance(timedelta(minutes=5))
+        subject.round()
+    assert subject.removed() == {}
+
+
+def test_one_that_is_missing_is_told_with_what_was_last_known_of_it(rig: Callable[..., Rig]) -> None:
+    subject = rig(start=False)
+    subject.know(entry(1), ran=[1])
+    for _ in range(3):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.round(synced=True)
+    assert "app-exec-1" in subject.removed()[1].message
+
+
+def test_one_that_is_shown_again_after_a_full_sync_without_it_is_not_missing(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.tell(ExecutorRegistered(1, subject.now))
+    subject.kit.advance(timedelta(minutes=1))
+    subject.round(synced=True)
+    subject.round(running(1))
+    subject.kit.advance(timedelta(minutes=1))
+    subject.round(synced=True)
+    assert subject.removed() == {}
+
+
+def test_one_that_is_looked_for_is_not_missing(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.end(1, deleted=False)
+    for _ in range(3):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.round(synced=True)
+    assert subject.removed() == {}
+    subject.confirm(None)
+    assert subject.removed()[1].kind is LossKind.DELETED
+
+
+def test_a_disconnected_one_is_not_told_as_gone(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.round(synced=True)
+    assert (subject.removed(), subject.deleted()) == ({}, [])
+
+
+# ── terminating ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_outlives_its_grace_by_far_is_lost_with_its_node(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1), grace=30))
+    subject.kit.advance(timedelta(seconds=89))
+    subject.round()
+    assert subject.removed() == {}
+    subject.kit.advance(SECOND)
+    subject.round()
+    assert subject.removed()[1].kind is LossKind.NODE_LOST
+
+
+def test_one_whose_deletion_a_restored_cluster_took_back_is_not_lost_with_its_node(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1), grace=30))
+    subject.round(running(1))
+    subject.kit.advance(timedelta(minutes=5))
+    subject.round()
+    assert subject.removed() == {}
+
+
+def test_the_end_of_one_that_was_lost_with_its_node_is_not_told_again(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1), grace=30))
+    subject.kit.advance(timedelta(minutes=5))
+    subject.round()
+    subject.removed()
+    subject.round(going(failed(1)))
+    subject.round()
+    subject.view.end(1)
+    subject.round()
+    assert subject.removed() == {}
+
+
+def test_one_that_ends_within_its_time_is_told_with_its_own_end(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1), grace=30))
+    subject.kit.advance(timedelta(seconds=80))
+    subject.view.end(1)
+    subject.round()
+    assert subject.removed()[1].kind is LossKind.DELETED
+    subject.kit.advance(timedelta(minutes=5))
+    subject.round()
+    assert subject.removed() == {}
+
+
+def test_one_that_is_given_up_while_it_terminates_is_not_told(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1)))
+    subject.tell(ExecutorsGivenUp((1,), "its id is an earlier one's"))
+    subject.kit.advance(timedelta(minutes=5))
+    subject.round()
+    assert (subject.removed(), subject.deleted()) == ({}, [])
+
+
+# ── killed, given up ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("shown", [pending(1), running(1)])
+def test_a_killed_ones_deletion_is_asked_for_in_every_round_until_it_goes(rig: Callable[..., Rig], shown: Pod) -> None:
+    subject = rig()
+    subject.round(shown)
+    subject.tell(kill(subject, 1))
+    subject.round()
+    subject.round()
+    assert subject.deleted() == ["app-exec-1"] * 2
+    subject.round(going(running(1)))
+    subject.round()
+    assert subject.deleted() == []
+    subject.view.end(1)
+    subject.round()
+    assert subject.removed()[1].kind is LossKind.KILLED_BY_DRIVER
+
+
+def test_one_that_was_killed_before_it_came_up_is_deleted_on_sight(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.tell(kill(subject, 1))
+    subject.round(pending(1))
+    assert subject.deleted() == ["app-exec-1"]
+
+
+def test_what_comes_up_under_an_id_that_was_given_up_is_deleted_on_sight_and_never_told(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig()
+    subject.tell(ExecutorsGivenUp((1,), "it was not seen"))
+    subject.round(pending(1))
+    subject.round(running(1))
+    assert subject.deleted() == ["app-exec-1"] * 2
+    subject.round(failed(1))
+    assert subject.deleted() == ["app-exec-1"]
+    subject.view.end(1)
+    subject.round()
+    subject.expect_no_news()
+
+
+def test_one_that_is_given_up_while_it_is_shown_is_deleted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.tell(ExecutorsGivenUp((1,), "its id is an earlier one's"))
+    subject.round()
+    assert subject.deleted() == ["app-exec-1"]
+
+
+# ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_end_is_not_told_again_while_its_pod_is_shown_however_long(rig: Callable[..., Rig]) -> None:
+    subject = rig(removed_executors_ttl=SECOND)
+    subject.round(failed(1))
+    subject.removed()
+    subject.kit.advance(timedelta(hours=1))
+    subject.round(failed(1), synced=True)
+    subject.view.end(1)
+    subject.round()
+    assert subject.removed() == {}
+
+
+def test_an_end_is_not_told_again_for_a_while_after_its_pod_is_gone(rig: Callable[..., Rig]) -> None:
+    subject = rig(removed_executors_ttl=timedelta(minutes=3))
+    subject.round(failed(1))
+    subject.view.end(1)
+    subject.round()
+    subject.removed()
+    subject.kit.advance(timedelta(minutes=2))
+    late = View()
+    late.show(failed(1))
+    subject.tell(late.batch(subject.now))
+    assert subject.removed() == {}
+    assert subject.deleted()[-1] == "app-exec-1"
+
+
+def test_a_restarted_one_tells_no_end_again_and_clears_what_is_left_away(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(failed(1))
+    assert (list(subject.removed()), subject.deleted()) == ([1], ["app-exec-1"])
+    subject.restart(entry(1, removed_at=subject.now))
+    assert (subject.removed(), subject.deleted()) == ({}, ["app-exec-1"])
+
+
+def test_the_states_that_are_shown_are_told_when_any_of_them_has_changed(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1), pending(2))
+    assert sorted(subject.backend.take(ExecutorsShown).states) == [1, 2]
+    subject.round()
+    subject.round(synced=True)
+    assert subject.backend.take_all(ExecutorsShown) == []
+    subject.view.end(2)
+    subject.round()
+    assert sorted(subject.backend.take(ExecutorsShown).states) == [1]
+
+
+def test_a_restarted_one_tells_what_is_alive_anew(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.seen()
+    subject.restart(entry(1), ran=[1])
+    assert subject.seen() == [(1, "PodRunning")]
+
+
+def test_a_restarted_one_still_deletes_the_killed_and_the_given_up(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1), running(2))
+    subject.restart(entry(1, killed=kill(subject, 1)), entry(2, given_up=True, uid=None, removed_at=subject.now))
+    assert sorted(subject.deleted()) == ["app-exec-1", "app-exec-2"]
+
+
+def test_a_restarted_one_finds_missing_what_ended_unseen_meanwhile(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.lose(1)
+    subject.view = View()
+    subject.restart(entry(1), ran=[1])
+    for _ in range(2):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.round(synced=True)
+    assert subject.removed()[1].kind is LossKind.MISSING
+
+
+# ── one bad pod ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_whose_executor_container_is_unknown_harms_no_other(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(pod(1, phase="Failed"), running(2), failed(3))
+    assert sorted(subject.removed()) == [1, 3]
+    assert subject.seen() == [(2, "PodRunning")]
+
+
+def test_the_states_that_are_told_are_those_of_the_snapshot(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(pending(1), running(2), going(running(3)))
+    states = {seen.executor_id: type(seen.state) for seen in subject.backend.take_all(ExecutorSeen)}
+    assert states == {1: PodPending, 2: PodRunning, 3: PodTerminating}
+
+
+# ── stuck, disconnected, taken back, decommissioned, adopted ─────────────────────────────────────────────────────
+
+
+def stuck(subject: Rig) -> list[tuple[int, str]]:
+    return [(told.executor_id, told.stuck.reason) for told in subject.backend.take_all(ExecutorIsStuck)]
+
+
+def test_a_stuck_one_is_told_once_a_kind_of_cause(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(waiting(1, "ErrImagePull"))
+    assert stuck(subject) == [(1, "ErrImagePull")]
+    subject.round(waiting(1, "ImagePullBackOff"))
+    assert stuck(subject) == []
+    subject.round(waiting(1, "CreateContainerConfigError"))
+    assert stuck(subject) == [(1, "CreateContainerConfigError")]
+    subject.round(running(1))
+    assert stuck(subject) == []
+
+
+def test_a_gated_one_is_not_told_as_stuck_however_long_it_waits(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(unschedulable(1, "gated", gated=True))
+    subject.kit.advance(timedelta(hours=1))
+    subject.round()
+    assert stuck(subject) == []
+
+
+def test_one_that_does_not_start_for_the_stuck_timeout_is_told_of(rig: Callable[..., Rig]) -> None:
+    subject = rig(stuck_timeout="5m")
+    subject.round(waiting(1, "ContainerCreating"))
+    subject.kit.advance(timedelta(minutes=5) - SECOND)
+    subject.round()
+    assert stuck(subject) == []
+    subject.kit.advance(SECOND)
+    subject.round()
+    subject.round()
+    assert stuck(subject) == [(1, "ContainerCreating")]
+
+
+def test_that_no_node_takes_one_is_told_when_it_has_lasted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(unschedulable(1, "waiting for the claim to be made"))
+    subject.kit.advance(timedelta(seconds=9))
+    subject.round(unschedulable(1, "0/5 nodes are available"))
+    assert stuck(subject) == []
+    subject.kit.advance(SECOND)
+    subject.round()
+    (told,) = subject.backend.take_all(ExecutorIsStuck)
+    assert (told.executor_id, told.uid, told.stuck.message) == (1, "uid-1", "0/5 nodes are available")
+    subject.kit.advance(timedelta(hours=1))
+    subject.round(unschedulable(1, "0/6 nodes are available"))
+    subject.kit.advance(timedelta(hours=1))
+    subject.round()
+    assert stuck(subject) == []
+
+
+@pytest.mark.parametrize("then", [pending(1), waiting(1, "ContainerCreating"), running(1)], ids=["no word", "node", ""])
+def test_one_that_no_node_took_for_a_moment_is_not_stuck(rig: Callable[..., Rig], then: Pod) -> None:
+    subject = rig()
+    subject.round(unschedulable(1, "waiting for the claim to be made"))
+    subject.kit.advance(SECOND)
+    subject.round(then)
+    subject.kit.advance(timedelta(seconds=20))
+    subject.round(unschedulable(1, "again"))
+    subject.kit.advance(timedelta(seconds=9))
+    subject.round()
+    assert stuck(subject) == []
+
+
+def test_one_whose_connection_stays_away_is_removed_though_its_pod_lives(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1), running(2))
+    for executor_id in (1, 2):
+        subject.tell(ExecutorDisconnected(executor_id, subject.now))
+    subject.kit.advance(timedelta(minutes=1))
+    subject.tell(ExecutorRegistered(2, subject.now))
+    subject.kit.advance(timedelta(minutes=1))
+    subject.round()
+    removed = subject.backend.take(RemoveExecutor)
+    assert (removed.executor_id, removed.uid, removed.reason.kind) == (1, "uid-1", LossKind.DISCONNECTED)
+    assert subject.deleted() == ["app-exec-1"]
+    subject.round(going(running(1)))
+    subject.view.end(1)
+    subject.round()
+    assert subject.backend.take_all(RemoveExecutor) == [], "its end is told once"
+
+
+def test_one_that_is_gone_before_the_disconnect_timeout_is_told_with_its_own_reason(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.round(failed(1, 137))
+    assert subject.backend.take(RemoveExecutor).reason.exit_code == 137
+    subject.kit.advance(timedelta(minutes=3))
+    subject.round()
+    assert subject.backend.take_all(RemoveExecutor) == []
+
+
+def test_a_pending_one_that_was_too_many_is_told_as_not_wanted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(pending(1), pending(2))
+    subject.tell(ExecutorsTakenBack({1: "uid-1"}))
+    subject.view.end(1, 2)
+    subject.round()
+    reasons = {told.executor_id: told.reason for told in subject.backend.take_all(RemoveExecutor)}
+    assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.KILLED_BY_DRIVER, 2: LossKind.DELETED}
+    assert "not wanted any more" in reasons[1].message
+
+
+@pytest.mark.parametrize(("code", "kind"), [(0, LossKind.KILLED_BY_DRIVER), (3, LossKind.EXITED)])
+def test_one_that_finishes_as_asked_is_told_so_and_one_that_fails_is_not(
+    rig: Callable[..., Rig], code: int, kind: LossKind
+) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.tell(ExecutorDecommissioned(1))
+    subject.round(succeeded(1) if code == 0 else failed(1, code))
+    reason = subject.backend.take(RemoveExecutor).reason
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, code, kind is LossKind.EXITED)
+
+
+def test_one_that_would_never_have_run_is_told_as_never_started_when_it_is_deleted(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(waiting(1, "InvalidImageName", "invalid reference format"), waiting(2, "ImagePullBackOff"))
+    subject.view.end(1, 2)
+    subject.round()
+    reasons = {told.executor_id: told.reason for told in subject.backend.take_all(RemoveExecutor)}
+    assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.NEVER_STARTED, 2: LossKind.DELETED}
+    assert "invalid reference format" in reasons[1].message
+
+
+def test_a_killed_one_is_left_until_its_time_is_over(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.tell(kill(subject, 1, after=5.0))
+    subject.kit.advance(timedelta(seconds=4.9))
+    subject.round()
+    assert subject.deleted() == []
+    subject.kit.advance(timedelta(seconds=0.1))
+    subject.round()
+    assert subject.deleted() == ["app-exec-1"]
+
+
+def test_pods_of_an_earlier_life_get_the_new_drivers_pod_as_their_owner(kit: Kit) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
+    subject = Rig(kit, owner=owner)
+    subject.round(running(1, owner_uid="old"), running(2), running(3, owner_uid="new"), failed(4))
+    adopted = subject.pool.take_all(AdoptPod)
+    assert adopted == [AdoptPod("app-exec-1", "uid-1", owner), AdoptPod("app-exec-2", "uid-2", owner)]
+
+
+def test_one_that_was_missing_and_turns_up_again_is_deleted_and_not_told(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.view.lose(1)
+    subject.view = View()
+    for _ in range(2):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.view.sync(subject.now)
+        subject.round()
+    assert subject.backend.take(RemoveExecutor).reason.kind is LossKind.MISSING
+    subject.seen()
+    subject.round(running(1))
+    assert (subject.seen(), subject.deleted()) == ([], ["app-exec-1"])
+
+
+# ── what is said too late, or was not done ───────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_said_of_one_whose_end_was_told_is_ignored(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1))
+    subject.round(failed(1))
+    subject.view.end(1)
+    subject.round()
+    subject.backend.take_all()
+    subject.tell(ExecutorRegistered(1, subject.now))
+    subject.tell(kill(subject, 1))
+    subject.tell(ExecutorDecommissioned(1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    for _ in range(4):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.round(synced=True)
+    subject.expect_no_news()
+
+
+def test_one_that_was_taken_back_too_late_is_told_with_its_own_end(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(pending(1))
+    subject.tell(ExecutorsTakenBack({1: "uid-1"}))
+    subject.round(running(1))
+    subject.view.end(1)
+    subject.round()
+    assert subject.removed()[1].kind is LossKind.DELETED
+
+
+def test_a_killed_one_that_is_missing_was_ended_by_the_driver(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    subject.restart(entry(1, killed=kill(subject, 1)), ran=[1])
+    subject.view = View()
+    for _ in range(3):
+        subject.kit.advance(timedelta(minutes=1))
+        subject.round(synced=True)
+    assert subject.removed()[1].kind is LossKind.KILLED_BY_DRIVER
+
+
+def test_a_killed_one_that_has_been_without_a_connection_for_too_long_is_not_told_as_disconnected(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1))
+    subject.tell(kill(subject, 1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.kit.advance(timedelta(minutes=3))
+    subject.round()
+    assert subject.removed() == {}
+    assert subject.deleted() == ["app-exec-1"]
+
+
+def test_those_whose_connections_were_lost_keep_their_times_over_a_restart(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(*(running(executor_id) for executor_id in range(1, 21)))
+    away = [entry(i, disconnected_at=subject.now + 20 - i) for i in range(1, 21)]
+    subject.kit.advance(timedelta(minutes=1))
+    subject.restart(*away)
+    subject.kit.advance(timedelta(seconds=62))
+    subject.round()
+    assert sorted(subject.removed()) == [18, 19, 20]
+
+
+def test_one_that_is_back_after_it_was_gone_is_remembered_while_it_is_shown_however_long(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(removed_executors_ttl=timedelta(minutes=3))
+    subject.round(failed(1))
+    subject.view.end(1)
+    subject.round()
+    subject.removed()
+    subject.view = View()
+    subject.round(failed(1))
+    subject.kit.advance(timedelta(hours=1))
+    subject.round(failed(1, 4))
+    assert subject.removed() == {}
+
+
+def test_which_of_those_that_ended_are_gone_is_told_once_the_whole_fleet_was_seen(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(failed(1), running(2))
+    subject.tell(FindGone(frozenset({1, 3})))
+    assert subject.backend.take_all(ExecutorsGone) == []
+    subject.round(synced=True)
+    subject.tell(FindGone(frozenset({1, 3})))
+    assert subject.backend.take(ExecutorsGone).executor_ids == {3}
+    subject.view.end(1)
+    subject.round()
+    subject.tell(FindGone(frozenset({1, 3})))
+    assert subject.backend.take(ExecutorsGone).executor_ids == {1, 3}
+
+
+def test_one_that_was_removed_for_its_lost_connection_is_remembered_while_it_is_shown_however_long(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(disconnect_timeout="2m", removed_executors_ttl=timedelta(minutes=3))
+    subject.round(running(1))
+    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.kit.advance(timedelta(minutes=2))
+    subject.round()
+    subject.backend.take_all()
+    subject.kit.advance(timedelta(hours=1))
+    subject.round(going(running(1)))
+    subject.view.end(1)
+    subject.round()
+    subject.expect_no_news()
+
+
+# ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MARKS = {"kill_label": "state=killed", "decommission_label": "state=leaving", "decommission_deletion_cost": -1}
+
+
+def marks(subject: Rig) -> list[tuple[str, str, dict[str, str]]]:
+    asked = subject.pool.take_all(LabelPod)
+    return [(mark.name, mark.uid, {**mark.labels, **mark.annotations}) for mark in asked]
+
+
+def test_a_running_one_that_is_killed_is_marked_at_once_and_once(rig: Callable[..., Rig]) -> None:
+    subject = rig(**MARKS)
+    subject.round(running(1), running(2))
+    subject.tell(kill(subject, 1, after=5.0))
+    assert marks(subject) == [("app-exec-1", "uid-1", {"state": "killed"})]
+    subject.round(running(1), synced=True)
+    subject.tell(kill(subject, 1, after=5.0))
+    assert marks(subject) == []
+
+
+def test_one_that_is_deleted_at_once_or_about_to_go_is_not_marked(rig: Callable[..., Rig]) -> None:
+    subject = rig(**MARKS)
+    subject.round(pending(1), going(running(2)))
+    subject.tell(kill(subject, 1))
+    subject.tell(ExecutorDecommissioned(2))
+    assert marks(subject) == []
+
+
+def test_a_decommissioned_one_is_marked_with_what_its_deletion_costs_as_soon_as_it_is_shown(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig(**MARKS)
+    subject.tell(ExecutorDecommissioned(1))
+    assert marks(subject) == []
+    subject.round(pending(1))
+    cost = {"controller.kubernetes.io/pod-deletion-cost": "-1"}
+    assert marks(subject) == [("app-exec-1", "uid-1", {"state": "leaving", **cost})]
+
+
+def test_after_a_restart_a_mark_that_is_not_shown_is_asked_for_again(rig: Callable[..., Rig]) -> None:
+    subject = rig(**MARKS)
+    subject.round(running(1))
+    subject.restart(entry(1, decommissioned=True), ran=[1])
+    assert [name for name, _, _ in marks(subject)] == ["app-exec-1"]
+
+
+# ── taking over ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
+
+
+def test_the_fleet_is_taken_over_once_all_of_it_was_seen(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.tell(TakeOver(1))
+    subject.round(running(1))
+    assert subject.backend.take_all(TakenOver) == [], "nothing was listed yet"
+    subject.round(running(2), synced=True)
+    assert [adopt.name for adopt in subject.pool.take_all(AdoptPod)][:2] == ["app-exec-1", "app-exec-2"]
+    assert subject.backend.take(TakenOver) == TakenOver(1)
+
+
+def test_what_was_asked_for_while_another_driver_had_the_lease_is_asked_for_again_at_the_takeover(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.round(running(1), running(2), running(3), synced=True)
+    subject.round(running(1, owner_uid="new"))
+    subject.view.end(2)
+    subject.round()
+    subject.pool.take_all()
+    subject.tell(TakeOver(4))
+    assert [adopt.name for adopt in subject.pool.take_all(AdoptPod)] == ["app-exec-3"]
+    assert subject.backend.take(TakenOver) == TakenOver(4)
+
+
+def test_an_adoption_that_is_not_seen_is_asked_for_again_at_each_full_sync(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.round(running(1), synced=True)
+    subject.pool.take_all()
+    subject.round()
+    assert subject.pool.take_all(AdoptPod) == []
+    subject.round(synced=True)
+    assert len(subject.pool.take_all(AdoptPod)) == 1
+    subject.round(running(1, owner_uid="new"), synced=True)
+    assert subject.pool.take_all(AdoptPod) == []
+
+
+def test_one_that_is_about_to_go_is_not_adopted(kit: Kit) -> None:
+    subject = Rig(kit, owner=OWNER)
+    subject.round(going(running(1)), synced=True)
+    assert subject.pool.take_all(AdoptPod) == []
+
+
+def test_without_a_driver_pod_nothing_is_adopted_and_the_takeover_is_told_all_the_same(
+    rig: Callable[..., Rig],
+) -> None:
+    subject = rig()
+    subject.round(running(1, owner_uid="old"), synced=True)
+    subject.tell(TakeOver(2))
+    assert subject.pool.take_all(AdoptPod) == []
+    assert subject.backend.take(TakenOver) == TakenOver(2)

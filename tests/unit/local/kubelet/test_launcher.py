@@ -1,0 +1,79 @@
+"""The launcher's promise: nothing it started outlives the program it works for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from queue import SimpleQueue
+
+import actors
+from actors.local.kubelet.processes import Processes, ProcessEvent, ProcessExited, ProcessFailed, ProcessStarted
+from tests.unit.local.process_kit import SAFETY_SECONDS
+
+HOST = """
+import os, sys
+from pathlib import Path
+from actors.local.kubelet.processes import Processes
+processes = Processes(print)
+processes.open()
+command = "setsid sleep 1000 & sh -c 'echo up; exec sleep 1000' & exec sleep 1000"
+processes.start("a", ["sh", "-c", f"({command}) > {sys.argv[1]}"], dict(os.environ), None, Path(sys.argv[2]))
+sys.stdin.read()
+"""
+
+
+def test_when_the_host_is_killed_nothing_that_it_started_lives_on(tmp_path: Path) -> None:
+    pipe = tmp_path / "held"
+    os.mkfifo(pipe)
+    root = Path(actors.__file__).parents[1]
+    arguments = [sys.executable, "-c", HOST, str(pipe), str(tmp_path / "log")]
+    with subprocess.Popen(arguments, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as host:
+        with pipe.open() as held_open:
+            assert held_open.readline() == "up\n"
+            host.kill()
+            assert held_open.read() == ""  # Ends when the last process that holds the pipe has.
+        assert host.wait(SAFETY_SECONDS) == -9
+
+
+def test_events_of_one_process_come_in_order_and_both_outputs_go_to_its_log(tmp_path: Path) -> None:
+    told: SimpleQueue[ProcessEvent] = SimpleQueue()
+    processes = Processes(told.put)
+    processes.open()
+    try:
+        log = tmp_path / "log"
+        processes.start("a", ["sh", "-c", "echo one; echo two >&2; exit 3"], {"PATH": os.defpath}, None, log)
+        events = [told.get(timeout=SAFETY_SECONDS) for _ in range(2)]
+    finally:
+        processes.close()
+    started, exited = events
+    assert isinstance(started, ProcessStarted)
+    assert exited == ProcessExited("a", 3)
+    assert log.read_text() == "one\ntwo\n"
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_word_that_no_program_can_get_fails_the_process_only(tmp_path: Path) -> None:
+    told: SimpleQueue[ProcessEvent] = SimpleQueue()
+    processes = Processes(told.put)
+    processes.open()
+    try:
+        processes.start("a", ["echo", "\0"], {"PATH": os.defpath}, None, tmp_path / "log")
+        failed = told.get(timeout=SAFETY_SECONDS)
+        processes.start("b", ["true"], {"PATH": os.defpath}, None, tmp_path / "log")
+        assert isinstance(told.get(timeout=SAFETY_SECONDS), ProcessStarted)
+    finally:
+        processes.close()
+    assert isinstance(failed, ProcessFailed)
+
+
+def test_a_closed_launcher_tells_nothing_more_and_can_be_opened_again(tmp_path: Path) -> None:
+    told: SimpleQueue[ProcessEvent] = SimpleQueue()
+    processes = Processes(told.put)
+    for _ in range(2):
+        processes.open()
+        processes.start("a", ["sleep", "1000"], {"PATH": os.defpath}, None, tmp_path / "log")
+        assert isinstance(told.get(timeout=SAFETY_SECONDS), ProcessStarted)
+        processes.close()
+        assert told.empty()

@@ -1,0 +1,377 @@
+"""Pods as real processes: how they start, end and are told about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.local.kubelet.containers import argv
+from actors.local.store.object_store import ApiStatus
+from tests.unit.local.process_kit import Laptop, ended, is_alive, process_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Iterator[Laptop]:
+    laptop = Laptop(tmp_path)
+    laptop.kubelet.start()
+    yield laptop
+    laptop.kubelet.stop()
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A pipe in which a process says something that the test can wait for."""
+    pipe = tmp_path / "told"
+    os.mkfifo(pipe)
+    return pipe
+
+
+def conditions(pod: dict[str, Any]) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in pod["status"]["conditions"]}
+
+
+def test_a_pod_is_bound_run_and_ready(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"])
+    pod = laptop.wait_phase("a", "Running")
+    assert pod["spec"]["nodeName"] == "local"
+    assert pod["status"]["podIP"] == "127.0.0.1"
+    assert is_alive(process_of(pod))
+    assert conditions(pod) == dict.fromkeys(("PodScheduled", "Initialized", "ContainersReady", "Ready"), "True")
+
+
+def test_exit_code_0_is_succeeded_and_completed(laptop: Laptop) -> None:
+    laptop.create("a", ["true"])
+    pod = laptop.wait_phase("a", "Succeeded")
+    assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (0, "Completed")
+    assert conditions(pod)["Ready"] == "False"
+
+
+def test_another_exit_code_is_failed_with_the_last_words_when_they_are_asked_for(laptop: Laptop) -> None:
+    words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    laptop.create("a", ["sh", "-c", "echo no such table >&2; exit 3"], container=words)
+    pod = laptop.wait_phase("a", "Failed")
+    assert (ended(pod)["exitCode"], ended(pod)["reason"], ended(pod)["message"]) == (3, "Error", "no such table")
+
+
+def test_last_words_are_left_out_when_nobody_asked_for_them(laptop: Laptop) -> None:
+    laptop.create("a", ["sh", "-c", "echo no such table; exit 3"])
+    assert "message" not in ended(laptop.wait_phase("a", "Failed"))
+
+
+def test_last_words_are_at_most_80_lines_and_2048_bytes(laptop: Laptop) -> None:
+    words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    laptop.create("many", ["sh", "-c", "seq 1000; exit 1"], container=words)
+    lines = ended(laptop.wait_phase("many", "Failed"))["message"].splitlines()
+    assert lines == [str(number) for number in range(921, 1001)]
+    laptop.create("long", ["sh", "-c", "printf %05000d 7; exit 1"], container=words)
+    assert len(ended(laptop.wait_phase("long", "Failed"))["message"]) == 2048
+
+
+def test_a_killed_process_ends_with_128_and_the_signal(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"])
+    os.kill(process_of(laptop.wait_phase("a", "Running")), signal.SIGKILL)
+    pod = laptop.wait_phase("a", "Failed")
+    assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (137, "Error")
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "words"),
+    [
+        ("no-such-command", 127, 'exec: "no-such-command": executable file not found in $PATH'),
+        ("/no/such/command", 127, 'exec: "/no/such/command": No such file or directory'),
+        ("/etc/passwd", 126, 'exec: "/etc/passwd": Permission denied'),
+    ],
+)
+def test_a_command_that_cannot_run_fails_the_pod_with_a_shells_code(
+    laptop: Laptop, command: str, exit_code: int, words: str
+) -> None:
+    laptop.create("a", [command])
+    pod = laptop.wait_phase("a", "Failed")
+    assert (ended(pod)["exitCode"], ended(pod)["reason"], ended(pod)["message"]) == (
+        exit_code,
+        "ContainerCannotRun",
+        words,
+    )
+
+
+def test_a_missing_working_directory_is_named(laptop: Laptop) -> None:
+    laptop.create("a", ["true"], container={"workingDir": "/no/such/place"})
+    pod = laptop.wait_phase("a", "Failed")
+    assert ended(pod)["exitCode"] == 128
+    assert "/no/such/place" in ended(pod)["message"]
+
+
+def test_a_process_finds_its_environment_and_nothing_of_the_hosts_secrets(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_HOST", "x")
+    references = {
+        "NAME": "metadata.name",
+        "IP": "status.podIP",
+        "NODE": "spec.nodeName",
+        "ID": "metadata.labels['executor-id']",
+    }
+    env: list[dict[str, Any]] = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in references.items()
+    ]
+    env.append({"name": "BOTH", "value": "$(NAME)@$(IP) $$(NAME) $(NOBODY)"})
+    container = {"env": env, "args": ["$(BOTH)"], "workingDir": str(tmp_path)}
+    laptop.create("a", ["sh", "-c", 'echo "$0"; pwd; env'], container=container)
+    first, second, *variables = laptop.output(laptop.wait_phase("a", "Succeeded")).splitlines()
+    assert first == "a@127.0.0.1 $(NAME) $(NOBODY)"
+    assert Path(second) == tmp_path
+    assert {"NAME=a", "NODE=local", "ID=7", "HOSTNAME=a"} <= set(variables)
+    assert not any("SECRET_OF_THE_HOST" in variable for variable in variables)
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"env": [{"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]}, "resourceFieldRef"),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
+    ],
+)
+def test_an_environment_that_cannot_be_had_keeps_the_pod_waiting_and_says_so(
+    laptop: Laptop, container: dict[str, Any], words: str
+) -> None:
+    laptop.create("a", ["true"], container=container)
+    pod = laptop.wait("a", lambda pod: "containerStatuses" in pod["status"])
+    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+    assert pod["status"]["phase"] == "Pending"
+    assert waiting["reason"] == "CreateContainerConfigError"
+    assert words in waiting["message"]
+    laptop.store.delete("pods", "default", "a")
+    laptop.wait_gone("a")
+
+
+def test_the_built_in_executor_says_who_it_is_and_ends_with_0_on_sigterm(laptop: Laptop, told: Path) -> None:
+    command = f"exec {' '.join(argv({}, {}))} > {told}"
+    laptop.create("a", ["sh", "-c", command], container={"env": [{"name": "EXECUTOR_ID", "value": "7"}]})
+    with told.open() as said:
+        first = said.readline()
+        laptop.store.delete("pods", "default", "a")
+        rest = said.read()
+    assert "EXECUTOR_ID=7" in first
+    assert "bye" in rest
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 0
+
+
+def test_a_deletion_sends_sigterm_waits_for_the_grace_period_then_kills(laptop: Laptop, told: Path) -> None:
+    child = f"sh -c 'echo up; exec sleep 1000' > {told}"
+    laptop.create("a", ["sh", "-c", f"trap '' TERM; {child} & exec sleep 1000"])
+    with told.open() as held_open:
+        assert held_open.readline() == "up\n"
+        laptop.wait_phase("a", "Running")
+        laptop.store.delete("pods", "default", "a", grace_period_seconds=17)
+        timer = laptop.timers.next()
+        assert timer.delay == timedelta(seconds=17)
+        assert "deletionTimestamp" in laptop.store.get("pods", "default", "a")["metadata"]
+        timer.fire()
+        assert ended(laptop.wait_gone("a"))["exitCode"] == 137
+        assert held_open.read() == ""  # Ends when the last process that holds the pipe has.
+
+
+def test_a_process_that_obeys_sigterm_is_gone_before_its_grace_period(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"])
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+    assert laptop.timers.next().cancelled
+
+
+def test_a_deletion_that_is_made_shorter_counts_from_then(laptop: Laptop, told: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"trap '' TERM; echo > {told}; exec sleep 1000"])
+    told.read_text()
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=100)
+    first = laptop.timers.next()
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=3)
+    second = laptop.timers.next()
+    assert first.cancelled
+    assert second.delay == timedelta(seconds=3)
+
+
+def test_a_pod_that_was_deleted_by_force_still_has_its_process_killed(laptop: Laptop, told: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"trap '' TERM; exec sleep 1000 > {told}"])
+    with told.open() as held_open:
+        laptop.wait_phase("a", "Running")
+        laptop.store.delete("pods", "default", "a", grace_period_seconds=0)
+        assert held_open.read() == ""
+
+
+def test_what_a_process_left_behind_in_its_group_is_killed_with_it(laptop: Laptop, told: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    laptop.create("a", ["sh", "-c", f"sh -c 'echo up; exec sleep 1000' > {told} & read x < {go}; exit 0"])
+    with told.open() as held_open:
+        assert held_open.readline() == "up\n"
+        go.write_text("go\n")
+        laptop.wait_phase("a", "Succeeded")
+        assert held_open.read() == ""
+
+
+def test_init_containers_run_first_one_after_the_other(laptop: Laptop, tmp_path: Path) -> None:
+    file = tmp_path / "order"
+    inits = [
+        {"name": name, "image": "none", "command": ["sh", "-c", f"echo {name} >> {file}"]} for name in ("one", "two")
+    ]
+    laptop.create("a", ["sh", "-c", f"echo main >> {file}"], initContainers=inits)
+    pod = laptop.wait_phase("a", "Succeeded")
+    assert file.read_text().split() == ["one", "two", "main"]
+    assert [each["ready"] for each in pod["status"]["initContainerStatuses"]] == [True, True]
+
+
+def test_a_failed_init_container_fails_the_pod_and_nothing_else_starts(laptop: Laptop) -> None:
+    inits = [{"name": "one", "image": "none", "command": ["sh", "-c", "exit 4"]}]
+    laptop.create("a", ["true"], initContainers=inits)
+    pod = laptop.wait_phase("a", "Failed")
+    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+    assert pod["status"]["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+
+
+def test_a_pod_of_two_containers_has_ended_when_both_have(laptop: Laptop, told: Path) -> None:
+    sidecar = {"name": "sidecar", "image": "none", "command": ["sh", "-c", f"read x < {told}; exit 0"]}
+    main = {"name": "executor", "image": "none", "command": ["sh", "-c", "exit 5"]}
+    laptop.create("a", None, containers=[main, sidecar])
+    pod = laptop.wait(
+        "a", lambda pod: "terminated" in pod["status"].get("containerStatuses", [{"state": {}}])[0]["state"]
+    )
+    assert pod["status"]["phase"] in {"Pending", "Running"}
+    told.write_text("go\n")
+    assert ended(laptop.wait_phase("a", "Failed"))["exitCode"] == 5
+
+
+def test_restart_policy_on_failure_restarts_with_back_off(laptop: Laptop) -> None:
+    laptop.create("a", ["sh", "-c", "exit 6"], restartPolicy="OnFailure")
+
+    def backing_off(restarts: int) -> dict[str, Any]:
+        def holds(pod: dict[str, Any]) -> bool:
+            status = pod["status"].get("containerStatuses", [{}])[0]
+            reason = status.get("state", {}).get("waiting", {}).get("reason")
+            return bool(reason == "CrashLoopBackOff" and status["restartCount"] == restarts)
+
+        return laptop.wait("a", holds)
+
+    pod = backing_off(2)
+    assert pod["status"]["phase"] == "Running"
+    assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 6
+    for restarts, seconds in ((3, 10), (4, 20), (5, 40)):
+        timer = laptop.timers.next()
+        assert timer.delay == timedelta(seconds=seconds)
+        timer.fire()
+        backing_off(restarts)
+
+
+def test_restart_policy_on_failure_lets_a_success_be_the_end(laptop: Laptop) -> None:
+    laptop.create("a", ["true"], restartPolicy="OnFailure")
+    assert laptop.wait_phase("a", "Succeeded")["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_a_sidecar_container_is_refused_in_words(laptop: Laptop) -> None:
+    inits = [{"name": "side", "image": "none", "command": ["sleep", "9"], "restartPolicy": "Always"}]
+    laptop.create("a", ["true"], initContainers=inits)
+    pod = laptop.wait_phase("a", "Failed")
+    assert pod["status"]["reason"] == "NotSupported"
+    assert "side" in pod["status"]["message"]
+
+
+def test_what_a_process_has_not_is_said_in_an_event(laptop: Laptop) -> None:
+    laptop.create("a", ["true"], container={"livenessProbe": {"exec": {"command": ["true"]}}})
+    laptop.wait_phase("a", "Succeeded")
+    messages = [each["message"] for each in laptop.store.list("events", "default").items]
+    assert "not applied to processes of this machine: livenessProbe" in messages
+
+
+def test_pods_beyond_the_nodes_room_wait_and_say_why(tmp_path: Path) -> None:
+    laptop = Laptop(tmp_path, max_pods=1)
+    laptop.kubelet.start()
+    try:
+        laptop.create("a", ["sleep", "1000"])
+        laptop.wait_phase("a", "Running")
+        laptop.create("b", ["sleep", "1000"])
+        waiting = laptop.wait("b", lambda pod: bool(pod["status"].get("conditions")))
+        assert waiting["status"]["conditions"][0]["reason"] == "Unschedulable"
+        laptop.store.delete("pods", "default", "a")
+        assert conditions(laptop.wait_phase("b", "Running"))["PodScheduled"] == "True"
+    finally:
+        laptop.kubelet.stop()
+
+
+def test_a_gated_pod_and_one_for_another_scheduler_stay_unbound(laptop: Laptop) -> None:
+    laptop.create("gated", ["true"], schedulingGates=[{"name": "wait"}])
+    laptop.create("other", ["true"], schedulerName="somebody-else")
+    laptop.create("mine", ["true"])
+    laptop.wait_phase("mine", "Succeeded")  # The kubelet sees pods in order: those before were looked at.
+    for name in ("gated", "other"):
+        assert "nodeName" not in laptop.store.get("pods", "default", name)["spec"]
+
+
+def test_a_finished_pod_keeps_its_log_until_it_is_deleted(laptop: Laptop) -> None:
+    laptop.create("a", ["echo", "hello"])
+    pod = laptop.wait_phase("a", "Succeeded")
+    log = laptop.kubelet.log(pod["metadata"]["uid"], "executor")
+    assert log is not None
+    assert log.complete
+    assert laptop.output(pod) == "hello\n"
+    laptop.store.delete("pods", "default", "a")
+    laptop.create("b", ["true"])
+    laptop.wait_phase("b", "Succeeded")  # Messages are handled in order: the deletion was before.
+    assert not log.path.exists()
+
+
+def test_processes_die_with_the_launcher_and_new_ones_start_again(laptop: Laptop, told: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"echo $PPID > {told}; exec sleep 1000"])
+    launcher = int(told.read_text())
+    laptop.wait_phase("a", "Running")
+    os.kill(launcher, signal.SIGKILL)
+    pod = laptop.wait_phase("a", "Failed")
+    assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (137, "ContainerStatusUnknown")
+    laptop.create("b", ["echo", "hello"])
+    assert laptop.output(laptop.wait_phase("b", "Succeeded")) == "hello\n"
+
+
+def test_kill_signals_a_pod_behind_its_back(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"])
+    laptop.wait_phase("a", "Running")
+    assert laptop.kubelet.kill("default", "a") == 1
+    assert ended(laptop.wait_phase("a", "Failed"))["exitCode"] == 137
+    assert laptop.kubelet.kill("default", "a") == 0
+
+
+def test_stop_leaves_no_process_no_thread_and_no_file(tmp_path: Path, told: Path) -> None:
+    before = set(threading.enumerate())
+    laptop = Laptop(tmp_path)
+    laptop.kubelet.start()
+    laptop.create("a", ["sh", "-c", f"setsid sleep 1000 > {told} & exec sleep 1000"])
+    with told.open() as held_open:
+        process = process_of(laptop.wait_phase("a", "Running"))
+        laptop.kubelet.stop()
+        assert held_open.read() == ""  # Even what broke out of its session is gone.
+    assert not is_alive(process)
+    assert set(threading.enumerate()) <= before
+    assert not laptop.log_dir.exists()
+    assert laptop.kubelet.kill("default", "a") == 0
+    laptop.kubelet.stop()
+
+
+def test_a_start_that_fails_raises_its_cause_and_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(threading.enumerate())
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    laptop = Laptop(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        laptop.kubelet.start()
+    assert set(threading.enumerate()) <= before
+    with pytest.raises(ApiStatus):
+        laptop.store.get("nodes", None, "local")

@@ -1,0 +1,485 @@
+"""The Kubernetes API over HTTP: what a client sends, and what it gets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import urllib3
+from aiohttp import web
+
+from actors.local.kubelet.pod_run import LogFile
+from actors.local.server import api_server as server
+from actors.local.server import watch_stream
+from actors.local.store.object_store import ApiStatus
+from tests.unit.local.server_kit import PODS, SAFETY_SECONDS, TABLE, Door, manifest, served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aiohttp.typedefs import Handler
+
+    from actors.local.store.history import Subscription
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    yield from served(tmp_path)
+
+
+# ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_is_created_read_changed_and_deleted(door: Door) -> None:
+    created = door.request("POST", PODS, manifest("a"))
+    assert (created.status, created.json["kind"], created.json["apiVersion"]) == (201, "Pod", "v1")
+    assert door.request("GET", f"{PODS}/a").json == created.json
+    patch = {"metadata": {"labels": {"x": "y"}}}
+    patched = door.request("PATCH", f"{PODS}/a", patch, content_type="application/merge-patch+json")
+    assert patched.json["metadata"]["labels"] == {"x": "y"}
+    replaced = door.request("PUT", f"{PODS}/a", patched.json | {"metadata": patched.json["metadata"] | {"labels": {}}})
+    assert "labels" not in replaced.json["metadata"]
+    deleted = door.request("DELETE", f"{PODS}/a", {"preconditions": {"uid": created.json["metadata"]["uid"]}})
+    assert (deleted.status, deleted.json["kind"]) == (200, "Pod")
+    gone = door.request("GET", f"{PODS}/a")
+    assert (gone.status, gone.json["reason"], gone.json["details"]) == (404, "NotFound", {"name": "a", "kind": "pods"})
+
+
+@pytest.mark.parametrize(
+    ("content_type", "patch"),
+    [
+        ("application/json-patch+json", [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]),
+        ("application/merge-patch+json", {"metadata": {"labels": {"x": "y"}}}),
+        ("application/strategic-merge-patch+json; charset=utf-8", {"metadata": {"labels": {"x": "y"}}}),
+    ],
+)
+def test_each_patch_type_is_applied(door: Door, content_type: str, patch: Any) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    answer = door.request("PATCH", f"{PODS}/a", patch, content_type=content_type)
+    assert (answer.status, answer.json["metadata"]["labels"]) == (200, {"x": "y"})
+
+
+@pytest.mark.parametrize("content_type", ["application/apply-patch+yaml", "application/json", "text/plain"])
+def test_another_patch_type_is_415(door: Door, content_type: str) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    answer = door.request("PATCH", f"{PODS}/a", {"a": 1}, content_type=content_type)
+    assert (answer.status, answer.json["reason"]) == (415, "UnsupportedMediaType")
+
+
+def test_status_changes_through_its_own_path_only(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    patch = {"status": {"phase": "Running"}}
+    merge = "application/merge-patch+json"
+    assert door.request("PATCH", f"{PODS}/a", patch, content_type=merge).json["status"]["phase"] == "Pending"
+    assert door.request("PATCH", f"{PODS}/a/status", patch, content_type=merge).json["status"]["phase"] == "Running"
+    assert door.request("GET", f"{PODS}/a/status").json["status"]["phase"] == "Running"
+
+
+def test_a_binding_gives_a_pod_its_node(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    binding = {"kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}
+    assert door.request("POST", f"{PODS}/a/binding", binding).status == 201
+    assert door.request("GET", f"{PODS}/a").json["spec"]["nodeName"] == "n"
+    assert door.request("POST", f"{PODS}/a/binding", {"target": {}}).status == 400
+
+
+def test_deletions_take_their_options_from_the_body_or_the_query(door: Door) -> None:
+    for name in ("a", "b"):
+        door.store.create("pods", "default", manifest(name))
+        door.store.bind("default", name, "n")
+    assert (
+        door.request("DELETE", f"{PODS}/a", {"gracePeriodSeconds": 7}).json["metadata"]["deletionGracePeriodSeconds"]
+        == 7
+    )
+    assert door.request("DELETE", f"{PODS}/b?gracePeriodSeconds=0").status == 200
+    assert door.request("GET", f"{PODS}/b").status == 404
+    conflict = door.request("DELETE", f"{PODS}/a", {"preconditions": {"uid": "another"}})
+    assert (conflict.status, conflict.json["reason"]) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("policy", ["Orphan", "Foreground"])
+def test_a_propagation_that_it_does_not_do_is_refused_and_nothing_is_deleted(door: Door, policy: str) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    assert door.request("DELETE", f"{PODS}/a", {"propagationPolicy": policy}).status == 501
+    assert door.request("GET", f"{PODS}/a").status == 200
+    assert door.request("DELETE", f"{PODS}/a", {"propagationPolicy": "Background"}).status == 200
+
+
+def test_a_dry_run_is_refused_and_does_nothing(door: Door) -> None:
+    assert door.request("POST", f"{PODS}?dryRun=All", manifest("a")).status == 501
+    door.store.create("pods", "default", manifest("b"))
+    assert door.request("DELETE", f"{PODS}/b", {"dryRun": ["All"]}).status == 501
+    assert [each["metadata"]["name"] for each in door.request("GET", PODS).json["items"]] == ["b"]
+
+
+def test_delete_collection_answers_what_it_deletes(door: Door) -> None:
+    for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
+        door.store.create("pods", "default", manifest(name, app=label))
+    answer = door.request("DELETE", f"{PODS}?labelSelector=app%3Dx").json
+    assert (answer["kind"], [each["metadata"]["name"] for each in answer["items"]]) == ("PodList", ["a", "b"])
+    assert [each["metadata"]["name"] for each in door.request("GET", PODS).json["items"]] == ["c"]
+
+
+def test_an_unknown_field_is_a_warning_or_with_strict_a_400(door: Door) -> None:
+    pod = manifest("a")
+    pod["spec"]["containerz"] = []
+    assert door.request("POST", f"{PODS}?fieldValidation=Strict", pod).status == 400
+    created = door.request("POST", PODS, pod)
+    assert created.headers["Warning"] == '299 - "unknown field \\"spec.containerz\\""'
+
+
+def test_refusals_carry_the_stores_status_and_retry_after(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    assert door.request("POST", PODS, manifest("a")).json["reason"] == "AlreadyExists"
+    early = door.request("GET", f"{PODS}?resourceVersion=999999")
+    assert (early.status, early.headers["Retry-After"]) == (504, "1")
+
+
+@pytest.mark.parametrize("body", [b"{", b"[1]", b'"a"', b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_pod_is_400(door: Door, body: bytes) -> None:
+    answer = door.request("POST", PODS, body)
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+
+
+def test_a_body_of_another_format_is_415(door: Door) -> None:
+    answer = door.request("POST", PODS, b"k8s\0", content_type="application/vnd.kubernetes.protobuf")
+    assert (answer.status, answer.json["reason"]) == (415, "UnsupportedMediaType")
+
+
+def test_an_answer_in_another_format_is_406_unless_json_will_do(door: Door) -> None:
+    protobuf = "application/vnd.kubernetes.protobuf"
+    assert door.request("GET", PODS, headers={"Accept": protobuf}).status == 406
+    assert door.request("GET", PODS, headers={"Accept": f"{protobuf},application/json"}).json["kind"] == "PodList"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/apis/apps/v1/deployments", 404),
+        ("GET", f"{PODS}/a/nope", 404),
+        ("GET", "/api/v1/pods/a", 404),
+        ("POST", "/api/v1/pods", 405),
+        ("DELETE", "/api/v1/pods", 405),
+        ("PUT", PODS, 405),
+        ("POST", f"{PODS}/a", 405),
+        ("DELETE", f"{PODS}/a/status", 405),
+        ("POST", "/version", 405),
+        ("POST", f"{PODS}/a/exec?command=ls", 501),
+        ("GET", f"{PODS}/a/attach", 501),
+        ("POST", f"{PODS}/a/portforward", 501),
+        ("GET", f"{PODS}/a/proxy", 501),
+    ],
+)
+def test_what_it_does_not_do_is_answered_so(door: Door, method: str, path: str, status: int) -> None:
+    answer = door.request(method, path, manifest("a") if method in {"POST", "PUT"} else None)
+    assert (answer.status, answer.json["kind"], answer.json["code"]) == (status, "Status", status)
+
+
+def test_the_paths_of_other_resources_work_alike(door: Door) -> None:
+    assert door.request("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}}).status == 201
+    lease = "/apis/coordination.k8s.io/v1/namespaces/other/leases"
+    assert door.request("POST", lease, {"metadata": {"name": "l"}, "spec": {}}).status == 201
+    assert door.request("GET", "/apis/coordination.k8s.io/v1/leases").json["kind"] == "LeaseList"
+    assert door.request("DELETE", f"{lease}/l").json["status"] == "Success"
+
+
+def test_an_injected_fault_is_met_only_by_those_who_are_let_in(tmp_path: Path) -> None:
+    @web.middleware
+    async def shed_load(request: web.Request, handler: Handler) -> web.StreamResponse:
+        raise ApiStatus(429, "TooManyRequests", "please try again later", retry_after=1)
+
+    for door in served(tmp_path, shed_load):
+        shed = door.request("GET", PODS)
+        assert (shed.status, shed.headers["Retry-After"]) == (429, "1")
+        assert door.request("GET", PODS, headers={"Authorization": "Bearer wrong"}).status == 401
+
+
+def test_a_bug_behind_one_request_is_a_500_for_it_alone(
+    door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(door.store, "get", broken)
+        assert door.request("GET", f"{PODS}/a").status == 500
+    assert "could not be answered" in caplog.text
+    assert door.token not in caplog.text
+    assert door.request("GET", f"{PODS}/a").status == 404
+
+
+# ── Lists ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_list_comes_in_pages(door: Door) -> None:
+    for name in "abc":
+        door.store.create("pods", "default", manifest(name))
+    first = door.request("GET", f"{PODS}?limit=2").json
+    assert first["metadata"]["remainingItemCount"] == 1
+    second = door.request("GET", f"{PODS}?limit=2&continue={first['metadata']['continue']}").json
+    assert [each["metadata"]["name"] for each in second["items"]] == ["c"]
+    assert "continue" not in second["metadata"]
+    assert "kind" not in second["items"][0]
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=x", "watch=true&timeoutSeconds=x", "labelSelector=%3D%3D", "fieldSelector=a.b%3Dc"]
+)
+def test_a_query_that_cannot_be_understood_is_400(door: Door, query: str) -> None:
+    answer = door.request("GET", f"{PODS}?{query}")
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+
+
+def test_a_list_is_compressed_from_128_kib_on_when_the_client_takes_it(door: Door) -> None:
+    def get() -> tuple[str | None, bytes]:
+        response = door.open("GET", PODS, headers={"Accept-Encoding": "gzip"})
+        return response.headers.get("Content-Encoding"), response.read(decode_content=False)
+
+    door.store.create("pods", "default", manifest("a"))
+    assert get()[0] is None
+    for number in range(400):
+        door.store.create("pods", "default", manifest(f"p{number}"))
+    encoding, body = get()
+    assert encoding == "gzip"
+    assert len(json.loads(gzip.decompress(body))["items"]) == 401
+    assert "Content-Encoding" not in door.request("GET", PODS).headers
+
+
+def test_pods_as_a_table_have_the_real_columns(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    table = door.request("GET", PODS, headers={"Accept": TABLE}).json
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert [(each["name"], each["priority"]) for each in table["columnDefinitions"]] == [
+        ("Name", 0),
+        ("Ready", 0),
+        ("Status", 0),
+        ("Restarts", 0),
+        ("Age", 0),
+        ("IP", 1),
+        ("Node", 1),
+        ("Nominated Node", 1),
+        ("Readiness Gates", 1),
+    ]
+    (row,) = table["rows"]
+    cells = row["cells"]
+    assert cells[:4] == ["a", "0/1", "Pending", "0"]
+    assert cells[5:] == ["<none>"] * 4
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+    whole = door.request("GET", f"{PODS}/a?includeObject=Object", headers={"Accept": TABLE}).json
+    assert whole["rows"][0]["object"]["spec"]["containers"][0]["name"] == "executor"
+
+
+def test_a_resource_without_columns_of_its_own_is_a_table_of_name_and_age(door: Door) -> None:
+    table = door.request("GET", "/api/v1/namespaces/default/serviceaccounts", headers={"Accept": TABLE}).json
+    assert [each["name"] for each in table["columnDefinitions"]] == ["Name", "Age"]
+
+
+# ── Watches ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("word", ["true", "True", "1"])
+def test_a_watch_shows_what_is_there_then_every_change(door: Door, word: str) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    watch = door.watch(f"{PODS}?watch={word}")
+    event = watch.next()
+    assert (event["type"], event["object"]["kind"], event["object"]["metadata"]["name"]) == ("ADDED", "Pod", "a")
+    door.store.create("pods", "default", manifest("b"))
+    assert (watch.next()["type"]) == "ADDED"
+    door.store.delete("pods", "default", "a")
+    assert [watch.next()["type"] for _ in range(2)] == ["MODIFIED", "DELETED"]
+    watch.close()
+
+
+def test_a_watch_from_a_version_shows_what_came_after_and_ends_cleanly_in_time(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    version = door.store.resource_version
+    door.store.create("pods", "default", manifest("b"))
+    events = door.watch(f"{PODS}?watch=1&resourceVersion={version}&timeoutSeconds=1").rest()
+    assert [each["object"]["metadata"]["name"] for each in events] == ["b"]
+
+
+def test_a_watch_from_before_the_window_is_one_error_event_and_the_end(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    door.store.expire()
+    (event,) = door.watch(f"{PODS}?watch=1&resourceVersion=1").rest()
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+def test_initial_events_end_with_an_annotated_bookmark(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    asked = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true"
+    refused = door.request("GET", f"{PODS}?{asked}")
+    assert (refused.status, refused.json["reason"]) == (422, "Invalid")
+    watch = door.watch(f"{PODS}?{asked}&resourceVersionMatch=NotOlderThan")
+    assert watch.next()["type"] == "ADDED"
+    bookmark = watch.next()
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    watch.close()
+
+
+def test_bookmarks_come_to_those_who_asked(door: Door) -> None:
+    with_bookmarks = door.watch(f"{PODS}?watch=1&allowWatchBookmarks=true")
+    without = door.watch(f"{PODS}?watch=1")
+    door.store.bookmark()
+    assert with_bookmarks.next()["type"] == "BOOKMARK"
+    door.store.create("pods", "default", manifest("a"))
+    assert without.next()["type"] == "ADDED"
+    with_bookmarks.close()
+    without.close()
+
+
+def test_bookmarks_are_sent_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_BOOKMARK_SECONDS", 0.01)
+    for door in served(tmp_path):
+        watch = door.watch(f"{PODS}?watch=1&allowWatchBookmarks=true")
+        assert watch.next()["type"] == "BOOKMARK"
+        watch.close()
+
+
+def test_a_watch_of_tables_has_its_header_once(door: Door) -> None:
+    response = door.open("GET", f"{PODS}?watch=1&timeoutSeconds=1", headers={"Accept": TABLE})
+    door.store.create("pods", "default", manifest("a"))
+    door.store.create("pods", "default", manifest("b"))
+    first, second = (json.loads(line)["object"] for line in response.read().splitlines())
+    assert len(first["columnDefinitions"]) == 9
+    assert second["columnDefinitions"] == []
+    assert second["rows"][0]["cells"][0] == "b"
+
+
+def test_a_watcher_that_does_not_read_is_cut_and_nobody_else_notices(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_stream, "_QUEUED", 50)
+    stuck = door.open("GET", f"{PODS}?watch=1")
+    reading = door.watch("/api/v1/namespaces?watch=1&resourceVersion=" + door.store.resource_version)
+    pod = manifest("a")
+    pod["metadata"]["annotations"] = {"padding": "x" * 100_000}
+    door.store.create("pods", "default", pod)
+    merge = "application/merge-patch+json"
+    for number in range(400):  # 40 MB: more than any socket's buffers hold
+        patch = {"metadata": {"labels": {"n": str(number)}}}
+        assert door.request("PATCH", f"{PODS}/a", patch, content_type=merge).status == 200
+    door.store.create("namespaces", None, {"metadata": {"name": "other"}})
+    assert reading.next()["object"]["metadata"]["name"] == "other"
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        stuck.read()
+    stuck.close()
+    reading.close()
+
+
+def test_a_watch_whose_client_has_left_is_forgotten(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = threading.Event()
+    subscribe = door.store.watch
+
+    def watched(*args: Any, **options: Any) -> Subscription:
+        subscription = subscribe(*args, **options)
+        cancel = subscription.cancel
+
+        def cancel_and_tell() -> None:
+            cancel()
+            forgotten.set()
+
+        monkeypatch.setattr(subscription, "cancel", cancel_and_tell)
+        return subscription
+
+    monkeypatch.setattr(door.store, "watch", watched)
+    watch = door.watch(f"{PODS}?watch=1&resourceVersion=1")
+    assert not forgotten.is_set()
+    watch.close()
+    assert forgotten.wait(SAFETY_SECONDS)
+
+
+# ── Logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def log(door: Door, tmp_path: Path) -> LogFile:
+    pod = door.store.create("pods", "default", manifest("a"))
+    log = LogFile(tmp_path / "log", complete=True)
+    log.path.write_text("one\ntwo\nthree\n")
+    door.logs.files[pod["metadata"]["uid"], "executor"] = log
+    return log
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("", "one\ntwo\nthree\n"),
+        ("?container=executor&follow=true", "one\ntwo\nthree\n"),
+        ("?tailLines=2", "two\nthree\n"),
+        ("?tailLines=0", ""),
+        ("?tailLines=9", "one\ntwo\nthree\n"),
+        ("?limitBytes=5", "one\nt"),
+        ("?tailLines=1&limitBytes=2", "th"),
+    ],
+)
+def test_a_log_comes_from_where_the_client_wants_it(door: Door, log: LogFile, query: str, text: str) -> None:
+    answer = door.request("GET", f"{PODS}/a/log{query}")
+    assert (answer.status, answer.headers["Content-Type"], answer.body.decode()) == (200, "text/plain", text)
+
+
+def test_the_tail_of_a_long_log_is_found_across_blocks(door: Door, log: LogFile) -> None:
+    lines = [f"{number} " + "x" * 50_000 for number in range(10)]
+    log.path.write_text("\n".join(lines))  # the last without a newline, as a process that was killed leaves it
+    answer = door.request("GET", f"{PODS}/a/log?tailLines=3")
+    assert answer.body.decode() == "\n".join(lines[-3:])
+
+
+def test_following_a_log_shows_what_is_added_until_the_container_has_ended(door: Door, log: LogFile) -> None:
+    log.complete = False
+    response = door.open("GET", f"{PODS}/a/log?follow=true&tailLines=1")
+    assert response.read(6) == b"three\n"
+    with log.path.open("a") as file:
+        file.write("four\n")
+    assert response.read(5) == b"four\n"
+    with log.path.open("a") as file:
+        file.write("five\n")
+    log.complete = True
+    assert response.read() == b"five\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [
+        ("?container=nope", 400, "container nope is not valid for pod a"),
+        ("?previous=true", 400, 'previous terminated container "executor" in pod "a" not found'),
+        ("?timestamps=true", 400, "timestamps"),
+        ("?sinceSeconds=5", 400, "sinceSeconds"),
+        ("?tailLines=-1", 422, "tailLines"),
+        ("?limitBytes=0", 422, "limitBytes"),
+    ],
+)
+def test_a_log_that_cannot_be_had_is_refused_in_words(
+    door: Door, log: LogFile, query: str, status: int, words: str
+) -> None:
+    answer = door.request("GET", f"{PODS}/a/log{query}")
+    assert answer.status == status
+    assert words in answer.json["message"]
+
+
+def test_a_container_that_has_not_started_has_no_log_yet(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    answer = door.request("GET", f"{PODS}/a/log")
+    assert answer.json["message"] == 'container "executor" in pod "a" is waiting to start: ContainerCreating'
+
+
+def test_a_pod_of_several_containers_wants_one_named(door: Door) -> None:
+    pod = manifest("a")
+    pod["spec"]["containers"].append({"name": "side", "image": "none"})
+    door.store.create("pods", "default", pod)
+    answer = door.request("GET", f"{PODS}/a/log")
+    assert answer.json["message"] == "a container name must be specified for pod a, choose one of: [executor side]"
+
+
+def test_the_age_in_a_table_is_counted_by_the_servers_clock(door: Door) -> None:
+    door.store.create("pods", "default", manifest("a"))
+    row = door.request("GET", f"{PODS}/a", headers={"Accept": TABLE}).json["rows"][0]
+    created = datetime.fromisoformat(row["object"]["metadata"]["creationTimestamp"])
+    age = (datetime.now(UTC) - created).total_seconds()
+    assert 0 <= int(row["cells"][4].removesuffix("s")) <= age

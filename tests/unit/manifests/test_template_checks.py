@@ -1,0 +1,228 @@
+"""Which templates, patches and settings of a profile are refused before anything is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.errors import SettingsError
+from actors.manifests.executor_pod import check_template, name
+from actors.settings.model import Settings
+
+TEMPLATE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"labels": {"team": "blue"}},
+    "spec": {"containers": [{"name": "sidecar", "image": "proxy:1"}, {"name": "executor", "image": "worker:1"}]},
+}
+
+
+def check(
+    template: object = None, *, driver: str | None = None, profiles: dict[str, Any] | None = None, **executor: Any
+) -> None:
+    check_template(
+        Settings(
+            app_id="app",
+            driver_pod_name=driver,
+            executor={"pod_template": template, **executor},
+            profiles=profiles or {},
+        )
+    )
+
+
+def refused(template: object = None, **settings: Any) -> str:
+    with pytest.raises(SettingsError) as caught:
+        check(template, **settings)
+    return str(caught.value)
+
+
+def changed(**spec: Any) -> dict[str, Any]:
+    return {**TEMPLATE, "spec": {**TEMPLATE["spec"], **spec}}
+
+
+def alone(**container: Any) -> dict[str, Any]:
+    """A template with one container."""
+    return changed(containers=[{"name": "a", "image": "i", **container}])
+
+
+# ── templates ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_good_template_and_a_bare_image_are_accepted() -> None:
+    check(TEMPLATE)
+    check(image="worker:1")
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({**TEMPLATE, "kind": "Deployment"}, ["kind is 'Deployment'", "'Pod'"]),
+        ({**TEMPLATE, "apiVersion": "v2"}, ["apiVersion is 'v2'", "'v1'"]),
+        ({**TEMPLATE, "metadata": ["x"]}, ["metadata must be a mapping"]),
+        ({**TEMPLATE, "metadata": {"labels": ["x"]}}, ["metadata.labels must be a mapping"]),
+        ({**TEMPLATE, "metadata": {"annotations": "x"}}, ["metadata.annotations must be a mapping"]),
+        ({**TEMPLATE, "metadata": {"labels": {"n": 1}}}, ["metadata.labels has 'n': 1", "must be text"]),
+        (
+            {**TEMPLATE, "metadata": {"labels": {"executor-pods/role": "x"}}},
+            ["'executor-pods/role'", "set by the fleet"],
+        ),
+        ({**TEMPLATE, "metadata": {"labels": {"executor-pods/new": "x"}}}, ["'executor-pods/new'"]),
+        ({**TEMPLATE, "spec": ["x"]}, ["spec must be a mapping"]),
+        ({"apiVersion": "v1", "kind": "Pod"}, ["spec.containers", "at least one container"]),
+        (changed(containers=[]), ["spec.containers", "at least one container"]),
+        (changed(containers={}), ["spec.containers", "at least one container"]),
+        (changed(containers=["x"]), ["each must be a mapping with a name"]),
+        (changed(containers=[{"image": "i"}]), ["each must be a mapping with a name"]),
+        (changed(containers=[{"name": "a", "image": "i"}] * 2), ["'a' stands twice"]),
+        (changed(containers=[{"name": "a"}]), ["'a' has no image"]),
+        (changed(restartPolicy="Always"), ["restartPolicy is 'Always'", "'Never'"]),
+        (alone(env={"X": "1"}), ["env of 'a'", "list of mappings"]),
+        (alone(env=[{"name": "EXECUTOR_ID", "value": "1"}]), ["'EXECUTOR_ID'", "set by the fleet"]),
+        (alone(env=[{"name": "DRIVER_ADDRESS", "value": "x"}]), ["'DRIVER_ADDRESS'"]),
+        (alone(volumeMounts={"a": "b"}), ["volumeMounts of 'a'", "list of mappings"]),
+        (alone(resources=["cpu"]), ["resources of 'a' must be a mapping of mappings"]),
+        (alone(resources={"limits": "1"}), ["resources of 'a' must be a mapping of mappings"]),
+        (alone(resources={"requests": {"cpu": 2}, "limits": {"cpu": 1}}), ["resources of 'a'", "'cpu' = 2", "at most"]),
+        (alone(resources={"requests": {"x.com/gpu": 2}}), ["'x.com/gpu' = 2: needs the same in limits"]),
+        (alone(resources={"limits": {"hugepages-2Mi": "4Mi"}}), ["'hugepages-2Mi' needs cpu or memory beside it"]),
+        (changed(nodeSelector=["x"]), ["spec.nodeSelector must be a mapping"]),
+        (changed(volumes={"x": {}}), ["spec.volumes must be a list of mappings"]),
+        ({**TEMPLATE, "metadata": {"ownerReferences": ["x"]}}, ["metadata.ownerReferences must be a list of mappings"]),
+    ],
+)
+def test_a_template_that_no_executor_can_be_made_from_is_refused_with_its_fault(
+    template: dict[str, Any], words: list[str]
+) -> None:
+    message = refused(template)
+
+    assert "executor.pod_template" in message
+    for word in words:
+        assert word in message
+    assert "\n" not in message
+
+
+def test_every_fault_has_its_line() -> None:
+    faulty = {**changed(restartPolicy="Always", containers=[]), "kind": "Job"}
+
+    assert len(refused(faulty).splitlines()) == 3
+
+
+def test_the_settings_image_is_enough_for_the_executors_container_but_not_for_others() -> None:
+    check(changed(containers=[{"name": "executor"}]), image="i")
+
+    assert "'b' has no image" in refused(changed(containers=[{"name": "executor"}, {"name": "b"}]), image="i")
+
+
+def test_an_image_must_come_from_somewhere() -> None:
+    assert refused() == "executor.image: is not set, and there is no executor.pod_template that names one"
+    check(template_patch={"spec": {"containers": [{"name": "executor", "image": "i"}]}})
+
+
+@given(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,46}[a-z0-9])?", fullmatch=True), st.integers(1, 999_999_999))
+def test_the_name_of_every_executor_of_an_accepted_app_is_a_dns_label(app_id: str, number: int) -> None:
+    made = name(Settings(app_id=app_id).pod_prefix, number)
+
+    assert len(made) <= 63
+    assert made[0] != "-"
+    assert set(made) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+# ── patches ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_patch_makes_of_the_template_is_what_is_judged() -> None:
+    named = "executor.pod_template with executor.template_patch: "
+    patch: dict[str, Any] = {"spec": {"restartPolicy": "Always"}}
+    assert refused(TEMPLATE, template_patch=patch).startswith(f"{named}spec.restartPolicy is 'Always'")
+
+    patch = {"spec": {"restartPolicy": None, "containers": [{"name": "sidecar", "$patch": "delete"}]}}
+    check(
+        changed(restartPolicy="Always", containers=[{"name": "sidecar"}, *TEMPLATE["spec"]["containers"][1:]]),
+        template_patch=patch,
+    )
+
+
+def test_a_patch_alone_is_named_alone() -> None:
+    assert refused(image="i", template_patch={"metadata": {"labels": {"executor-pods/role": "x"}}}).startswith(
+        "executor.template_patch: metadata.labels has 'executor-pods/role'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ({"spec": {"containers": [{"image": "i"}]}}, "does not contain declared merge key: name"),
+        ({"spec": {"$patch": "improve"}}, "unknown patch type: improve"),
+    ],
+)
+def test_a_patch_that_cannot_be_merged_is_refused(patch: dict[str, Any], words: str) -> None:
+    message = refused(TEMPLATE, template_patch=patch)
+
+    assert message.startswith("executor.pod_template with executor.template_patch: cannot be merged: ")
+    assert words in message
+
+
+# ── profiles ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_fault_of_a_profile_is_told_with_its_name() -> None:
+    profiles = {
+        "good": {"image": "i"},
+        "job": {"pod_template": {**TEMPLATE, "kind": "Job"}},
+        "revived": {"template_patch": {"spec": {"restartPolicy": "Always"}}},
+    }
+
+    lines = refused(TEMPLATE, profiles=profiles).splitlines()
+
+    assert lines == [
+        "profile 'job': profiles.job.pod_template: kind is 'Job', it must be 'Pod'",
+        (
+            "profile 'revived': executor.pod_template with profiles.revived.template_patch: "
+            "spec.restartPolicy is 'Always', it must be 'Never': an executor that ended is replaced under a new id"
+        ),
+    ]
+
+
+def test_a_fault_that_all_profiles_share_is_told_once() -> None:
+    assert len(refused({**TEMPLATE, "kind": "Job"}, profiles={"a": {}, "b": {"instances": 2}}).splitlines()) == 1
+
+
+def test_each_profile_needs_an_image_from_somewhere() -> None:
+    check(profiles={"a": {}, "b": {"pod_template": TEMPLATE, "image": None}}, image="i")
+
+    assert refused(image="i", profiles={"a": {"image": None}}) == (
+        "profile 'a': profiles.a.image: is not set, and there is no executor.pod_template that names one"
+    )
+
+
+def test_resources_of_the_settings_must_go_with_those_of_the_template() -> None:
+    template = alone(resources={"limits": {"memory": "1Gi"}})
+    check(template, profiles={"small": {"resources": {"requests": {"memory": "1Gi"}}}})
+
+    assert refused(template, profiles={"big": {"resources": {"requests": {"memory": "2Gi"}}}}) == (
+        "profile 'big': executor.pod_template: resources of 'a': "
+        "requests has 'memory' = '2Gi': must be at most what limits has ('1Gi')"
+    )
+
+
+def test_a_claim_must_not_take_the_place_of_a_volume_of_the_template() -> None:
+    template = alone(volumeMounts=[{"name": "cache", "mountPath": "/cache"}])
+    template["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
+    claims = [{"name": "cache", "mount_path": "/cache", "size": "1Gi"}]
+
+    assert refused(template, profiles={"big": {"claims": claims}}).splitlines() == [
+        "profile 'big': profiles.big.claims: executor.pod_template has a volume 'cache' already",
+        "profile 'big': profiles.big.claims: executor.pod_template mounts something at '/cache' already",
+    ]
+
+
+def test_an_executor_that_the_drivers_pod_is_to_own_has_no_other_controller() -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u", "controller": True}
+    template = {**TEMPLATE, "metadata": {"ownerReferences": [owner]}}
+
+    check(template)
+    assert "driver_pod_name" in refused(template, driver="driver")
+    check({**TEMPLATE, "metadata": {"ownerReferences": [{**owner, "controller": False}]}}, driver="driver")

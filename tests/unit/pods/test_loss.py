@@ -1,0 +1,375 @@
+"""Loss reasons: what a pod's last word means, as kind, exit code, blame and words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from actors.pods.loss import Asked, LossKind, explain, missing, never_started, stopped_with_fleet
+from actors.pods.pod import (
+    Condition,
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    RunningState,
+    TerminatedState,
+    WaitingState,
+)
+from actors.pods.state import PodDeleted, PodFailed, PodRules, PodSucceeded, PodTerminating
+from tests.unit.builders import pod
+
+BY_US = Asked("was ended by us")
+RULES = PodRules()
+BEGUN = datetime(2024, 1, 1, tzinfo=UTC)
+"""When a deletion began."""
+
+GRACE = 30
+
+
+def ended(code: int = 1, *, reason: str | None = "Error", message: str | None = None, after: int = 0) -> ContainerState:
+    """Ended so many seconds after the moment at which deletions begin here."""
+    finished = BEGUN + timedelta(seconds=after)
+    return ContainerState(
+        terminated=TerminatedState(exit_code=code, reason=reason, message=message, finished_at=finished)
+    )
+
+
+RUNNING = ContainerState(running=RunningState())
+
+
+def made_of(
+    *,
+    phase: str = "Failed",
+    reason: str | None = None,
+    message: str | None = None,
+    disrupted: str | None = None,
+    deleted: bool = False,
+    inits: dict[str, ContainerState] | None = None,
+    **states: ContainerState | None,
+) -> Pod:
+    """A pod of these containers; `deleted`: its deletion began at `BEGUN`."""
+    subject = pod(7)
+    metadata = msgspec.structs.replace(
+        subject.metadata,
+        deletion_timestamp=BEGUN + timedelta(seconds=GRACE) if deleted else None,
+        deletion_grace_period_seconds=GRACE if deleted else None,
+    )
+    condition = Condition(type="DisruptionTarget", status="True", reason=disrupted)
+    return msgspec.structs.replace(
+        subject,
+        metadata=metadata,
+        spec=PodSpec(containers=tuple(ContainerSpec(name) for name in states)),
+        status=PodStatus(
+            phase=phase,
+            reason=reason,
+            message=message,
+            conditions=(condition,) if disrupted is not None else None,
+            container_statuses=tuple(ContainerStatus(name, state=state) for name, state in states.items()),
+            init_container_statuses=tuple(ContainerStatus(name, state=state) for name, state in (inits or {}).items()),
+        ),
+    )
+
+
+# ── kinds ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_an_executor_that_ends_by_itself_exited_and_it_is_the_applications_doing(code: int) -> None:
+    state = PodFailed if code else PodSucceeded
+
+    reason = explain(7, state(made_of(executor=ended(code))), RULES)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, code, True)
+
+
+@pytest.mark.parametrize("code", [0, 137, 143])
+def test_out_of_memory_is_told_by_the_reason_whatever_the_exit_code(code: int) -> None:
+    reason = explain(7, PodFailed(made_of(executor=ended(code, reason="OOMKilled"))), RULES)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.OOM_KILLED, code, True)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("PreemptionByScheduler", LossKind.PREEMPTED),
+        ("EvictionByEvictionAPI", LossKind.EVICTED),
+        ("TerminationByKubelet", LossKind.EVICTED),
+        ("DeletionByTaintManager", LossKind.EVICTED),
+        ("DeletionByPodGC", LossKind.NODE_LOST),
+        ("SomethingNew", LossKind.EVICTED),
+    ],
+)
+def test_a_disruption_is_not_the_applications_doing(condition: str, kind: LossKind) -> None:
+    for state in (
+        PodFailed(made_of(executor=ended(137), disrupted=condition)),
+        PodFailed(made_of(executor=ended(143, after=2), disrupted=condition, deleted=True)),
+        PodDeleted(made_of(phase="Running", executor=RUNNING, disrupted=condition, deleted=True)),
+    ):
+        reason = explain(7, state, RULES)
+        assert (reason.kind, reason.caused_by_app) == (kind, False)
+
+
+def test_what_ended_before_it_was_disrupted_ended_by_itself() -> None:
+    subject = made_of(executor=ended(1, after=-5))
+    assert subject.status is not None
+    condition = Condition(
+        type="DisruptionTarget", status="True", reason="PreemptionByScheduler", last_transition_time=BEGUN
+    )
+    late = msgspec.structs.replace(subject, status=msgspec.structs.replace(subject.status, conditions=(condition,)))
+
+    assert explain(7, PodFailed(late), RULES).kind is LossKind.EXITED
+
+
+def test_a_pod_that_its_node_refused_never_started() -> None:
+    """Of an OutOfcpu or a NodeAffinity no container ran: nothing of the application did it."""
+    reason = explain(7, PodFailed(made_of(reason="OutOfcpu", message="Node didn't have enough cpu.")), RULES)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.NEVER_STARTED, -1, False)
+    assert "OutOfcpu: Node didn't have enough cpu." in reason.message
+
+
+def test_a_sidecar_that_failed_a_pod_before_its_deletion_is_not_the_deletions_doing() -> None:
+    subject = made_of(deleted=True, executor=RUNNING, sidecar=ended(4, after=-5))
+
+    reason = explain(7, PodFailed(subject), RULES)
+
+    assert (reason.kind, reason.exit_code) == (LossKind.EXITED, 4)
+
+
+def test_a_sidecar_out_of_memory_that_took_the_executor_along_is_told() -> None:
+    subject = made_of(executor=ended(0), sidecar=ended(137, reason="OOMKilled"))
+
+    assert explain(7, PodFailed(subject), RULES).kind is LossKind.OOM_KILLED
+
+
+def test_a_disruption_that_was_called_off_counts_for_nothing() -> None:
+    subject = made_of(executor=ended(1))
+    assert subject.status is not None
+    condition = Condition(type="DisruptionTarget", status="False", reason="PreemptionByScheduler")
+    spared = msgspec.structs.replace(subject, status=msgspec.structs.replace(subject.status, conditions=(condition,)))
+
+    assert explain(7, PodFailed(spared), RULES).kind is LossKind.EXITED
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("Evicted", LossKind.EVICTED),
+        ("Preempting", LossKind.PREEMPTED),
+        ("NodeLost", LossKind.NODE_LOST),
+        ("NodeShutdown", LossKind.EVICTED),
+        ("Terminated", LossKind.EVICTED),
+    ],
+)
+def test_a_kubelets_own_word_for_a_disruption_counts(word: str, kind: LossKind) -> None:
+    reason = explain(7, PodFailed(made_of(reason=word, executor=ended(137))), RULES)
+
+    assert (reason.kind, reason.caused_by_app) == (kind, False)
+
+
+@pytest.mark.parametrize("after", [0, 1, GRACE])
+@pytest.mark.parametrize(("killed", "kind"), [(True, LossKind.KILLED_BY_DRIVER), (False, LossKind.DELETED)])
+def test_what_ended_after_its_deletion_began_was_ended_by_who_deleted_it(
+    after: int, kind: LossKind, *, killed: bool
+) -> None:
+    subject = made_of(deleted=True, executor=ended(143, after=after))
+
+    reason = explain(7, PodFailed(subject), RULES, asked=BY_US if killed else None)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, 143, False)
+
+
+@pytest.mark.parametrize("state", [PodFailed, PodDeleted])
+def test_what_ended_before_its_deletion_began_ended_by_itself(state: type[PodFailed | PodDeleted]) -> None:
+    """A deletion timestamp is when the grace *ends*: this one began 29 s before its container did."""
+    subject = made_of(deleted=True, executor=ended(3, after=-1))
+
+    reason = explain(7, state(subject), RULES, asked=BY_US)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, 3, True)
+
+
+def test_timestamps_that_cannot_be_compared_do_not_blame_the_application() -> None:
+    subject = made_of(deleted=True, executor=ended(3, after=-100))
+    naive = BEGUN.replace(tzinfo=None)
+    metadata = msgspec.structs.replace(subject.metadata, deletion_timestamp=naive)
+
+    assert explain(7, PodFailed(msgspec.structs.replace(subject, metadata=metadata)), RULES).kind is LossKind.DELETED
+
+
+@pytest.mark.parametrize("deleted", [True, False], ids=["gracefully", "by force"])
+def test_a_running_pod_that_is_gone_was_deleted(*, deleted: bool) -> None:
+    state = PodDeleted(made_of(phase="Running", executor=RUNNING, deleted=deleted))
+
+    assert explain(7, state, RULES).kind is LossKind.DELETED
+    assert explain(7, state, RULES, asked=BY_US).kind is LossKind.KILLED_BY_DRIVER
+    assert explain(7, state, RULES).exit_code == -1
+
+
+def test_a_sidecar_that_had_ended_does_not_end_an_executor_that_was_deleted() -> None:
+    state = PodDeleted(made_of(phase="Running", executor=RUNNING, sidecar=ended(0)))
+
+    assert explain(7, state, RULES).kind is LossKind.DELETED
+
+
+def test_a_pod_that_left_our_selector_is_released() -> None:
+    reason = explain(7, PodDeleted(made_of(executor=RUNNING)), RULES, released=True)
+
+    assert (reason.kind, reason.caused_by_app) == (LossKind.RELEASED, False)
+    assert "labels were changed" in reason.message
+
+
+def test_a_pod_that_terminates_for_ever_is_lost_with_its_node() -> None:
+    state = PodTerminating(made_of(phase="Running", deleted=True, executor=RUNNING))
+
+    reason = explain(7, state, RULES, node_lost=True)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.NODE_LOST, -1, False)
+
+
+# ── exit codes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_exit_code_is_the_executor_containers() -> None:
+    subject = made_of(sidecar=ended(9), executor=ended(3))
+
+    assert explain(7, PodFailed(subject), RULES).exit_code == 3
+
+
+def test_else_it_is_the_first_ended_containers() -> None:
+    subject = made_of(executor=RUNNING, quiet=None, first=ended(5, reason="OOMKilled"), second=ended(6))
+
+    reason = explain(7, PodFailed(subject), RULES)
+
+    assert (reason.kind, reason.exit_code) == (LossKind.OOM_KILLED, 5)
+
+
+def test_an_init_container_counts_only_if_it_failed() -> None:
+    waiting = ContainerState(waiting=WaitingState(reason="PodInitializing"))
+    inits = {"good": ended(0), "bad": ended(4)}
+
+    assert explain(7, PodFailed(made_of(inits=inits, executor=waiting)), RULES).exit_code == 4
+    assert explain(7, PodFailed(made_of(inits={"good": ended(0)}, executor=waiting)), RULES).exit_code == -1
+
+
+def test_without_any_ended_container_there_is_no_exit_code_but_for_a_success() -> None:
+    assert explain(7, PodFailed(made_of()), RULES).exit_code == -1
+    assert explain(7, PodSucceeded(made_of(phase="Succeeded")), RULES).exit_code == 0
+    assert explain(7, PodDeleted(msgspec.structs.replace(pod(7), status=None)), RULES).exit_code == -1
+
+
+# ── words ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_words_name_executor_code_pods_reason_and_message_every_container_and_end_with_its_last_words() -> None:
+    subject = made_of(
+        reason="Evicted",
+        message="The node was low on memory.",
+        inits={"setup": ended(0, reason="Completed")},
+        executor=ended(137, message="Traceback: no more\n"),
+        sidecar=RUNNING,
+        late=ContainerState(waiting=WaitingState(reason="ImagePullBackOff")),
+        odd=None,
+    )
+
+    assert explain(7, PodFailed(subject), RULES).message == (
+        "executor 7 (pod app-exec-7) was evicted with exit code 137"
+        " (SIGKILL: out of memory, killed by hand, or the end of the grace period)"
+        "; the pod says: Evicted: The node was low on memory."
+        "; containers: setup ended with 0 (Completed), executor ended with 137 (Error), sidecar running,"
+        " late waiting (ImagePullBackOff), odd in an unknown state"
+        "; last words: Traceback: no more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (126, "cannot be executed"),
+        (127, "was not found"),
+        (128, "could not be started"),
+        (137, "SIGKILL"),
+        (139, "SIGSEGV"),
+        (143, "SIGTERM"),
+        (255, "out of range"),
+    ],
+)
+def test_a_common_exit_code_is_explained(code: int, words: str) -> None:
+    message = explain(7, PodFailed(made_of(executor=ended(code))), RULES).message
+
+    assert f"exit code {code} (" in message
+    assert words in message
+
+
+def test_out_of_memory_needs_no_guess_at_its_exit_code() -> None:
+    message = explain(7, PodFailed(made_of(executor=ended(137, reason="OOMKilled"))), RULES).message
+
+    assert "using more memory than its limit with exit code 137;" in message
+
+
+def test_of_long_last_words_the_end_is_kept() -> None:
+    message = explain(7, PodFailed(made_of(executor=ended(1, message="x" * 5_000 + " the point"))), RULES).message
+
+    assert message.endswith("x the point")
+    assert len(message) < 2_500
+
+
+def test_a_kind_has_words_for_each_state_it_can_be_told_of() -> None:
+    """No combination of pod and circumstances is without an explanation."""
+    pods = [
+        made_of(deleted=deleted, disrupted=disrupted, executor=state)
+        for deleted in (False, True)
+        for disrupted in (None, "PreemptionByScheduler", "DeletionByPodGC")
+        for state in (RUNNING, ended(1), ended(137, reason="OOMKilled"), ended(143, after=5), None)
+    ]
+    for subject in pods:
+        for state in (PodFailed(subject), PodDeleted(subject), PodTerminating(subject)):
+            for killed, released, lost in (
+                (False,) * 3,
+                (True, False, False),
+                (False, True, False),
+                (True, True, True),
+            ):
+                reason = explain(7, state, RULES, asked=BY_US if killed else None, released=released, node_lost=lost)
+                assert reason.message.startswith("executor 7 (pod app-exec-7) ")
+                assert reason.caused_by_app == (reason.kind in {LossKind.EXITED, LossKind.OOM_KILLED})
+
+
+# ── without a last word ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_missing_executor_is_told_with_what_was_last_known_of_it() -> None:
+    unknown = missing(7, None, RULES)
+    assert (unknown.kind, unknown.exit_code, unknown.caused_by_app) == (LossKind.MISSING, -1, False)
+    assert unknown.message.startswith("executor 7 is missing")
+
+    known = missing(7, made_of(executor=ended(3)), RULES)
+    assert (known.kind, known.exit_code) == (LossKind.MISSING, 3)
+    assert "app-exec-7; containers: executor ended with 3" in known.message
+
+
+def test_a_missing_executor_whose_end_we_had_asked_for_has_found_it() -> None:
+    reason = missing(7, made_of(executor=RUNNING), RULES, BY_US)
+
+    assert (reason.kind, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, False)
+    assert reason.message.startswith("executor 7 was ended by us: the cluster shows no pod of it")
+
+
+def test_one_that_never_started_says_why() -> None:
+    reason = never_started(7, "its pod was not seen for 60 s")
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.NEVER_STARTED, -1, False)
+    assert reason.message == "executor 7 never started: its pod was not seen for 60 s"
+
+
+def test_one_that_goes_with_the_fleet_was_ended_by_the_driver() -> None:
+    reason = stopped_with_fleet(7)
+
+    assert (reason.kind, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, False)
+    assert "executor 7" in reason.message

@@ -1,0 +1,276 @@
+"""`Pod` as decoded from the API, and `classify`: which state it is in."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.pods.pod import (
+    EXECUTOR_ID_LABEL,
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    RunningState,
+    TerminatedState,
+    WaitingState,
+    claims_of,
+    executor_id,
+    fleet_selector,
+)
+from actors.pods.state import (
+    PodDeleted,
+    PodFailed,
+    PodPending,
+    PodRules,
+    PodRunning,
+    PodState,
+    PodSucceeded,
+    PodTerminating,
+    PodUnknown,
+    classify,
+    executor_container,
+    malformed,
+)
+from tests.unit.builders import DELETION, pod
+
+RULES = PodRules()
+EXECUTOR_ONLY = PodRules(check_all_containers=False)
+
+RUNNING = ContainerState(running=RunningState())
+WAITING = ContainerState(waiting=WaitingState(reason="ContainerCreating"))
+
+
+def exited(code: int) -> ContainerState:
+    return ContainerState(terminated=TerminatedState(exit_code=code))
+
+
+def with_containers(phase: str = "Running", *, terminating: bool = False, **states: ContainerState) -> Pod:
+    """A pod whose containers, in this order, are in these states."""
+    return msgspec.structs.replace(
+        pod(terminating=terminating),
+        spec=PodSpec(containers=tuple(ContainerSpec(name) for name in states)),
+        status=PodStatus(
+            phase=phase, container_statuses=tuple(ContainerStatus(name, state=state) for name, state in states.items())
+        ),
+    )
+
+
+def without_status(*, terminating: bool) -> Pod:
+    return msgspec.structs.replace(pod(terminating=terminating), status=None)
+
+
+# ── decoding ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_is_decoded_from_the_apis_json_and_what_is_not_needed_is_skipped() -> None:
+    subject = msgspec.json.decode(
+        b"""{
+          "kind": "Pod", "apiVersion": "v1",
+          "metadata": {
+            "name": "app-exec-7", "uid": "u", "resourceVersion": "42", "managedFields": [{"manager": "x"}],
+            "labels": {"executor-pods/executor-id": "7", "executor-pods/profile": "big"},
+            "deletionTimestamp": "2024-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "d", "controller": true}]
+          },
+          "spec": {"nodeName": "n1", "containers": [{"name": "executor", "image": "i"}],
+                   "volumes": [{"name": "token", "projected": {"sources": []}},
+                               {"name": "data", "persistentVolumeClaim": {"claimName": "disk-1", "readOnly": true}},
+                               {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
+          "status": {
+            "phase": "Running", "podIP": "10.0.0.1", "qosClass": "BestEffort",
+            "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
+            "containerStatuses": [{"name": "executor", "restartCount": 1, "state": {"terminated":
+              {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2024-01-01T00:00:05Z"}}}]
+          }
+        }""",
+        type=Pod,
+    )
+
+    assert (subject.name, subject.uid, subject.resource_version, subject.profile) == ("app-exec-7", "u", "42", "big")
+    assert executor_id(subject) == 7
+    assert subject.terminating
+    assert subject.status is not None
+    assert subject.status.pod_ip == "10.0.0.1"
+    assert subject.metadata.owner_references is not None
+    assert subject.metadata.owner_references[0].uid == "d"
+    (container,) = subject.status.container_statuses or ()
+    assert container.state is not None
+    assert container.state.terminated is not None
+    assert (container.state.terminated.exit_code, container.state.terminated.reason) == (137, "OOMKilled")
+    assert list(claims_of(subject)) == ["disk-1"]
+
+
+def test_a_pod_without_the_profile_label_is_of_the_default_profile() -> None:
+    assert Pod().profile == "default"
+
+
+def test_the_fleets_selector_leaves_out_what_was_set_aside_unless_all_are_wanted() -> None:
+    everything = "executor-pods/app-id=app,executor-pods/role=executor"
+
+    assert fleet_selector("app") == f"{everything},executor-pods/inactive!=true"
+    assert fleet_selector("app", active_only=False) == everything
+
+
+# ── ids and malformed pods ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(min_value=1, max_value=10**18 - 1))
+def test_an_executor_id_is_read_back_as_it_was_written(number: int) -> None:
+    assert executor_id(labelled(str(number))) == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "07", "-1", "+1", "1.0", " 1", "seven", "1_0", "٣", "²", "9" * 19])
+def test_an_id_that_is_no_plain_number_from_1_is_malformed(text: str) -> None:
+    assert executor_id(labelled(text)) is None
+    assert EXECUTOR_ID_LABEL in (malformed(labelled(text)) or "")
+
+
+def labelled(text: str) -> Pod:
+    return Pod(metadata=ObjectMeta(uid="u", labels={EXECUTOR_ID_LABEL: text}), status=PodStatus())
+
+
+def test_a_pod_without_an_id_label_is_malformed() -> None:
+    assert EXECUTOR_ID_LABEL in (malformed(Pod(metadata=ObjectMeta(uid="u"), status=PodStatus(phase="Running"))) or "")
+
+
+def test_a_pod_without_a_uid_is_malformed() -> None:
+    subject = pod()
+    nameless = msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, uid=""))
+
+    assert "no UID" in (malformed(nameless) or "")
+
+
+def test_a_pod_with_neither_status_nor_deletion_is_malformed_and_with_either_it_is_not() -> None:
+    assert "neither a status nor a deletion timestamp" in (malformed(without_status(terminating=False)) or "")
+    assert malformed(without_status(terminating=True)) is None
+    assert malformed(pod()) is None
+
+
+# ── the executor's container ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_executors_container_is_the_named_one_else_the_first() -> None:
+    subject = with_containers(sidecar=RUNNING, executor=RUNNING)
+
+    assert executor_container(subject, RULES) == "executor"
+    assert executor_container(subject, PodRules(executor_container="other")) == "sidecar"
+    assert executor_container(pod(), RULES) is None
+
+
+# ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("phase", "state"),
+    [
+        ("Pending", PodPending),
+        ("Running", PodRunning),
+        ("Succeeded", PodSucceeded),
+        ("Failed", PodFailed),
+        ("Unknown", PodUnknown),
+        ("Hibernating", PodUnknown),
+        ("", PodUnknown),
+        ("pending", PodPending),
+        ("RUNNING", PodRunning),
+        ("sUCCEEDED", PodSucceeded),
+        ("FAILED", PodFailed),
+    ],
+)
+def test_the_phase_decides_whatever_its_case(phase: str, state: type[PodState]) -> None:
+    assert type(classify(pod(phase=phase), RULES)) is state
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", "Hibernating", ""])
+def test_a_pod_whose_deletion_has_begun_is_terminating_until_it_ends(phase: str) -> None:
+    assert type(classify(pod(phase=phase, terminating=True), RULES)) is PodTerminating
+
+
+@pytest.mark.parametrize(("phase", "state"), [("Succeeded", PodSucceeded), ("Failed", PodFailed)])
+def test_a_pod_that_ended_has_ended_also_while_it_terminates(phase: str, state: type[PodState]) -> None:
+    assert type(classify(pod(phase=phase, terminating=True), RULES)) is state
+
+
+def test_a_deletion_without_any_status_is_deleted() -> None:
+    assert type(classify(without_status(terminating=True), RULES)) is PodDeleted
+
+
+def test_a_status_without_a_phase_is_unknown() -> None:
+    assert type(classify(msgspec.structs.replace(pod(), status=PodStatus()), RULES)) is PodUnknown
+
+
+@pytest.mark.parametrize("rules", [RULES, EXECUTOR_ONLY])
+@pytest.mark.parametrize("terminating", [False, True])
+@pytest.mark.parametrize(("code", "state"), [(0, PodSucceeded), (3, PodFailed)])
+def test_of_several_containers_the_executors_end_is_the_pods(
+    code: int, state: type[PodState], *, terminating: bool, rules: PodRules
+) -> None:
+    subject = with_containers(sidecar=RUNNING, executor=exited(code), terminating=terminating)
+
+    assert type(classify(subject, rules)) is state
+
+
+def test_a_failed_sidecar_fails_the_pod_only_if_all_containers_are_checked() -> None:
+    subject = with_containers(executor=RUNNING, sidecar=exited(1))
+
+    assert type(classify(subject, RULES)) is PodFailed
+    assert type(classify(subject, EXECUTOR_ONLY)) is PodRunning
+
+
+def test_a_sidecar_that_ended_well_changes_nothing() -> None:
+    assert type(classify(with_containers(executor=RUNNING, sidecar=exited(0)), RULES)) is PodRunning
+
+
+def test_a_pod_that_a_sidecar_failed_stays_failed_when_the_executor_then_ends_well() -> None:
+    """A final state stays what it is, and so does the phase that the API will give it."""
+    subject = with_containers(executor=exited(0), sidecar=exited(1))
+
+    assert type(classify(subject, RULES)) is PodFailed
+    assert type(classify(subject, EXECUTOR_ONLY)) is PodSucceeded
+
+
+def test_of_a_single_container_the_phase_has_the_word() -> None:
+    assert type(classify(with_containers("Running", executor=exited(1)), RULES)) is PodRunning
+    assert type(classify(with_containers("Pending", executor=WAITING), RULES)) is PodPending
+
+
+def test_final_states_are_those_after_which_nothing_comes() -> None:
+    final = {state for state in PodState.__subclasses__() if state.final}
+
+    assert final == {PodSucceeded, PodFailed, PodDeleted}
+    assert len(PodState.__subclasses__()) == 7
+
+
+_CONTAINERS = st.lists(
+    st.builds(
+        ContainerStatus,
+        name=st.sampled_from(["executor", "sidecar", ""]),
+        state=st.sampled_from([None, ContainerState(), RUNNING, WAITING, exited(0), exited(1)]),
+    ),
+    max_size=3,
+).map(tuple)
+
+_PODS = st.builds(
+    Pod,
+    metadata=st.builds(ObjectMeta, deletion_timestamp=st.sampled_from([None, DELETION])),
+    spec=st.sampled_from([None, PodSpec(), PodSpec(containers=(ContainerSpec("executor"), ContainerSpec("sidecar")))]),
+    status=st.none()
+    | st.builds(
+        PodStatus,
+        phase=st.sampled_from([None, "Pending", "Running", "Succeeded", "Failed", "?"]),
+        container_statuses=st.none() | _CONTAINERS,
+    ),
+)
+
+
+@given(_PODS, st.builds(PodRules, check_all_containers=st.booleans()))
+def test_every_pod_is_in_one_state_and_keeps_itself(subject: Pod, rules: PodRules) -> None:
+    state = classify(subject, rules)
+
+    assert state.pod is subject
+    assert not (subject.terminating and isinstance(state, PodPending | PodRunning | PodUnknown))

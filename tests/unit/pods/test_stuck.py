@@ -1,0 +1,101 @@
+"""What keeps a pod from running, in its own words."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from actors.pods.pod import ContainerStatus, Pod, PodStatus
+from actors.pods.stuck import StuckKind, does_not_start, never_heals, why_stuck
+from tests.unit.views import STARTED, pending, running, unschedulable, waiting
+
+MINUTES = timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "heals"),
+    [
+        ("ErrImagePull", StuckKind.IMAGE, True),
+        ("ImagePullBackOff", StuckKind.IMAGE, True),
+        ("InvalidImageName", StuckKind.IMAGE, False),
+        ("ErrImageNeverPull", StuckKind.IMAGE, False),
+        ("CreateContainerConfigError", StuckKind.CONFIG, False),
+        ("CreateContainerError", StuckKind.CONFIG, True),
+        ("RunContainerError", StuckKind.CONFIG, True),
+    ],
+)
+def test_a_waiting_reason_tells_what_is_wrong(reason: str, kind: StuckKind, heals: bool) -> None:
+    stuck = why_stuck(waiting(1, reason, "the kubelet's words"))
+    assert stuck is not None
+    assert (stuck.kind, stuck.reason, stuck.heals) == (kind, reason, heals)
+    assert stuck.message == "executor: the kubelet's words"
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
+def test_one_that_is_being_started_is_not_stuck(reason: str) -> None:
+    assert why_stuck(waiting(1, reason)) is None
+    assert why_stuck(pending(1)) is None
+    assert why_stuck(running(1)) is None
+
+
+def test_an_init_container_that_crashes_again_and_again_is_told_apart_from_the_executors() -> None:
+    stuck = why_stuck(waiting(1, "CrashLoopBackOff", "back-off 40s", init=True))
+    assert stuck is not None
+    assert (stuck.kind, stuck.heals) == (StuckKind.INIT, True)
+    assert why_stuck(waiting(1, "CrashLoopBackOff")) is None
+
+
+def test_an_image_of_an_init_container_counts_as_well() -> None:
+    stuck = why_stuck(waiting(1, "InvalidImageName", init=True))
+    assert stuck is not None
+    assert (stuck.kind, stuck.heals, stuck.message) == (StuckKind.IMAGE, False, "executor")
+
+
+def test_one_that_no_node_takes_is_stuck_since_the_scheduler_said_so() -> None:
+    stuck = why_stuck(unschedulable(1, "0/5 nodes are available: 5 Insufficient cpu."))
+    assert stuck is not None
+    assert (stuck.kind, stuck.reason, stuck.heals) == (StuckKind.UNSCHEDULABLE, "Unschedulable", True)
+    assert (stuck.message, stuck.since) == ("0/5 nodes are available: 5 Insufficient cpu.", STARTED)
+
+
+def test_a_gated_one_is_left_alone() -> None:
+    assert why_stuck(unschedulable(1, "Scheduling is blocked", gated=True)) is None
+    assert does_not_start(unschedulable(1, "Scheduling is blocked", gated=True), MINUTES) is None
+
+
+def test_one_that_has_a_node_and_does_not_start_says_where_to_look() -> None:
+    stuck = does_not_start(waiting(1, "ContainerCreating"), MINUTES)
+    assert stuck is not None
+    assert (stuck.kind, stuck.reason, stuck.heals) == (StuckKind.SLOW, "ContainerCreating", True)
+    assert stuck.message == "executor: not started for 300 s on node node; its events may say why"
+
+
+def test_one_without_a_node_or_without_a_container_status_is_told_of_as_far_as_is_known() -> None:
+    assert does_not_start(pending(1), MINUTES) is None
+    bare = msgspec.structs.replace(waiting(1, "x"), status=PodStatus(phase="Pending"))
+    stuck = does_not_start(bare, MINUTES)
+    assert stuck is not None
+    assert (stuck.reason, stuck.message) == ("Pending", "not started for 300 s on node node; its events may say why")
+    empty = msgspec.structs.replace(bare, status=PodStatus(phase="Pending", container_statuses=(ContainerStatus(),)))
+    assert why_stuck(empty) is None
+
+
+def test_one_whose_status_says_what_it_waits_for_is_not_told_of_again_as_slow() -> None:
+    assert does_not_start(waiting(1, "ImagePullBackOff"), MINUTES) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "never"),
+    [
+        (waiting(1, "InvalidImageName"), True),
+        (waiting(1, "ImagePullBackOff"), False),
+        (waiting(1, "ContainerCreating"), False),
+        (unschedulable(1, "no node"), False),
+        (running(1), False),
+    ],
+    ids=["a wrong name", "an image that may come", "starting", "no node", "running"],
+)
+def test_what_never_heals_is_what_nobody_is_going_to_change(pod: Pod, never: bool) -> None:
+    assert never_heals(pod) is never

@@ -1,0 +1,1016 @@
+"""RequestPool between probes: what goes out when, and who hears of it. (What an answer means: test_requests.)"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors.errors import (
+    AlreadyExists,
+    Ambiguous,
+    ApiError,
+    Cancelled,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from actors.kube.api import DeleteOptions
+from actors.messages import (
+    AdoptPod,
+    BeginEpoch,
+    ConfirmPod,
+    CreatePod,
+    DeletePod,
+    DeletePods,
+    Drain,
+    Drained,
+    EpochBegun,
+    LabelPod,
+    PodConfirmed,
+    PodCreated,
+    PodCreateDelayed,
+    PodCreateFailed,
+    PodsAppeared,
+    PodsDeleted,
+    WithdrawPods,
+)
+from actors.requests.dispatcher import BACKOFF
+from actors.requests.kinds import CONFIRM_TRIES, IDS_PER_CALL
+from actors.requests.request_pool import RequestPool
+from actors.testing.manual_api import ManualPodApi
+from tests.unit.builders import APP_ID, labels, pod, pod_name
+
+if TYPE_CHECKING:
+    from actors.testing import Kit
+    from actors.testing.manual_api import ManualCall, Verb
+
+LIMIT = 4
+"""Three for POSTs, one that is always free of them."""
+LOST = Ambiguous("the connection broke before the answer")
+DOWN = Unavailable("down", status=503)
+FORBIDDEN = Forbidden("no", status=403)
+EXISTS = AlreadyExists("pods already exists", status=409)
+
+
+class World:
+    def __init__(self, kit: Kit, limit: int = LIMIT, rate: float | None = None) -> None:
+        self.kit = kit
+        self.api = ManualPodApi()
+        self.allocator = kit.probe("allocator")
+        self.backend = kit.probe("backend")
+        self.pool = kit.system.address("request-pool")
+        self.limit = limit
+        self.rate = rate
+        self.spawn()
+        self.tell(BeginEpoch(1, self.allocator.address))
+        self.allocator.take(EpochBegun)
+
+    def spawn(self) -> None:
+        """Start the pool, or its next incarnation."""
+        self.kit.system.spawn(
+            lambda context: RequestPool(context, api=self.api, app_id=APP_ID, limit=self.limit, rate=self.rate),
+            name="request-pool",
+            owner=self.backend.address,
+            address=self.pool,
+        )
+
+    def tell(self, *messages: object) -> None:
+        for message in messages:
+            self.pool.tell(message)
+        self.kit.settle()
+
+    def create(self, *executor_ids: int, epoch: int = 1, again: bool = False) -> None:
+        for executor_id in executor_ids:
+            manifest = {"metadata": {"name": pod_name(executor_id), "labels": labels(executor_id)}}
+            self.tell(CreatePod(executor_id, epoch, manifest, self.allocator.address, again=again))
+
+    def answer(self, call: ManualCall, answer: object) -> None:
+        call.answer(answer)
+        self.kit.settle()
+
+    def answer_next(self, verb: Verb, answer: object) -> None:
+        self.answer(self.api.take(verb), answer)
+
+    def open(self) -> list[str]:
+        """What is under way, oldest first."""
+        return [words(call) for call in self.api.open()]
+
+    def wait_for(self, verb: Verb) -> timedelta:
+        """Go to where the next such call goes out."""
+        start = self.kit.clock.elapsed
+        while not any(not call.taken for call in self.api.open(verb)):
+            due = self.kit.timers.next_due()
+            assert due is not None, f"no {verb} is under way and no timer is set"
+            self.kit.advance(due - self.kit.clock.elapsed)
+        return self.kit.clock.elapsed - start
+
+    def quiet(self) -> None:
+        """Nothing is under way, nothing will be, nobody is told anything more."""
+        self.kit.advance(timedelta(hours=1))
+        assert self.open() == []
+        self.unanswered()
+        self.backend.expect_nothing()
+
+    def unanswered(self) -> None:
+        """No create is answered, short of being told what it waits for."""
+        self.allocator.take_all(PodCreateDelayed)
+        self.allocator.expect_nothing()
+
+
+def words(call: ManualCall) -> str:
+    match call.verb:
+        case "create":
+            return f"create {call.arguments['manifest']['metadata']['name']}"
+        case "delete_collection":
+            return f"delete {call.arguments['selector'].partition('executor-id ')[2] or 'all'}"
+        case _:
+            return f"{call.verb} {call.arguments['name']}"
+
+
+@pytest.fixture
+def world(kit: Kit) -> World:
+    return World(kit)
+
+
+# ── order and bound ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_at_most_the_limit_of_calls_is_under_way(world: World) -> None:
+    world.tell(*(DeletePod(name) for name in "abcdef"))
+    assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
+    world.answer(world.api.take("delete"), None)
+    assert world.open() == ["delete b", "delete c", "delete d", "delete e"]
+
+
+def test_the_bound_counts_every_kind_of_call(world: World) -> None:
+    world.tell(
+        DeletePod("a"),
+        LabelPod("b", "u", {}),
+        ConfirmPod(3, "c", "u", world.backend.address),
+        DeletePods(None),
+        DeletePod("d"),
+    )
+    assert world.open() == ["delete a", "patch b", "get c", "delete all"]
+    world.answer_next("patch", pod(2))
+    assert world.open() == ["delete a", "get c", "delete all", "delete d"]
+
+
+def test_posts_leave_one_place_free(world: World) -> None:
+    world.create(1, 2, 3, 4, 5)
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"]
+    world.tell(DeletePod("a"), DeletePod("b"))
+    assert world.open()[3:] == ["delete a"]
+    world.answer(world.api.take("create"), pod(1))
+    assert world.open() == ["create app-exec-2", "create app-exec-3", "delete a", "delete b"]
+
+
+def test_a_look_whether_a_pod_was_made_counts_as_no_post(world: World) -> None:
+    world.create(1, 2, 3, 4)
+    world.answer_next("create", EXISTS)
+    assert world.open() == ["create app-exec-2", "create app-exec-3", "get app-exec-1", "create app-exec-4"]
+
+
+def test_a_pool_with_one_place_uses_it_for_posts_too(kit: Kit) -> None:
+    world = World(kit, limit=1)
+    world.create(1, 2)
+    world.tell(DeletePod("a"))
+    assert world.open() == ["create app-exec-1"]
+    world.answer_next("create", pod(1))
+    assert world.open() == ["delete a"]
+    world.answer_next("delete", None)
+    assert world.open() == ["create app-exec-2"]
+
+
+def test_a_request_between_two_tries_holds_no_place(world: World) -> None:
+    world.create(1, 2, 3, 4)
+    world.answer_next("create", DOWN)
+    assert world.open() == ["create app-exec-2", "create app-exec-3", "create app-exec-4"]
+
+
+def test_deletes_overtake_queued_creates(world: World) -> None:
+    world.create(1, 2, 3, 4, 5)
+    world.tell(DeletePod("a"), DeletePod("b"), DeletePod("c"), DeletePod("d"))
+    for executor_id in (1, 2, 3):
+        world.answer_next("create", pod(executor_id))
+    assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
+
+
+def test_nothing_is_made_before_every_adoption_is_answered(world: World) -> None:
+    for executor_id in (1, 2):
+        world.tell(AdoptPod(pod_name(executor_id), f"uid-{executor_id}", {"uid": "driver"}))
+    world.create(3)
+    world.tell(DeletePod("app-exec-9"))
+    assert world.open() == ["patch app-exec-1", "patch app-exec-2", "delete app-exec-9"]
+    world.answer_next("patch", pod(1))
+    world.answer_next("patch", Unavailable("away for a moment", status=503))
+    assert "create app-exec-3" not in world.open()
+    world.wait_for("patch")
+    world.answer_next("patch", Forbidden("cannot patch pods", status=403))
+    assert "create app-exec-3" in world.open()
+
+
+def test_a_create_that_is_tried_again_goes_before_those_asked_for_later(world: World) -> None:
+    world.create(1, 2, 3, 4, 5, 6)
+    world.answer_next("create", DOWN)
+    world.kit.advance(timedelta(seconds=5))
+    world.answer_next("create", pod(2))
+    assert world.open()[-1] == "create app-exec-1"
+
+
+# ── the budget ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_more_goes_out_in_a_second_than_the_budget_has(kit: Kit) -> None:
+    world = World(kit, limit=50, rate=4)
+    world.create(*range(1, 21))
+    sent = [len(world.api.calls)]
+    for _ in range(4):
+        world.kit.advance(timedelta(seconds=1))
+        sent.append(len(world.api.calls))
+    assert sent == [4, 8, 12, 16, 20]
+
+
+def test_deletes_and_reads_get_what_is_left_of_the_budget_before_posts(kit: Kit) -> None:
+    world = World(kit, limit=50, rate=2)
+    world.create(1, 2, 3)
+    world.tell(DeletePod("a"), LabelPod("b", "u", {}))
+    world.kit.advance(timedelta(seconds=1))
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "delete a", "patch b"]
+    world.kit.advance(timedelta(seconds=0.5))
+    assert world.open()[4:] == ["create app-exec-3"]
+
+
+def test_a_look_that_waits_for_the_budget_is_not_sent_once_the_pod_appeared(kit: Kit) -> None:
+    world = World(kit, rate=0.1)
+    world.create(1)
+    world.answer_next("create", EXISTS)
+    assert world.open() == []
+    world.tell(PodsAppeared({1: pod(1)}))
+    world.allocator.take(PodCreated)
+    world.quiet()
+    assert len(world.api.calls) == 1
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_right_that_is_missing_is_one_warning_for_each_kind_of_request(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.tell(DeletePod("a"), DeletePod("b"), LabelPod("c", "u", {}), LabelPod("d", "u", {}))
+    for verb in ("delete", "delete", "patch", "patch"):
+        world.answer_next(verb, Forbidden(f"cannot {verb} pods", status=403, reason="Forbidden"))
+    assert warnings(caplog) == [
+        "a request is refused: request=delete a error=cannot delete pods",
+        "a request is refused: request=label c error=cannot patch pods",
+    ]
+
+
+def test_a_refusal_of_another_sort_is_another_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for name, error in enumerate((Forbidden("no right", status=403), Unauthorized("expired", status=401)) * 2):
+        world.tell(DeletePod(f"pod-{name}"))
+        world.answer_next("delete", error)
+    assert [line.partition("error=")[2] for line in warnings(caplog)] == ["no right", "expired"]
+
+
+@pytest.mark.parametrize("answer", [None, NotFound("gone", status=404)])
+def test_a_refusal_after_one_of_its_kind_got_through_is_a_warning_again(
+    world: World, caplog: pytest.LogCaptureFixture, answer: object
+) -> None:
+    for name, reply in enumerate((FORBIDDEN, FORBIDDEN, answer, FORBIDDEN)):
+        world.tell(DeletePod(f"pod-{name}"))
+        world.answer_next("delete", reply)
+    assert len(warnings(caplog)) == 2
+
+
+def test_what_got_no_answer_does_not_count_as_got_through(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    ask = ConfirmPod(1, "a", "u", world.backend.address)
+    world.tell(ask)
+    world.answer_next("get", FORBIDDEN)
+    world.tell(ask)
+    for _ in range(CONFIRM_TRIES):
+        world.wait_for("get")
+        world.answer_next("get", DOWN)
+    world.tell(ask)
+    world.answer_next("get", FORBIDDEN)
+    assert [line for line in warnings(caplog) if "refused" in line] == [
+        "a request is refused: request=confirm a error=no"
+    ]
+
+
+# ── creates ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_was_made_is_told_once(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", pod(1))
+    assert world.allocator.take(PodCreated) == PodCreated(1, 1, pod(1))
+    world.quiet()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Invalid("spec.containers: Required value", status=422),
+        Forbidden("cannot create pods", status=403),
+        QuotaExceeded("exceeded quota", status=403),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_definitive_refusal_is_told_once_and_not_tried_again(world: World, refusal: ApiError) -> None:
+    world.create(1)
+    world.answer_next("create", refusal)
+    assert world.allocator.take(PodCreateFailed) == PodCreateFailed(1, 1, refusal)
+    assert len(world.api.calls) == 1
+    world.quiet()
+
+
+@pytest.mark.parametrize("answer", [LOST, DOWN, Unavailable("connection refused")], ids=str)
+def test_the_same_name_is_posted_again_until_the_answer_is_definitive(world: World, answer: ApiError) -> None:
+    world.create(1)
+    pauses = []
+    for _ in range(8):
+        world.answer_next("create", answer)
+        world.unanswered()
+        pauses.append(world.wait_for("create").total_seconds())
+        assert world.open() == ["create app-exec-1"]
+    floors = [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert all(floor <= pause <= 2 * floor for floor, pause in zip(floors, pauses, strict=True))
+    world.answer_next("create", pod(1))
+    assert world.allocator.take(PodCreated).pod == pod(1)
+    world.quiet()
+
+
+def test_a_lost_answer_to_a_post_that_made_the_pod_is_found_out(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.wait_for("create")
+    world.answer_next("create", EXISTS)
+    assert world.open() == ["get app-exec-1"], "at once"
+    world.answer_next("get", pod(1))
+    assert world.allocator.take(PodCreated) == PodCreated(1, 1, pod(1))
+    world.quiet()
+
+
+@pytest.mark.parametrize("other", [pod(1, app_id="another"), pod(1, terminating=True)], ids=["foreign", "terminating"])
+def test_a_name_that_another_pod_holds_is_a_failure(world: World, other: object) -> None:
+    world.create(1)
+    world.answer_next("create", EXISTS)
+    world.answer_next("get", other)
+    assert world.allocator.take(PodCreateFailed) == PodCreateFailed(1, 1, EXISTS)
+    world.quiet()
+
+
+def test_the_look_after_a_409_goes_before_everything_that_is_queued(world: World) -> None:
+    world.create(1, 2, 3, 4)
+    world.tell(DeletePod("a"))
+    world.answer_next("create", EXISTS)
+    assert world.open()[-1] == "get app-exec-1"
+
+
+def test_a_conflict_on_the_quota_object_passes(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", Conflict("the object has been modified", status=409))
+    assert BACKOFF.initial <= world.wait_for("create") <= 2 * BACKOFF.initial
+    world.answer_next("create", pod(1))
+    world.allocator.take(PodCreated)
+    world.quiet()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TooManyRequests("slow down", status=429), Conflict("modified", status=409), DOWN, LOST],
+    ids=lambda e: e.reason,
+)
+def test_whoever_asked_for_a_pod_hears_of_each_try_that_fails_for_what_may_pass(world: World, error: ApiError) -> None:
+    world.create(1)
+    for _ in range(2):
+        world.answer_next("create", error)
+        assert world.allocator.take(PodCreateDelayed) == PodCreateDelayed(1, 1, error)
+        world.wait_for("create")
+    world.answer_next("create", pod(1))
+    world.allocator.take(PodCreated)
+    world.quiet()
+
+
+def test_an_answer_that_a_client_gives_twice_counts_once(world: World) -> None:
+    world.create(1)
+    post = world.api.take("create")
+    for _ in range(2):
+        post.reply(pod(1))
+        post.answered = True
+    world.kit.settle()
+    world.allocator.take(PodCreated)
+    world.quiet()
+
+
+def test_a_create_that_is_asked_for_twice_is_one_create(world: World) -> None:
+    world.create(1, 1)
+    assert world.open() == ["create app-exec-1"]
+
+
+# ── pods that a snapshot shows before their POST is answered ─────────────────────────────────────────────────────
+
+
+def test_a_pod_that_appeared_while_its_create_waits_is_not_posted_again(world: World) -> None:
+    """It may have ended meanwhile: a second POST of the name would give the id to a second pod."""
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.tell(PodsAppeared({1: pod(1)}))
+    assert world.allocator.take(PodCreated) == PodCreated(1, 1, pod(1))
+    world.quiet()
+
+
+def test_a_pod_that_appeared_while_its_create_is_on_the_wire_is_not_posted_again(world: World) -> None:
+    world.create(1)
+    world.tell(PodsAppeared({1: pod(1)}), PodsAppeared({2: pod(2)}))
+    world.unanswered()
+    world.answer_next("create", LOST)
+    assert world.allocator.take(PodCreated).pod == pod(1)
+    world.quiet()
+
+
+def test_a_pod_that_appeared_while_its_create_is_queued_is_not_posted_at_all(world: World) -> None:
+    world.create(1, 2, 3, 4)
+    world.tell(PodsAppeared({4: pod(4)}))
+    assert world.allocator.take(PodCreated).executor_id == 4
+    for executor_id in (1, 2, 3):
+        world.answer_next("create", pod(executor_id))
+    world.allocator.take_all()
+    world.quiet()
+
+
+def test_a_pod_that_appeared_between_two_looks_is_told_once(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", EXISTS)
+    world.answer_next("get", DOWN)
+    world.tell(PodsAppeared({1: pod(1)}))
+    world.allocator.take(PodCreated)
+    world.quiet()
+
+
+def test_a_second_pod_that_a_late_try_made_after_the_first_appeared_is_deleted(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.wait_for("create")
+    world.tell(PodsAppeared({1: pod(1, uid="first")}))
+    world.answer_next("create", pod(1, uid="second"))
+    assert world.api.take("delete").arguments == {"name": pod_name(1), "options": DeleteOptions(uid="second")}
+
+
+def test_a_pod_that_appeared_is_deleted_if_it_was_killed_meanwhile(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.tell(DeletePods(frozenset({1})))
+    world.answer_next("delete_collection", None)
+    world.tell(PodsAppeared({1: pod(1)}))
+    assert world.api.take("delete").arguments["options"].uid == "uid-1"
+
+
+def test_pods_that_appeared_count_as_created_for_the_epoch_that_begins(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.tell(BeginEpoch(2, world.allocator.address))
+    world.tell(PodsAppeared({1: pod(1)}))
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, created=frozenset({1}), dropped=frozenset())
+
+
+def test_pods_that_appeared_and_that_nobody_asks_for_are_nothing(world: World) -> None:
+    world.create(1)
+    world.tell(PodsAppeared({2: pod(2)}))
+    assert world.open() == ["create app-exec-1"]
+    world.answer_next("create", pod(1))
+    world.allocator.take(PodCreated)
+    world.quiet()
+
+
+# ── 429 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def too_many(seconds: float | None = None) -> TooManyRequests:
+    wait = timedelta(seconds=seconds) if seconds is not None else None
+    return TooManyRequests("too many requests", status=429, retry_after=wait)
+
+
+def test_a_429_pauses_all_creates_for_what_the_server_asks(world: World) -> None:
+    world.create(1, 2, 3, 4)
+    for call in world.api.open():
+        world.answer(call, too_many(20))
+    assert world.open() == []
+    world.kit.advance(timedelta(seconds=20) - timedelta(microseconds=1))
+    world.create(5)
+    assert world.open() == []
+    world.kit.advance(timedelta(seconds=10))
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"], "in their order"
+
+
+def test_a_429_on_a_create_holds_no_delete_back(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", too_many(60))
+    world.tell(DeletePod("a"), LabelPod("b", "u", {}), ConfirmPod(3, "c", "u", world.backend.address))
+    assert world.open() == ["delete a", "patch b", "get c"]
+
+
+def test_a_429_on_a_delete_holds_nothing_else_back(world: World) -> None:
+    world.tell(DeletePod("a"))
+    world.answer_next("delete", too_many(60))
+    world.create(1)
+    world.tell(DeletePod("b"))
+    assert world.open() == ["create app-exec-1", "delete b"]
+    world.answer_next("delete", None)
+    assert timedelta(seconds=60) <= world.wait_for("delete") <= timedelta(seconds=90)
+
+
+def test_a_later_429_that_asks_for_less_does_not_shorten_the_pause(world: World) -> None:
+    world.create(1, 2)
+    world.answer_next("create", too_many(60))
+    world.answer_next("create", too_many())
+    assert world.wait_for("create") >= timedelta(seconds=60)
+
+
+def test_a_retry_after_of_one_second_whatever_the_load_is_backed_off_all_the_same(world: World) -> None:
+    world.create(1)
+    for _ in range(6):
+        world.answer_next("create", too_many(1))
+        world.wait_for("create")
+    world.answer_next("create", too_many(1))
+    assert world.wait_for("create") >= timedelta(seconds=30)
+
+
+def test_a_429_on_a_post_holds_no_look_back(world: World) -> None:
+    world.create(1, 2)
+    world.answer_next("create", too_many(60))
+    world.answer_next("create", EXISTS)
+    assert world.open() == ["get app-exec-2"]
+    world.answer_next("get", DOWN)
+    assert world.wait_for("get") <= 2 * BACKOFF.initial
+
+
+def test_a_429_on_a_look_pauses_no_post(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", EXISTS)
+    world.answer_next("get", too_many(60))
+    world.create(2)
+    assert world.open() == ["create app-exec-2"]
+    assert world.wait_for("get") >= timedelta(seconds=60)
+
+
+def test_a_post_that_waits_in_a_pause_and_that_nobody_wants_any_more_is_looked_for_at_once(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.wait_for("create")
+    world.answer_next("create", too_many(60))
+    world.tell(Drain(world.backend.address))
+    assert world.open() == ["get app-exec-1"]
+    world.answer_next("get", NotFound("no such pod", status=404))
+    world.backend.take(Drained)
+
+
+# ── deletes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_delete_is_sent_with_its_preconditions(world: World) -> None:
+    options = DeleteOptions(uid="u", resource_version="7", grace=timedelta(seconds=5))
+    world.tell(DeletePod("a", options))
+    assert world.api.take("delete").arguments["options"] == options
+
+
+def test_the_same_delete_asked_for_again_while_it_is_open_is_one_request(world: World) -> None:
+    again = DeletePod("a", DeleteOptions(uid="u"))
+    world.tell(again, again)
+    assert world.open() == ["delete a"]
+    world.answer_next("delete", DOWN)
+    world.tell(again)
+    assert world.open() == [], "it waits for its next try"
+    world.wait_for("delete")
+    assert world.open() == ["delete a"]
+    world.answer_next("delete", None)
+    world.tell(again)
+    assert world.open() == ["delete a"], "what was answered can be asked for again"
+
+
+def test_a_delete_with_other_preconditions_is_another_request(world: World) -> None:
+    world.tell(
+        DeletePod("a", DeleteOptions(uid="u", resource_version="7")),
+        DeletePod("a", DeleteOptions(uid="u")),
+        DeletePod("a", DeleteOptions(uid="v")),
+    )
+    assert world.open() == ["delete a"] * 3
+
+
+def test_a_delete_that_fails_for_now_is_tried_until_it_is_answered(world: World) -> None:
+    world.tell(DeletePod("a"))
+    for _ in range(3):
+        world.answer_next("delete", LOST)
+        world.wait_for("delete")
+    world.answer_next("delete", NotFound("gone", status=404))
+    world.quiet()
+
+
+def test_a_bulk_delete_is_told_to_who_asked(world: World) -> None:
+    world.tell(DeletePods(frozenset({1, 2}), reply_to=world.backend.address))
+    world.answer_next("delete_collection", DOWN)
+    world.backend.expect_nothing()
+    world.wait_for("delete_collection")
+    assert world.open() == ["delete in (1,2)"]
+    world.answer_next("delete_collection", None)
+    assert world.backend.take(PodsDeleted) == PodsDeleted(frozenset({1, 2}), None)
+    world.quiet()
+
+
+def test_a_bulk_delete_that_is_refused_is_told_with_the_refusal(world: World) -> None:
+    world.tell(DeletePods(None, reply_to=world.backend.address))
+    error = Forbidden("cannot deletecollection pods", status=403)
+    world.answer_next("delete_collection", error)
+    assert world.backend.take(PodsDeleted) == PodsDeleted(None, error)
+
+
+def test_two_who_ask_for_the_same_bulk_delete_are_both_told(world: World) -> None:
+    world.tell(DeletePods(None, reply_to=world.backend.address), DeletePods(None, reply_to=world.allocator.address))
+    while world.api.open():
+        world.answer_next("delete_collection", None)
+    assert world.backend.take(PodsDeleted) == world.allocator.take(PodsDeleted) == PodsDeleted(None, None)
+
+
+def test_a_bulk_delete_of_none_asks_nothing_of_the_api(world: World) -> None:
+    world.tell(DeletePods(frozenset(), reply_to=world.backend.address))
+    assert world.backend.take(PodsDeleted) == PodsDeleted(frozenset(), None)
+    assert world.api.calls == []
+
+
+def test_a_bulk_delete_of_very_many_goes_out_part_by_part(world: World) -> None:
+    ids = frozenset(range(1, IDS_PER_CALL + 2))
+    world.tell(DeletePods(ids, reply_to=world.backend.address))
+    world.answer_next("delete_collection", None)
+    assert world.open() == [f"delete in ({IDS_PER_CALL + 1})"]
+    world.backend.expect_nothing()
+    world.answer_next("delete_collection", None)
+    assert world.backend.take(PodsDeleted) == PodsDeleted(ids, None)
+
+
+def test_killing_one_whose_create_is_queued_drops_the_create(world: World) -> None:
+    world.create(1, 2, 3, 4, 5)
+    world.tell(DeletePods(frozenset({4})))
+    failed = world.allocator.take(PodCreateFailed)
+    assert (failed.executor_id, type(failed.error)) == (4, Cancelled)
+    for executor_id in (1, 2, 3):
+        world.answer_next("create", pod(executor_id))
+    assert world.open() == ["delete in (4)", "create app-exec-5"]
+
+
+def test_killing_one_whose_create_is_on_the_wire_deletes_it_once_it_is_made(world: World) -> None:
+    world.create(1, 2)
+    world.tell(DeletePods(frozenset({1}), grace=timedelta(seconds=5)))
+    world.answer_next("delete_collection", None)
+    world.answer_next("create", pod(1))
+    assert world.allocator.take(PodCreated).executor_id == 1
+    deletion = world.api.take("delete")
+    assert deletion.arguments == {
+        "name": pod_name(1),
+        "options": DeleteOptions(uid="uid-1", grace=timedelta(seconds=5)),
+    }
+    world.answer_next("create", pod(2))
+    assert world.open() == ["delete app-exec-1"], "the other one stays"
+
+
+def test_killing_one_whose_answer_was_lost_finds_out_and_deletes_it(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.tell(DeletePods(frozenset({1})))
+    world.answer_next("delete_collection", None)
+    world.unanswered()
+    assert BACKOFF.initial <= world.wait_for("get"), "nothing that nobody wants is POSTed again"
+    world.answer_next("get", pod(1))
+    assert world.allocator.take(PodCreated).executor_id == 1
+    assert world.open() == ["delete app-exec-1"]
+
+
+def test_killing_one_whose_lost_post_made_nothing_ends_the_tries(world: World) -> None:
+    world.create(1)
+    post = world.api.take("create")
+    world.tell(DeletePods(frozenset({1})))
+    world.answer_next("delete_collection", None)
+    world.answer(post, LOST)
+    world.wait_for("get")
+    world.answer_next("get", NotFound("no such pod", status=404))
+    assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.quiet()
+
+
+def test_killing_one_whose_name_is_taken_finds_out_by_whom_and_deletes_it_if_it_is_ours(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", EXISTS)
+    world.answer_next("get", DOWN)
+    world.tell(DeletePods(frozenset({1})))
+    world.answer_next("delete_collection", None)
+    world.wait_for("get")
+    world.answer_next("get", pod(1))
+    assert world.open() == ["delete app-exec-1"]
+
+
+@pytest.mark.parametrize("answer", [too_many(5), Conflict("modified", status=409), Unavailable("connection refused")])
+def test_killing_one_whose_try_made_no_pod_ends_the_tries(world: World, answer: ApiError) -> None:
+    world.create(1)
+    post = world.api.take("create")
+    world.tell(DeletePods(frozenset({1})))
+    world.answer_next("delete_collection", None)
+    world.answer(post, answer)
+    assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.quiet()
+
+
+def test_killing_one_that_waits_after_such_a_try_ends_the_tries(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", Unavailable("connection refused"))
+    world.tell(DeletePods(None))
+    assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.answer_next("delete_collection", None)
+    world.quiet()
+
+
+# ── labels, confirmations ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_label_is_patched_once_while_it_is_open(world: World) -> None:
+    label = LabelPod("a", "u", {"x": "y"})
+    world.tell(label, label)
+    assert world.open() == ["patch a"]
+    world.answer_next("patch", pod(1))
+    world.quiet()
+
+
+def test_each_who_asks_for_a_confirmation_is_told(world: World) -> None:
+    for probe in (world.backend, world.allocator):
+        world.tell(ConfirmPod(1, pod_name(1), "uid-1", probe.address))
+    while world.api.open():
+        world.answer_next("get", NotFound("gone", status=404))
+    assert world.backend.take(PodConfirmed) == world.allocator.take(PodConfirmed) == PodConfirmed(1, "uid-1", None)
+
+
+def test_a_confirmation_is_given_up_after_a_few_tries(world: World) -> None:
+    world.tell(ConfirmPod(1, pod_name(1), "uid-1", world.backend.address))
+    for _ in range(2):
+        world.answer_next("get", DOWN)
+        world.wait_for("get")
+    world.backend.expect_nothing()
+    world.answer_next("get", DOWN)
+    assert world.backend.take(PodConfirmed).pod is None
+    world.quiet()
+
+
+# ── epochs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_epoch_begins_at_once_when_nothing_is_open(world: World) -> None:
+    world.tell(BeginEpoch(2, world.allocator.address))
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, frozenset(), frozenset())
+
+
+def test_a_new_epoch_drops_what_is_queued_and_resolves_what_is_on_the_wire(world: World) -> None:
+    world.create(1, 2, 3, 4, 5)
+    world.tell(BeginEpoch(2, world.allocator.address))
+    assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [4, 5]
+    world.answer_next("create", pod(1))
+    world.answer_next("create", Invalid("no", status=422))
+    world.allocator.take_all(PodCreated)
+    world.allocator.take_all(PodCreateFailed)
+    world.unanswered()
+    third = world.api.take("create")
+    world.answer(third, LOST)
+    world.unanswered()
+    world.wait_for("get")
+    world.answer_next("get", pod(3))
+    world.allocator.take(PodCreated)
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, created=frozenset({1, 3}), dropped=frozenset({2, 4, 5}))
+    world.quiet()
+
+
+def test_a_create_on_the_wire_that_made_no_pod_is_not_tried_again_for_an_earlier_epoch(world: World) -> None:
+    world.create(1, 2)
+    world.answer_next("create", Unavailable("connection refused"))
+    world.tell(BeginEpoch(2, world.allocator.address))
+    world.answer_next("create", too_many(60))
+    begun = world.allocator.take(EpochBegun)
+    assert (begun.created, begun.dropped) == (frozenset(), frozenset({1, 2}))
+    world.allocator.take_all(PodCreateFailed)
+    world.quiet()
+
+
+def test_creates_of_the_new_epoch_are_not_what_it_waits_for(world: World) -> None:
+    world.create(1)
+    world.tell(BeginEpoch(2, world.allocator.address))
+    world.create(2, epoch=2)
+    world.answer_next("create", pod(1))
+    assert world.allocator.take(EpochBegun).created == {1}
+
+
+def test_deletes_go_on_from_one_epoch_to_the_next(world: World) -> None:
+    world.tell(DeletePod("a"), BeginEpoch(2, world.allocator.address))
+    assert world.open() == ["delete a"]
+
+
+def test_a_create_of_an_earlier_epoch_is_not_sent(world: World) -> None:
+    world.tell(BeginEpoch(2, world.allocator.address))
+    world.create(1, epoch=1)
+    assert world.api.calls == []
+
+
+def test_an_epoch_that_is_overtaken_by_the_next_hands_on_what_it_found_out(world: World, kit: Kit) -> None:
+    world.create(1, 2, 3, 4)
+    world.tell(BeginEpoch(2, world.allocator.address))
+    world.answer_next("create", pod(1))
+    successor = kit.probe("successor")
+    world.tell(BeginEpoch(3, successor.address))
+    world.answer_next("create", pod(2))
+    world.answer_next("create", pod(3))
+    assert successor.take(EpochBegun) == EpochBegun(3, created=frozenset({1, 2, 3}), dropped=frozenset({4}))
+    assert world.allocator.take_all(EpochBegun) == []
+
+
+# ── what another pool was asked for ──────────────────────────────────────────────────────────────────────────────────
+
+
+def lost(world: World, epoch: int, *unseen: int) -> set[int]:
+    """Which of the ids that an Allocator has not seen this pool was never asked for."""
+    world.tell(BeginEpoch(epoch, world.allocator.address, frozenset(unseen)))
+    world.allocator.take_all(PodCreateFailed)
+    return set(world.allocator.take(EpochBegun).lost)
+
+
+def test_what_it_was_never_asked_for_is_lost(world: World) -> None:
+    assert lost(world, 2, 4, 5) == {4, 5}
+
+
+def test_what_it_has_answered_is_not_lost(world: World) -> None:
+    world.create(6, 7)
+    world.answer_next("create", pod(6))
+    world.answer_next("create", Invalid("no", status=422))
+    world.allocator.take_all(PodCreated)
+    assert lost(world, 2, 4, 6, 7, 8) == {4}
+
+
+def test_what_it_was_asked_for_again_is_lost_no_more(world: World) -> None:
+    assert lost(world, 2, 4, 5) == {4, 5}
+    world.create(4, epoch=2, again=True)
+    world.answer_next("create", pod(4))
+    world.allocator.take_all(PodCreated)
+    assert lost(world, 3, 4, 5) == {5}
+    assert lost(world, 4, 5) == {5}
+
+
+def test_one_asked_for_again_that_was_made_is_found_and_not_made_twice(world: World) -> None:
+    world.create(1, again=True)
+    world.answer_next("create", EXISTS)
+    world.answer_next("get", pod(1))
+    assert world.allocator.take(PodCreated).pod.uid == "uid-1"
+    world.quiet()
+
+
+def test_one_asked_for_again_that_is_refused_is_looked_for_first(world: World) -> None:
+    world.create(1, again=True)
+    world.answer_next("create", QuotaExceeded("our own pod has the last place", status=403))
+    world.answer_next("get", pod(1))
+    assert world.allocator.take(PodCreated).executor_id == 1
+    world.quiet()
+
+
+# ── withdrawn ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def withdraw(world: World, *executor_ids: int) -> None:
+    world.tell(WithdrawPods(frozenset(executor_ids)))
+
+
+def test_of_those_withdrawn_what_is_queued_is_not_sent_and_what_is_on_the_wire_goes_on(world: World) -> None:
+    world.create(1, 2, 3, 4, 5)
+    withdraw(world, 3, 4)
+    answer = world.allocator.take(PodCreateFailed)
+    assert (answer.executor_id, type(answer.error)) == (4, Cancelled)
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"]
+    for executor_id in (1, 2, 3, 5):
+        world.answer_next("create", pod(executor_id))
+    created = world.allocator.take_all(PodCreated)
+    assert [(each.executor_id, each.withdrawn) for each in created] == [(i, False) for i in (1, 2, 3, 5)]
+    world.quiet()
+
+
+def test_a_withdrawn_one_that_waits_for_another_try_and_has_surely_no_pod_is_not_tried_again(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", Unavailable("connection refused"))
+    world.unanswered()
+    withdraw(world, 1)
+    assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.quiet()
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_withdrawn_one_that_may_have_been_made_is_looked_for(world: World, made: bool) -> None:
+    world.create(1)
+    world.answer_next("create", LOST)
+    world.unanswered()
+    for _ in range(2):
+        withdraw(world, 1)
+    world.unanswered()
+    world.wait_for("get")
+    world.answer_next("get", pod(1) if made else NotFound("gone", status=404))
+    if made:
+        assert world.allocator.take(PodCreated).withdrawn
+    else:
+        assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.quiet()
+
+
+# ── drain, stop, restart ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pool_without_creates_is_drained_at_once(world: World) -> None:
+    world.tell(DeletePod("a"), Drain(world.backend.address))
+    world.backend.take(Drained)
+    assert world.open() == ["delete a"]
+
+
+def test_draining_drops_what_is_queued_and_waits_for_what_is_on_the_wire(world: World) -> None:
+    world.create(1, 2, 3, 4)
+    world.tell(Drain(world.backend.address))
+    assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [4]
+    world.answer_next("create", pod(1))
+    world.answer_next("create", LOST)
+    world.answer_next("create", too_many(60))
+    world.backend.expect_nothing()
+    world.wait_for("get")
+    world.backend.expect_nothing()
+    world.answer_next("get", pod(2))
+    world.backend.take(Drained)
+    assert [created.executor_id for created in world.allocator.take_all(PodCreated)] == [1, 2]
+    assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [3]
+    world.quiet()
+
+
+def test_a_drained_pool_takes_no_creates_but_still_deletes(world: World) -> None:
+    world.tell(Drain(world.backend.address))
+    world.create(1)
+    assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
+    world.tell(DeletePods(None, reply_to=world.backend.address))
+    assert world.open() == ["delete all"]
+
+
+def test_a_stop_gives_up_everything_under_way(world: World) -> None:
+    world.create(1)
+    world.tell(DeletePod("a"))
+    world.pool.stop()
+    world.kit.settle()
+    assert [call.cancelled for call in world.api.calls] == [True, True]
+    world.unanswered()
+
+
+def test_late_answers_to_an_earlier_incarnation_are_not_the_new_ones(world: World) -> None:
+    world.create(1)
+    late = world.api.take("create")
+    reply = late.reply
+    world.pool.stop()
+    world.kit.settle()
+    world.spawn()
+    world.create(2)
+    reply(pod(1))
+    world.kit.settle()
+    assert world.allocator.received == []
+    assert world.open() == ["create app-exec-2"]
+
+
+def test_a_delete_that_is_refused_is_sent_again_ever_later_though_it_is_asked_for_every_second(world: World) -> None:
+    sent: list[float] = []
+    for second in range(600):
+        world.tell(DeletePod("a"))
+        if world.api.open("delete"):
+            sent.append(float(second))
+            world.answer_next("delete", Forbidden("cannot delete pods", status=403))
+        world.kit.advance(timedelta(seconds=1))
+    waits = [later - earlier for earlier, later in pairwise(sent)]
+    assert all(least <= wait <= 1.5 * least + 1 for wait, least in zip(waits, (2, 4, 8, 16, 32, 60), strict=False)), (
+        waits
+    )
+    assert len(sent) <= 18, sent
+
+
+def test_a_delete_that_is_refused_holds_no_other_back_and_is_free_again_once_it_is_accepted(world: World) -> None:
+    world.tell(DeletePod("a"))
+    world.answer_next("delete", Forbidden("cannot delete pods", status=403))
+    world.tell(DeletePod("b"))
+    world.answer_next("delete", None)
+    world.kit.advance(timedelta(seconds=4))
+    for _ in range(2):
+        world.tell(DeletePod("a"))
+        world.answer_next("delete", None)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from pykka import ActorRegistry
+
+from tests.unit.runtime.stage import SAFETY, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No test leaves an actor registered with Pykka, or a thread of ours that does not end."""
+    before = ActorRegistry.get_all()
+    threads = threading.enumerate()
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("executor-pods/") and thread not in threads:
+            thread.join(SAFETY)
+            assert not thread.is_alive(), f"{thread.name} goes on"
+    left = [ref for ref in ActorRegistry.get_all() if ref not in before]
+    for ref in left:
+        ActorRegistry.unregister(ref)
+    assert left == []
+
+
+@pytest.fixture(params=["stepped", "serial threads", "free threads"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """The same actors in the caller's thread, in threads one at a time, and in threads as in production."""
+    with Stage(request.param) as stage:
+        yield stage

@@ -1,0 +1,223 @@
+"""The serial dispatcher: one order of messages, the same every time, with threads and without."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from actors.runtime import Actor, Address, Backoff, ChildSpec, Context
+from actors.testing import Kit, Runaway
+from tests.unit.runtime.stage import Boss
+
+SECOND = timedelta(seconds=1)
+
+
+class Chatter(Actor):
+    """Tells its peers something at random whenever it hears something, until a message has gone round enough."""
+
+    def __init__(self, context: Context, peers: list[Address], heard: list[tuple[str, str, int]]) -> None:
+        super().__init__(context)
+        self._peers = peers
+        self._heard = heard
+        self._said = 0
+
+    def started(self) -> None:
+        self.timers.every("talk", SECOND, ("timer", 0, 3))
+
+    def receive(self, message: Any) -> object:
+        if message == "die":
+            raise SystemExit(1)
+        sender, number, rounds = message
+        self._heard.append((sender, self.name, number))
+        if rounds:
+            for _ in range(2):
+                self._said += 1
+                self.entropy.choice(self._peers).tell((self.name, self._said, rounds - 1))
+        return None
+
+
+def supervision(seed: int | None, *, threads: bool) -> tuple[str, ...]:
+    """Five who chat, two crashes, a restart of those behind; the trace of it."""
+    with Kit(seed, threads=threads) as kit:
+        made: list[Boss] = []
+
+        def make(context: Context) -> Boss:
+            made.append(Boss(context, [], 30 * SECOND))
+            return made[0]
+
+        boss = kit.spawn(make, name="boss")
+        supervisor = made[0].supervisor
+        peers = [supervisor.address(f"chatter-{number}") for number in range(5)]
+        heard: list[tuple[str, str, int]] = []
+        for peer in peers:
+            spec = ChildSpec(peer.name, lambda context: Chatter(context, peers, heard), backoff=Backoff(initial=SECOND))
+            kit.ask(boss, lambda supervisor, spec=spec: supervisor.start(spec))
+        kit.advance(3 * SECOND)
+        peers[3].tell("die")
+        kit.advance(5 * SECOND)
+        peers[1].tell("die")
+        kit.advance(10 * SECOND)
+        return tuple(kit.trace)
+
+
+def test_every_run_gives_one_and_the_same_trace() -> None:
+    traces = {supervision(None, threads=False) for _ in range(40)}
+    assert len(traces) == 1
+    assert len(traces.pop()) > 1000
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_real_threads_give_the_same_trace_as_none(seed: int | None) -> None:
+    assert supervision(seed, threads=True) == supervision(seed, threads=False)
+
+
+def test_a_seed_reproduces_its_order_and_another_gives_another() -> None:
+    traces = [supervision(seed, threads=False) for seed in range(10)]
+    assert len(set(traces)) == 10
+    assert traces == [supervision(seed, threads=False) for seed in range(10)]
+
+
+class Scribe(Actor):
+    """Writes down whom it heard."""
+
+    def __init__(self, context: Context, heard: list[str]) -> None:
+        super().__init__(context)
+        self._heard = heard
+
+    def receive(self, message: Any) -> object:
+        self._heard.append(f"{self.name} {message}")
+        return None
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_without_a_seed_the_oldest_message_is_next(threads: bool) -> None:
+    with Kit(threads=threads) as kit:
+        heard: list[str] = []
+        one, other = (kit.spawn(lambda c: Scribe(c, heard), name=name) for name in ("one", "other"))
+        one.tell(1)
+        other.tell(2)
+        other.tell(3)
+        one.tell(4)
+        kit.settle()
+        assert heard == ["one 1", "other 2", "other 3", "one 4"]
+
+
+def test_with_any_seed_each_mailbox_stays_in_order() -> None:
+    orders = set()
+    for seed in range(20):
+        with Kit(seed) as kit:
+            heard: list[str] = []
+            one, other = (kit.spawn(partial(Scribe, heard=heard), name=name) for name in ("one", "other"))
+            for number in range(3):
+                one.tell(number)
+                other.tell(number)
+            kit.settle()
+            for name in ("one", "other"):
+                mine = [line for line in heard if line.startswith(f"{name} ")]
+                assert mine == [f"{name} 0", f"{name} 1", f"{name} 2"]
+            orders.add(tuple(heard))
+    assert len(orders) > 5
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_only_one_actor_runs_at_a_time(threads: bool) -> None:
+    running: list[str] = []
+
+    class Exclusive(Scribe):
+        def receive(self, message: Any) -> object:
+            assert running == []
+            running.append(self.name)
+            for peer in peers:
+                if message:
+                    peer.tell(message - 1)
+            running.remove(self.name)
+            return None
+
+    with Kit(threads=threads) as kit:
+        peers = [kit.spawn(lambda c: Exclusive(c, []), name=name) for name in "abc"]
+        peers[0].tell(3)
+        kit.settle()
+        assert all(peer.is_alive() for peer in peers)
+
+
+def test_without_threads_there_are_none() -> None:
+    before = set(threading.enumerate())
+    with Kit() as kit:
+        kit.spawn(lambda c: Scribe(c, []), name="scribe")
+        assert set(threading.enumerate()) <= before
+
+
+def test_the_trace_says_when_who_and_what(kit: Kit) -> None:
+    class Ticker(Scribe):
+        def started(self) -> None:
+            self.timers.start("t", SECOND, 1.5)
+
+    ticker = kit.spawn(lambda c: Ticker(c, []), name="ticker")
+    ticker.tell("hello")
+    kit.advance(SECOND)
+    assert kit.trace == [
+        "1000.000000 ticker-1 <- _Started",
+        "1000.000000 ticker-1 <- str",
+        "1001.000000 ticker-1 <- timer float",
+    ]
+
+
+def test_messages_without_end_are_an_error_that_shows_who_goes_round_in_circles() -> None:
+    class Circle(Actor):
+        def receive(self, message: Any) -> object:
+            self.address.tell(message)
+            return None
+
+    with Kit(runaway_after=100) as kit:
+        circle = kit.spawn(Circle, name="circle")
+        circle.tell("round")
+        with pytest.raises(Runaway, match="100 messages without the clock moving") as caught:
+            kit.settle()
+    assert str(caught.value).count("circle-1 <- str") == 30
+
+
+def test_a_busy_time_is_no_runaway_as_long_as_the_clock_moves() -> None:
+    class Ticker(Actor):
+        def started(self) -> None:
+            self.timers.every("t", SECOND, "tick")
+
+        def receive(self, _message: Any) -> object:
+            return None
+
+    with Kit(runaway_after=10) as kit:
+        kit.spawn(Ticker, name="ticker")
+        kit.advance(100 * SECOND)
+        assert len(kit.trace) == 101
+
+
+def test_settling_from_within_an_actor_is_a_mistake(kit: Kit) -> None:
+    class Impatient(Actor):
+        def receive(self, _message: Any) -> object:
+            kit.settle()
+            return None
+
+    impatient = kit.spawn(Impatient, name="impatient")
+    with pytest.raises(RuntimeError, match="from within an actor"):
+        kit.ask(impatient, "go")
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_an_actor_that_starts_another_and_dies_leaves_it_running(threads: bool) -> None:
+    class Founder(Actor):
+        def receive(self, _message: Any) -> object:
+            heir.append(self.context.system.spawn(lambda c: Scribe(c, heard), name="heir", owner=None))
+            heir[0].tell("yours")
+            raise ValueError("done")
+
+    heir: list[Address] = []
+    heard: list[str] = []
+    with Kit(threads=threads) as kit:
+        founder = kit.spawn(Founder, name="founder")
+        founder.tell("go")
+        kit.settle()
+        assert not founder.is_alive()
+        assert heard == ["heir yours"]

@@ -1,0 +1,335 @@
+"""Profiles, resources and claims: what they may be, and how a profile is laid over `executor`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors import messages
+from actors.errors import SettingsError
+from actors.kube.names import label_value_problem
+from actors.kube.quantities import parse_quantity
+from actors.settings.model import AllocationSettings, ClaimSettings, ProfileSettings, ResourceSettings, Settings
+from actors.settings.profiles import ShapeSettings, resource_problems
+from actors.settings.types import DEFAULT_PROFILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DATA: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.upper().startswith("EXECUTOR_PODS_"):
+            monkeypatch.delenv(name)
+
+
+def refused(**values: object) -> list[str]:
+    """The lines of the error that these settings raise."""
+    with pytest.raises(SettingsError) as raised:
+        Settings(**values)
+    return str(raised.value).splitlines()
+
+
+# ── profiles ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+EVERYWHERE: dict[str, Any] = {
+    "instances": 3,
+    "image": "worker:1",
+    "command": ("work",),
+    "pod_template": {"metadata": {"labels": {"team": "blue"}}},
+    "template_patch": {"spec": {"priority": 1}},
+    "resources": {"requests": {"cpu": "1"}},
+    "node_selector": {"disk": "ssd"},
+    "claims": [DATA],
+}
+OTHER: dict[str, Any] = {
+    "instances": 5,
+    "image": "worker:2",
+    "command": ("work", "more"),
+    "pod_template": {"metadata": {"labels": {"team": "red"}}},
+    "template_patch": {"spec": {"priority": 2}},
+    "resources": {"limits": {"memory": "1Gi"}},
+    "node_selector": {"arch": "arm"},
+    "claims": [],
+}
+
+
+def test_the_default_profile_is_what_executor_says() -> None:
+    settings = Settings(executor=EVERYWHERE)
+    assert settings.profile("default") == ProfileSettings(**EVERYWHERE)
+    assert settings.profile_names == ("default",)
+    assert DEFAULT_PROFILE == messages.DEFAULT_PROFILE
+
+
+@pytest.mark.parametrize("own", ShapeSettings.model_fields)
+def test_a_profile_has_its_own_value_where_it_says_one_and_that_of_executor_elsewhere(own: str) -> None:
+    settings = Settings(executor=EVERYWHERE, profiles={"big": {own: OTHER[own]}})
+
+    assert settings.profile("big") == ProfileSettings(**{**EVERYWHERE, "instances": 0, own: OTHER[own]})
+    assert settings.profile("default") == ProfileSettings(**EVERYWHERE)
+
+
+def test_a_profile_may_say_that_it_has_none_of_what_executor_has() -> None:
+    settings = Settings(executor=EVERYWHERE, profiles={"big": {"image": None, "node_selector": {}, "claims": []}})
+
+    profile = settings.profile("big")
+
+    assert (profile.image, profile.node_selector, profile.claims) == (None, {}, ())
+
+
+def test_each_profile_starts_with_its_own_number_of_executors() -> None:
+    settings = Settings(executor={"instances": 3}, profiles={"big": {"instances": 4}, "idle": {"image": "x"}})
+
+    assert settings.profile_names == ("default", "big", "idle")
+    assert settings.initial_totals == {"default": 3, "big": 4, "idle": 0}
+
+
+def test_there_is_no_profile_that_nobody_described() -> None:
+    with pytest.raises(KeyError, match="big"):
+        Settings().profile("big")
+
+
+def test_a_profile_cannot_be_named_default_for_executor_describes_that_one() -> None:
+    assert refused(profiles={"default": {"instances": 1}}) == [
+        (
+            "profiles has 'default': is described by the settings of `executor`; "
+            "a profile of its own must have another name"
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", ["Big", "a_b", "", "-a", "a.b", "x" * 64])
+def test_a_profiles_name_is_a_dns_label(name: str) -> None:
+    (line,) = refused(profiles={name: {}})
+    assert "must be a DNS label" in line
+    assert name[:50] in line
+
+
+@given(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "default"))
+def test_every_name_of_a_profile_can_be_its_label(name: str) -> None:
+    assert Settings(profiles={name: {}}).profile_names == ("default", name)
+    assert label_value_problem(name) is None
+
+
+def test_what_is_wrong_with_a_profile_is_told_with_its_name() -> None:
+    assert refused(
+        profiles={
+            "big": {"instances": -1, "imagee": "x", "claims": [{**DATA, "size": "much"}]},
+            "small": {"resources": {"requests": {"cpu": "1 core"}}},
+        }
+    ) == [
+        "profiles.big.instances = -1: must be at least 0",
+        "profiles.big.claims.0.size = 'much': must be a size, such as \"10Gi\"",
+        "profiles.big.imagee: there is no such setting; did you mean image?",
+        'profiles.small.resources.requests.cpu = \'1 core\': must be a quantity, such as "500m", "2" or "4Gi"',
+    ]
+
+
+def test_profiles_can_stand_in_a_file_with_templates_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text("spec: {containers: [{name: executor}]}")
+    (tmp_path / "patch.yaml").write_text("spec: {priority: 7}")
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        '[executor]\nimage = "a"\ntemplate_patch = "patch.yaml"\n'
+        '[profiles.big]\npod_template = "pod.yaml"\ntemplate_patch = "patch.yaml"\n'
+        'resources = { limits = { "nvidia.com/gpu" = 1 } }\n'
+        '[[profiles.big.claims]]\nname = "data"\nmount_path = "/data"\nsize = "10Gi"\n'
+    )
+
+    settings = Settings.load(file)
+
+    big = settings.profile("big")
+    assert settings.executor.template_patch == {"spec": {"priority": 7}}
+    assert big.pod_template == {"spec": {"containers": [{"name": "executor"}]}}
+    assert big.template_patch == {"spec": {"priority": 7}}
+    assert big.resources == ResourceSettings(limits={"nvidia.com/gpu": "1"})
+    assert big.claims == (ClaimSettings(**DATA),)
+
+
+def test_the_environment_holds_profiles_and_maps_as_json_or_one_value_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "PROFILES": json.dumps({"big": {"image": "worker:2", "instances": 1}}),
+        "PROFILES__BIG__INSTANCES": "4",
+        "PROFILES__SMALL__NODE_SELECTOR": '{"disk": "ssd"}',
+        "EXECUTOR__RESOURCES": '{"requests": {"cpu": 2}}',
+        "EXECUTOR__NODE_SELECTOR": '{"arch": "arm"}',
+        "EXECUTOR__CLAIMS": json.dumps([DATA]),
+        "EXECUTOR__TEMPLATE_PATCH": '{"spec": {"priority": 7}}',
+    }.items():
+        monkeypatch.setenv(f"EXECUTOR_PODS_{name}", value)
+
+    settings = Settings()
+
+    assert settings.profile("big").image == "worker:2"
+    assert settings.initial_totals == {"default": 2, "big": 4, "small": 0}
+    assert settings.profile("small").node_selector == {"disk": "ssd"}
+    big = settings.profile("big")
+    assert big.resources == ResourceSettings(requests={"cpu": "2"})
+    assert big.node_selector == {"arch": "arm"}
+    assert big.claims == (ClaimSettings(**DATA),)
+    assert big.template_patch == {"spec": {"priority": 7}}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("PROFILES__BIG__INSTANCES", "many", "profiles.big.instances = 'many': must be a whole number"),
+        ("PROFILES__BIG", "large", "profiles.big = 'large': must be a table of settings"),
+        ("PROFILES", "[1]", "profiles = [1]: must be a map of names to values"),
+        ("EXECUTOR__NODE_SELECTOR", "ssd", "executor.node_selector = 'ssd': must be a map of names to values"),
+        ("EXECUTOR__CLAIMS", "data", "executor.claims = 'data': must be a list"),
+        ("EXECUTOR__CLAIMS", '[{"name": "data", "size": "1Gi"}]', "executor.claims.0.mount_path: must be set"),
+        (
+            "EXECUTOR__RESOURCES",
+            '{"requests": {"cpu": "x"}}',
+            'executor.resources.requests.cpu = \'x\': must be a quantity, such as "500m", "2" or "4Gi"',
+        ),
+    ],
+)
+def test_a_wrong_map_of_the_environment_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, line: str
+) -> None:
+    monkeypatch.setenv(f"EXECUTOR_PODS_{variable}", value)
+
+    assert refused() == [f"{line} (from the environment: EXECUTOR_PODS_{variable})"]
+
+
+def test_a_value_of_the_constructor_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXECUTOR_PODS_PROFILES__BIG__INSTANCES", "4")
+
+    assert refused(profiles={"big": {"instances": -1}}) == ["profiles.big.instances = -1: must be at least 0"]
+
+    monkeypatch.setenv("EXECUTOR_PODS_ALLOCATION__MAX_CREATED", "50")
+    (line,) = refused(allocation=AllocationSettings(max_created=1))
+    assert line.startswith("allocation.max_created = 1: ")
+    assert "environment" not in line
+
+
+# ── resources and node selectors ─────────────────────────────────────────────────────────────────────────────────
+
+NAME = 'must be cpu, memory, ephemeral-storage, hugepages-<size>, or a device\'s name such as "nvidia.com/gpu"'
+
+
+@pytest.mark.parametrize(
+    ("resources", "line"),
+    [
+        ({"requests": {"gpu": 1}}, f"executor.resources.requests has 'gpu': {NAME}"),
+        ({"limits": {"a b/c": 1}}, f"executor.resources.limits has 'a b/c': {NAME}"),
+        ({"limits": {"hugepages-big": 1}}, f"executor.resources.limits has 'hugepages-big': {NAME}"),
+        ({"limits": {"requests.a/b": 1}}, f"executor.resources.limits has 'requests.a/b': {NAME}"),
+        (
+            {"requests": {"memory": "-1Gi"}},
+            'executor.resources.requests.memory = \'-1Gi\': must be a quantity, such as "500m", "2" or "4Gi"',
+        ),
+        (
+            {"requests": {"cpu": True}},
+            'executor.resources.requests.cpu = True: must be a quantity, such as "500m", "2" or "4Gi"',
+        ),
+        (
+            {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}},
+            "executor.resources.requests has 'cpu' = '1500m': must be at most what limits has ('1')",
+        ),
+        (
+            {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}},
+            "executor.resources.requests has 'nvidia.com/gpu' = '1': must be what limits has ('2')",
+        ),
+        (
+            {"limits": {"nvidia.com/gpu": "500m"}},
+            "executor.resources.limits has 'nvidia.com/gpu' = '500m': must be a whole number",
+        ),
+    ],
+)
+def test_resources_that_no_server_would_take_are_refused(resources: dict[str, Any], line: str) -> None:
+    assert refused(executor={"resources": resources}) == [line]
+
+
+@pytest.mark.parametrize(
+    ("selector", "line"),
+    [
+        ({"a b": "x"}, "executor.node_selector has 'a b': must be a label's key: "),
+        ({"disk": "x y"}, "executor.node_selector.disk = 'x y': must be a label's value: "),
+        ({"disk": True}, "executor.node_selector.disk = True: must be a label's value: text "),
+    ],
+)
+def test_node_selectors_are_labels(selector: dict[str, Any], line: str) -> None:
+    (told,) = refused(executor={"node_selector": selector})
+    assert told.startswith(line)
+
+
+QUANTITIES = st.one_of(
+    st.integers(0, 10**9),
+    st.integers(0, 10**9).map(lambda number: number / 1000),
+    st.builds("{}{}".format, st.integers(0, 10**6), st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3"])),
+)
+
+
+@given(QUANTITIES)
+def test_every_quantity_is_kept_as_it_was_written(quantity: Any) -> None:
+    kept = ResourceSettings(requests={"cpu": quantity}).requests["cpu"]
+
+    assert kept == str(quantity)
+    assert parse_quantity(kept) == parse_quantity(quantity)
+
+
+@given(st.text(max_size=8))
+def test_what_is_kept_as_a_quantity_is_a_number_of_at_least_nothing(text: str) -> None:
+    try:
+        kept = ResourceSettings(requests={"cpu": text}).requests["cpu"]
+    except SettingsError:
+        number = parse_quantity(text)
+        assert number is None or number < 0
+    else:
+        assert parse_quantity(kept) is not None
+
+
+@given(QUANTITIES, QUANTITIES)
+def test_a_request_and_a_limit_go_together_exactly_if_the_request_is_not_more(request: Any, limit: Any) -> None:
+    wanted, most = parse_quantity(request), parse_quantity(limit)
+    assert wanted is not None
+    assert most is not None
+
+    assert (not [*resource_problems({"cpu": request}, {"cpu": limit})]) == (wanted <= most)
+    huge = [*resource_problems({"hugepages-2Mi": request}, {"hugepages-2Mi": limit, "cpu": 1})]
+    assert (not huge) == (wanted == most)
+
+
+# ── claims ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("claims", "line"),
+    [
+        ([{**DATA, "name": "Data"}], "executor.claims.0.name = 'Data': must be a DNS label: "),
+        ([DATA, {**DATA, "name": "b", "mount_path": "data"}], "executor.claims.1.mount_path = 'data': must be an abso"),
+        ([{**DATA, "mount_path": "/a:b"}], "executor.claims.0.mount_path = '/a:b': must be an absolute path without"),
+        ([{**DATA, "size": "0"}], "executor.claims.0.size = '0': must be a size"),
+        ([{**DATA, "size": True}], "executor.claims.0.size = True: must be a size"),
+        ([{**DATA, "storage_class": "a b"}], "executor.claims.0.storage_class = 'a b': must be a storage class's name"),
+        ([{**DATA, "access_modes": []}], "executor.claims.0.access_modes = []: must name at least one"),
+        ([{**DATA, "access_modes": ["RWO"]}], "executor.claims.0.access_modes.0 = 'RWO': must be 'ReadWriteOnce', 'Re"),
+        (
+            [{**DATA, "access_modes": ["ReadWriteOncePod", "ReadOnlyMany"]}],
+            "executor.claims.0.access_modes = ['ReadWriteOncePod', 'ReadOnlyMany']: ReadWriteOncePod must stand alone",
+        ),
+        ([{**DATA, "sub_path": "../x"}], "executor.claims.0.sub_path = '../x': must be a relative path without '..'"),
+        ([{**DATA, "sub_path": "/x"}], "executor.claims.0.sub_path = '/x': must be a relative path"),
+        ([DATA, {**DATA, "mount_path": "/b"}], "executor.claims: the name 'data' stands twice"),
+        ([DATA, {**DATA, "name": "b"}], "executor.claims: the mount_path '/data' stands twice"),
+    ],
+)
+def test_a_claim_that_no_pod_could_mount_is_refused(claims: list[dict[str, Any]], line: str) -> None:
+    (told,) = refused(executor={"claims": claims})
+    assert told.startswith(line)
+
+
+def test_a_claim_without_any_class_is_not_one_of_the_default_class() -> None:
+    assert ClaimSettings(**DATA, storage_class="").storage_class == ""
+    assert ClaimSettings(**DATA).storage_class is None

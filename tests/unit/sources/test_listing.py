@@ -1,0 +1,143 @@
+"""PagedList: one LIST, page by page."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors.errors import Gone, Unavailable
+from actors.kube.api import PodPage
+from actors.sources.listing import MAX_RESTARTS, PAGE_SIZE, Listed, PageArrived, PagedList
+from actors.testing.manual_api import ManualPodApi
+from tests.unit.builders import pod
+
+if TYPE_CHECKING:
+    from actors.testing import Kit, Probe
+
+EXPIRED = Gone("the continue token is too old", status=410)
+
+
+class Owner:
+    """Hands pages to the list, as the actors do."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.api = ManualPodApi()
+        self._kit = kit
+        self._probe: Probe = kit.probe("owner")
+        self.list = PagedList(self.api, "a=b", kit.clock, self._probe.address)
+
+    def hand_over(self) -> Listed | object | None:
+        self._kit.settle()
+        return self.list.arrived(self._probe.take(PageArrived))
+
+    def answer(self, page: object) -> object:
+        self.api.take("list").answer(page)
+        return self.hand_over()
+
+
+@pytest.fixture
+def owner(kit: Kit) -> Owner:
+    return Owner(kit)
+
+
+def test_a_list_of_one_page_is_one_call_with_the_selector_and_the_page_size(owner: Owner, kit: Kit) -> None:
+    owner.list.start()
+    [call] = owner.api.open()
+    assert (call.arguments["selector"], call.arguments["limit"]) == ("a=b", PAGE_SIZE)
+    assert call.arguments["continue_token"] == ""
+    assert call.arguments["resource_version"] is None
+    listed = owner.answer(PodPage((pod(1),), "7"))
+    assert listed == Listed((pod(1),), "7", kit.clock.monotonic())
+    assert owner.api.open() == ()
+
+
+def test_pages_are_put_together_in_order(owner: Owner) -> None:
+    owner.list.start()
+    assert owner.answer(PodPage((pod(1),), "7", "next")) is None
+    assert owner.api.open()[0].arguments["continue_token"] == "next"
+    listed = owner.answer(PodPage((pod(2),), "7"))
+    assert isinstance(listed, Listed)
+    assert listed.pods == (pod(1), pod(2))
+
+
+def test_a_list_is_dated_by_when_its_first_page_was_asked_for(owner: Owner, kit: Kit) -> None:
+    owner.list.start()
+    asked_at = kit.clock.monotonic()
+    kit.advance(timedelta(seconds=3))
+    owner.answer(PodPage((), "7", "next"))
+    kit.advance(timedelta(seconds=3))
+    listed = owner.answer(PodPage((), "7"))
+    assert isinstance(listed, Listed)
+    assert listed.requested_at == asked_at
+
+
+def test_an_expired_continue_token_starts_the_list_over(owner: Owner, kit: Kit) -> None:
+    owner.list.start()
+    owner.answer(PodPage((pod(1),), "7", "next"))
+    kit.advance(timedelta(seconds=3))
+    assert owner.answer(EXPIRED) is None
+    assert owner.api.open()[0].arguments["continue_token"] == ""
+    assert owner.answer(PodPage((pod(2),), "9")) == Listed((pod(2),), "9", kit.clock.monotonic())
+
+
+def test_a_token_that_expires_after_a_page_without_pods_starts_the_list_over_too(owner: Owner) -> None:
+    owner.list.start()
+    owner.answer(PodPage((), "7", "next", malformed=500))
+    assert owner.answer(EXPIRED) is None
+    listed = owner.answer(PodPage((pod(1),), "9"))
+    assert isinstance(listed, Listed)
+    assert listed.pods == (pod(1),)
+
+
+def test_tokens_that_expire_again_and_again_are_reported(owner: Owner) -> None:
+    owner.list.start()
+    for _ in range(MAX_RESTARTS):
+        owner.answer(PodPage((pod(1),), "7", "next"))
+        assert owner.answer(EXPIRED) is None
+    owner.answer(PodPage((pod(1),), "7", "next"))
+    assert owner.answer(EXPIRED) is EXPIRED
+    assert owner.api.open() == ()
+
+
+def test_tokens_that_expired_in_one_list_do_not_count_in_the_next(owner: Owner) -> None:
+    for _ in range(2):
+        owner.list.start()
+        for _ in range(MAX_RESTARTS):
+            owner.answer(PodPage((pod(1),), "7", "next"))
+            assert owner.answer(EXPIRED) is None
+        assert isinstance(owner.answer(PodPage((), "9")), Listed)
+
+
+def test_a_first_page_that_is_gone_is_an_error(owner: Owner) -> None:
+    owner.list.start()
+    assert owner.answer(EXPIRED) is EXPIRED
+
+
+def test_an_error_on_any_page_is_the_answer_and_the_next_list_starts_from_nothing(owner: Owner) -> None:
+    owner.list.start()
+    owner.answer(PodPage((pod(1),), "7", "next"))
+    error = Unavailable("no answer")
+    assert owner.answer(error) is error
+    owner.list.start()
+    listed = owner.answer(PodPage((pod(2),), "9"))
+    assert isinstance(listed, Listed)
+    assert listed.pods == (pod(2),)
+
+
+def test_starting_again_abandons_what_was_under_way(owner: Owner) -> None:
+    owner.list.start()
+    late = owner.api.take("list")
+    owner.list.start()
+    assert late.cancelled
+    assert owner.hand_over() is None, "the cancelled page is no answer to the new list"
+    assert isinstance(owner.answer(PodPage((), "9")), Listed)
+
+
+def test_a_page_that_was_answered_before_its_list_was_abandoned_is_dropped(owner: Owner) -> None:
+    owner.list.start()
+    owner.api.take("list").answer(PodPage((pod(1),), "7", "next"))
+    owner.list.cancel()
+    assert owner.hand_over() is None
+    assert owner.api.open() == ()

@@ -1,0 +1,145 @@
+"""The merge rules against random histories of a cluster: see `merge_model` for what can happen and what is checked.
+
+`EXECUTOR_PODS_PROFILE=deep` tries a hundred thousand histories instead of a few hundred.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from actors.kube.resource_version import passed
+from actors.pods.pod import executor_id
+from actors.store import lists as resets
+from actors.store.merge import Merge
+from tests.unit.store.merge_model import STEPS, Script, Violation, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+settings.register_profile("quick", max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", settings.get_profile("quick"), max_examples=100_000)
+BUDGET = settings.get_profile(os.environ.get("EXECUTOR_PODS_PROFILE", "quick"))
+
+SCRIPTS = st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 255)), min_size=20, max_size=80)
+
+ENOUGH = 10_000
+"""Histories among which each planted bug must be found; the shyest shows in one of about four thousand."""
+
+
+@BUDGET
+@given(SCRIPTS)
+def test_nothing_false_is_told_and_nothing_is_lost_however_late_list_and_watch_are(script: Script) -> None:
+    run(script, restores=False)
+
+
+@BUDGET
+@given(SCRIPTS)
+def test_a_restored_cluster_is_found_by_the_first_list_that_proves_it_and_by_none_that_does_not(script: Script) -> None:
+    run(script, restores=True)
+
+
+def random_script(seed: int) -> Script:
+    """Plain random numbers: a script costs less than a tenth of what Hypothesis takes to draw it."""
+    chance = random.Random(seed)
+    return [(chance.randrange(len(STEPS) * 7), chance.randrange(256)) for _ in range(chance.randrange(5, 60))]
+
+
+def test_the_histories_hold_what_the_rules_are_about() -> None:
+    """A model that never came to the hard cases would prove nothing."""
+    worlds = [run(random_script(seed)) for seed in range(300)]
+
+    assert sum(world.resets for world in worlds) >= 10
+    assert sum(len(world.epochs[0].log) for world in worlds) >= 1_000
+
+
+def search(*, restores: bool) -> None:
+    """Play history after history until one shows a bug, if any of them does."""
+    for seed in range(ENOUGH):
+        run(random_script(seed), restores=restores)
+
+
+# ── bugs planted in the rules, which the model must find ─────────────────────────────────────────────────────────
+
+
+def purge_by_floor_alone(self: Any) -> None:
+    for uid, tombstone in self._history.tombstones.items():
+        if passed(self._floor, tombstone.version):
+            self._tombstones.pop(uid, None)
+
+
+def purge_by_position_alone(self: Any) -> None:
+    for uid, tombstone in self._history.tombstones.items():
+        if self._has_passed(tombstone.version):
+            self._tombstones.pop(uid, None)
+
+
+def never_purge(self: Any) -> None:
+    pass
+
+
+def bury_nothing(self: Any, uid: str, version: str) -> None:
+    pass
+
+
+def ignore_the_floor(self: Any, pod: Any) -> bool:
+    return False
+
+
+def tell_absence_at_once(self: Any, version: str | None) -> bool:
+    return True
+
+
+def show_whatever_a_list_shows(self: Any, pod: Any) -> None:
+    self._absent.pop(pod.uid, None)
+    number = executor_id(pod)
+    assert number is not None
+    if pod.uid in self._known:
+        self._put(number, pod)
+    else:
+        self._show(number, pod)
+
+
+@pytest.mark.parametrize(
+    ("rule", "bug"),
+    [
+        ("purge", purge_by_floor_alone),
+        ("purge", purge_by_position_alone),
+        ("purge", never_purge),
+        ("_bury", bury_nothing),
+        ("_is_in_list", ignore_the_floor),
+        ("_has_passed", tell_absence_at_once),
+        ("_listed", show_whatever_a_list_shows),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_the_model_finds_a_bug_in_a_rule(
+    rule: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Merge, rule, bug)
+
+    with pytest.raises(Violation):
+        search(restores=False)
+
+
+@pytest.mark.parametrize(
+    ("proof", "bug"),
+    [
+        ("highest_before", lambda seen, moment: 0),
+        ("highest_before", lambda seen, moment: max((number for _, number in seen), default=0)),
+        ("_contradicts", lambda history, pod, version, requested_at: pod.uid in history.tombstones),
+    ],
+    ids=["no-version-proves", "what-came-after-the-question-proves", "a-stale-list-proves"],
+)
+def test_the_model_finds_a_bug_in_the_proofs(
+    proof: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resets, proof, bug)
+
+    with pytest.raises(Violation):
+        search(restores=True)

@@ -1,0 +1,201 @@
+"""Resets, proof by proof: what shows that a cluster's history is another one, and what only looks like it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors.store.history import SEEN_GRANULE, highest_before
+from tests.unit.builders import event, pod
+from tests.unit.store.test_merge import Store, copy_of, uids, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.pods.pod import EventType, Pod
+
+
+def exited(store: Store) -> None:
+    store.events(event("DELETED", pod(1, version=50, terminating=True)))
+
+
+# ── a list below a version that was seen ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "see",
+    [
+        pytest.param(lambda store: store.events(event("MODIFIED", pod(1, version=50))), id="event"),
+        pytest.param(lambda store: store.events(version=50), id="bookmark"),
+        pytest.param(lambda store: store.list(50, pod(1, version=5)), id="list"),
+        pytest.param(lambda store: store.list(50, pod(1, version=5), consistent=False), id="list from a cache"),
+        pytest.param(exited, id="end"),
+    ],
+)
+def test_a_list_below_any_version_seen_before_it_was_asked_for(see: Callable[[Store], object]) -> None:
+    store = watched(5, pod(1, version=5))
+    see(store)
+    merged = store.list(40, pod(3, version=30))
+    assert merged.reset
+    assert set(store.shown) == {3}
+
+
+@pytest.mark.parametrize("stream", [None, 2], ids=["poll", "watch"])
+def test_a_list_that_proves_a_reset_but_was_asked_for_before_the_last_event_is_asked_for_again(
+    stream: int | None,
+) -> None:
+    """The event may be of the new history already, and of a pod that the list is too old to show."""
+    store = watched(5, pod(1, version=5))
+    store.events(event("MODIFIED", pod(1, version=50)))
+    asked = store.now + 0.5
+    store.now += 1
+    store.events(event("ADDED", pod(2, version=30)), version=50)
+    late = store.list(20, pod(1, version=5), asked=asked, stream=stream)
+    assert (late.applied, late.reset, late.relist, late.ended) == (False, False, True, ())
+    assert set(store.shown) == {1, 2}
+    assert store.list(30, pod(1, version=5), pod(2, version=30), stream=3).reset
+    assert store.shown == {1: ("uid-1", "5"), 2: ("uid-2", "30")}
+
+
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
+def test_a_list_that_was_asked_for_right_after_a_version_was_seen_proves_as_much_as_a_later_one(
+    kind: EventType,
+) -> None:
+    store = watched(5, pod(1, version=5))
+    store.events(event(kind, pod(1, version=50)))
+    assert store.list(40, pod(1, version=5), asked=store.now + SEEN_GRANULE / 100).reset
+
+
+def test_an_end_proves_what_the_highest_version_seen_is_too_coarse_to_prove() -> None:
+    """Of what was seen within a tenth of a second the last is remembered, an end to the moment."""
+    store = watched(5, pod(1, version=5))
+    store.now += SEEN_GRANULE / 4
+    exited(store)
+    asked = store.now + SEEN_GRANULE / 4
+    store.now += SEEN_GRANULE / 2 - 1
+    store.events(version=51)
+    assert highest_before(store.history.seen, asked) < 40
+    assert store.list(40, pod(1, version=5), asked=asked).reset
+
+
+@pytest.mark.parametrize("version", [50, 51])
+def test_a_list_at_or_above_all_that_was_seen_proves_nothing(version: int) -> None:
+    store = watched(5, pod(1, version=5))
+    store.events(version=50)
+    assert not store.list(version, pod(1, version=5)).reset
+
+
+def test_a_list_below_what_was_seen_only_after_it_was_asked_for_is_late_and_no_proof() -> None:
+    store = watched(5, pod(1, version=5))
+    asked = store.now + 0.5
+    store.now += 1
+    store.events(version=50)
+    assert not store.list(40, pod(1, version=5), asked=asked).reset
+
+
+# ── a list that has moved past us ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_list_past_us_that_shows_a_pod_older_than_it_was_known() -> None:
+    store = watched(5, pod(1, version=5), pod(2, version=4))
+    store.events(event("MODIFIED", pod(1, version=50)))
+    merged = store.list(1000, pod(1, version=5))
+    assert merged.reset
+    assert store.shown == {1: ("uid-1", "5")}
+    assert ("uid-2", False) in uids(merged.ended)
+
+
+def test_a_list_past_us_that_shows_a_pod_that_had_ended() -> None:
+    store = watched(5, pod(1, version=5))
+    exited(store)
+    assert store.list(1000, pod(1, version=5)).reset
+    assert store.shown == {1: ("uid-1", "5")}
+
+
+def test_a_list_past_us_that_shows_a_pod_whose_absence_was_not_told_yet() -> None:
+    store = watched(5, pod(1, version=5))
+    store.list(50)
+    assert "uid-1" in store.history.absent, "its stream may still say how it ended"
+    assert store.list(1000, pod(1, version=5)).reset
+
+
+def test_a_pod_that_was_set_aside_and_takes_its_place_now_proves_nothing() -> None:
+    store = watched(5, pod(1, version=1), copy_of(1, version=2))
+    exited(store)
+    listed = store.list(60, copy_of(1, version=2))
+    assert listed.appeared == {1}
+    assert not listed.reset
+
+
+def test_a_list_past_us_without_any_of_these_is_merged_as_any_other() -> None:
+    """What it does not show has ended, which is true in either history."""
+    store = watched(5, pod(1, version=5), pod(2, version=50))
+    merged = store.list(1000, pod(1, version=5), pod(3, version=60))
+    assert not merged.reset
+    assert set(store.shown) == {1, 3}
+
+
+@pytest.mark.parametrize("shown", [pod(1, version=5), pod(1, version=49)], ids=["as it was", "after its last word"])
+def test_a_late_list_that_shows_a_pod_which_has_changed_or_ended_since_proves_nothing(shown: Pod) -> None:
+    """The watch was faster: both the change and the end were handled after the list was asked for."""
+    for change in (event("MODIFIED", pod(1, version=50)), event("DELETED", pod(1, version=50, terminating=True))):
+        store = watched(5, pod(1, version=5))
+        asked = store.now + 0.5
+        store.now += 1
+        store.events(change)
+        merged = store.list(49, shown, asked=asked)
+        assert not merged.reset
+        assert store.shown == ({1: ("uid-1", "50")} if change.type == "MODIFIED" else {})
+
+
+# ── lists from a cache, lists from before ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "shown"),
+    [
+        pytest.param(lambda store: store.events(version=50), 40, (pod(1, version=5),), id="below what was seen"),
+        pytest.param(
+            lambda store: store.events(event("MODIFIED", pod(1, version=50))),
+            1000,
+            (pod(1, version=5),),
+            id="older pod",
+        ),
+        pytest.param(exited, 1000, (pod(1, version=5),), id="ended pod"),
+        pytest.param(lambda store: store.list(50), 1000, (pod(1, version=5),), id="absent pod"),
+    ],
+)
+def test_a_list_from_a_cache_proves_nothing_that_a_consistent_one_would(
+    change: Callable[[Store], object], version: int, shown: tuple[Pod, ...]
+) -> None:
+    consistent, cached = (watched(5, pod(1, version=5)) for _ in range(2))
+    for store in (consistent, cached):
+        change(store)
+    synced_at = cached.history.snapshot.full_sync_at
+    assert consistent.list(version, *shown).reset
+    assert not cached.list(version, *shown, consistent=False).reset
+    assert cached.history.snapshot.full_sync_at == synced_at
+
+
+@pytest.mark.parametrize("stream", [None, 2], ids=["poll", "watch"])
+def test_lists_asked_for_before_the_reset_was_found_are_dropped_and_the_next_is_not(stream: int | None) -> None:
+    store = watched(50, pod(1, version=50))
+    asked = store.now + 0.5
+    store.now += 1
+    assert store.list(20, pod(1, version=5)).reset
+    late = store.list(60, pod(1, version=55), pod(2, version=56), asked=asked, stream=stream)
+    assert (late.applied, late.reset, late.relist) == (False, False, stream is not None)
+    assert store.shown == {1: ("uid-1", "5")}
+    assert store.list(21, pod(1, version=5), pod(2, version=21), stream=stream).applied
+    assert set(store.shown) == {1, 2}
+
+
+def test_what_the_old_history_said_last_is_told_of_those_that_are_gone_and_each_end_once() -> None:
+    store = watched(5, pod(1, version=5), pod(2, version=5), pod(3, version=5))
+    ended = list(store.events(event("DELETED", pod(1, version=50, terminating=True))).ended)
+    ended += store.list(60, pod(3, version=5)).ended
+    ended += store.list(20, pod(3, version=5)).ended
+    ended += store.list(21, pod(3, version=5), stream=2).ended
+    ended += store.events(version=70, stream=2).ended
+    assert sorted(uids(tuple(ended))) == [("uid-1", True), ("uid-2", False)]
