@@ -13,11 +13,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never, cast
 
-from actors.allocation.creator import Orders
+from actors.allocation.creator import Creator
 from actors.allocation.decisions import LIVE, LIVE_OR_GOING
-from actors.allocation.deleter import UNWANTED, Deletions
-from actors.allocation.executor_tracker import Roster
-from actors.allocation.start_failures import Starts
+from actors.allocation.deleter import UNWANTED, Deleter
+from actors.allocation.executor_tracker import ExecutorTracker
+from actors.allocation.start_failures import StartFailures
 from actors.errors import AlreadyExists, ApiError, Conflict
 from actors.messages import (
     AddSubscriber,
@@ -30,11 +30,11 @@ from actors.messages import (
     ExecutorDecommissioned,
     ExecutorKilled,
     ExecutorRegistered,
-    ExecutorsKnown,
+    LedgerLoaded,
     PodCreated,
     PodCreateDelayed,
     PodCreateFailed,
-    PodsAppeared,
+    PodsObserved,
     SetTotalExpectedExecutors,
     SnapshotBatch,
     StartFailuresExceeded,
@@ -86,23 +86,23 @@ class Allocator(Actor):
         self._epoch_at: float | None = None
         """When the pool had begun this epoch (monotonic); a full sync asked for before says nothing of ours."""
         self._totals: Mapping[str, int] | None = None
-        self._roster = Roster(LIVE_OR_GOING if self._settings.pod_replacement_policy == "Failed" else LIVE)
+        self._tracker = ExecutorTracker(LIVE_OR_GOING if self._settings.pod_replacement_policy == "Failed" else LIVE)
         self._volumes = volumes()
-        self._starts = Starts(rules, settings.executor)
-        self._deletions = Deletions(
+        self._starts = StartFailures(rules, settings.executor)
+        self._deleter = Deleter(
             settings,
             self.clock,
-            roster=self._roster,
+            tracker=self._tracker,
             starts=self._starts,
             name_of=name_of,
             pool=pool,
             backend=backend,
         )
-        self._orders = Orders(
+        self._creator = Creator(
             settings.allocation,
             self.clock,
             epoch=self._epoch,
-            roster=self._roster,
+            tracker=self._tracker,
             starts=self._starts,
             volumes=self._volumes,
             build=build,
@@ -126,16 +126,16 @@ class Allocator(Actor):
             case ExecutorRegistered(executor_id):
                 self._on_registered(executor_id)
             case ExecutorKilled(executor_id):
-                self._roster.killed.add(executor_id)
+                self._tracker.killed.add(executor_id)
             case ExecutorDecommissioned(executor_id):
-                self._roster.decommissioned.add(executor_id)
+                self._tracker.decommissioned.add(executor_id)
             case PodCreated():
                 self._created(message)
             case PodCreateFailed():
                 self._create_failed(message)
             case PodCreateDelayed():
                 self._create_delayed(message)
-            case ExecutorsKnown():
+            case LedgerLoaded():
                 self._learn(message)
             case EpochBegun():
                 self._epoch_begun(message)
@@ -147,13 +147,13 @@ class Allocator(Actor):
 
     # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _learn(self, known: ExecutorsKnown) -> None:
+    def _learn(self, known: LedgerLoaded) -> None:
         """Take the ledger up. What was requested and never seen counts as newly created until the truth is known."""
-        self._orders.count_on(known.next_id)
-        self._orders.created = known.created
-        self._roster.learn(known.ledger.values(), self.clock.monotonic())
+        self._creator.count_on(known.next_id)
+        self._creator.created = known.created
+        self._tracker.learn(known.ledger.values(), self.clock.monotonic())
         self._starts.learn(known.starts)
-        self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._roster.newly)))
+        self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.newly)))
 
     def _epoch_begun(self, begun: EpochBegun) -> None:
         """No POST of an earlier incarnation is open any more: what is unseen now was answered, or is lost.
@@ -161,10 +161,10 @@ class Allocator(Actor):
         Where nothing else is unseen, a full sync that was asked for since our start will do, which the watch may have
         done before this answer came: what is lost is asked for again, and a name is never made twice.
         """
-        now, newly = self.clock.monotonic(), self._roster.newly
+        now, newly = self.clock.monotonic(), self._tracker.newly
         dropped = sorted(begun.dropped & newly.keys())
-        self._orders.created -= len(dropped)
-        self._deletions.forget(dropped, "its request was dropped", created=False)
+        self._creator.created -= len(dropped)
+        self._deleter.forget(dropped, "its request was dropped", created=False)
         self._epoch_at = now if newly.keys() - begun.lost else self._born_at
         for executor_id in newly:
             if executor_id in begun.lost:
@@ -184,41 +184,41 @@ class Allocator(Actor):
     def _on_registered(self, executor_id: int) -> None:
         """An executor is in use: a success, the first time."""
         profile = self._profile_of(executor_id)
-        if profile is not None and executor_id not in self._roster.registered:
+        if profile is not None and executor_id not in self._tracker.registered:
             self._starts.proved(executor_id, profile)
-        self._roster.registered.add(executor_id)
+        self._tracker.registered.add(executor_id)
 
     def _profile_of(self, executor_id: int) -> str | None:
         """The profile of an executor that was requested or is shown."""
-        if executor_id in self._roster.newly:
-            return self._roster.newly[executor_id].profile
+        if executor_id in self._tracker.newly:
+            return self._tracker.newly[executor_id].profile
         state = self._latest.snapshot.states.get(executor_id) if self._latest is not None else None
         return state.pod.profile if state is not None else None
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _created(self, answer: PodCreated) -> None:
-        executor_id, new = answer.executor_id, self._roster.newly.get(answer.executor_id)
+        executor_id, new = answer.executor_id, self._tracker.newly.get(answer.executor_id)
         if answer.epoch != self._epoch:
             return
         if new is None:
             if answer.withdrawn and self._profile_of(executor_id) is not None:
-                self._deletions.take_back_shown(executor_id, answer.pod)
+                self._deleter.take_back_shown(executor_id, answer.pod)
             return
-        self._roster.newly.answered(executor_id, self.clock.monotonic(), answer.pod)
+        self._tracker.newly.answered(executor_id, self.clock.monotonic(), answer.pod)
         if answer.withdrawn:
-            self._deletions.take_back((executor_id,), UNWANTED)
-        if self._orders.creation(new.profile).created():
+            self._deleter.take_back((executor_id,), UNWANTED)
+        if self._creator.creation(new.profile).created():
             self._round()
 
     def _create_failed(self, answer: PodCreateFailed) -> None:
-        new = self._roster.newly.get(answer.executor_id)
+        new = self._tracker.newly.get(answer.executor_id)
         if answer.epoch != self._epoch or new is None:
             return
-        self._orders.created -= 1
+        self._creator.created -= 1
         self._volumes.refused(answer.executor_id, taken=isinstance(answer.error, AlreadyExists))
-        self._deletions.forget([answer.executor_id], f"it could not be created: {answer.error}", created=False)
-        creation, now = self._orders.creation(new.profile), self.clock.monotonic()
+        self._deleter.forget([answer.executor_id], f"it could not be created: {answer.error}", created=False)
+        creation, now = self._creator.creation(new.profile), self.clock.monotonic()
         is_last, news = creation.not_created(answer.error, now=now, entropy=self.entropy)
         if news:
             logger.warning("executors cannot be created: profile=%s error=%s", new.profile, answer.error)
@@ -228,32 +228,32 @@ class Allocator(Actor):
 
     def _create_delayed(self, delay: PodCreateDelayed) -> None:
         """The pool tries again. What is wrong with the server, and not with one request, concerns all that wait."""
-        new = self._roster.newly.get(delay.executor_id)
+        new = self._tracker.newly.get(delay.executor_id)
         if delay.epoch != self._epoch or new is None:
             return
-        for profile, creation in self._orders.creations.items():
+        for profile, creation in self._creator.creations.items():
             if profile == new.profile or (creation.awaited and not isinstance(delay.error, Conflict)):
-                creation.blockade.put_off(delay.error, self.clock.monotonic())
+                creation.creation_block.put_off(delay.error, self.clock.monotonic())
 
     def _claims_listed(self, claims: Sequence[Manifest] | ApiError) -> None:
         """What executors may take over, in this one round."""
-        self._orders.count_on(self._volumes.listed(claims, self.clock.now()))
+        self._creator.count_on(self._volumes.listed(claims, self.clock.now()))
         self._round()
         self._volumes.used_up()
 
     def _tell_blocked(self, profile: str, others: str | None = None, sort: str | None = None) -> None:
         """Backend hears why creation stands still when that begins, changes or ends."""
-        blockade = self._orders.creation(profile).blockade
-        if blockade.tell(others, now=self.clock.monotonic(), at=self.clock.now(), sort=sort):
-            if blockade.told is None:
+        creation_block = self._creator.creation(profile).creation_block
+        if creation_block.tell(others, now=self.clock.monotonic(), at=self.clock.now(), sort=sort):
+            if creation_block.told is None:
                 logger.info("executors can be created again: profile=%s", profile)
-            self._backend.tell(CreationBlocked(profile, blockade.told))
+            self._backend.tell(CreationBlocked(profile, creation_block.told))
 
     # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_batch(self, batch: SnapshotBatch) -> None:
         self._see(batch)
-        self._orders.count_on(max(batch.appeared, default=0) + 1)
+        self._creator.count_on(max(batch.appeared, default=0) + 1)
         self._follow(batch)
         self._latest = batch
         self._round()
@@ -264,28 +264,30 @@ class Allocator(Actor):
         shown = {ended.executor_id: ended.state.pod for ended in batch.ended}
         shown |= {i: state.pod for i in batch.appeared if (state := batch.snapshot.states.get(i)) is not None}
         unanswered: dict[int, Pod] = {}
-        for executor_id in sorted(shown.keys() & self._roster.newly.keys()):
-            new = self._roster.newly.take(executor_id)
+        for executor_id in sorted(shown.keys() & self._tracker.newly.keys()):
+            new = self._tracker.newly.take(executor_id)
             if new.answered_at is None and not new.lost and self._epoch_at is not None:
                 unanswered[executor_id] = shown[executor_id]
-                self._orders.creation(new.profile).created()
+                self._creator.creation(new.profile).created()
         if unanswered:
-            self._pool.tell(PodsAppeared(unanswered))
+            self._pool.tell(PodsObserved(unanswered))
 
     def _follow(self, batch: SnapshotBatch) -> None:
         """Keep what is known of single executors in step with what changed."""
         now = self.clock.monotonic()
-        roster = self._roster
-        early = self._starts.follow(batch, roster.registered, now, is_asked_to_go=roster.is_asked_to_go)
+        tracker = self._tracker
+        early = self._starts.follow(batch, tracker.registered, now, is_asked_to_go=tracker.is_asked_to_go)
         if self._has_acted:  # what ended before is an earlier life's, or was counted before our restart
             for profile, count in early.failed.items():
                 self._start_failed(profile, count, now)
             for profile, executor_ids in early.cut_short.items():
                 self._cut_short(profile, executor_ids, now)
-        roster.follow(batch, now)
-        self._volumes.follow(batch, lambda executor_id: executor_id in roster.newly or executor_id in roster.given_up)
+        tracker.follow(batch, now)
+        self._volumes.follow(
+            batch, lambda executor_id: executor_id in tracker.newly or executor_id in tracker.abandoned
+        )
         for profile in {ended.state.pod.profile for ended in batch.ended}:
-            self._orders.creation(profile).blockade.hasten(now)
+            self._creator.creation(profile).creation_block.hasten(now)
 
     def _start_failed(self, profile: str, count: int, now: float) -> None:
         target = (self._totals or {}).get(profile, 0)
@@ -298,7 +300,7 @@ class Allocator(Actor):
             self._backend.tell(StartFailuresExceeded(self._starts.exceeded))
 
     def _cut_short(self, profile: str, executor_ids: Sequence[int], now: float) -> None:
-        newest, entropy = self._orders.next_id - 1, self.entropy
+        newest, entropy = self._creator.next_id - 1, self.entropy
         wait = self._starts.cut_short(profile, executor_ids, newest=newest, now=now, entropy=entropy)
         if wait is not None:
             words = "others ended executors before they were of use: profile=%s ids=%s wait=%.1fs"
@@ -311,14 +313,14 @@ class Allocator(Actor):
         snapshot, stale = batch.snapshot, self._is_stale(batch)
         if not stale:
             self._has_acted = True
-            self._deletions.give_up_overdue(snapshot)
-            self._deletions.drop_lost()
-            self._deletions.replace_stuck(snapshot)
-        missing = self._roster.missing(snapshot, totals)
-        self._deletions.delete_surplus(missing, snapshot, stale=stale)
+            self._deleter.give_up_overdue(snapshot)
+            self._deleter.drop_lost()
+            self._deleter.replace_stuck(snapshot)
+        missing = self._tracker.missing(snapshot, totals)
+        self._deleter.delete_surplus(missing, snapshot, stale=stale)
         if not stale:
-            self._orders.request(missing, totals, snapshot)
-            missing = self._roster.missing(snapshot, totals)
+            self._creator.request(missing, totals, snapshot)
+            missing = self._tracker.missing(snapshot, totals)
         self._tell_all_blocked(missing)
         self._tell_status(snapshot)
 
@@ -345,14 +347,14 @@ class Allocator(Actor):
         if self._stale:
             sort = "stale"
             others = "nothing was heard of the cluster for too long: what there is may not be there any more"
-        elif self._orders.limit_reached():
+        elif self._creator.limit_reached():
             sort = "max_created"
             limit = self._settings.max_created
             others = f"allocation.max_created = {limit}: so many pods were created in this driver's life"
-        for profile in sorted({*missing, *self._orders.creations}):
+        for profile in sorted({*missing, *self._creator.creations}):
             lacks_some = missing.get(profile, 0) > 0
             if not lacks_some:
-                self._orders.creation(profile).satisfied()
+                self._creator.creation(profile).satisfied()
             waits = self._volumes.waits_for(profile, (self._totals or {}).get(profile, 0))
             if waits is None and (waits := self._starts.waits_for(profile, self.clock.monotonic())) is not None:
                 sort = sort if others else "cut_short"
@@ -362,13 +364,13 @@ class Allocator(Actor):
         """Backend hears the counts when they change."""
         totals, now, starts = self._totals or {}, self.clock.monotonic(), self._starts
         profiles = {}
-        for profile in self._roster.profiles(snapshot, totals):
-            blockade = self._orders.creation(profile).blockade
+        for profile in self._tracker.profiles(snapshot, totals):
+            creation_block = self._creator.creation(profile).creation_block
             profiles[profile] = replace(
-                self._roster.status(snapshot, profile, totals.get(profile, 0)),
-                blocked=starts.exceeded or blockade.told,
-                blocked_since=starts.exceeded_since if starts.exceeded else blockade.told_since,
-                blocked_by="start_failures" if starts.exceeded else blockade.told_sort,
+                self._tracker.status(snapshot, profile, totals.get(profile, 0)),
+                blocked=starts.exceeded or creation_block.told,
+                blocked_since=starts.exceeded_since if starts.exceeded else creation_block.told_since,
+                blocked_by="start_failures" if starts.exceeded else creation_block.told_sort,
                 start_failures=starts.count(profile, now),
             )
         status = AllocatorStatus(profiles, starts.record())

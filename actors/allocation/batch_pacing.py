@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actors.allocation.creation_block import Blockade
+from actors.allocation.creation_block import CreationBlock
 from actors.errors import AlreadyExists, ApiError, Cancelled
 
 if TYPE_CHECKING:
     from actors.runtime import Entropy
 
-__all__ = ["BatchSize", "Creation"]
+__all__ = ["BatchPacing", "BatchSize"]
 
 
 @dataclass(slots=True)
@@ -44,12 +44,12 @@ class BatchSize:
         self.current = 1
 
 
-class Creation:
+class BatchPacing:
     """Of one profile. A batch is what was requested in one round; the next one goes out when it is answered."""
 
     def __init__(self, batch_size: int, max_batch_size: int) -> None:
         self.size = BatchSize(batch_size, max_batch_size)
-        self.blockade = Blockade()
+        self.creation_block = CreationBlock()
         self.awaited = 0
         """POSTs of the newest batch that are not answered."""
         self._failed = False
@@ -63,7 +63,7 @@ class Creation:
 
     def created(self) -> bool:
         """One more is answered: the pod is there. Says whether it was the last of its batch."""
-        self.blockade.answered()
+        self.creation_block.answered()
         return self._is_last()
 
     def not_created(self, error: ApiError, *, now: float, entropy: Entropy) -> tuple[bool, bool]:
@@ -71,18 +71,18 @@ class Creation:
 
         A name that is taken and a request that was withdrawn say nothing of the next one.
         """
-        self.blockade.answered()
+        self.creation_block.answered()
         self._failed = True
         news = False
         if not isinstance(error, AlreadyExists | Cancelled):
             self._refused = True
-            news = self.blockade.refused(error, now=now, entropy=entropy)
+            news = self.creation_block.refused(error, now=now, entropy=entropy)
         return self._is_last(), news
 
     def satisfied(self) -> None:
         """Nothing more is wanted."""
         if not self.awaited:
-            self.blockade.rest()
+            self.creation_block.rest()
 
     def _is_last(self) -> bool:
         """After the last answer of a batch the next one may go out; its size follows from how this one went.
@@ -98,7 +98,7 @@ class Creation:
         if self.awaited > 0:
             return False
         if not self._failed:
-            self.blockade.got_through(enough=self.size.current >= self.size.initial)
+            self.creation_block.got_through(enough=self.size.current >= self.size.initial)
             self.size.succeeded()
         self._failed = self._refused = False
         return True

@@ -31,7 +31,7 @@ from actors.runtime import Backoff
 if TYPE_CHECKING:
     from actors.runtime import Entropy
 
-__all__ = ["Blockade", "words"]
+__all__ = ["CreationBlock", "words"]
 
 CREATE_BACKOFF: Final = Backoff(
     initial=timedelta(seconds=1), maximum=timedelta(minutes=1), reset_after=timedelta(minutes=2), jitter=0.2
@@ -91,7 +91,7 @@ class _Cause:
     since: float
 
 
-class Blockade:
+class CreationBlock:
     """Why creation in one profile stands still, until when it does, and what of that was told."""
 
     def __init__(self) -> None:

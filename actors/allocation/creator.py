@@ -10,22 +10,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from actors.allocation.batch_pacing import Creation
+from actors.allocation.batch_pacing import BatchPacing
 from actors.allocation.decisions import shares, slots
 from actors.messages import CreatePod, ExecutorsRequested, ListClaims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from actors.allocation.executor_tracker import Roster
-    from actors.allocation.start_failures import Starts
+    from actors.allocation.executor_tracker import ExecutorTracker
+    from actors.allocation.start_failures import StartFailures
     from actors.allocation.volumes import Mounts, Volumes
     from actors.kube.api import Manifest
     from actors.pods.snapshot import PodsSnapshot
     from actors.runtime import Address, Clock
     from actors.settings.model import AllocationSettings
 
-__all__ = ["BuildPod", "Orders"]
+__all__ = ["BuildPod", "Creator"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class BuildPod(Protocol):
         """A v1 Pod as JSON."""
 
 
-class Orders:
+class Creator:
     """Of one Allocator, at `reply_to`, whose number is `epoch`."""
 
     def __init__(
@@ -46,8 +46,8 @@ class Orders:
         clock: Clock,
         *,
         epoch: int,
-        roster: Roster,
-        starts: Starts,
+        tracker: ExecutorTracker,
+        starts: StartFailures,
         volumes: Volumes,
         build: BuildPod,
         pool: Address,
@@ -57,7 +57,7 @@ class Orders:
         self._settings = settings
         self._clock = clock
         self._epoch = epoch
-        self._roster = roster
+        self._tracker = tracker
         self._starts = starts
         self._volumes = volumes
         self._build = build
@@ -67,15 +67,15 @@ class Orders:
         self.next_id = 1
         self.created = 0
         """Pods that were requested in the driver's life and not refused."""
-        self.creations: dict[str, Creation] = {}
+        self.creations: dict[str, BatchPacing] = {}
         """By profile."""
 
-    def creation(self, profile: str) -> Creation:
+    def creation(self, profile: str) -> BatchPacing:
         """How creation goes in a profile."""
         if profile not in self.creations:
             size = self._settings.batch_size
             most = size if self._settings.pacing == "batch" else self._settings.max_batch_size
-            self.creations[profile] = Creation(size, most)
+            self.creations[profile] = BatchPacing(size, most)
         return self.creations[profile]
 
     def count_on(self, next_id: int) -> None:
@@ -88,12 +88,12 @@ class Orders:
 
     def request(self, missing: Mapping[str, int], totals: Mapping[str, int], snapshot: PodsSnapshot) -> None:
         """Ask again for what is lost, and for what is missing as far as the limits leave any, shared among profiles."""
-        for profile, ids in self._roster.lost().items():
+        for profile, ids in self._tracker.lost().items():
             if self._may_go_on(profile) and not self.creation(profile).awaited:
                 batch = ids[: self.creation(profile).size.current]
                 self._ask_for(profile, batch, self._equip(profile, batch, totals, snapshot), again=True)
         left = slots(self._settings.max_created, self.created)
-        pending = slots(self._settings.max_pending_pods, self._roster.pending(snapshot))
+        pending = slots(self._settings.max_pending_pods, self._tracker.pending(snapshot))
         free = min((limit for limit in (left, pending) if limit is not None), default=None)
         wanted = {profile: self._wanted(profile, count, snapshot) for profile, count in missing.items() if count > 0}
         for profile, count in shares(wanted, free).items():
@@ -104,18 +104,18 @@ class Orders:
         """How many executors of a profile may be requested now, were it the only one."""
         if not self._may_go_on(profile) or not self._may_request(profile, snapshot):
             return 0
-        limit = slots(self._settings.max_pending_pods_per_profile, self._roster.pending(snapshot, profile))
+        limit = slots(self._settings.max_pending_pods_per_profile, self._tracker.pending(snapshot, profile))
         return min(missing, self.creation(profile).size.current, *(() if limit is None else (limit,)))
 
     def _may_go_on(self, profile: str) -> bool:
         """Neither what was refused nor what ended too soon is waited for."""
         now = self._clock.monotonic()
-        return now >= self.creation(profile).blockade.until and self._starts.may_go_on(profile, now)
+        return now >= self.creation(profile).creation_block.until and self._starts.may_go_on(profile, now)
 
     def _may_request(self, profile: str, snapshot: PodsSnapshot) -> bool:
         """`pacing = "batch"`: none of the last batch is unseen or pending. `"pipelined"`: its POSTs are answered."""
         if self._settings.pacing == "batch":
-            return self._roster.pending(snapshot, profile) == 0
+            return self._tracker.pending(snapshot, profile) == 0
         return not self.creation(profile).awaited
 
     def _equip(
@@ -141,7 +141,7 @@ class Orders:
         self._backend.tell(ExecutorsRequested(given, profile))
         now = self._clock.monotonic()
         for executor_id in given:
-            self._roster.newly.requested(executor_id, profile, now)
+            self._tracker.newly.requested(executor_id, profile, now)
         self._ask_for(profile, given, mounts)
 
     def _ask_for(self, profile: str, ids: Sequence[int], mounts: Sequence[Mounts], *, again: bool = False) -> None:
@@ -152,6 +152,6 @@ class Orders:
         self.creation(profile).requested(len(asked))
         for executor_id, mounted in zip(asked, mounts, strict=True):
             if again:
-                self._roster.newly.asked_again(executor_id)
+                self._tracker.newly.asked_again(executor_id)
             pod = self._build(executor_id, profile, claims=mounted.names)
             self._pool.tell(CreatePod(executor_id, self._epoch, pod, self._reply_to, mounted.made, again))

@@ -13,7 +13,7 @@ from actors.pods.state import PodPending, PodRunning, PodState, PodTerminating, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from actors.allocation.expectations import Unseen
+    from actors.allocation.expectations import Expectations
     from actors.pods.snapshot import PodsSnapshot
 
 __all__ = ["LIVE", "LIVE_OR_GOING", "counted", "overdue", "shares", "slots", "surplus"]
@@ -33,7 +33,7 @@ def counted(
     return sum(isinstance(state, kinds) and state.pod.profile == profile for state in states)
 
 
-def overdue(unseen: Unseen, snapshot: PodsSnapshot, *, now: float, timeout: timedelta) -> tuple[int, ...]:
+def overdue(unseen: Expectations, snapshot: PodsSnapshot, *, now: float, timeout: timedelta) -> tuple[int, ...]:
     """Newly created executors to give up.
 
     Their POST was answered `timeout` ago, and a full sync that was asked for after the answer does not show them.
@@ -50,7 +50,7 @@ def overdue(unseen: Unseen, snapshot: PodsSnapshot, *, now: float, timeout: time
 
 def surplus(
     excess: int,
-    newly: Unseen,
+    newly: Expectations,
     snapshot: PodsSnapshot,
     pending_since: Mapping[int, float],
     *,

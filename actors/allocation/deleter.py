@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors.kube.api import DeleteOptions
-from actors.messages import DeletePod, ExecutorsGivenUp, ExecutorsTakenBack, WithdrawPods
+from actors.messages import DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
 
 if TYPE_CHECKING:
-    from actors.allocation.executor_tracker import Roster
-    from actors.allocation.start_failures import Starts
+    from actors.allocation.executor_tracker import ExecutorTracker
+    from actors.allocation.start_failures import StartFailures
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
     from actors.pods.state import PodState
     from actors.runtime import Address, Clock
     from actors.settings.model import Settings
 
-__all__ = ["Deletions", "NameOf"]
+__all__ = ["Deleter", "NameOf"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ NameOf: TypeAlias = Callable[[int], str]
 """The name of an executor's pod."""
 
 
-class Deletions:
+class Deleter:
     """Of one Allocator."""
 
     def __init__(
@@ -41,8 +41,8 @@ class Deletions:
         settings: Settings,
         clock: Clock,
         *,
-        roster: Roster,
-        starts: Starts,
+        tracker: ExecutorTracker,
+        starts: StartFailures,
         name_of: NameOf,
         pool: Address,
         backend: Address,
@@ -52,7 +52,7 @@ class Deletions:
         self._stuck_timeout = settings.executor.stuck_timeout
         self._remembered = settings.executor.removed_executors_ttl
         self._clock = clock
-        self._roster = roster
+        self._tracker = tracker
         self._starts = starts
         self._name_of = name_of
         self._pool = pool
@@ -61,30 +61,30 @@ class Deletions:
     def give_up_overdue(self, snapshot: PodsSnapshot) -> None:
         """Those that never appeared are deleted, in case they do, and their number is requested anew in this round."""
         now = self._clock.monotonic()
-        ids = self._roster.overdue(snapshot, now, self._unseen_timeout)
+        ids = self._tracker.overdue(snapshot, now, self._unseen_timeout)
         if ids:
             seconds = self._unseen_timeout.total_seconds()
             logger.warning("executors were not seen after their creation, giving them up: ids=%s", list(ids))
             self.take_back(ids, f"no pod was seen within {seconds:g} s after its creation")
-        self._roster.forget_given_up(now, self._remembered)
+        self._tracker.forget_given_up(now, self._remembered)
 
     def replace_stuck(self, snapshot: PodsSnapshot) -> None:
         """Delete those that will never run, unless they have got on since: they are missing then, and made anew."""
         if self._starts.exceeded is not None:
             return
-        for executor_id, state in self._roster.hopeless(snapshot, self._clock.monotonic(), self._stuck_timeout):
+        for executor_id, state in self._tracker.hopeless(snapshot, self._clock.monotonic(), self._stuck_timeout):
             if self._starts.replaced(state.pod.uid):
                 logger.warning("one will never run, replacing it: executor=%d pod=%s", executor_id, state.pod.name)
             self._delete(state)
 
     def drop_lost(self) -> None:
         """Those whose request is lost and that the driver has ended since."""
-        self.take_back(self._roster.lost_and_ended(), UNWANTED)
+        self.take_back(self._tracker.lost_and_ended(), UNWANTED)
 
     def delete_surplus(self, missing: Mapping[str, int], snapshot: PodsSnapshot, *, stale: bool) -> None:
         """Where there are too many, short of those that go already; of a stale snapshot only what is not made yet."""
         for profile, count in missing.items():
-            excess = -count - self._roster.going(snapshot, profile)
+            excess = -count - self._tracker.going(snapshot, profile)
             if excess > 0:
                 excess -= self._withdraw(profile, excess)
             if excess > 0 and not stale:
@@ -94,34 +94,34 @@ class Deletions:
         """Give ids up. Their pods may have been made, unless not `created`."""
         ids = tuple(executor_ids)
         for executor_id in ids:
-            self._roster.give_up(executor_id, self._clock.monotonic())
+            self._tracker.give_up(executor_id, self._clock.monotonic())
         if ids:
-            self._backend.tell(ExecutorsGivenUp(ids, why, created))
+            self._backend.tell(ExecutorsAbandoned(ids, why, created))
 
     def take_back(self, executor_ids: tuple[int, ...], why: str) -> None:
         """Give ids up, and delete what may exist of them."""
-        pods = [(self._name_of(executor_id), self._roster.newly[executor_id].pod) for executor_id in executor_ids]
+        pods = [(self._name_of(executor_id), self._tracker.newly[executor_id].pod) for executor_id in executor_ids]
         self.forget(executor_ids, why)
         for name, pod in pods:
             self._pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))
 
     def take_back_shown(self, executor_id: int, pod: Pod) -> None:
         """One that was made though nobody wanted it any more, unless it is in use by now."""
-        if executor_id not in self._roster.registered:
-            self._backend.tell(ExecutorsTakenBack({executor_id: pod.uid}))
+        if executor_id not in self._tracker.registered:
+            self._backend.tell(ExecutorsScaledDown({executor_id: pod.uid}))
             self._starts.taken_back(pod.uid)
             self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
 
     def _withdraw(self, profile: str, excess: int) -> int:
         """Those that wait for a POST are not made. Said in each round, for one on the wire may come back to wait."""
-        ids = self._roster.unanswered(profile)[:excess]
+        ids = self._tracker.unanswered(profile)[:excess]
         if ids:
             self._pool.tell(WithdrawPods(frozenset(ids)))
         return len(ids)
 
     def _delete_so_many(self, profile: str, excess: int, snapshot: PodsSnapshot) -> None:
         now = self._clock.monotonic()
-        unseen, pending = self._roster.surplus(excess, snapshot, profile, now, self._idle_timeout)
+        unseen, pending = self._tracker.surplus(excess, snapshot, profile, now, self._idle_timeout)
         if unseen or pending:
             logger.info(
                 "deleting executors that are too many: profile=%s newly_created=%d pending=%d",
@@ -131,7 +131,7 @@ class Deletions:
             )
         self.take_back(unseen, UNWANTED)
         if pending:
-            self._backend.tell(ExecutorsTakenBack({executor_id: state.pod.uid for executor_id, state in pending}))
+            self._backend.tell(ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending}))
         for _, state in pending:
             self._starts.taken_back(state.pod.uid)
             self._delete(state)

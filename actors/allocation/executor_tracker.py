@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from actors.allocation.decisions import counted, overdue, surplus
-from actors.allocation.expectations import Unseen
+from actors.allocation.expectations import Expectations
 from actors.messages import ProfileStatus
 from actors.pods.state import PodPending, PodRunning, PodState, PodTerminating, PodUnknown
 from actors.pods.stuck import never_heals
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from actors.messages import LedgerEntry, SnapshotBatch
     from actors.pods.snapshot import PodsSnapshot
 
-__all__ = ["Roster"]
+__all__ = ["ExecutorTracker"]
 
 
-class Roster:
+class ExecutorTracker:
     """`kinds` are the states in which an executor counts toward its profile's target."""
 
     def __init__(self, kinds: tuple[type[PodState], ...]) -> None:
         self._kinds = kinds
-        self.newly = Unseen()
+        self.newly = Expectations()
         """Requested and not shown yet."""
-        self.given_up: dict[int, float] = {}
+        self.abandoned: dict[int, float] = {}
         """Ids whose pods do not count, should they come up, and when they were given up (monotonic), earliest first."""
         self._late: set[int] = set()
         """Those of them that the snapshot shows."""
@@ -51,8 +51,8 @@ class Roster:
     def learn(self, entries: Iterable[LedgerEntry], now: float) -> None:
         """Take the ledger up at a start. What was requested and never seen counts as newly created."""
         for entry in entries:
-            if entry.given_up:
-                self.given_up[entry.executor_id] = now
+            if entry.abandoned:
+                self.abandoned[entry.executor_id] = now
             if entry.removed_at is not None:
                 continue
             if entry.uid is None:
@@ -89,30 +89,30 @@ class Roster:
             self._never_heal.setdefault(executor_id, now)
         else:
             self._never_heal.pop(executor_id, None)
-        if executor_id in self.given_up:
+        if executor_id in self.abandoned:
             self._late.add(executor_id)
 
     def is_asked_to_go(self, executor_id: int) -> bool:
         """Its end is our doing, or is to be."""
-        return any(executor_id in ids for ids in (self.killed, self.decommissioned, self.given_up))
+        return any(executor_id in ids for ids in (self.killed, self.decommissioned, self.abandoned))
 
     def give_up(self, executor_id: int, now: float) -> None:
         """Wait no longer for a newly created one."""
         self.newly.take(executor_id)
         self.killed.discard(executor_id)
         self.decommissioned.discard(executor_id)
-        self.given_up[executor_id] = now
+        self.abandoned[executor_id] = now
 
     def forget_given_up(self, now: float, ttl: timedelta) -> None:
         """Those that nothing came up of for `ttl`. One that came up stays, and is looked at again later."""
         expired = now - ttl.total_seconds()
-        while self.given_up:
-            executor_id, at = next(iter(self.given_up.items()))
+        while self.abandoned:
+            executor_id, at = next(iter(self.abandoned.items()))
             if at >= expired:
                 return
-            del self.given_up[executor_id]
+            del self.abandoned[executor_id]
             if executor_id in self._late:
-                self.given_up[executor_id] = now
+                self.abandoned[executor_id] = now
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,7 +200,7 @@ class Roster:
 
     def _spared(self) -> AbstractSet[int]:
         """Whoever is too many, these are not."""
-        return self.registered | self.killed | self.decommissioned | self.given_up.keys()
+        return self.registered | self.killed | self.decommissioned | self.abandoned.keys()
 
     def hopeless(self, snapshot: PodsSnapshot, now: float, timeout: timedelta) -> Iterator[tuple[int, PodState]]:
         """Pending ones that have waited so long for what will not come."""
@@ -209,6 +209,6 @@ class Roster:
                 return
             state = snapshot.states.get(executor_id)
             if state is not None and not any(
-                executor_id in ids for ids in (self.registered, self.killed, self.given_up)
+                executor_id in ids for ids in (self.registered, self.killed, self.abandoned)
             ):
                 yield executor_id, state

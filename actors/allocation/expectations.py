@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
 
-__all__ = ["NewlyCreated", "Unseen"]
+__all__ = ["Expectations", "NewlyCreated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class NewlyCreated:
     """Its request went down with the pool, and may have made a pod or not: it is to be asked for again."""
 
 
-class Unseen(Mapping[int, NewlyCreated]):
+class Expectations(Mapping[int, NewlyCreated]):
     """By executor id."""
 
     def __init__(self) -> None:

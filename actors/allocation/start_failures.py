@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from actors.messages import StartsRecord, StartsTally
+from actors.messages import StartFailureCount, StartFailureRecord
 from actors.pods.loss import LossKind, explain
 from actors.pods.state import PodDeleted, PodRules, PodRunning, PodState, PodTerminating, executor_end
 from actors.pods.stuck import never_heals
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from actors.runtime import Entropy
     from actors.settings.model import ExecutorSettings
 
-__all__ = ["StartFailures", "Starts", "was_start_failure"]
+__all__ = ["ProfileStartFailures", "StartFailures", "was_start_failure"]
 
 START_BACKOFF: Final = Backoff(
     initial=timedelta(seconds=1), maximum=timedelta(minutes=5), reset_after=timedelta(minutes=10), jitter=0.0
@@ -41,7 +41,7 @@ NEVER_STARTED_YEAR: Final = 1970
 
 
 @dataclass(slots=True)
-class StartFailures:
+class ProfileStartFailures:
     """Executors of one profile that ended before they were of use: how often, and how long creation waits for that."""
 
     rounds: int = 0
@@ -80,7 +80,7 @@ class StartFailures:
 
 
 @dataclass(slots=True)
-class CutShort:
+class ShortLived:
     """Executors of one profile that others ended before they were of use: how often, and how long creation waits."""
 
     waves: int = 0
@@ -119,7 +119,7 @@ class EarlyEnds:
     """Which ones others ended."""
 
 
-class Starts:
+class StartFailures:
     """Follows each executor from its start until it has proved to be of use, or has ended."""
 
     def __init__(self, rules: PodRules, settings: ExecutorSettings) -> None:
@@ -137,8 +137,8 @@ class Starts:
         """UIDs of pods still shown whose end was counted, or is not to be."""
         self._replaced: set[str] = set()
         """UIDs of pods that are being deleted because they would never have run."""
-        self._failures: dict[str, StartFailures] = {}
-        self._cut_short: dict[str, CutShort] = {}
+        self._failures: dict[str, ProfileStartFailures] = {}
+        self._cut_short: dict[str, ShortLived] = {}
 
     def taken_back(self, uid: str) -> None:
         """This pod is deleted because there are too many: its end does not count."""
@@ -152,24 +152,26 @@ class Starts:
 
     # ── counts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def learn(self, record: StartsRecord) -> None:
+    def learn(self, record: StartFailureRecord) -> None:
         """Go on from what was counted before our restart."""
         self.exceeded, self.exceeded_since = record.failed, record.failed_since
         for profile, tally in record.tallies.items():
-            self._failures[profile] = StartFailures(tally.rounds, tally.until, deque(tally.times))
-            self._cut_short[profile] = CutShort(tally.waves, tally.waves_until, tally.newest)
+            self._failures[profile] = ProfileStartFailures(tally.rounds, tally.until, deque(tally.times))
+            self._cut_short[profile] = ShortLived(tally.waves, tally.waves_until, tally.newest)
 
-    def record(self) -> StartsRecord:
+    def record(self) -> StartFailureRecord:
         """What must not be forgotten in a restart."""
         tallies = {profile: self._tally(profile) for profile in {**self._failures, **self._cut_short}}
-        nothing = StartsTally()
+        nothing = StartFailureCount()
         known = {profile: tally for profile, tally in tallies.items() if tally != nothing}
-        return StartsRecord(known, self.exceeded, self.exceeded_since)
+        return StartFailureRecord(known, self.exceeded, self.exceeded_since)
 
-    def _tally(self, profile: str) -> StartsTally:
+    def _tally(self, profile: str) -> StartFailureCount:
         failures, cut_short = self.of(profile), self.cut_short_of(profile)
         times = tuple(failures.times)
-        return StartsTally(failures.rounds, failures.until, times, cut_short.waves, cut_short.until, cut_short.newest)
+        return StartFailureCount(
+            failures.rounds, failures.until, times, cut_short.waves, cut_short.until, cut_short.newest
+        )
 
     def may_go_on(self, profile: str, now: float) -> bool:
         """Whether creation need not wait."""
@@ -207,13 +209,13 @@ class Starts:
         news = cut_short.came(executor_ids, newest=newest, now=now, entropy=entropy)
         return max(0.0, cut_short.until - now) if news else None
 
-    def of(self, profile: str) -> StartFailures:
+    def of(self, profile: str) -> ProfileStartFailures:
         """A profile's failures."""
-        return self._failures.setdefault(profile, StartFailures())
+        return self._failures.setdefault(profile, ProfileStartFailures())
 
-    def cut_short_of(self, profile: str) -> CutShort:
+    def cut_short_of(self, profile: str) -> ShortLived:
         """The same of those that others ended."""
-        return self._cut_short.setdefault(profile, CutShort())
+        return self._cut_short.setdefault(profile, ShortLived())
 
     def forgive(self) -> bool:
         """Start to count anew if creation has stopped. Answers whether it had."""

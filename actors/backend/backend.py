@@ -1,7 +1,7 @@
 """Backend: the facade. What a driver starts, talks to and stops.
 
 It builds and supervises the other actors, decides when they may begin and when they must wait, and answers queries from
-what it was last told; what concerns single executors is the `Fleet`'s. The last word that a driver hears is
+what it was last told; what concerns single executors is the `Executors`'s. The last word that a driver hears is
 `BackendStopped` or `BackendFailed`, once, however the backend ends. It calls the API itself only to review its rights
 and look at the driver's pod at the start, and to see, while stopping, whether the fleet is gone; and no handler waits.
 """
@@ -16,15 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from actors.backend import children as parts
-from actors.backend.driver_channel import DriverLine
+from actors.backend.driver_channel import DriverChannel
 from actors.backend.driver_pod import DriverPod, DriverPodMessage
-from actors.backend.shutdown import Stopping, StoppingMessage
-from actors.backend.startup import Opening, OpeningMessage
+from actors.backend.shutdown import Shutdown, ShutdownMessage
+from actors.backend.startup import Startup, StartupMessage
 from actors.errors import Refused
-from actors.executors.executors import AboutExecutors, Fleet, FleetTimer
+from actors.executors.executors import AboutExecutors, Executors, ExecutorsTimer
 from actors.executors.status import fleet_status, joined
 from actors.kube.metered import MeteredPodApi
-from actors.lease.write_permission import LeaseOver, Permission
+from actors.lease.write_permission import LeaseOver, WritePermission
 from actors.manifests import executor_pod
 from actors.messages import (
     AllocationBlocked,
@@ -46,10 +46,10 @@ from actors.messages import (
     LeaseNotHeld,
     Polled,
     Relist,
+    RetryNow,
     Source,
     StartFailuresExceeded,
     StopBackend,
-    TryNow,
 )
 from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.metrics.counts import FleetCounts
@@ -153,8 +153,8 @@ class Backend(Actor):
         self._sources: dict[Source, Freshness] = {}
         self._has_started = False
         """The fleet was listed and our rights are known: the driver has heard of it."""
-        self._stopping: Stopping | None = None
-        self._line = DriverLine(
+        self._stopping: Shutdown | None = None
+        self._line = DriverChannel(
             driver,
             self.clock,
             counts=self._counts.backend,
@@ -163,7 +163,7 @@ class Backend(Actor):
         )
         self._owns_system = owns_system
         self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)  # ends all with us
-        self._fleet = Fleet(
+        self._fleet = Executors(
             self,
             settings,
             address=self._address,
@@ -171,7 +171,7 @@ class Backend(Actor):
             policy=roll_policy,
             counts=self._counts.backend,
         )
-        self._permission = Permission(
+        self._permission = WritePermission(
             self,
             settings,
             pool=self._address(POOL),
@@ -180,7 +180,7 @@ class Backend(Actor):
             lease_changed=self._lease_changed,
         )
         self._driver_pod = self._make_driver_pod()
-        self._opening = Opening(
+        self._opening = Startup(
             self,
             self._api,
             settings,
@@ -297,10 +297,10 @@ class Backend(Actor):
                 self._supervisor.handle(message)
                 if self._stopping is not None:
                     self._stopping.child_ended()
-            case _ if isinstance(message, StoppingMessage):
+            case _ if isinstance(message, ShutdownMessage):
                 if self._stopping is not None:
                     self._stopping.handle(message)
-            case _ if isinstance(message, FleetTimer):
+            case _ if isinstance(message, ExecutorsTimer):
                 self._fleet.due(message, may_write=self._permission.may_write)
             case _ if isinstance(message, DriverPodMessage):
                 if self._driver_pod is not None and self._stopping is None:
@@ -309,7 +309,7 @@ class Backend(Actor):
                 self._check_owner()
             case LeaseOver():
                 self._permission.handle(message)
-            case _ if isinstance(message, OpeningMessage):
+            case _ if isinstance(message, StartupMessage):
                 self._opening.handle(message)
             case _ if isinstance(message, FromInside):
                 self._from_inside(message)
@@ -350,7 +350,7 @@ class Backend(Actor):
         """A poll got through: if the watch waits for a server, it need not wait on."""
         watch, freshness = self._address(WATCH), self._sources.get(Source.WATCH)
         if freshness is not None and freshness.error is not None and watch.is_alive():
-            watch.tell(TryNow())
+            watch.tell(RetryNow())
 
     def _from_driver(self, message: FromDriver) -> object:
         match message:
@@ -416,7 +416,7 @@ class Backend(Actor):
         if self._permission.may_write:
             self._address(WATCH).tell(Relist())
 
-    def _permit_stop(self, stopping: Stopping) -> None:
+    def _permit_stop(self, stopping: Shutdown) -> None:
         if self._permission.may_write:
             stopping.may_write()
         else:
@@ -435,7 +435,7 @@ class Backend(Actor):
         self._opening.end()
         for key in ("owner", "roll"):  # a driver may tell us to stop as the last thing it does
             self.timers.cancel(key)
-        self._stopping = Stopping(
+        self._stopping = Shutdown(
             self,
             supervisor=self._supervisor,
             api=self._api,

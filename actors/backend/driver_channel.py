@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from actors.metrics.counts import BackendCounts
     from actors.runtime import Address, Clock
 
-__all__ = ["DriverLine"]
+__all__ = ["DriverChannel"]
 
 
-class DriverLine:
+class DriverChannel:
     """Of one Backend, whose start begins now.
 
     Args:

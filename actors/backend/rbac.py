@@ -98,7 +98,7 @@ class Reviews:
             case _:
                 return replace(self, awaited=rest, missing=(*self.missing, right))
 
-    def given_up(self) -> Reviews:
+    def abandoned(self) -> Reviews:
         """Nothing more is waited for."""
         if not self.awaited:
             return self

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.runtime import Actor, Address, Supervisor
 
-__all__ = ["Stopping", "StoppingMessage"]
+__all__ = ["Shutdown", "ShutdownMessage"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,8 @@ class _LookDue:
     """Time to list what is left of the fleet."""
 
 
-StoppingMessage: TypeAlias = _TimedOut | _LookDue | PageArrived | Drained | PodsDeleted | LeaseReleased
-"""What the Backend hands on to `Stopping.handle`."""
+ShutdownMessage: TypeAlias = _TimedOut | _LookDue | PageArrived | Drained | PodsDeleted | LeaseReleased
+"""What the Backend hands on to `Shutdown.handle`."""
 
 
 class _Step(Enum):
@@ -70,7 +70,7 @@ class _Step(Enum):
     DONE = "done"
 
 
-class Stopping:
+class Shutdown:
     """One stop of one Backend. `finished(left_behind, deleted)` is called once, when there is nothing more to do.
 
     `only` are the executors that are deleted, None meaning all. `lease` is the name of who keeps it, if one is used.
@@ -157,7 +157,7 @@ class Stopping:
             self._listing.cancel()
             self._decide()
 
-    def handle(self, message: StoppingMessage) -> None:
+    def handle(self, message: ShutdownMessage) -> None:
         """One case a message."""
         match message:
             case Drained():

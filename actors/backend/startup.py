@@ -1,7 +1,7 @@
 """When a Backend's start is done, and what ends it.
 
 Done means that the fleet was listed and that our rights are known, as far as the server says. Errors that waiting may
-heal are waited out, for as long as `backend.start_timeout`. What is made of the answers is pure; `Opening` asks.
+heal are waited out, for as long as `backend.start_timeout`. What is made of the answers is pure; `Startup` asks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from actors.runtime import Actor, Address
     from actors.settings.model import Settings
 
-__all__ = ["Opening", "OpeningMessage", "Outcome", "opened", "out_of_time"]
+__all__ = ["Outcome", "Startup", "StartupMessage", "opened", "out_of_time"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ class _TimedOut:
     """`backend.start_timeout` is over."""
 
 
-OpeningMessage: TypeAlias = _Reviewed | _TimedOut
-"""What the Backend hands on to `Opening.handle`."""
+StartupMessage: TypeAlias = _Reviewed | _TimedOut
+"""What the Backend hands on to `Startup.handle`."""
 
 _TIMER: Final = "start"
 
 
-class Opening:
+class Startup:
     """One start of one Backend. Calls `done()` or `failed(error)`, once, unless it is ended before.
 
     `sources` answers with what each source said last, `before` with why nothing could be listed yet, if that is known.
@@ -90,7 +90,7 @@ class Opening:
         self._is_over = True
         self._backend.timers.cancel(_TIMER)
 
-    def handle(self, message: OpeningMessage) -> None:
+    def handle(self, message: StartupMessage) -> None:
         """One case a message."""
         match message:
             case _Reviewed(right, answer):
@@ -140,7 +140,7 @@ def opened(reviews: Reviews, sources: Iterable[Freshness], namespace: str) -> Ou
 def out_of_time(reviews: Reviews, sources: Iterable[Freshness], namespace: str, timeout: timedelta) -> Outcome:
     """The same when there is no more waiting: a review that is not answered is no reason to fail, a list is."""
     words = tuple(sources)
-    outcome = opened(reviews.given_up(), words, namespace)
+    outcome = opened(reviews.abandoned(), words, namespace)
     if outcome is not False:
         return outcome
     errors = [word.error for word in words if word.error is not None]

@@ -26,7 +26,7 @@ from actors import (
     BackendFailed,
     BackendStarted,
     BackendStopped,
-    DisconnectExecutor,
+    ExecutorDisconnected,
     ExecutorRemoved,
     ExecutorRunning,
     FleetFailed,
@@ -179,7 +179,7 @@ class PiDriver(pykka.ThreadingActor):
             case Answered(executor_id, task_id, inside):
                 self._take_answer(executor_id, task_id, inside)
             case Disconnected(executor_id):
-                self._backend.tell(DisconnectExecutor(executor_id))
+                self._backend.tell(ExecutorDisconnected(executor_id))
                 self._take_back(executor_id)
             case ExecutorRemoved(executor_id, reason):
                 self._take_back(executor_id)

@@ -11,38 +11,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from actors.executors.checks import checked_ids, checked_totals
-from actors.executors.kills import ROLLED, DeleteDue, Endings
-from actors.executors.ledger import Book
+from actors.executors.kills import ROLLED, DeleteDue, Kills
+from actors.executors.ledger import Ledger
 from actors.executors.roll import POLICIES, candidates, choose, lacks
 from actors.manifests import executor_pod
 from actors.messages import (
+    ConnectionLost,
     DecommissionExecutors,
-    DisconnectExecutor,
+    EndedForgotten,
     ExecutorDisconnected,
-    ExecutorIsStuck,
     ExecutorRegistered,
     ExecutorRemoved,
+    ExecutorsAbandoned,
     ExecutorSeen,
-    ExecutorsGivenUp,
-    ExecutorsGone,
-    ExecutorsKnown,
+    ExecutorsObserved,
     ExecutorsRequested,
-    ExecutorsShown,
-    ExecutorsTakenBack,
+    ExecutorsScaledDown,
     ExecutorStuck,
-    FindGone,
+    ForgetEnded,
     GetExecutorIds,
     HasEnoughExecutors,
-    IdsGivenOut,
+    IdsAllocated,
     IsExecutorActive,
     IsExecutorExcluded,
     KillExecutors,
+    LedgerLoaded,
     ProfileStatus,
     RegisterExecutor,
     RemoveExecutor,
     RequestTotalExecutors,
     SetTotalExpectedExecutors,
-    StartsRecord,
+    StartFailureRecord,
+    StuckObserved,
     TakenOver,
     TakeOver,
 )
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from actors.runtime import Actor, Address
     from actors.settings.model import Settings
 
-__all__ = ["AboutExecutors", "Fleet", "FleetTimer"]
+__all__ = ["AboutExecutors", "Executors", "ExecutorsTimer"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,26 +74,26 @@ class _ForgetDue:
     """Time to forget executors that ended long ago."""
 
 
-FleetTimer: TypeAlias = DeleteDue | _RollDue | _ForgetDue
-"""What comes back to `Fleet.due` by a timer."""
+ExecutorsTimer: TypeAlias = DeleteDue | _RollDue | _ForgetDue
+"""What comes back to `Executors.due` by a timer."""
 
 _FromInside: TypeAlias = (
     ExecutorsRequested
     | ExecutorSeen
-    | ExecutorIsStuck
-    | ExecutorsTakenBack
+    | StuckObserved
+    | ExecutorsScaledDown
     | TakenOver
     | RemoveExecutor
-    | ExecutorsGivenUp
-    | ExecutorsGone
-    | ExecutorsShown
+    | ExecutorsAbandoned
+    | EndedForgotten
+    | ExecutorsObserved
 )
 _FromDriver: TypeAlias = (
     RequestTotalExecutors
     | KillExecutors
     | DecommissionExecutors
     | RegisterExecutor
-    | DisconnectExecutor
+    | ExecutorDisconnected
     | GetExecutorIds
     | IsExecutorActive
     | IsExecutorExcluded
@@ -102,7 +102,7 @@ _FromDriver: TypeAlias = (
 AboutExecutors: TypeAlias = _FromInside | _FromDriver
 
 
-class Fleet:
+class Executors:
     """One fleet, for one driver's life.
 
     Args:
@@ -133,9 +133,9 @@ class Fleet:
         self._totals = settings.initial_totals
         self._takeovers = 0
         """How often the Allocator was to begin, or was held back."""
-        self.book = Book()
+        self.book = Ledger()
         """Every executor."""
-        self._endings = Endings(
+        self._endings = Kills(
             backend,
             settings.executor,
             book=lambda: self.book,
@@ -148,7 +148,7 @@ class Fleet:
         """The newest snapshot's states: pods are kept there, and nowhere else."""
         self.profiles: Mapping[str, ProfileStatus] = {}
         """What the Allocator counted last."""
-        self._starts = StartsRecord()
+        self._starts = StartFailureRecord()
         """What the Allocator knows of failed starts, kept for the next one."""
 
     def begin(self) -> None:
@@ -160,7 +160,7 @@ class Fleet:
     def introduce_lifecycle_manager(self, child: Address) -> None:
         """What it must know at its start."""
         book = self.book
-        child.tell(ExecutorsKnown(book.entries, book.next_id, book.created, shown=self._shown))
+        child.tell(LedgerLoaded(book.entries, book.next_id, book.created, shown=self._shown))
 
     def introduce_allocator(self) -> None:
         """The same, and how many executors are wanted; but first of all comes the adoption of what there is."""
@@ -179,14 +179,14 @@ class Fleet:
 
     def _ids_given_out(self) -> None:
         if self._settings.uses_lease:
-            self._address(LEASE).tell(IdsGivenOut(self.book.next_id - 1))
+            self._address(LEASE).tell(IdsAllocated(self.book.next_id - 1))
 
     def _taken_over(self, serial: int) -> None:
         if serial != self._takeovers:  # the Allocator was restarted meanwhile, or is to wait
             return
         self.book = self.book.begun()
         child = self._address(ALLOCATOR)
-        child.tell(ExecutorsKnown(self.book.entries, self.book.next_id, self.book.created, self._starts))
+        child.tell(LedgerLoaded(self.book.entries, self.book.next_id, self.book.created, self._starts))
         child.tell(SetTotalExpectedExecutors(dict(self._totals)))
 
     def counted(self, status: AllocatorStatus) -> None:
@@ -197,7 +197,7 @@ class Fleet:
         """What the Allocator counted last, or of one that has not begun to, what is wanted."""
         return self.profiles or {name: ProfileStatus(target=total) for name, total in self._totals.items()}
 
-    def _keep(self, book: Book) -> None:
+    def _keep(self, book: Ledger) -> None:
         self.book = book
 
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -217,19 +217,19 @@ class Fleet:
                 self._ids_given_out()
             case ExecutorSeen():
                 self._seen(message)
-            case ExecutorIsStuck():
+            case StuckObserved():
                 self._stuck(message)
-            case ExecutorsTakenBack():
+            case ExecutorsScaledDown():
                 self._address(LIFECYCLE).tell(message)
             case TakenOver(serial):
                 self._taken_over(serial)
             case RemoveExecutor():
                 self._removed(message)
-            case ExecutorsGivenUp():
+            case ExecutorsAbandoned():
                 self._given_up(message)
-            case ExecutorsGone(executor_ids):
+            case EndedForgotten(executor_ids):
                 self.book = self.book.without(executor_ids)
-            case ExecutorsShown(states):
+            case ExecutorsObserved(states):
                 self._shown = states
             case _:
                 assert_never(message)
@@ -244,7 +244,7 @@ class Fleet:
                 return self._endings.decommission(checked_ids(executor_ids))
             case RegisterExecutor(executor_id):
                 return self._register(executor_id)
-            case DisconnectExecutor(executor_id):
+            case ExecutorDisconnected(executor_id):
                 self._disconnect(executor_id)
             case GetExecutorIds():
                 return tuple(e.executor_id for e in self.book.present() if self.book.is_active(e.executor_id))
@@ -258,7 +258,7 @@ class Fleet:
                 assert_never(message)
         return None
 
-    def due(self, timer: FleetTimer, *, may_write: bool) -> None:
+    def due(self, timer: ExecutorsTimer, *, may_write: bool) -> None:
         """One case a timer."""
         match timer:
             case DeleteDue(executor_ids):
@@ -278,7 +278,7 @@ class Fleet:
         self.book = self.book.forgotten(before)
         others = self.book.others_ended(before)
         if others:
-            self._address(LIFECYCLE).tell(FindGone(others))
+            self._address(LIFECYCLE).tell(ForgetEnded(others))
 
     # ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -288,9 +288,9 @@ class Fleet:
         if not ours:
             why = "its id was given up, or given to an executor that has ended"
             logger.warning("a pod came up late, deleting it: executor=%d uid=%s", seen.executor_id, seen.uid)
-            self._address(LIFECYCLE).tell(ExecutorsGivenUp((seen.executor_id,), why))
+            self._address(LIFECYCLE).tell(ExecutorsAbandoned((seen.executor_id,), why))
 
-    def _stuck(self, told: ExecutorIsStuck) -> None:
+    def _stuck(self, told: StuckObserved) -> None:
         stuck = told.stuck
         book = self.book.stuck(told.executor_id, told.uid, stuck.kind)
         if book is not None:
@@ -306,19 +306,19 @@ class Fleet:
             if removed.since is not None:
                 self._counts.reaction.observe(now - removed.since)
 
-    def _given_up(self, given_up: ExecutorsGivenUp) -> None:
-        self._address(LIFECYCLE).tell(given_up)
+    def _given_up(self, abandoned: ExecutorsAbandoned) -> None:
+        self._address(LIFECYCLE).tell(abandoned)
         now = self._clock.monotonic()
-        for executor_id in given_up.executor_ids:
-            self.book, told = self.book.given_up(executor_id, given_up.why, now, created=given_up.created)
-            logger.info("given up: executor=%d why=%s", executor_id, given_up.why)
+        for executor_id in abandoned.executor_ids:
+            self.book, told = self.book.abandoned(executor_id, abandoned.why, now, created=abandoned.created)
+            logger.info("given up: executor=%d why=%s", executor_id, abandoned.why)
             self._tell(told)
 
     # ── from the driver ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _retarget(self, totals: int | Mapping[str, int]) -> None:
         self._totals = checked_totals(totals, self._settings.profile_names)
-        self._starts = StartsRecord()  # should there be no Allocator now to forgive what failed
+        self._starts = StartFailureRecord()  # should there be no Allocator now to forgive what failed
         self._address(ALLOCATOR).tell(SetTotalExpectedExecutors(dict(self._totals), forgives=True))
 
     def _has_enough(self) -> bool:
@@ -349,7 +349,7 @@ class Fleet:
         book = self.book.disconnected(executor_id, now)
         if book is not None:
             self.book = book
-            self._address(LIFECYCLE).tell(ExecutorDisconnected(executor_id, now))
+            self._address(LIFECYCLE).tell(ConnectionLost(executor_id, now))
 
     # ── rolling ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,7 @@
-"""Endings: the executors that the driver ends or lets finish, who hears of it, and when their pods are deleted.
+"""Kills: the executors that the driver ends or lets finish, who hears of it, and when their pods are deleted.
 
-A plain object of the Fleet, whose book it keeps in step. A killed executor has `executor.kill_grace_period` to end by
-itself; then its pod is deleted, by label, so that one whose POST is still on its way is met, too.
+A plain object of `Executors`, whose ledger it keeps in step. A killed executor has `executor.kill_grace_period` to end
+by itself; then its pod is deleted, by label, so that one whose POST is still on its way is met, too.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import timedelta
 
-    from actors.executors.ledger import Book
+    from actors.executors.ledger import Ledger
     from actors.messages import LedgerEntry, ToDriver
     from actors.runtime import Actor, Address
     from actors.settings.model import ExecutorSettings
 
-__all__ = ["BY_DRIVER", "ROLLED", "DeleteDue", "Endings"]
+__all__ = ["BY_DRIVER", "ROLLED", "DeleteDue", "Kills"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class DeleteDue:
     executor_ids: tuple[int, ...]
 
 
-class Endings:
+class Kills:
     """Of one fleet.
 
     Args:
@@ -55,8 +55,8 @@ class Endings:
         backend: Actor,
         settings: ExecutorSettings,
         *,
-        book: Callable[[], Book],
-        keep: Callable[[Book], None],
+        book: Callable[[], Ledger],
+        keep: Callable[[Ledger], None],
         take_back: Callable[[list[str]], None],
         address: Callable[[str], Address],
         tell: Callable[[ToDriver | None], None],

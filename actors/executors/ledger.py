@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from actors.messages import ExecutorKilled, Ledger, ToDriver
+    from actors.messages import ExecutorKilled, LedgerEntries, ToDriver
     from actors.pods.state import PodState
     from actors.pods.stuck import StuckKind
 
-__all__ = ["Book"]
+__all__ = ["Ledger"]
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class Ledger:
     """The executors of one driver's life, and the ids it has given out."""
 
-    entries: Ledger = field(default_factory=Map)
+    entries: LedgerEntries = field(default_factory=Map)
     next_id: int = 1
     """Above every id that was ever given out, in whatever life: the lease remembers them. Without a lease an earlier
     life's are known by its pods: one whose pod was gone before this life began may be given out again."""
@@ -50,7 +50,7 @@ class Book:
     registered_now: Map[str, int] = field(default_factory=Map)
     """How many of each profile are registered, counted as entries change: a question must not cost the whole book."""
 
-    def requested(self, executor_ids: Iterable[int], profile: str) -> Book:
+    def requested(self, executor_ids: Iterable[int], profile: str) -> Ledger:
         """Ids are given out: from now on they are never used again."""
         ids = tuple(executor_ids)
         entries = self.entries.mutate()
@@ -66,11 +66,11 @@ class Book:
             created=self.created + len(new),
         )
 
-    def begun(self) -> Book:
+    def begun(self) -> Ledger:
         """This life writes from now on, if it did not before: whatever is known by now is an earlier life's."""
         return self if self.first_id is not None else replace(self, first_id=self.next_id, last_id=self.next_id - 1)
 
-    def counted_on(self, last_id: int) -> Book:
+    def counted_on(self, last_id: int) -> Ledger:
         """Ids up to this one were given out, by whomever."""
         return replace(self, next_id=max(self.next_id, last_id + 1))
 
@@ -80,7 +80,7 @@ class Book:
 
     def seen(
         self, executor_id: int, state: PodState, now: float, at: datetime | None = None
-    ) -> tuple[Book, ToDriver | None, bool]:
+    ) -> tuple[Ledger, ToDriver | None, bool]:
         """A snapshot shows an executor alive: the next book, what the driver hears, and whether it is one of ours.
 
         One that is not ours has an id that this life gave out and that is done with, or given up: its pod must go. `at`
@@ -91,7 +91,7 @@ class Book:
             if self.gave_out(executor_id):
                 return self, None, False
             entry = LedgerEntry(executor_id, state.pod.profile)
-        if entry.given_up or entry.removed_at is not None:  # its pod, back, or another one
+        if entry.abandoned or entry.removed_at is not None:  # its pod, back, or another one
             return self, None, False
         told = _news(entry, state)
         running_at = entry.running_at
@@ -107,25 +107,25 @@ class Book:
         )
         return self._with(changed), told, True
 
-    def killed(self, kill: ExecutorKilled, now: float) -> tuple[Book, ToDriver | None] | None:
+    def killed(self, kill: ExecutorKilled, now: float) -> tuple[Ledger, ToDriver | None] | None:
         """The driver asks for an executor's end; None if there is no such executor, or it has ended."""
         executor_id = kill.executor_id
         entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None or entry.given_up:
+        if entry is None or entry.removed_at is not None or entry.abandoned:
             return None
         words = f"executor {executor_id} {kill.words}"
         told = None if entry.terminating else ExecutorTerminating(executor_id, None, words)
         told_at = now if entry.told_at is None else entry.told_at
         return self._with(replace(entry, killed=entry.killed or kill, terminating=True, told_at=told_at)), told
 
-    def decommissioned(self, executor_id: int) -> Book | None:
+    def decommissioned(self, executor_id: int) -> Ledger | None:
         """The driver lets an executor finish; None if there is no such executor, or it has ended."""
         entry = self.entries.get(executor_id)
         if entry is None or entry.removed_at is not None:
             return None
         return self._with(replace(entry, decommissioned=True))
 
-    def stuck(self, executor_id: int, uid: str, kind: StuckKind) -> Book | None:
+    def stuck(self, executor_id: int, uid: str, kind: StuckKind) -> Ledger | None:
         """Something keeps an executor from running; None if that was told, or it has ended, or is another pod."""
         entry = self.entries.get(executor_id)
         if entry is None or entry.removed_at is not None or entry.uid != uid or kind in entry.stuck:
@@ -134,7 +134,7 @@ class Book:
 
     def removed(
         self, executor_id: int, uid: str | None, reason: LossReason, now: float
-    ) -> tuple[Book, ExecutorRemoved | None]:
+    ) -> tuple[Ledger, ExecutorRemoved | None]:
         """An executor has ended. The driver hears it unless it did already, or the executor was never its business.
 
         That is one that was given up, another pod of that id, or one of an earlier life that had ended before this
@@ -144,19 +144,19 @@ class Book:
         if entry is None:
             return replace(self, next_id=max(self.next_id, executor_id + 1)), None
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
-        if entry.removed_at is not None or entry.given_up or other_pod:
+        if entry.removed_at is not None or entry.abandoned or other_pod:
             return self, None
         book = self._with(replace(entry, uid=uid or entry.uid, removed_at=now))
         return book, ExecutorRemoved(executor_id, reason)
 
-    def given_up(
+    def abandoned(
         self, executor_id: int, why: str, now: float, *, created: bool = True
-    ) -> tuple[Book, ExecutorRemoved | None]:
+    ) -> tuple[Ledger, ExecutorRemoved | None]:
         """The Allocator waits no longer. The driver hears it only if it had heard of this executor before."""
         entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None or entry.given_up:
+        if entry is None or entry.removed_at is not None or entry.abandoned:
             return self, None
-        book = self._with(replace(entry, given_up=True, removed_at=now))
+        book = self._with(replace(entry, abandoned=True, removed_at=now))
         if not created:
             book = replace(book, created=book.created - 1)
         if entry.told_at is None:
@@ -166,7 +166,7 @@ class Book:
             reason = LossReason(LossKind.KILLED_BY_DRIVER, reason.exit_code, reason.caused_by_app, reason.message)
         return book, ExecutorRemoved(executor_id, reason)
 
-    def registered(self, executor_id: int, now: float) -> Book | None:
+    def registered(self, executor_id: int, now: float) -> Ledger | None:
         """The driver has its connection; None if there is no such executor, or it has ended."""
         entry = self.entries.get(executor_id)
         if entry is None or entry.removed_at is not None:
@@ -174,7 +174,7 @@ class Book:
         told_at = now if entry.told_at is None else entry.told_at
         return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None, told_at=told_at))
 
-    def disconnected(self, executor_id: int, now: float) -> Book | None:
+    def disconnected(self, executor_id: int, now: float) -> Ledger | None:
         """Its connection is gone: inactive; None if there is no such executor, or it has ended."""
         entry = self.entries.get(executor_id)
         if entry is None or entry.removed_at is not None:
@@ -182,7 +182,7 @@ class Book:
         since = now if entry.disconnected_at is None else entry.disconnected_at
         return self._with(replace(entry, active=False, disconnected_at=since, disconnects=entry.disconnects + 1))
 
-    def forgotten(self, before: float) -> Book:
+    def forgotten(self, before: float) -> Ledger:
         """Without those that ended before a moment (monotonic).
 
         An id that this life gave out is known by its number; those of an earlier life, or of another driver, are kept,
@@ -198,7 +198,7 @@ class Book:
         ended = self._ended(before)
         return frozenset(i for i in ended if self.first_id is None or i > self.last_id)
 
-    def without(self, executor_ids: Iterable[int]) -> Book:
+    def without(self, executor_ids: Iterable[int]) -> Ledger:
         """Without these, which have ended."""
         ids = [executor_id for executor_id in executor_ids if executor_id in self.entries]
         if not ids:
@@ -231,13 +231,13 @@ class Book:
     def is_excluded(self, executor_id: int) -> bool:
         """Given up, ended, or none of ours: should it call, it must be turned away."""
         entry = self.entries.get(executor_id)
-        return entry is None or entry.given_up or entry.removed_at is not None
+        return entry is None or entry.abandoned or entry.removed_at is not None
 
     def registered_count(self, profile: str = DEFAULT_PROFILE) -> int:
         """How many of a profile are registered now."""
         return self.registered_now.get(profile, 0)
 
-    def _with(self, entry: LedgerEntry) -> Book:
+    def _with(self, entry: LedgerEntry) -> Ledger:
         next_id = max(self.next_id, entry.executor_id + 1)
         more = _is_registered(entry) - _is_registered(self.entries.get(entry.executor_id))
         counts = self.registered_now

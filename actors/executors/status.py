@@ -15,7 +15,7 @@ from actors.messages import FleetStatus, Freshness, ProfileStatus, Source, Sourc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from actors.executors.ledger import Book
+    from actors.executors.ledger import Ledger
 
 
 __all__ = ["fleet_status", "joined"]
@@ -37,7 +37,7 @@ def fleet_status(
     app_id: str,
     namespace: str,
     *,
-    book: Book,
+    book: Ledger,
     profiles: Mapping[str, ProfileStatus],
     sources: Mapping[Source, Freshness],
     now: float,

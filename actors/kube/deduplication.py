@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from actors.pods.pod import PodEvent
 
-__all__ = ["Connection", "Glance", "Kept", "Labels", "Sharing"]
+__all__ = ["Connection", "Kept", "Labels", "PodDeduplicator", "PodHeader"]
 
 MOST_KEPT: Final = 4096
 """Values that are kept to be shared. Those of some use come back at once; a time that each pod has differently does
@@ -42,7 +42,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
     phase: str | None = None
 
 
-class Glance(msgspec.Struct, frozen=True, gc=False):
+class PodHeader(msgspec.Struct, frozen=True, gc=False):
     """As much of a pod as tells whether it is as it was; to decode it takes half as long as the pod."""
 
     metadata: _Metadata = _Metadata()
@@ -101,7 +101,7 @@ class Kept(NamedTuple):
 
 
 @final
-class Sharing:
+class PodDeduplicator:
     """Remembers values, up to a number, and the newest of each pod that there is. Any thread may use it.
 
     What a watch leaves out hangs on what was remembered last, so that one read or page is taken after another.
@@ -125,7 +125,7 @@ class Sharing:
         with self._lock:
             self._before, self._pods = self._pods, {}
 
-    def unchanged(self, page: Iterable[Glance]) -> Kept | None:
+    def unchanged(self, page: Iterable[PodHeader]) -> Kept | None:
         """The pods of a page; None if one of them is not known as it stands there."""
         kept = Kept([], {})
         with self._lock:
@@ -243,7 +243,7 @@ def _settle_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], A
             force_setattr(new, field, before if value == before else share(value, value))
 
 
-def _is_still(known: _Known, shown: Pod | Glance) -> bool:
+def _is_still(known: _Known, shown: Pod | PodHeader) -> bool:
     """Whether the pod that a list shows is as it was.
 
     The version alone would do, but for a cluster that was restored from a backup: it gives versions out again.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from actors.errors import ApiError
 from actors.kube.api import PodPage, WatchEnded, WatchEvents
-from actors.runtime.instruments import Histogram, Tally
+from actors.runtime.instruments import Counter, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,10 +34,10 @@ class ApiCounts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._started = Tally()
-        self.results = Tally()
+        self._started = Counter()
+        self.results = Counter()
         """Calls that were answered, by operation and result."""
-        self.unreadable = Tally(("list",), ("watch",))
+        self.unreadable = Counter(("list",), ("watch",))
         """Pods that could not be decoded and were left out, by operation, each time one came."""
         self._durations: dict[str, Histogram] = {}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from actors.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Refused
 from actors.kube.api import LEASES, Call, Manifest, PodApi
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
-from actors.messages import IdsGivenOut, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease, ToLeaseKeeper
+from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease, ToLeaseKeeper
 from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL
 from actors.runtime import Actor, Address, Context
 
@@ -122,7 +122,7 @@ class LeaseKeeper(Actor):
         match message:
             case KeepLease():
                 self._start()
-            case IdsGivenOut(last_id):
+            case IdsAllocated(last_id):
                 self._given_out(last_id)
             case ReleaseLease(reply_to):
                 self._finish(reply_to)

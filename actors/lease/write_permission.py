@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from actors.settings.model import Settings
 
 
-__all__ = ["Holdups", "LeaseOver", "Permission"]
+__all__ = ["Blockers", "LeaseOver", "WritePermission"]
 
 
-class Holdups:
+class Blockers:
     """By what, in words for a person, and since when. True while anything does."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class LeaseOver:
 _AboutLease: TypeAlias = LeaseHeld | LeaseNotHeld | LeaseOver
 
 
-class Permission:
+class WritePermission:
     """Of one Backend.
 
     Args:
@@ -155,7 +155,7 @@ class Permission:
         self._tells = False
         self.holder: str | None = None
         """Who has the lease, if it is another driver that lives: not one that may have ended."""
-        self._holdups = Holdups()
+        self._holdups = Blockers()
         if settings.uses_lease:  # a moment later we have it, or know who has: only that is worth telling
             words = f"waiting for the lease of {settings.app_id!r}"
             self._holdups.begin(_BY_LEASE, words, self._clock.now(), quiet=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from actors.settings.model import ExecutorSettings
 
 
-__all__ = ["DECOMMISSIONED", "NO_MARK", "Mark", "Wishes", "of_decommissioned", "of_killed"]
+__all__ = ["DECOMMISSIONED", "NO_MARK", "DriverIntents", "Mark", "of_decommissioned", "of_killed"]
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """The annotation by which ReplicaSets, and other controllers, choose whom to delete first."""
@@ -75,7 +75,7 @@ DECOMMISSIONED: Final = "finished, as the driver had asked it to"
 """What we say of an end that we asked for."""
 
 
-class Wishes:
+class DriverIntents:
     """By executor id, until it has ended."""
 
     def __init__(self, settings: ExecutorSettings) -> None:

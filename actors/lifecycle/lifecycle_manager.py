@@ -17,31 +17,31 @@ from cachetools import TTLCache
 
 from actors.kube.api import DeleteOptions, Manifest
 from actors.lifecycle.adoption import Adoption
-from actors.lifecycle.driver_intents import DECOMMISSIONED, Wishes
-from actors.lifecycle.pending_pods import Waiting
-from actors.lifecycle.reported_ends import ToldEnds
+from actors.lifecycle.driver_intents import DECOMMISSIONED, DriverIntents
+from actors.lifecycle.pending_pods import PendingPods
+from actors.lifecycle.reported_ends import ReportedEnds
 from actors.messages import (
     AddSubscriber,
     BatchDone,
     ConfirmPod,
+    ConnectionLost,
     DeletePod,
+    EndedForgotten,
     ExecutorDecommissioned,
-    ExecutorDisconnected,
-    ExecutorIsStuck,
     ExecutorKilled,
     ExecutorRegistered,
+    ExecutorsAbandoned,
     ExecutorSeen,
-    ExecutorsGivenUp,
-    ExecutorsGone,
-    ExecutorsKnown,
-    ExecutorsShown,
-    ExecutorsTakenBack,
-    FindGone,
+    ExecutorsObserved,
+    ExecutorsScaledDown,
+    ForgetEnded,
     LabelPod,
     LedgerEntry,
+    LedgerLoaded,
     PodConfirmed,
     RemoveExecutor,
     SnapshotBatch,
+    StuckObserved,
     TakenOver,
     TakeOver,
     ToLifecycleManager,
@@ -85,7 +85,7 @@ class _Executor:
     pod: Pod | None = None
 
 
-_FromDriver: TypeAlias = ExecutorRegistered | ExecutorKilled | ExecutorDecommissioned | ExecutorDisconnected
+_FromDriver: TypeAlias = ExecutorRegistered | ExecutorKilled | ExecutorDecommissioned | ConnectionLost
 
 
 class LifecycleManager(Actor):
@@ -119,15 +119,15 @@ class LifecycleManager(Actor):
         """Those of them that the last full sync did not show, and when the first such was asked for (monotonic)."""
         self._marks: dict[int, Mark] = {}
         """What their pods were last asked to be marked with."""
-        self._wishes = Wishes(self._settings)
-        self._waiting = Waiting(self._settings.stuck_timeout)
+        self._wishes = DriverIntents(self._settings)
+        self._waiting = PendingPods(self._settings.stuck_timeout)
         self._unwanted: dict[int, PodState] = {}
         """Pods that the snapshot shows and that should go, asked for in every round: final ones, and live ones of
         executors that were killed, given up, or told to have ended (and back since: relabelled, or from a backup)."""
         self._terminating: dict[int, tuple[PodTerminating, float]] = {}
         """Executors about to go, and since when (monotonic)."""
         ttl, timer = self._settings.removed_executors_ttl, self.clock.monotonic
-        self._told = ToldEnds(ttl, timer)
+        self._told = ReportedEnds(ttl, timer)
         self._given_up: TTLCache[int, bool] = TTLCache(math.inf, ttl.total_seconds(), timer=timer)
         """What comes up under these ids is deleted on sight. Once forgotten here, Backend knows such an id for one that
         it has given out before, and says so again."""
@@ -140,19 +140,19 @@ class LifecycleManager(Actor):
         """One case a message."""
         message = cast("ToLifecycleManager", message)
         match message:
-            case ExecutorsKnown(ledger, shown=shown):
+            case LedgerLoaded(ledger, shown=shown):
                 self._learn(ledger.values(), shown)
-            case ExecutorRegistered() | ExecutorKilled() | ExecutorDecommissioned() | ExecutorDisconnected():
+            case ExecutorRegistered() | ExecutorKilled() | ExecutorDecommissioned() | ConnectionLost():
                 if not self._told.has_ended(message.executor_id):  # Backend may hear of that after it has said this
                     self._take_in(message)
-            case ExecutorsTakenBack(pods):
+            case ExecutorsScaledDown(pods):
                 self._wishes.take_back(pods.values())
-            case ExecutorsGivenUp(executor_ids):
+            case ExecutorsAbandoned(executor_ids):
                 self._give_up(executor_ids)
             case TakeOver(serial):
                 self._taking_over = serial
                 self._take_over()
-            case FindGone(executor_ids):
+            case ForgetEnded(executor_ids):
                 self._find_gone(executor_ids)
             case PodConfirmed():
                 self._confirmed(message)
@@ -175,7 +175,7 @@ class LifecycleManager(Actor):
             case ExecutorDecommissioned():
                 self._wishes.decommission(executor_id)
                 self._mark(executor_id, self.clock.monotonic())
-            case ExecutorDisconnected(_, at):
+            case ConnectionLost(_, at):
                 logger.debug("disconnected, its pod will say why: executor=%d", executor_id)
                 self._wishes.disconnected(executor_id, at)
             case _:
@@ -185,7 +185,7 @@ class LifecycleManager(Actor):
         """Take the ledger up at a start, then subscribe: the first batch shows everything."""
         live: list[LedgerEntry] = []
         for entry in entries:
-            if entry.given_up:
+            if entry.abandoned:
                 self._given_up[entry.executor_id] = True
             elif entry.removed_at is not None:
                 self._told.tell(entry.executor_id, entry.uid, visible=False)
@@ -208,7 +208,7 @@ class LifecycleManager(Actor):
 
     def _find_gone(self, executor_ids: frozenset[int]) -> None:
         if (states := self._states) is not None:
-            self._backend.tell(ExecutorsGone(frozenset(i for i in executor_ids if i not in states)))
+            self._backend.tell(EndedForgotten(frozenset(i for i in executor_ids if i not in states)))
 
     def _mark(self, executor_id: int, now: float) -> None:
         """Mark the pod of one that is asked to go, for whoever looks at it; what a pod shows is not asked for again."""
@@ -239,7 +239,7 @@ class LifecycleManager(Actor):
                 self._shown(executor_id, state, now)
         self._since = None
         if batch.changed or batch.ended:
-            self._backend.tell(ExecutorsShown(batch.snapshot.states))
+            self._backend.tell(ExecutorsObserved(batch.snapshot.states))
         if batch.snapshot.full_sync_at is not None:
             self._states = batch.snapshot.states
             self._take_over()
@@ -266,12 +266,12 @@ class LifecycleManager(Actor):
             if not isinstance(state, PodDeleted):
                 self._unwanted[executor_id] = state
             return
-        given_up = executor_id in self._given_up
-        if (given_up or told) and not isinstance(state, PodTerminating):
+        abandoned = executor_id in self._given_up
+        if (abandoned or told) and not isinstance(state, PodTerminating):
             self._unwanted[executor_id] = state
         else:
             self._unwanted.pop(executor_id, None)
-        if not told and not given_up:
+        if not told and not abandoned:
             self._adopt(executor_id, state.pod)
             self._alive(executor_id, state, now)
 
@@ -323,7 +323,7 @@ class LifecycleManager(Actor):
 
     def _stuck(self, executor_id: int, pod: Pod, stuck: Stuck) -> None:
         logger.info("stuck: executor=%d reason=%s message=%s", executor_id, stuck.reason, stuck.message)
-        self._backend.tell(ExecutorIsStuck(executor_id, pod.uid, stuck))
+        self._backend.tell(StuckObserved(executor_id, pod.uid, stuck))
 
     def _ended(self, ended: Ended) -> None:
         """A pod left the snapshot."""

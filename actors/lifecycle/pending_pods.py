@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.pods.stuck import Stuck
 
-__all__ = ["UNSCHEDULABLE_FOR", "Waiting"]
+__all__ = ["UNSCHEDULABLE_FOR", "PendingPods"]
 
 UNSCHEDULABLE_FOR: Final = timedelta(seconds=10)
 """The scheduler's first answer may be no more than that it was asked too early: a generic ephemeral volume's claim is
 made a moment after its pod, and a claim is bound a moment after that."""
 
 
-class Waiting:
+class PendingPods:
     """By executor id. `timeout` is how long one that has a node is waited for."""
 
     def __init__(self, timeout: timedelta) -> None:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-__all__ = ["ToldEnds"]
+__all__ = ["ReportedEnds"]
 
 
-class ToldEnds:
+class ReportedEnds:
     """`ttl` is how long an end is remembered once its pod is gone, by `timer` (monotonic)."""
 
     def __init__(self, ttl: timedelta, timer: Callable[[], float]) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from actors.errors import ApiError
 from actors.kube.api import PODS, DeleteOptions, Manifest, PodPage, Resource, WatchEvents, WatchSink
-from actors.kube.deduplication import Connection, Sharing
+from actors.kube.deduplication import Connection, PodDeduplicator
 from actors.kube.status import error_from_status
 from actors.local.calls import OpenCall, OpenCalls, OpenStream
 from actors.local.schema.statuses import ApiStatus, lacks_right
@@ -70,7 +70,7 @@ class InProcessPodApi:
         self.timers = timers
         self.calls = OpenCalls()
         self.decoder = PodDecoder()
-        self.sharing = Sharing()
+        self.sharing = PodDeduplicator()
         self._namespace = namespace
         self._leg = latency / 2
         self.forbidden: set[tuple[str, str]] = set()

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from actors.errors import ApiError
-from actors.messages.executors import ExecutorsGivenUp, ExecutorsTakenBack
+from actors.messages.executors import ExecutorsAbandoned, ExecutorsScaledDown
 from actors.messages.lease import LeaseHeld, LeaseNotHeld
-from actors.messages.ledger import StartsRecord
+from actors.messages.ledger import StartFailureRecord
 from actors.messages.observation import Freshness, Polled
 from actors.pods.loss import LossReason
 from actors.pods.state import PodState
@@ -20,13 +20,12 @@ __all__ = [
     "AllocatorStatus",
     "CreationBlocked",
     "DecommissionExecutors",
-    "DisconnectExecutor",
     "Drained",
-    "ExecutorIsStuck",
+    "EndedForgotten",
+    "ExecutorDisconnected",
     "ExecutorSeen",
-    "ExecutorsGone",
+    "ExecutorsObserved",
     "ExecutorsRequested",
-    "ExecutorsShown",
     "FleetStatus",
     "FromDriver",
     "FromInside",
@@ -44,6 +43,7 @@ __all__ = [
     "SourceStatus",
     "StartFailuresExceeded",
     "StopBackend",
+    "StuckObserved",
     "TakenOver",
 ]
 
@@ -87,7 +87,7 @@ class TakenOver:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorIsStuck:
+class StuckObserved:
     """An executor's pod does not get on. Told once per pod and kind of cause."""
 
     executor_id: int
@@ -100,7 +100,7 @@ class AllocatorStatus:
     """What the Allocator counts, sent when it changes."""
 
     profiles: Mapping[str, ProfileStatus]
-    starts: StartsRecord = field(default_factory=StartsRecord)
+    starts: StartFailureRecord = field(default_factory=StartFailureRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +112,15 @@ class CreationBlocked:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorsShown:
+class ExecutorsObserved:
     """The states in the newest snapshot, told when any of them has changed. The map is the snapshot's own, no copy."""
 
     states: Mapping[int, PodState]
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorsGone:
-    """Of these executors, which have ended, no pod is shown any more: the answer to `FindGone`."""
+class EndedForgotten:
+    """Of these executors, which have ended, no pod is shown any more: the answer to `ForgetEnded`."""
 
     executor_ids: frozenset[int]
 
@@ -148,15 +148,15 @@ class Drained:
 FromInside: TypeAlias = (
     ExecutorsRequested
     | ExecutorSeen
-    | ExecutorIsStuck
-    | ExecutorsTakenBack
+    | StuckObserved
+    | ExecutorsScaledDown
     | TakenOver
     | LeaseHeld
     | LeaseNotHeld
     | RemoveExecutor
-    | ExecutorsGivenUp
-    | ExecutorsGone
-    | ExecutorsShown
+    | ExecutorsAbandoned
+    | EndedForgotten
+    | ExecutorsObserved
     | AllocatorStatus
     | CreationBlocked
     | StartFailuresExceeded
@@ -208,7 +208,7 @@ class RegisterExecutor:
 
 
 @dataclass(frozen=True, slots=True)
-class DisconnectExecutor:
+class ExecutorDisconnected:
     """This executor's connection is gone: it is inactive until its pod's events say why it ended."""
 
     executor_id: int
@@ -261,7 +261,7 @@ FromDriver: TypeAlias = (
     | KillExecutors
     | DecommissionExecutors
     | RegisterExecutor
-    | DisconnectExecutor
+    | ExecutorDisconnected
     | GetExecutorIds
     | IsExecutorActive
     | IsExecutorExcluded

@@ -8,21 +8,21 @@ from typing import TypeAlias
 
 from actors.errors import ApiError
 from actors.kube.api import Manifest
-from actors.messages.ledger import ExecutorKilled, Ledger, StartsRecord
+from actors.messages.ledger import ExecutorKilled, LedgerEntries, StartFailureRecord
 from actors.messages.observation import SnapshotBatch
 from actors.pods.pod import Pod
 from actors.pods.state import PodState
 
 __all__ = [
     "ClaimsListed",
+    "ConnectionLost",
     "EpochBegun",
     "ExecutorDecommissioned",
-    "ExecutorDisconnected",
     "ExecutorRegistered",
-    "ExecutorsGivenUp",
-    "ExecutorsKnown",
-    "ExecutorsTakenBack",
-    "FindGone",
+    "ExecutorsAbandoned",
+    "ExecutorsScaledDown",
+    "ForgetEnded",
+    "LedgerLoaded",
     "PodConfirmed",
     "PodCreateDelayed",
     "PodCreateFailed",
@@ -106,14 +106,14 @@ class EpochBegun:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorsKnown:
+class LedgerLoaded:
     """The Backend's book, sent at each of the receiver's starts."""
 
-    ledger: Ledger
+    ledger: LedgerEntries
     next_id: int
     created: int = 0
     """Pods that were requested in the driver's life, without those that the API refused to make."""
-    starts: StartsRecord = field(default_factory=StartsRecord)
+    starts: StartFailureRecord = field(default_factory=StartFailureRecord)
     """For the Allocator: what the one before it counted."""
     shown: Mapping[int, PodState] = field(default_factory=dict)
     """For the LifecycleManager: what the one before it saw last."""
@@ -127,7 +127,7 @@ class ExecutorDecommissioned:
 
 
 ToAllocator: TypeAlias = (
-    ExecutorsKnown
+    LedgerLoaded
     | SetTotalExpectedExecutors
     | ExecutorRegistered
     | ExecutorKilled
@@ -145,7 +145,7 @@ ToAllocator: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorDisconnected:
+class ConnectionLost:
     """The executor's connection to the driver is gone; its pod's events will say why."""
 
     executor_id: int
@@ -153,7 +153,7 @@ class ExecutorDisconnected:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorsGivenUp:
+class ExecutorsAbandoned:
     """The Allocator waits no longer for these: whatever of them comes up is deleted on sight."""
 
     executor_ids: tuple[int, ...]
@@ -163,7 +163,7 @@ class ExecutorsGivenUp:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorsTakenBack:
+class ExecutorsScaledDown:
     """The Allocator deletes these executors, which are too many: executor id → the pod's UID.
 
     They are pending, or were withdrawn (`WithdrawPods`) and had been made all the same. It tells Backend, who tells
@@ -184,8 +184,8 @@ class TakeOver:
 
 
 @dataclass(frozen=True, slots=True)
-class FindGone:
-    """Of these executors, which have ended, tell Backend which are not shown any more, as `ExecutorsGone`."""
+class ForgetEnded:
+    """Of these executors, which have ended, tell Backend which are not shown any more, as `EndedForgotten`."""
 
     executor_ids: frozenset[int]
 
@@ -200,15 +200,15 @@ class PodConfirmed:
 
 
 ToLifecycleManager: TypeAlias = (
-    ExecutorsKnown
+    LedgerLoaded
     | ExecutorRegistered
     | ExecutorKilled
     | ExecutorDecommissioned
-    | ExecutorDisconnected
-    | ExecutorsTakenBack
-    | ExecutorsGivenUp
+    | ConnectionLost
+    | ExecutorsScaledDown
+    | ExecutorsAbandoned
     | TakeOver
-    | FindGone
+    | ForgetEnded
     | PodConfirmed
     | SnapshotBatch
 )

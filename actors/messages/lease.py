@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from actors.runtime import Address
 
-__all__ = ["IdsGivenOut", "KeepLease", "LeaseHeld", "LeaseNotHeld", "LeaseReleased", "ReleaseLease", "ToLeaseKeeper"]
+__all__ = ["IdsAllocated", "KeepLease", "LeaseHeld", "LeaseNotHeld", "LeaseReleased", "ReleaseLease", "ToLeaseKeeper"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class KeepLease:
 
 
 @dataclass(frozen=True, slots=True)
-class IdsGivenOut:
+class IdsAllocated:
     """Executor ids up to this one were given out: the lease is to remember it, for whoever holds it next."""
 
     last_id: int
@@ -29,7 +29,7 @@ class ReleaseLease:
     reply_to: Address
 
 
-ToLeaseKeeper: TypeAlias = KeepLease | IdsGivenOut | ReleaseLease
+ToLeaseKeeper: TypeAlias = KeepLease | IdsAllocated | ReleaseLease
 
 
 # ── From LeaseKeeper, to Backend ─────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,14 @@ from actors.pods.pod import Pod
 from actors.pods.state import PodState
 from actors.pods.stuck import StuckKind
 
-__all__ = ["DEFAULT_PROFILE", "ExecutorKilled", "Ledger", "LedgerEntry", "StartsRecord", "StartsTally"]
+__all__ = [
+    "DEFAULT_PROFILE",
+    "ExecutorKilled",
+    "LedgerEntries",
+    "LedgerEntry",
+    "StartFailureCount",
+    "StartFailureRecord",
+]
 
 DEFAULT_PROFILE = "default"
 """The profile that an int target means, and that a pod without the profile label belongs to."""
@@ -55,7 +62,7 @@ class LedgerEntry:
     registered_at: float | None = None
     """When the driver registered it (monotonic)."""
     active: bool = True
-    """False after `DisconnectExecutor`."""
+    """False after `ExecutorDisconnected`."""
     disconnected_at: float | None = None
     """When its connection was lost (monotonic); None while it has one, or never had."""
     disconnects: int = 0
@@ -66,7 +73,7 @@ class LedgerEntry:
     """The driver asked it to finish: it is not replaced before it is gone."""
     stuck: frozenset[StuckKind] = frozenset()
     """Of what keeps it from running the driver was told."""
-    given_up: bool = False
+    abandoned: bool = False
     """The Allocator gave it up unseen: whatever comes up under this id is deleted on sight."""
     removed_at: float | None = None
     """When the driver was told of its end (monotonic); nothing about it is told after that."""
@@ -77,11 +84,11 @@ class LedgerEntry:
         return state.pod if state is not None and state.pod.uid == self.uid else None
 
 
-Ledger: TypeAlias = Map[int, LedgerEntry]
+LedgerEntries: TypeAlias = Map[int, LedgerEntry]
 
 
 @dataclass(frozen=True, slots=True)
-class StartsTally:
+class StartFailureCount:
     """Executors of one profile that ended before they were of use."""
 
     rounds: int = 0
@@ -99,10 +106,10 @@ class StartsTally:
 
 
 @dataclass(frozen=True, slots=True)
-class StartsRecord:
+class StartFailureRecord:
     """What the Allocator knows of executors' starts and Backend keeps for the next one, which would count anew."""
 
-    tallies: Mapping[str, StartsTally] = field(default_factory=dict)
+    tallies: Mapping[str, StartFailureCount] = field(default_factory=dict)
     """By profile."""
     failed: str | None = None
     """Why the fleet has failed; None while it has not."""

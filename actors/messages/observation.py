@@ -21,15 +21,15 @@ __all__ = [
     "Polled",
     "Relist",
     "ReplaceSnapshot",
+    "RetryNow",
     "SnapshotBatch",
     "Source",
     "StartPolling",
     "StartWatching",
-    "StreamGivenUp",
+    "StreamAbandoned",
     "ToPollSource",
     "ToSnapshotStore",
     "ToWatchSource",
-    "TryNow",
     "UpdatePods",
 ]
 
@@ -63,7 +63,7 @@ class ReplaceSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamGivenUp:
+class StreamAbandoned:
     """Watch stream number `stream` could not be resumed for so long that it no longer counts."""
 
     stream: int
@@ -91,7 +91,7 @@ class BatchDone:
 
 
 ToSnapshotStore: TypeAlias = (
-    UpdatePods | ReplaceSnapshot | StreamGivenUp | AddSubscriber | NotifySubscribers | BatchDone
+    UpdatePods | ReplaceSnapshot | StreamAbandoned | AddSubscriber | NotifySubscribers | BatchDone
 )
 
 
@@ -132,7 +132,7 @@ class Relist:
 
 
 @dataclass(frozen=True, slots=True)
-class TryNow:
+class RetryNow:
     """There is a server that answers: what waits because there was none need not wait any longer."""
 
 
@@ -141,7 +141,7 @@ class StartPolling:
     """Poll every `executor.api_polling_interval`. Twice is refused."""
 
 
-ToWatchSource: TypeAlias = StartWatching | Relist | TryNow
+ToWatchSource: TypeAlias = StartWatching | Relist | RetryNow
 ToPollSource: TypeAlias = StartPolling
 
 

@@ -21,7 +21,7 @@ __all__ = [
     "Drain",
     "LabelPod",
     "ListClaims",
-    "PodsAppeared",
+    "PodsObserved",
     "ResumeWrites",
     "SuspendWrites",
     "ToRequestPool",
@@ -138,7 +138,7 @@ class ConfirmPod:
 
 
 @dataclass(frozen=True, slots=True)
-class PodsAppeared:
+class PodsObserved:
     """A snapshot showed these pods, by executor id, before their POSTs were answered: they are not POSTed again."""
 
     pods: Mapping[int, Pod]
@@ -161,7 +161,7 @@ ToRequestPool: TypeAlias = (
     | ListClaims
     | ConfirmPod
     | WithdrawPods
-    | PodsAppeared
+    | PodsObserved
     | SuspendWrites
     | ResumeWrites
     | Drain

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, final
 from actors.kube.metered import ApiCounts
 from actors.pods.loss import LossKind
 from actors.runtime import StoppedByHost
-from actors.runtime.instruments import Histogram, Tally
+from actors.runtime.instruments import Counter, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,15 +28,15 @@ class BackendCounts:
 
     def __init__(self, profiles: Iterable[str] = ()) -> None:
         each = [(profile,) for profile in profiles]
-        self.requested = Tally(*each)
+        self.requested = Counter(*each)
         """Executors requested, by profile."""
-        self.running = Tally(*each)
+        self.running = Counter(*each)
         """Executors that were told to run, by profile."""
-        self.stuck = Tally(*each)
+        self.stuck = Counter(*each)
         """Executors told to be stuck, by profile."""
-        self.removed = Tally(*((*profile, kind.name) for profile in each for kind in LossKind))
+        self.removed = Counter(*((*profile, kind.name) for profile in each for kind in LossKind))
         """Executors told to be gone, by profile and kind of loss."""
-        self.failures = Tally()
+        self.failures = Counter()
         """Crashes and hangs, by actor and class of the cause."""
         self.reaction = Histogram()
         """From when the store had the end of an executor to when the driver is told of it."""
@@ -64,7 +64,7 @@ class StoreCounts:
         """How often the cluster's history went back."""
         self.malformed = 0
         """Pods that were set aside."""
-        self.lists = Tally()
+        self.lists = Counter()
         """Lists that came whole, by source and whether they were applied."""
         self.list_durations: dict[str, Histogram] = {}
         """From when a list was asked for to when the store has it, by source."""
@@ -88,7 +88,7 @@ class PoolCounts:
         """Requests that wait for their next try."""
         self.outage = False
         """No API server answers."""
-        self.retries = Tally()
+        self.retries = Counter()
         """Requests to be tried again, by kind and class of error."""
 
     def rest(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from actors.messages import ProfileStatus, SourceStatus
     from actors.metrics.counts import FleetCounts
     from actors.runtime import Address
-    from actors.runtime.instruments import Tally
+    from actors.runtime.instruments import Counter
 
 __all__ = ["FAMILIES", "Family", "PrometheusMetrics"]
 
@@ -200,7 +200,7 @@ def _flag(of: Callable[[FleetStatus], bool]) -> Callable[[_View], _Samples]:
 # ── of the counts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tally(of: Callable[[FleetCounts], Tally]) -> Callable[[_View], _Samples]:
+def _tally(of: Callable[[FleetCounts], Counter]) -> Callable[[_View], _Samples]:
     return lambda view: of(view.counts).read().items()
 
 
@@ -414,7 +414,9 @@ FAMILIES: Final = (
         "Requests to be tried again, by the error's class",
         _tally(lambda counts: counts.pool.retries),
     ),
-    Family("executor_pods_actor_starts_total", ("actor",), "Starts of an actor, the first included", _actor_starts),
+    Family(
+        "executor_pods_actor_starts_total", ("actor",), "Starts of an actor, the first included", _actor_starts
+    ),
     Family(
         "executor_pods_actor_failures_total",
         ("actor", "cause"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from actors.runtime import Entropy
 
 
-__all__ = ["STEPS", "Outage"]
+__all__ = ["STEPS", "CircuitBreaker"]
 
 ENOUGH: Final = 2
 """So many requests that fail in a row make an outage. One alone may fail for reasons of its own, such as a DELETE that
@@ -37,7 +37,7 @@ minute at most. A server that answers again starts it anew: whoever flaps is not
 """
 
 
-class Outage:
+class CircuitBreaker:
     """Whether the server is away. What was under way when it went counts for one step, however it comes back."""
 
     def __init__(self) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from actors.errors import Cancelled, Conflict, TooManyRequests
 from actors.kube.retries import lacks_server, retry_delay
-from actors.requests.circuit_breaker import Outage
+from actors.requests.circuit_breaker import CircuitBreaker
 from actors.requests.request_queue import RequestQueue
-from actors.requests.token_bucket import Budget
+from actors.requests.token_bucket import TokenBucket
 from actors.runtime import Backoff
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from actors.requests.kinds import Request
     from actors.runtime import Actor
 
-__all__ = ["BACKOFF", "Traffic", "TrafficTimer"]
+__all__ = ["BACKOFF", "Dispatcher", "TrafficTimer"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class _SendDue:
 
 
 TrafficTimer: TypeAlias = _RetryDue | _SendDue
-"""What comes back to `Traffic.due` by a timer."""
+"""What comes back to `Dispatcher.due` by a timer."""
 
 
-class Traffic:
+class Dispatcher:
     """At most `limit` calls under way and `rate` sent in a second; deletes, labels and reads first, then POSTs.
 
     POSTs leave one place free, unless there is only one: a delete does not wait for POSTs that hang.
@@ -80,11 +80,11 @@ class Traffic:
         self._clock = pool.clock
         self._entropy = pool.entropy
         self._limit = limit
-        self._budget = Budget(rate)
+        self._budget = TokenBucket(rate)
         self._put_on_the_wire = send
         self._posts_allowed = may_post
         self._counts = counts
-        self._outage = Outage()
+        self._outage = CircuitBreaker()
         self._queue = RequestQueue()
         self._flying: dict[int, tuple[Request, Call]] = {}
         self._waiting: dict[int, tuple[Request, ApiError]] = {}

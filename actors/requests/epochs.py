@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from actors.requests.kinds import Create
     from actors.runtime import Address
 
-__all__ = ["Transitions"]
+__all__ = ["Epochs"]
 
 
-class Transitions:
+class Epochs:
     """False while nobody waits for an answer: then the creates need not be looked through."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """RequestPool: the only actor that writes to the API.
 
 Whoever wants a pod made or deleted tells the pool, and hears one final, classified answer. What may be tried again is,
-by timer, and when anything goes out is `Traffic`'s. A create is repeated under the same name until its answer is
+by timer, and when anything goes out is `Dispatcher`'s. A create is repeated under the same name until its answer is
 definitive: a lost answer must never become a second pod or a pod that nobody knows of. It outlives the Allocator, whose
 restarts it survives through epochs; what it was asked for and takes with it when it ends itself, its successor says is
 lost. It decides nothing about a pod.
@@ -28,16 +28,16 @@ from actors.messages import (
     PodCreated,
     PodCreateDelayed,
     PodCreateFailed,
-    PodsAppeared,
     PodsDeleted,
+    PodsObserved,
     ResumeWrites,
     SuspendWrites,
     ToRequestPool,
     WithdrawPods,
 )
 from actors.metrics.counts import PoolCounts
-from actors.requests.dispatcher import Traffic, TrafficTimer
-from actors.requests.epochs import Transitions
+from actors.requests.dispatcher import Dispatcher, TrafficTimer
+from actors.requests.epochs import Epochs
 from actors.requests.kinds import Adopt, BulkDelete, ClaimList, Confirm, Create, Delete, Done, Label, Request, Retry
 from actors.requests.refusals import Refusals
 from actors.runtime import Actor, Address, Context
@@ -81,7 +81,7 @@ class RequestPool(Actor):
         self._api = api
         self._counts = counts = counts or PoolCounts()
         self._app_id = app_id
-        self._traffic = Traffic(
+        self._traffic = Dispatcher(
             self,
             limit=limit,
             rate=rate,
@@ -96,7 +96,7 @@ class RequestPool(Actor):
         """By key: what was asked for and is not answered yet."""
         self._adopting: set[object] = set()
         """Keys of adoptions, of which some may be answered by now."""
-        self._transitions = Transitions()
+        self._transitions = Epochs()
         self._closed_to_creates = False
         self._suspended: str | None = None
         """Why nothing may be written now; None while it may."""
@@ -126,7 +126,7 @@ class RequestPool(Actor):
                 self._add(Confirm(message))
             case WithdrawPods(executor_ids):
                 self._withdraw(executor_ids)
-            case PodsAppeared(pods):
+            case PodsObserved(pods):
                 self._appeared(pods)
             case BeginEpoch():
                 self._begin_epoch(message)

@@ -9,7 +9,7 @@ import math
 from datetime import timedelta
 from typing import Final
 
-__all__ = ["Budget"]
+__all__ = ["TokenBucket"]
 
 NOW: Final = timedelta()
 
@@ -17,7 +17,7 @@ TOLERANCE: Final = 1e-6
 """Seconds that count as none: a timer is no finer, and a float of seconds rounds."""
 
 
-class Budget:
+class TokenBucket:
     """`rate` requests a second on average, and as many (at least one) at once after a pause; None means no bound.
 
     Kept as the time at which the bucket would be full again (the generic cell rate algorithm): one number, and no

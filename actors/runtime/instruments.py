@@ -11,13 +11,13 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import Final
 
-__all__ = ["BOUNDS", "Histogram", "Tally"]
+__all__ = ["BOUNDS", "Counter", "Histogram"]
 
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds. From what a reaction takes to the limit of a call; what is longer counts as infinite."""
 
 
-class Tally:
+class Counter:
     """How often, by labels. Their values come from a small set that is known beforehand: never a name or an id."""
 
     __slots__ = ("_counts",)

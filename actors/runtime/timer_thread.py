@@ -51,7 +51,7 @@ class TimerThread:
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._heap: list[_Entry] = []
-        self._orders = 0
+        self._creator = 0
         self._cancelled = 0
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -63,8 +63,8 @@ class TimerThread:
             RuntimeError: the thread could not be started; nothing is scheduled.
         """
         with self._changed:
-            self._orders += 1
-            entry = _Entry(self, self._clock.monotonic() + delay.total_seconds(), self._orders, callback)
+            self._creator += 1
+            entry = _Entry(self, self._clock.monotonic() + delay.total_seconds(), self._creator, callback)
             if self._closed:
                 entry.callback = None
                 return entry

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from actors.errors import ApiError, Gone, Refused, Unavailable
 from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
 from actors.kube.retries import REFLECTOR, lacks_server, retry_delay
-from actors.messages import Relist, Source, StartWatching, StreamGivenUp, ToWatchSource, TryNow, UpdatePods
+from actors.messages import Relist, RetryNow, Source, StartWatching, StreamAbandoned, ToWatchSource, UpdatePods
 from actors.runtime import Actor, Address, Context
 from actors.sources.freshness import Touch
 from actors.sources.listing import Listed, PageArrived, PagedList, StreamedList, cannot_stream
@@ -110,7 +110,7 @@ class WatchSource(Actor):
                 self._start()
             case Relist():
                 self._relist()
-            case TryNow():
+            case RetryNow():
                 self._try_now()
             case PageArrived():
                 self._listed(message)
@@ -315,7 +315,7 @@ class WatchSource(Actor):
     def _give_up(self) -> None:
         """The next stream starts from a list: now, in place of a connection that has brought nothing; else when due."""
         logger.warning("the stream could not be resumed, giving it up: stream=%d", self._stream)
-        self._store.tell(StreamGivenUp(self._stream))
+        self._store.tell(StreamAbandoned(self._stream))
         self._counts, self._version = False, None
         if self._call is not None and self._streamed_list is None:
             self._disconnect()

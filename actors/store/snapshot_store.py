@@ -20,7 +20,7 @@ from actors.messages import (
     ReplaceSnapshot,
     SnapshotBatch,
     Source,
-    StreamGivenUp,
+    StreamAbandoned,
     ToSnapshotStore,
     UpdatePods,
 )
@@ -106,7 +106,7 @@ class SnapshotStore(Actor):
                 self._update(message)
             case ReplaceSnapshot():
                 self._replace(message)
-            case StreamGivenUp(stream):
+            case StreamAbandoned(stream):
                 self._settle()
                 self._absorb(give_up_stream(self._history, stream))
             case AddSubscriber(subscriber, interval):

@@ -67,12 +67,12 @@ class ManualTimers:
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self._heap: list[_Callback] = []
-        self._orders = 0
+        self._creator = 0
 
     def schedule(self, delay: timedelta, callback: Callable[[], None]) -> _Callback:
         """Have `callback` called once the clock was moved by `delay`."""
-        self._orders += 1
-        entry = _Callback(self._clock.elapsed + max(delay, timedelta(0)), self._orders, callback)
+        self._creator += 1
+        entry = _Callback(self._clock.elapsed + max(delay, timedelta(0)), self._creator, callback)
         heapq.heappush(self._heap, entry)
         return entry
 

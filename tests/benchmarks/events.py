@@ -151,10 +151,10 @@ def _decoding(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]
     """urllib3, lines, and msgspec into our `Pod`: what is left when there are no actors, no merge, no snapshots."""
     import urllib3  # noqa: PLC0415 - see above
 
-    from actors.kube.http.decode import Complaints, LineSplitter, Sharing, WatchDecoder  # noqa: PLC0415 - see above
+    from actors.kube.http.decode import Complaints, LineSplitter, PodDeduplicator, WatchDecoder  # noqa: PLC0415 - see above
 
     response = urllib3.PoolManager().request("GET", serving.url + PATH, preload_content=False)
-    splitter, decoder = LineSplitter(), WatchDecoder(str(FIRST_VERSION), Complaints(), Sharing())
+    splitter, decoder = LineSplitter(), WatchDecoder(str(FIRST_VERSION), Complaints(), PodDeduplicator())
     stream.begin_aside()
     while data := response.read1(64 * 1024):
         for read in decoder.decode(splitter.feed(data))[0]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from actors.allocation import claims
 from actors.errors import ApiError
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, LineSplitter, LineTooLong, Sharing, WatchDecoder
+from actors.kube.http.decode import Complaints, LineSplitter, LineTooLong, PodDeduplicator, WatchDecoder
 from actors.kube.status import error_from_status
 from actors.lease import record as lease
 from actors.pods.loss import explain, missing
@@ -139,7 +139,7 @@ def test_any_pod_is_refused_or_can_be_judged(body: bytes) -> None:
 @given(spoiled_bytes(LIST))
 @example(b'{"metadata":{"resourceVersion":"1"},"items":[{"metadata":' + DEEP + b"}]}")
 def test_any_list_is_refused_or_its_good_pods_are_kept(body: bytes) -> None:
-    page = whatever_it_brings(lambda data: decode.pod_page(data, Complaints(), Sharing()), body)
+    page = whatever_it_brings(lambda data: decode.pod_page(data, Complaints(), PodDeduplicator()), body)
     for found in page.pods if page is not None else ():
         as_far_as_it_goes(found)
 
@@ -148,7 +148,7 @@ def test_any_list_is_refused_or_its_good_pods_are_kept(body: bytes) -> None:
 @example([b'{"type":"ADDED","object":' + DEEP])
 @example([b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5","annotations":{"k":1}}}}'])
 def test_any_watch_line_is_an_event_or_the_end_of_the_stream(lines: list[bytes]) -> None:
-    told, error = WatchDecoder("1", Complaints(), Sharing()).decode(b"\n".join(lines))
+    told, error = WatchDecoder("1", Complaints(), PodDeduplicator()).decode(b"\n".join(lines))
     assert error is None or isinstance(error, ApiError | ValueError | RecursionError)
     for events in told:
         assert isinstance(events.resource_version, str)
@@ -158,7 +158,7 @@ def test_any_watch_line_is_an_event_or_the_end_of_the_stream(lines: list[bytes])
 
 @given(spoiled_bytes({"type": "ERROR", "object": STATUS}))
 def test_an_error_in_a_watch_is_one_of_ours_whatever_is_in_it(line: bytes) -> None:
-    told, error = WatchDecoder("1", Complaints(), Sharing()).decode(line)
+    told, error = WatchDecoder("1", Complaints(), PodDeduplicator()).decode(line)
     assert error is None or isinstance(error, ApiError | ValueError | RecursionError)
     assert not [event for events in told for event in events.events]
 

@@ -37,7 +37,7 @@ from tests.scenarios.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from actors.executors.ledger import Book
+    from actors.executors.ledger import Ledger
     from actors.local.store.object_store import StoreSnapshot
     from actors.messages import LedgerEntry
     from actors.runtime import Actor
@@ -240,7 +240,7 @@ class Chaos(World):
 
     def _requested(self) -> list[LedgerEntry]:
         """Executors whose pods were asked for and not seen yet."""
-        book: Book = self._actor("backend")._fleet.book
+        book: Ledger = self._actor("backend")._fleet.book
         return [entry for entry in book.entries.values() if entry.uid is None and entry.removed_at is None]
 
     def _history_was_reset(self) -> None:

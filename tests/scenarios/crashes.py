@@ -381,9 +381,9 @@ def part_is_given_up(part: str, first: int, seed: int | None = None) -> list[str
         world.target(LAST_TARGET)
         world.advance(60)
         wrong = _fell(world) + _next_one_takes_over(world)
-        given_up = [words for words in world._ear.errors if "cause=Crash" in words]
-        world._ear.errors = [words for words in world._ear.errors if words not in given_up]
-        wrong += [] if len(given_up) == 2 else [f"it was said to be given up by {given_up}"]
+        abandoned = [words for words in world._ear.errors if "cause=Crash" in words]
+        world._ear.errors = [words for words in world._ear.errors if words not in abandoned]
+        wrong += [] if len(abandoned) == 2 else [f"it was said to be given up by {abandoned}"]
         return [f"{plan}, seed {seed}: {words}" for words in [*wrong, *world.faults()]]
 
 

@@ -29,7 +29,7 @@ from actors.messages import (
     DEFAULT_PROFILE,
     BackendStarted,
     DecommissionExecutors,
-    DisconnectExecutor,
+    ExecutorDisconnected,
     ExecutorRemoved,
     RegisterExecutor,
 )
@@ -146,7 +146,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(pick=PICKS, after=AFTER)
     def an_executor_loses_its_connection(self, pick: int, after: float) -> None:
-        self._tell_of(pick, DisconnectExecutor, after)
+        self._tell_of(pick, ExecutorDisconnected, after)
 
     @rule(in_order=st.booleans(), after=AFTER)
     def the_driver_starts_again(self, in_order: bool, after: float) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from actors.kube.http import decode
-from actors.messages import ReplaceSnapshot, SnapshotBatch, StreamGivenUp, UpdatePods
+from actors.messages import ReplaceSnapshot, SnapshotBatch, StreamAbandoned, UpdatePods
 from actors.pods.pod import EXECUTOR_ID_LABEL, fleet_selector
 from actors.pods.snapshot import PodsSnapshot
 from tests.scenarios.churn import NAMESPACE
@@ -65,7 +65,7 @@ class Passage:
     events: int = 0
     lists: int = 0
     streams: int = 0
-    given_up: list[float] = field(default_factory=list)
+    abandoned: list[float] = field(default_factory=list)
     """When a stream was given up."""
     shown: set[str] = field(default_factory=set)
     """UIDs in lists and events that the store was to take."""
@@ -86,8 +86,8 @@ class Passage:
                 if stream == self._stream:
                     self.shown |= {event.pod.uid for event in events}
                     self._reached = max(self._reached, int(version))
-            case StreamGivenUp():
-                self.given_up.append(now)
+            case StreamAbandoned():
+                self.abandoned.append(now)
                 self._stream = None
             case _:
                 raise TypeError(f"no source says {type(message).__name__} to the store")
@@ -163,7 +163,7 @@ def listed(store: ObjectStore) -> PodPage:
     """The fleet's pods, as an API client that knows nothing of them shows them."""
     there = store.list("pods", NAMESPACE, label_selector=SELECTOR)
     body = json.dumps({"metadata": {"resourceVersion": there.resource_version}, "items": there.items}).encode()
-    return decode.pod_page(body, decode.Complaints(), decode.Sharing())
+    return decode.pod_page(body, decode.Complaints(), decode.PodDeduplicator())
 
 
 def shows_all_there_is(snapshot: PodsSnapshot, store: ObjectStore) -> bool:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.allocation.executor_tracker import Roster
-from actors.allocation.expectations import Unseen
+from actors.allocation.executor_tracker import ExecutorTracker
+from actors.allocation.expectations import Expectations
 from actors.backend.backend import Backend
-from actors.backend.shutdown import Stopping
-from actors.executors.ledger import Book
+from actors.backend.shutdown import Shutdown
+from actors.executors.ledger import Ledger
 from actors.lifecycle.lifecycle_manager import LifecycleManager
-from actors.lifecycle.reported_ends import ToldEnds
+from actors.lifecycle.reported_ends import ReportedEnds
 from actors.pods.state import PodPending, PodSucceeded
 from actors.runtime import Supervisor
 from actors.sources.listing import PagedList
@@ -56,12 +56,12 @@ class Bug:
 # ── too many ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def the_unseen_do_not_count(right: Any, roster: Any, snapshot: Any, profile: str) -> int:
-    return int(right(roster, snapshot, profile)) - int(roster.newly.count(profile))
+def the_unseen_do_not_count(right: Any, tracker: Any, snapshot: Any, profile: str) -> int:
+    return int(right(tracker, snapshot, profile)) - int(tracker.newly.count(profile))
 
 
-def the_pending_do_not_count(right: Any, roster: Any, snapshot: Any, profile: str) -> int:
-    return int(right(roster, snapshot, profile)) - int(snapshot.count(PodPending, profile=profile))
+def the_pending_do_not_count(right: Any, tracker: Any, snapshot: Any, profile: str) -> int:
+    return int(right(tracker, snapshot, profile)) - int(snapshot.count(PodPending, profile=profile))
 
 
 def an_answer_is_as_good_as_a_pod(right: Any, unseen: Any, executor_id: int, at: float, pod: Any) -> None:
@@ -114,10 +114,10 @@ def what_is_gone_counts_as_visible(right: Any, told: Any, uid: str) -> bool:
     return uid in told
 
 
-def who_was_registered_stays_so(right: Any, roster: Any, batch: Any, now: float) -> None:
-    registered = set(roster.registered)
-    right(roster, batch, now)
-    roster.registered |= registered
+def who_was_registered_stays_so(right: Any, tracker: Any, batch: Any, now: float) -> None:
+    registered = set(tracker.registered)
+    right(tracker, batch, now)
+    tracker.registered |= registered
 
 
 # ── back in time ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,8 +133,8 @@ def an_older_snapshot_is_sent_now_and_then(right: Any, store: Any, subscription:
 # ── never whole ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def one_fewer_is_enough(right: Any, roster: Any, snapshot: Any, totals: Any) -> Any:
-    return {profile: count - (count > 0) for profile, count in right(roster, snapshot, totals).items()}
+def one_fewer_is_enough(right: Any, tracker: Any, snapshot: Any, totals: Any) -> Any:
+    return {profile: count - (count > 0) for profile, count in right(tracker, snapshot, totals).items()}
 
 
 # ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,21 +195,21 @@ SIGNS: Final = {
 """By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""
 
 BUGS: Final = (
-    Bug(TOO_MANY, Roster, "expected", the_unseen_do_not_count),
-    Bug(TOO_MANY, Roster, "expected", the_pending_do_not_count),
-    Bug(TOO_MANY, Unseen, "answered", an_answer_is_as_good_as_a_pod),
-    Bug(TWICE, Book, "removed", an_end_is_not_noted),
-    Bug(TWICE, Book, "present", the_stop_tells_all_ends),
+    Bug(TOO_MANY, ExecutorTracker, "expected", the_unseen_do_not_count),
+    Bug(TOO_MANY, ExecutorTracker, "expected", the_pending_do_not_count),
+    Bug(TOO_MANY, Expectations, "answered", an_answer_is_as_good_as_a_pod),
+    Bug(TWICE, Ledger, "removed", an_end_is_not_noted),
+    Bug(TWICE, Ledger, "present", the_stop_tells_all_ends),
     Bug(LOST, _Subscription, "add", ends_push_out_ends),
     Bug(LOST, LifecycleManager, "_confirmed", nobody_says_where_one_went),
     Bug(LOST, LifecycleManager, "_report_end", success_is_no_news),
-    Bug(LEAK, Book, "forgotten", the_book_forgets_nobody),
+    Bug(LEAK, Ledger, "forgotten", the_book_forgets_nobody),
     Bug(LEAK, merge.Merge, "purge", tombstones_stay),
-    Bug(LEAK, ToldEnds, "left", what_is_gone_counts_as_visible),
-    Bug(LEAK, Roster, "follow", who_was_registered_stays_so),
-    Bug(LEFT, Stopping, "_delete_fleet", the_fleet_is_left_behind),
+    Bug(LEAK, ReportedEnds, "left", what_is_gone_counts_as_visible),
+    Bug(LEAK, ExecutorTracker, "follow", who_was_registered_stays_so),
+    Bug(LEFT, Shutdown, "_delete_fleet", the_fleet_is_left_behind),
     Bug(BACK, SnapshotStore, "_send", an_older_snapshot_is_sent_now_and_then),
-    Bug(NEVER, Roster, "missing", one_fewer_is_enough),
+    Bug(NEVER, ExecutorTracker, "missing", one_fewer_is_enough),
     Bug(OPEN, Supervisor, "_stop_at_once", actors_outlive_their_owner),
     Bug(OPEN, Backend, "_close", the_connection_is_never_closed),
     Bug(HARM, merge.Merge, "_usable", one_bad_pod_ends_all),

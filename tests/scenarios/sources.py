@@ -16,10 +16,10 @@ from actors.messages import (
     BatchDone,
     Freshness,
     Polled,
+    RetryNow,
     SnapshotBatch,
     StartPolling,
     StartWatching,
-    TryNow,
 )
 from actors.runtime import Actor, ChildSpec, Supervisor, SupervisorMessage
 from actors.sources.poll_source import PollSource
@@ -123,7 +123,7 @@ class _NotedCall:
 def hasty(
     tries: Sequence[Try],
     *,
-    given_up: Iterable[float] = (),
+    abandoned: Iterable[float] = (),
     crashed: Iterable[float] = (),
     polls: Iterable[Try] = (),
 ) -> list[str]:
@@ -134,7 +134,7 @@ def hasty(
     and a source that crashed knows of no earlier failures. A poll that got through allows one try; the next one has to
     wait all the longer.
     """
-    excused, found, failures, waited = set(given_up), [], 0, 0.0
+    excused, found, failures, waited = set(abandoned), [], 0, 0.0
     polled = [poll.ended for poll in polls if poll.outcome == "answered"]
     for last, this in pairwise(tries):
         worked = last.ended - last.at
@@ -245,7 +245,7 @@ class Household(Actor):
             case Freshness():
                 pass
             case Polled():
-                self._supervisor.address(WATCH).tell(TryNow())
+                self._supervisor.address(WATCH).tell(RetryNow())
             case str(name):
                 self._supervisor.address(name).tell(object())
             case _:

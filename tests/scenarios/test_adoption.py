@@ -14,7 +14,7 @@ from actors.errors import Forbidden
 from actors.local.faults.kinds import DelayRequest
 from actors.messages import (
     BackendStarted,
-    DisconnectExecutor,
+    ExecutorDisconnected,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
@@ -73,7 +73,7 @@ def test_an_adopted_one_is_like_any_other() -> None:
         assert world.ask(RegisterExecutor(1))
         world.kubelet.oom(name(1))
         world.kill(2)
-        world.backend.tell(DisconnectExecutor(3))
+        world.backend.tell(ExecutorDisconnected(3))
         world.advance(200)
         kinds = {executor_id: ended(world, executor_id).kind for executor_id in (1, 2, 3)}
         assert kinds == {1: LossKind.OOM_KILLED, 2: LossKind.KILLED_BY_DRIVER, 3: LossKind.DISCONNECTED}
@@ -257,7 +257,7 @@ def test_the_registered_are_counted_by_profile() -> None:
             world.ask(RegisterExecutor(executor_id))
             world.ask(RegisterExecutor(executor_id))
         assert registered(world) == {"default": 3, "big": 2}
-        world.backend.tell(DisconnectExecutor(ids["big"][0]))
+        world.backend.tell(ExecutorDisconnected(ids["big"][0]))
         world.kubelet.exit(name(ids["default"][0]), 0)
         world.advance(1)
         assert registered(world) == {"default": 2, "big": 1}

@@ -14,7 +14,7 @@ from actors.local.faults.kinds import DelayRequest, LoseAnswer
 from actors.local.kubelet.scripted_kubelet import Run, StayWaiting
 from actors.messages import (
     DecommissionExecutors,
-    DisconnectExecutor,
+    ExecutorDisconnected,
     ExecutorRemoved,
     ExecutorTerminating,
     GetExecutorIds,
@@ -397,7 +397,7 @@ def test_by_age_one_that_was_taken_over_has_run_since_its_pod_was_started() -> N
 def test_by_failures_the_one_that_lost_its_connection_is_rolled_and_then_nobody() -> None:
     with fleet(3, roll={"interval": "1m", "policy": "failures"}) as world:
         for executor_id in (1, 2, 2):
-            world.ask(DisconnectExecutor(executor_id))
+            world.ask(ExecutorDisconnected(executor_id))
             world.ask(RegisterExecutor(executor_id))
         assert replaced(world, minutes=6) == [2, 1]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.backend.children import MAX_CRASHES
-from actors.backend.startup import Opening
+from actors.backend.startup import Startup
 from actors.local.faults.kinds import LoseAnswer
 from actors.messages import BackendFailed, BackendStopped, StopBackend
 from actors.messages.names import LEASE, POOL
@@ -136,7 +136,7 @@ def crash(*_: object) -> None:
 
 
 def test_a_backend_that_crashes_before_it_has_looked_at_anything_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Opening, "begin", crash)
+    monkeypatch.setattr(Startup, "begin", crash)
     with shaken(None) as world:
         (failed,) = world.heard(BackendFailed)
         assert isinstance(failed.cause, Crash)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.local.kubelet.scripted_kubelet import StayWaiting
-from actors.messages import DisconnectExecutor, ExecutorRunning, RegisterExecutor
+from actors.messages import ExecutorDisconnected, ExecutorRunning, RegisterExecutor
 from actors.pods.loss import CAUSED_BY_APP, LossKind
 from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, patch, pod
 
@@ -64,7 +64,7 @@ def never_healing(world: World) -> None:
 
 
 def disconnects(world: World) -> None:
-    world.backend.tell(DisconnectExecutor(1))
+    world.backend.tell(ExecutorDisconnected(1))
 
 
 def goes_missing(world: World) -> None:
@@ -252,7 +252,7 @@ def test_a_driver_that_starts_again_leaves_alone_what_an_earlier_life_set_aside_
 def test_one_whose_connection_stays_away_is_removed_deleted_and_replaced_in_time() -> None:
     with fleet(2) as world:
         world.ask(RegisterExecutor(1))
-        world.backend.tell(DisconnectExecutor(1))
+        world.backend.tell(ExecutorDisconnected(1))
         world.advance(119)
         assert world.about(1)[-1] == world.heard(ExecutorRunning)[0], "it is waited for"
         world.advance(2)
@@ -265,7 +265,7 @@ def test_one_whose_connection_stays_away_is_removed_deleted_and_replaced_in_time
 def test_one_that_reconnects_in_time_stays() -> None:
     with fleet(1) as world:
         for _ in range(5):
-            world.backend.tell(DisconnectExecutor(1))
+            world.backend.tell(ExecutorDisconnected(1))
             world.advance(100)
             assert world.ask(RegisterExecutor(1))
         world.advance(300)
@@ -275,9 +275,9 @@ def test_one_that_reconnects_in_time_stays() -> None:
 
 def test_a_second_loss_of_a_connection_does_not_start_the_time_anew() -> None:
     with fleet(1) as world:
-        world.backend.tell(DisconnectExecutor(1))
+        world.backend.tell(ExecutorDisconnected(1))
         world.advance(100)
-        world.backend.tell(DisconnectExecutor(1))
+        world.backend.tell(ExecutorDisconnected(1))
         world.advance(21)
         assert ended(world, 1).kind is LossKind.DISCONNECTED
 
@@ -287,7 +287,7 @@ def test_a_restart_keeps_the_time_of_each_lost_connection(part: str) -> None:
     """Each is due in its own time, whatever the order of their ids."""
     with fleet(30) as world:
         for executor_id in range(30, 0, -1):
-            world.backend.tell(DisconnectExecutor(executor_id))
+            world.backend.tell(ExecutorDisconnected(executor_id))
             world.advance(2)
         world.crash(part)
         world.advance(61)
@@ -298,7 +298,7 @@ def test_a_restart_keeps_the_time_of_each_lost_connection(part: str) -> None:
 
 def test_one_that_ends_before_its_time_is_over_is_told_with_its_own_end() -> None:
     with fleet(1) as world:
-        world.backend.tell(DisconnectExecutor(1))
+        world.backend.tell(ExecutorDisconnected(1))
         world.advance(60)
         world.kubelet.oom(name(1))
         world.advance(300)
@@ -309,7 +309,7 @@ def test_one_that_the_driver_has_ended_is_told_as_that_though_the_api_is_away_fo
     with fleet(1) as world:
         world.api.outage = True
         world.kill(1)
-        world.backend.tell(DisconnectExecutor(1))
+        world.backend.tell(ExecutorDisconnected(1))
         world.advance(200)
         assert world.removals() == {}
         world.api.outage = False
@@ -321,6 +321,6 @@ def test_a_lost_connection_that_is_heard_of_after_the_end_changes_nothing() -> N
     with fleet(1) as world:
         world.kubelet.exit(name(1), 3)
         world.advance(1)
-        world.backend.tell(DisconnectExecutor(1))
+        world.backend.tell(ExecutorDisconnected(1))
         world.advance(300)
         assert ended(world, 1).exit_code == 3

@@ -179,7 +179,7 @@ def test_nothing_is_lost_or_repeated_behind_a_connection_that_does_everything_wr
         tries = plant.notes.watching.tries
         notes = plant.notes
         polls = notes.polling.tries
-        assert hasty(tries, given_up=notes.passage.given_up, crashed=plant.crashes, polls=polls) == []
+        assert hasty(tries, abandoned=notes.passage.abandoned, crashed=plant.crashes, polls=polls) == []
         (store,) = plant.notes.stores
         history = store._history
         assert (len(history.tombstones), len(history.absent)) == (0, 0), "what is over is forgotten"
@@ -199,6 +199,6 @@ def test_in_a_full_outage_the_sources_ask_at_most_ten_times_a_minute(seed: int) 
         assert len(minutes) == 10
         assert max(minutes[1:]) <= 10, minutes
         assert min(minutes[1:]) >= 1, "nobody tries any more"
-        assert hasty(plant.notes.watching.tries, given_up=plant.notes.passage.given_up) == []
+        assert hasty(plant.notes.watching.tries, abandoned=plant.notes.passage.abandoned) == []
         plant.calm()
         assert plant.wrong() == []

@@ -19,7 +19,7 @@ from actors.local.kubelet.process_kubelet import ProcessKubelet
 from actors.local.server.api_server import ApiServer
 from actors.local.server.credentials import new_credentials
 from actors.local.store.object_store import ApiStatus, ObjectStore, WatchMessage
-from actors.messages import DecommissionExecutors, DisconnectExecutor, KillExecutors, RegisterExecutor
+from actors.messages import DecommissionExecutors, ExecutorDisconnected, KillExecutors, RegisterExecutor
 from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_LABEL
 from actors.runtime import Entropy, SystemClock, TimerThread
 from tests.scenarios.crashes import PARTS
@@ -285,7 +285,7 @@ class FreeChaos:
             "kill": (8, lambda: self._tell(KillExecutors, dice.randint(1, 3))),
             "decommission": (5, lambda: self._tell(DecommissionExecutors, 1)),
             "register": (10, lambda: self._tell(lambda ids: RegisterExecutor(ids[0]), 1)),
-            "disconnect": (2, lambda: self._tell(lambda ids: DisconnectExecutor(ids[0]), 1)),
+            "disconnect": (2, lambda: self._tell(lambda ids: ExecutorDisconnected(ids[0]), 1)),
             "kill -9": (15, self._kill_a_process),
             "deleted by hand": (15, lambda: self._delete(dice.choice((0, 1, None)))),
             "evicted": (8, self._evict),

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from actors.runtime import Clock
 
-__all__ = ["Odds", "Outage", "Proxy"]
+__all__ = ["CircuitBreaker", "Odds", "Proxy"]
 
-Outage: TypeAlias = Literal["refuses", "is silent"]
+CircuitBreaker: TypeAlias = Literal["refuses", "is silent"]
 """Nobody listens; or connections are accepted, read, and never answered."""
 
 LOOPBACK: Final = "127.0.0.1"
@@ -104,7 +104,7 @@ class Proxy:
         self._credentials = replace(new_credentials(), token=credentials.token)
         self._random = random
         self._clock = clock
-        self._outage: Outage | None = None
+        self._outage: CircuitBreaker | None = None
         self._port = 0
         self._listener: socket.socket | None = None
         self._open: dict[asyncio.Task[None], socket.socket] = {}
@@ -127,7 +127,7 @@ class Proxy:
         """A kubeconfig that leads here, and trusts us."""
         write_kubeconfig(path, f"https://{LOOPBACK}:{self._port}", self._credentials, "default")
 
-    def outage(self, kind: Outage) -> None:
+    def outage(self, kind: CircuitBreaker) -> None:
         """From now on nobody gets through. Connections that are open break, or go silent for good."""
         self._do(self._begin_outage(kind))
 
@@ -148,7 +148,7 @@ class Proxy:
         self._close_listener()
         await self._end_connections()
 
-    async def _listen(self, outage: Outage | None) -> None:
+    async def _listen(self, outage: CircuitBreaker | None) -> None:
         """Accept by hand: `asyncio.Server` loses a connection that it accepts while it is being closed (gh-109564)."""
         self._outage = outage
         if self._listener is None:
@@ -163,7 +163,7 @@ class Proxy:
             self._listener.close()
             self._listener = None
 
-    async def _begin_outage(self, kind: Outage) -> None:
+    async def _begin_outage(self, kind: CircuitBreaker) -> None:
         if kind == "is silent":
             await self._listen(kind)
             return

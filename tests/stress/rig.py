@@ -109,7 +109,7 @@ class Fleet:
         return [
             *notes.escalated,
             *verdict(self._rig.truth, notes.passage, notes.story, self._rig.churn.asked_to_end),
-            *hasty(notes.watching.tries, given_up=notes.passage.given_up, polls=notes.polling.tries),
+            *hasty(notes.watching.tries, abandoned=notes.passage.abandoned, polls=notes.polling.tries),
         ]
 
     def close(self) -> None:

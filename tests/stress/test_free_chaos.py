@@ -18,8 +18,8 @@ from typing import Any, Final
 import pykka
 import pytest
 
-from actors.allocation.executor_tracker import Roster
-from actors.backend.shutdown import Stopping
+from actors.allocation.executor_tracker import ExecutorTracker
+from actors.backend.shutdown import Shutdown
 from actors.kube.http.streams import Stream
 from actors.kube.http.wire import Transport
 from tests.scenarios.planted import (
@@ -63,8 +63,8 @@ def requests_are_logged(right: Any, transport: Any, wire: Any, method: str, url:
 
 
 BUGS: Final = (
-    (Bug(TOO_MANY, Roster, "expected", the_unseen_do_not_count), SIGNS[TOO_MANY]),
-    (Bug(LEFT, Stopping, "_delete_fleet", the_fleet_is_left_behind), SIGNS[LEFT]),
+    (Bug(TOO_MANY, ExecutorTracker, "expected", the_unseen_do_not_count), SIGNS[TOO_MANY]),
+    (Bug(LEFT, Shutdown, "_delete_fleet", the_fleet_is_left_behind), SIGNS[LEFT]),
     (Bug("credential leak", Transport, "send", requests_are_logged), "^9: "),
 )
 

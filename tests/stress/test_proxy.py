@@ -17,7 +17,7 @@ from tests.stress.rig import QUICK, TROUBLE, Rig, chosen_seed, counts, streams
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.stress.proxy import Outage
+    from tests.stress.proxy import CircuitBreaker
 
 pytestmark = pytest.mark.stress
 
@@ -48,7 +48,7 @@ def test_nothing_is_lost_or_repeated_through_a_proxy_that_breaks_everything(tmp_
 
 def test_in_three_minutes_of_a_full_outage_the_sources_ask_at_most_ten_times_a_minute(tmp_path: Path) -> None:
     seed = chosen_seed()
-    kinds: tuple[Outage, ...] = ("refuses", "is silent")
+    kinds: tuple[CircuitBreaker, ...] = ("refuses", "is silent")
     with Rig(seed, tmp_path) as rig:
         proxies = {kind: rig.proxy() for kind in kinds}
         fleets = {kind: rig.fleet(proxy, limit=timedelta(seconds=10)) for kind, proxy in proxies.items()}

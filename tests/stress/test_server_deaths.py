@@ -146,7 +146,7 @@ def test_a_fleet_with_a_moving_target_survives_every_death_of_the_api_server(
         fleet.stop()
         assert fleet.until_told(BackendStopped) == BackendStopped()
         until(lambda: not ceiling.alive, "none is left")
-        check_ends(fleet, ceiling, given_up=set(GIVEN_UP.findall(caplog.text)))
+        check_ends(fleet, ceiling, abandoned=set(GIVEN_UP.findall(caplog.text)))
 
 
 def die_once(plane: WholePlane, driver: Driver, dice: Random) -> None:
@@ -163,7 +163,7 @@ def die_once(plane: WholePlane, driver: Driver, dice: Random) -> None:
         plane.start_again(program)
 
 
-def check_ends(fleet: RealFleet, ceiling: Ceiling, given_up: set[str]) -> None:
+def check_ends(fleet: RealFleet, ceiling: Ceiling, abandoned: set[str]) -> None:
     """Each executor that the driver was told of has ended, once (`RealFleet` sees to that), for a true reason.
 
     It is told of all but those that were withdrawn when the target fell, and turned out to have a pod all the same.
@@ -172,7 +172,7 @@ def check_ends(fleet: RealFleet, ceiling: Ceiling, given_up: set[str]) -> None:
     assert max(names.values()) == 1, "a name was used again"
     unheard = names.keys() - set(fleet.pods.values())
     print(f"withdrawn before the driver heard of them: {len(unheard)}")
-    assert {name.rpartition("-")[2] for name in unheard} <= given_up, "pods that nobody knows of"
+    assert {name.rpartition("-")[2] for name in unheard} <= abandoned, "pods that nobody knows of"
     kinds = Counter(reason.kind for reason in fleet.removed.values())
     print(f"removed: {dict(kinds)}")
     assert fleet.pods.keys() == fleet.removed.keys()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 
 from actors.kube.api import PodPage, WatchEvents
-from actors.kube.deduplication import Connection, Glance, Kept, Sharing
+from actors.kube.deduplication import Connection, Kept, PodDeduplicator, PodHeader
 from actors.kube.status import error_from_status
 from actors.pods.pod import Pod, PodEvent
 
@@ -26,7 +26,7 @@ __all__ = [
     "Complaints",
     "LineSplitter",
     "LineTooLong",
-    "Sharing",
+    "PodDeduplicator",
     "WatchDecoder",
     "anything",
     "is_allowed",
@@ -62,7 +62,7 @@ class _PodList(msgspec.Struct):
 
 class _GlanceList(msgspec.Struct):
     metadata: _ListMeta
-    items: tuple[Glance, ...] | None = None
+    items: tuple[PodHeader, ...] | None = None
 
 
 class _RawList(msgspec.Struct):
@@ -168,7 +168,7 @@ def pod(body: bytes) -> Pod:
     return found
 
 
-def pod_page(body: bytes, complaints: Complaints, sharing: Sharing) -> PodPage:
+def pod_page(body: bytes, complaints: Complaints, sharing: PodDeduplicator) -> PodPage:
     """The page in a LIST's body, without the items that are no pods.
 
     Raises:
@@ -263,7 +263,7 @@ class LineSplitter:
 class WatchDecoder:
     """Lines of one watch stream to `WatchEvents`. Knows how far the stream has come."""
 
-    def __init__(self, resource_version: str, complaints: Complaints, sharing: Sharing) -> None:
+    def __init__(self, resource_version: str, complaints: Complaints, sharing: PodDeduplicator) -> None:
         self._version = resource_version
         self._complaints = complaints
         self._sharing = sharing
@@ -362,7 +362,7 @@ def _bookmark(raw: msgspec.Raw) -> _BookmarkMeta | None:
         return None
 
 
-def _unchanged_page(body: bytes, sharing: Sharing) -> PodPage | None:
+def _unchanged_page(body: bytes, sharing: PodDeduplicator) -> PodPage | None:
     """The page, if every pod on it is known as it stands there: most pages of a poll."""
     if not sharing.knows_pods:
         return None
@@ -374,7 +374,7 @@ def _unchanged_page(body: bytes, sharing: Sharing) -> PodPage | None:
     return None if kept is None else _page(page.metadata, kept, malformed=0)
 
 
-def _new_page(body: bytes, complaints: Complaints, sharing: Sharing) -> PodPage:
+def _new_page(body: bytes, complaints: Complaints, sharing: PodDeduplicator) -> PodPage:
     page: _PodList | _RawList
     try:
         page = _LIST.decode(body)

@@ -18,7 +18,7 @@ from actors.kube.api import PODS, Call, DeleteOptions, Manifest, PodPage, Resour
 from actors.kube.http import decode, failures
 from actors.kube.http.calls import PendingCall, Workers
 from actors.kube.http.client import Client, Request
-from actors.kube.http.decode import Complaints, Sharing, WatchDecoder
+from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
 from actors.kube.http.streams import Stream
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread
 
@@ -65,7 +65,7 @@ class HttpPodApi:
         self._user_agent = f"executor-pods/{_version()}"
         self._pods = self._objects(PODS)
         self._complaints = Complaints()
-        self._sharing = Sharing()
+        self._sharing = PodDeduplicator()
         self._own_timers = TimerThread(self._clock)
         self._timers = self._own_timers if timers is None else timers
         self._workers = Workers(max_connections, self._client)

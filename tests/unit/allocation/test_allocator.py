@@ -26,15 +26,15 @@ from actors.messages import (
     ExecutorDecommissioned,
     ExecutorKilled,
     ExecutorRegistered,
-    ExecutorsGivenUp,
-    ExecutorsKnown,
+    ExecutorsAbandoned,
     ExecutorsRequested,
-    ExecutorsTakenBack,
+    ExecutorsScaledDown,
     LedgerEntry,
+    LedgerLoaded,
     PodCreated,
     PodCreateDelayed,
     PodCreateFailed,
-    PodsAppeared,
+    PodsObserved,
     SetTotalExpectedExecutors,
     StartFailuresExceeded,
     WithdrawPods,
@@ -118,7 +118,7 @@ class Rig:
         self.kit.settle()
 
     def know(self, *entries: LedgerEntry, next_id: int = 1) -> None:
-        self.tell(ExecutorsKnown(Map({entry.executor_id: entry for entry in entries}), next_id))
+        self.tell(LedgerLoaded(Map({entry.executor_id: entry for entry in entries}), next_id))
 
     def begin(
         self,
@@ -320,7 +320,7 @@ def test_what_is_lost_and_shown_is_not_asked_for_again(rig: Callable[..., Rig]) 
     subject.round(synced=True)
     creates = subject.requests()
     assert [create.executor_id for create in creates] == [2]
-    assert subject.pool.take_all(PodsAppeared) == []
+    assert subject.pool.take_all(PodsObserved) == []
     subject.created(*creates)
     subject.want(3)
     assert subject.requested() == [3], "the answer that was awaited has come"
@@ -332,7 +332,7 @@ def test_what_is_lost_is_not_given_up_while_nothing_can_be_created(rig: Callable
     subject.requests()
     subject.kit.advance(10 * MINUTE)
     subject.round(synced=True)
-    assert subject.backend.take_all(ExecutorsGivenUp) == []
+    assert subject.backend.take_all(ExecutorsAbandoned) == []
 
 
 def test_what_is_lost_and_too_many_is_given_up_at_once_and_deleted_should_it_come_up(rig: Callable[..., Rig]) -> None:
@@ -341,7 +341,7 @@ def test_what_is_lost_and_too_many_is_given_up_at_once_and_deleted_should_it_com
     subject.round(synced=True)
     assert subject.requested() == [3]
     assert subject.deleted() == ["app-exec-1", "app-exec-2"]
-    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (1, 2)
+    assert subject.backend.take(ExecutorsAbandoned).executor_ids == (1, 2)
 
 
 def test_what_is_lost_and_was_killed_is_given_up_at_once_and_replaced(rig: Callable[..., Rig]) -> None:
@@ -387,7 +387,7 @@ def test_one_withdrawn_that_had_been_made_is_given_up_and_deleted_at_once(rig: C
     subject.want(0)
     create.reply_to.tell(PodCreated(1, create.epoch, pending(1, uid="made"), withdrawn=True))
     subject.kit.settle()
-    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (1,)
+    assert subject.backend.take(ExecutorsAbandoned).executor_ids == (1,)
     assert subject.pool.take(DeletePod).options.uid == "made"
     subject.want(1)
     assert subject.requested() == [2], "should the target rise again, another one is made"
@@ -408,7 +408,7 @@ def test_one_withdrawn_that_is_shown_before_the_pool_has_found_it_goes_unless_it
     subject.kit.settle()
     deleted = subject.pool.take_all(DeletePod)
     assert [delete.options.uid for delete in deleted] == ([] if registered else ["made"])
-    taken_back = subject.backend.take_all(ExecutorsTakenBack)
+    taken_back = subject.backend.take_all(ExecutorsScaledDown)
     assert [told.pods for told in taken_back] == ([] if registered else [{1: "made"}])
 
 
@@ -539,7 +539,7 @@ def test_a_pod_that_the_watch_shows_before_its_post_is_answered_counts_as_create
     subject.view.show(pending(1), pending(2))
     subject.round()
     assert subject.requested() == [3, 4, 5, 6]
-    assert sorted(subject.pool.take(PodsAppeared).pods) == [1, 2]
+    assert sorted(subject.pool.take(PodsObserved).pods) == [1, 2]
     subject.created(one, two)
     assert subject.requested() == []
 
@@ -629,7 +629,7 @@ def test_one_that_is_not_seen_in_time_is_deleted_given_up_and_requested_again_in
     subject.kit.advance(SECOND)
     subject.round()
     assert subject.deleted() == ["app-exec-1"]
-    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (1,)
+    assert subject.backend.take(ExecutorsAbandoned).executor_ids == (1,)
     assert subject.requested() == [2]
 
 
@@ -639,7 +639,7 @@ def test_the_backend_hears_that_one_is_given_up_before_its_delete(rig: Callable[
     subject.kit.advance(MINUTE)
     subject.round(synced=True)
     lines = [line.split()[-1] for line in subject.kit.trace]
-    assert lines.index("ExecutorsGivenUp") < lines.index("DeletePod")
+    assert lines.index("ExecutorsAbandoned") < lines.index("DeletePod")
 
 
 def test_one_that_is_given_up_is_deleted_as_the_pod_that_was_created(rig: Callable[..., Rig]) -> None:
@@ -708,7 +708,7 @@ def test_those_too_many_are_deleted_newly_created_first_then_pending_oldest_firs
     subject.kit.advance(MINUTE)
     subject.want(1)
     assert subject.deleted() == ["app-exec-3", "app-exec-1"]
-    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (3,)
+    assert subject.backend.take(ExecutorsAbandoned).executor_ids == (3,)
 
 
 def test_a_pending_one_is_deleted_only_as_it_was_seen(rig: Callable[..., Rig]) -> None:
@@ -806,9 +806,9 @@ def test_the_backend_hears_of_pending_ones_that_are_too_many_before_their_delete
     subject.round()
     subject.kit.advance(MINUTE)
     subject.want(0)
-    assert subject.backend.take(ExecutorsTakenBack) == ExecutorsTakenBack({1: "uid-1"})
+    assert subject.backend.take(ExecutorsScaledDown) == ExecutorsScaledDown({1: "uid-1"})
     lines = [line.split()[-1] for line in subject.kit.trace]
-    assert lines.index("ExecutorsTakenBack") < lines.index("DeletePod")
+    assert lines.index("ExecutorsScaledDown") < lines.index("DeletePod")
 
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -890,7 +890,7 @@ def test_a_name_that_was_taken_or_a_request_that_was_withdrawn_is_no_blockade(
     subject = rig().start(1)
     subject.refused(error, *subject.requests())
     assert subject.backend.take_all(CreationBlocked) == []
-    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (1,)
+    assert subject.backend.take(ExecutorsAbandoned).executor_ids == (1,)
     assert subject.requested() == [2]
 
 
@@ -995,7 +995,7 @@ def test_a_lifetime_cap_is_told_once_and_its_end_when_nothing_is_missing(rig: Ca
 
 def test_a_restarted_one_goes_on_from_the_pods_that_were_created(rig: Callable[..., Rig]) -> None:
     subject = rig(max_created=5)
-    subject.tell(ExecutorsKnown(Map(), 9, created=4))
+    subject.tell(LedgerLoaded(Map(), 9, created=4))
     subject.begin()
     subject.want(3)
     subject.round(synced=True)
@@ -1141,7 +1141,7 @@ def test_a_restarted_one_goes_on_from_the_failures_that_were_counted(rig: Callab
     record = first.backend.take_all(AllocatorStatus)[-1].starts
     assert record.tallies["default"].rounds == 1
     subject = rig(executor={"max_failures": 2})
-    subject.tell(ExecutorsKnown(Map(), 2, starts=record))
+    subject.tell(LedgerLoaded(Map(), 2, starts=record))
     subject.begin()
     subject.tell(SetTotalExpectedExecutors({"default": 1}))
     subject.round(synced=True)
@@ -1159,7 +1159,7 @@ def test_a_restarted_one_does_not_say_again_that_the_fleet_has_failed(rig: Calla
     fail(first, 1, failed(1))
     record = first.backend.take_all(AllocatorStatus)[-1].starts
     subject = rig(executor={"max_failures": 1})
-    subject.tell(ExecutorsKnown(Map(), 2, starts=record))
+    subject.tell(LedgerLoaded(Map(), 2, starts=record))
     subject.begin()
     subject.tell(SetTotalExpectedExecutors({"default": 1}))
     subject.kit.advance(MINUTE)
@@ -1254,7 +1254,7 @@ def test_a_restarted_one_requests_anew_what_the_pool_has_dropped(rig: Callable[.
     subject = rig()
     subject.know(LedgerEntry(1, "default"), LedgerEntry(2, "default"), next_id=3)
     subject.begin(dropped=frozenset({2}))
-    assert subject.backend.take(ExecutorsGivenUp).executor_ids == (2,)
+    assert subject.backend.take(ExecutorsAbandoned).executor_ids == (2,)
     subject.want(2)
     subject.round(synced=True)
     assert subject.requested() == [3]
@@ -1262,7 +1262,7 @@ def test_a_restarted_one_requests_anew_what_the_pool_has_dropped(rig: Callable[.
 
 def test_a_restarted_one_does_not_count_a_late_pod_that_was_given_up_before(rig: Callable[..., Rig]) -> None:
     subject = rig()
-    subject.know(LedgerEntry(1, "default", given_up=True, removed_at=subject.now), next_id=2)
+    subject.know(LedgerEntry(1, "default", abandoned=True, removed_at=subject.now), next_id=2)
     subject.begin()
     subject.want(1)
     subject.view.show(running(1))

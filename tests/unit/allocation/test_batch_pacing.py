@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from actors.allocation.batch_pacing import BatchSize, Creation
+from actors.allocation.batch_pacing import BatchPacing, BatchSize
 from actors.errors import AlreadyExists, ApiError, Cancelled, Forbidden
 from actors.runtime import Entropy
 
@@ -25,7 +25,7 @@ def test_batches_double_up_to_a_maximum_and_fall_back() -> None:
     assert size.current == 1
 
 
-def answer(creation: Creation, *answers: ApiError | None) -> list[bool]:
+def answer(creation: BatchPacing, *answers: ApiError | None) -> list[bool]:
     """Request a batch, have it answered like this (None: created); for each, whether it was the last."""
     creation.requested(len(answers))
     return [
@@ -35,13 +35,13 @@ def answer(creation: Creation, *answers: ApiError | None) -> list[bool]:
 
 
 def test_the_next_batch_waits_for_the_last_answer() -> None:
-    creation = Creation(2, 8)
+    creation = BatchPacing(2, 8)
     assert answer(creation, None, TAKEN, NO) == [False, False, True]
     assert creation.awaited == 0
 
 
 def test_after_a_refusal_one_is_requested_then_as_many_as_get_through() -> None:
-    creation = Creation(4, 16)
+    creation = BatchPacing(4, 16)
     answer(creation, None, NO, None, None)
     sizes = [creation.size.current]
     while creation.size.current < 16:
@@ -51,34 +51,34 @@ def test_after_a_refusal_one_is_requested_then_as_many_as_get_through() -> None:
 
 
 def test_a_name_that_is_taken_or_a_request_that_is_withdrawn_is_no_refusal() -> None:
-    creation = Creation(4, 16)
+    creation = BatchPacing(4, 16)
     answer(creation, None, None, None, None)
     for error in (TAKEN, Cancelled("killed")):
         creation.requested(1)
         assert creation.not_created(error, now=0.0, entropy=Entropy(0)) == (True, False)
-        assert (creation.size.current, creation.blockade.until) == (4, 0.0)
+        assert (creation.size.current, creation.creation_block.until) == (4, 0.0)
 
 
 def test_what_is_refused_is_over_when_as_many_got_through_as_are_requested_where_nothing_is_wrong() -> None:
-    creation = Creation(4, 16)
+    creation = BatchPacing(4, 16)
     answer(creation, NO)
     stands = []
     for size in (1, 2, 4):
-        creation.blockade.tell(None, now=0.0, at=AT)
-        stands.append(creation.blockade.told is not None)
+        creation.creation_block.tell(None, now=0.0, at=AT)
+        stands.append(creation.creation_block.told is not None)
         answer(creation, *[None] * size)
-    creation.blockade.tell(None, now=0.0, at=AT)
-    assert (stands, creation.blockade.told) == ([True, True, True], None)
+    creation.creation_block.tell(None, now=0.0, at=AT)
+    assert (stands, creation.creation_block.told) == ([True, True, True], None)
 
 
 def test_a_refusal_stands_while_answers_are_awaited_though_nothing_more_is_wanted() -> None:
-    creation = Creation(4, 16)
+    creation = BatchPacing(4, 16)
     answer(creation, NO)
     creation.requested(1)
     creation.satisfied()
-    creation.blockade.tell(None, now=0.0, at=AT)
-    assert creation.blockade.told is not None
+    creation.creation_block.tell(None, now=0.0, at=AT)
+    assert creation.creation_block.told is not None
     creation.created()
     creation.satisfied()
-    creation.blockade.tell(None, now=0.0, at=AT)
-    assert creation.blockade.told is None
+    creation.creation_block.tell(None, now=0.0, at=AT)
+    assert creation.creation_block.told is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.allocation.decisions import LIVE, LIVE_OR_GOING, counted, overdue, shares, slots, surplus
-from actors.allocation.expectations import NewlyCreated, Unseen
+from actors.allocation.expectations import Expectations, NewlyCreated
 from actors.pods.snapshot import PodsSnapshot
 from actors.pods.state import PodPending
 from tests.unit.views import View, going, pending, running
@@ -17,8 +17,8 @@ from tests.unit.views import View, going, pending, running
 MINUTE = timedelta(minutes=1)
 
 
-def unseen(newly: dict[int, NewlyCreated]) -> Unseen:
-    book = Unseen()
+def unseen(newly: dict[int, NewlyCreated]) -> Expectations:
+    book = Expectations()
     for executor_id, new in newly.items():
         book.requested(executor_id, new.profile, new.requested_at)
         if new.answered_at is not None:
@@ -76,7 +76,7 @@ def chosen(
     view = View()
     view.show(*(pending(executor_id) for executor_id in pending_since))
     view.show(*(running(executor_id) for executor_id in running_ids))
-    given_up, waiting = surplus(
+    abandoned, waiting = surplus(
         excess,
         unseen(newly),
         snapshot(view, synced_at=0.0),
@@ -87,7 +87,7 @@ def chosen(
         idle_timeout=MINUTE,
     )
     assert all(isinstance(state, PodPending) for _, state in waiting)
-    return given_up, tuple(state.pod.name for _, state in waiting)
+    return abandoned, tuple(state.pod.name for _, state in waiting)
 
 
 def test_newly_created_ones_go_before_pending_ones_and_the_oldest_first() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from actors.allocation.decisions import LIVE, LIVE_OR_GOING
-from actors.allocation.executor_tracker import Roster
+from actors.allocation.executor_tracker import ExecutorTracker
 from actors.messages import LedgerEntry
 from actors.pods.pod import PROFILE_LABEL, Pod
 from tests.unit.views import View, failed, going, pending, running, waiting
@@ -20,23 +20,23 @@ class Rig:
     """A roster that follows a view."""
 
     def __init__(self, *, replaced_when_gone: bool = False) -> None:
-        self.roster = Roster(LIVE_OR_GOING if replaced_when_gone else LIVE)
+        self.tracker = ExecutorTracker(LIVE_OR_GOING if replaced_when_gone else LIVE)
         self.view = View()
 
     def follow(self, now: float = 0.0, *, synced: bool = False) -> None:
         if synced:
             self.view.sync(now)
         self.batch = self.view.batch(now)
-        self.roster.follow(self.batch, now)
+        self.tracker.follow(self.batch, now)
 
     def expected(self, profile: str = "default") -> int:
-        return self.roster.expected(self.batch.snapshot, profile)
+        return self.tracker.expected(self.batch.snapshot, profile)
 
     def going(self, profile: str = "default") -> int:
-        return self.roster.going(self.batch.snapshot, profile)
+        return self.tracker.going(self.batch.snapshot, profile)
 
     def hopeless(self, now: float) -> list[int]:
-        return [i for i, _ in self.roster.hopeless(self.batch.snapshot, now, MINUTES)]
+        return [i for i, _ in self.tracker.hopeless(self.batch.snapshot, now, MINUTES)]
 
 
 def of_profile(pod: Pod, profile: str) -> Pod:
@@ -47,18 +47,18 @@ def of_profile(pod: Pod, profile: str) -> Pod:
 def test_each_profile_counts_its_own_shown_and_unseen_ones() -> None:
     rig = Rig()
     rig.view.show(running(1), of_profile(pending(2), "large"), failed(3))
-    rig.roster.newly.requested(4, "large", 0.0)
+    rig.tracker.newly.requested(4, "large", 0.0)
     rig.follow()
     assert (rig.expected(), rig.expected("large"), rig.expected("none")) == (1, 2, 0)
     snapshot = rig.batch.snapshot
-    assert (rig.roster.pending(snapshot), rig.roster.pending(snapshot, "default")) == (2, 0)
+    assert (rig.tracker.pending(snapshot), rig.tracker.pending(snapshot, "default")) == (2, 0)
 
 
 @pytest.mark.parametrize("replaced_when_gone", [False, True])
 def test_one_that_is_let_finish_counts_until_it_is_gone(replaced_when_gone: bool) -> None:
     rig = Rig(replaced_when_gone=replaced_when_gone)
     rig.view.show(running(1))
-    rig.roster.decommissioned.add(1)
+    rig.tracker.decommissioned.add(1)
     rig.follow()
     assert (rig.expected(), rig.going()) == (1, 1)
     rig.view.show(going(running(1)))
@@ -67,49 +67,49 @@ def test_one_that_is_let_finish_counts_until_it_is_gone(replaced_when_gone: bool
     rig.view.end(1)
     rig.follow()
     assert (rig.expected(), rig.going()) == (0, 0)
-    assert rig.roster.decommissioned == set()
+    assert rig.tracker.decommissioned == set()
 
 
 def test_one_that_is_going_unseen_counts_as_going() -> None:
     rig = Rig()
-    rig.roster.newly.requested(1, "default", 0.0)
-    rig.roster.killed.add(1)
+    rig.tracker.newly.requested(1, "default", 0.0)
+    rig.tracker.killed.add(1)
     rig.follow()
     assert (rig.expected(), rig.going()) == (1, 1)
-    rig.roster.give_up(1, 0.0)
+    rig.tracker.give_up(1, 0.0)
     assert (rig.expected(), rig.going()) == (0, 0)
 
 
 def test_one_that_was_given_up_does_not_count_while_it_is_shown_and_is_forgotten_a_while_after() -> None:
     rig = Rig()
-    rig.roster.newly.requested(1, "default", 0.0)
-    rig.roster.give_up(1, 0.0)
+    rig.tracker.newly.requested(1, "default", 0.0)
+    rig.tracker.give_up(1, 0.0)
     rig.view.show(running(1))
     rig.follow(1.0)
     assert rig.expected() == 0
-    rig.roster.forget_given_up(301.0, MINUTES)
-    assert (rig.expected(), 1 in rig.roster.given_up) == (0, True)
+    rig.tracker.forget_given_up(301.0, MINUTES)
+    assert (rig.expected(), 1 in rig.tracker.abandoned) == (0, True)
     rig.view.end(1)
     rig.follow(302.0)
-    rig.roster.forget_given_up(601.0, MINUTES)
-    assert 1 in rig.roster.given_up
-    rig.roster.forget_given_up(601.1, MINUTES)
-    assert rig.roster.given_up == {}
+    rig.tracker.forget_given_up(601.0, MINUTES)
+    assert 1 in rig.tracker.abandoned
+    rig.tracker.forget_given_up(601.1, MINUTES)
+    assert rig.tracker.abandoned == {}
 
 
 def test_the_ledger_says_who_is_unseen_in_use_and_on_the_way_out() -> None:
-    roster = Roster(LIVE)
-    roster.learn(
+    tracker = ExecutorTracker(LIVE)
+    tracker.learn(
         (
             LedgerEntry(1, "default"),
             LedgerEntry(2, "default", uid="u", registered_at=1.0),
             LedgerEntry(3, "default", uid="u", decommissioned=True),
-            LedgerEntry(4, "default", given_up=True, removed_at=1.0),
+            LedgerEntry(4, "default", abandoned=True, removed_at=1.0),
             LedgerEntry(5, "default", uid="u", registered_at=1.0, removed_at=2.0),
         ),
         9.0,
     )
-    assert (sorted(roster.newly), roster.registered, roster.decommissioned, roster.given_up) == (
+    assert (sorted(tracker.newly), tracker.registered, tracker.decommissioned, tracker.abandoned) == (
         [1],
         {2},
         {3},
@@ -121,13 +121,13 @@ def test_nothing_is_kept_of_those_that_are_gone() -> None:
     rig = Rig()
     rig.view.show(pending(1), waiting(2, "InvalidImageName"))
     rig.follow()
-    for ids in (rig.roster.registered, rig.roster.killed, rig.roster.decommissioned):
+    for ids in (rig.tracker.registered, rig.tracker.killed, rig.tracker.decommissioned):
         ids.update((1, 2, 99))
     rig.view.end(1, 2)
     rig.follow(1.0, synced=True)
-    roster = rig.roster
-    assert (roster.registered, roster.killed, roster.decommissioned) == (set(), set(), set())
-    assert (roster._pending_since, roster._never_heal, roster._late) == ({}, {}, set())
+    tracker = rig.tracker
+    assert (tracker.registered, tracker.killed, tracker.decommissioned) == (set(), set(), set())
+    assert (tracker._pending_since, tracker._never_heal, tracker._late) == ({}, {}, set())
 
 
 def test_one_is_hopeless_when_it_has_waited_so_long_for_what_will_not_come() -> None:
@@ -153,13 +153,13 @@ def test_one_that_gets_on_before_that_is_not_hopeless_and_waits_anew_if_it_stops
     assert (rig.hopeless(699.0), rig.hopeless(700.0)) == ([], [1])
 
 
-@pytest.mark.parametrize("kept", ["registered", "killed", "given_up"])
+@pytest.mark.parametrize("kept", ["registered", "killed", "abandoned"])
 def test_one_that_is_in_use_or_on_its_way_out_is_not_replaced_as_hopeless(kept: str) -> None:
     rig = Rig()
     rig.view.show(waiting(1, "InvalidImageName"))
     rig.follow()
-    if kept == "given_up":
-        rig.roster.given_up[1] = 0.0
+    if kept == "abandoned":
+        rig.tracker.abandoned[1] = 0.0
     else:
-        getattr(rig.roster, kept).add(1)
+        getattr(rig.tracker, kept).add(1)
     assert rig.hopeless(999.0) == []

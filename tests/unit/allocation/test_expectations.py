@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from actors.allocation.expectations import Unseen
+from actors.allocation.expectations import Expectations
 
 
-def three() -> Unseen:
-    book = Unseen()
+def three() -> Expectations:
+    book = Expectations()
     for executor_id, profile in ((1, "a"), (2, "a"), (3, "b")):
         book.requested(executor_id, profile, 0.0)
     return book

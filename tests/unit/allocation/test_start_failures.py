@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from actors.allocation.start_failures import CutShort, StartFailures, Starts, was_start_failure
+from actors.allocation.start_failures import ProfileStartFailures, ShortLived, StartFailures, was_start_failure
 from actors.pods.pod import ContainerState, ContainerStatus, Pod, PodStatus, TerminatedState
 from actors.pods.state import PodDeleted, PodFailed, PodState, PodSucceeded
 from actors.runtime import Entropy
@@ -66,7 +66,7 @@ def test_a_start_failure_ended_early_by_its_own_doing(state: PodState, counts: b
 
 
 def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it() -> None:
-    failures, entropy = StartFailures(), Entropy(0)
+    failures, entropy = ProfileStartFailures(), Entropy(0)
 
     def wait() -> float:
         now = 1000.0 + failures.until
@@ -80,7 +80,7 @@ def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it(
 
 
 def test_only_failures_within_the_interval_are_counted() -> None:
-    failures, entropy = StartFailures(), Entropy(0)
+    failures, entropy = ProfileStartFailures(), Entropy(0)
     counts = [
         failures.failed(1, now=now, keep=99, interval=timedelta(minutes=1), entropy=entropy)
         for now in (0.0, 60.0, 61.0, 200.0)
@@ -89,14 +89,14 @@ def test_only_failures_within_the_interval_are_counted() -> None:
 
 
 def test_no_more_failures_are_remembered_than_are_needed() -> None:
-    failures = StartFailures()
+    failures = ProfileStartFailures()
     for now in range(1000):
         failures.failed(5, now=float(now), keep=7, interval=None, entropy=Entropy(0))
     assert len(failures.times) == 7
 
 
-def starts() -> Starts:
-    return Starts(RULES, ExecutorSettings(image="worker:1", min_run_time=TEN))
+def starts() -> StartFailures:
+    return StartFailures(RULES, ExecutorSettings(image="worker:1", min_run_time=TEN))
 
 
 def test_an_end_is_counted_once_though_it_is_shown_and_then_told() -> None:
@@ -144,7 +144,7 @@ def test_a_success_in_the_batch_that_shows_a_failure_does_not_undo_the_failure()
 
 
 def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> None:
-    failures, entropy = StartFailures(), Entropy(0)
+    failures, entropy = ProfileStartFailures(), Entropy(0)
     for now in (10.0, 10.1, 10.9):
         failures.failed(1, now=now, keep=99, interval=None, entropy=entropy)
     assert (failures.until, failures.rounds, len(failures.times)) == (11.0, 1, 3)
@@ -252,7 +252,7 @@ def test_one_that_is_about_to_go_proves_nothing_any_more() -> None:
 
 
 def test_the_first_time_is_not_waited_for_and_then_each_time_twice_as_long() -> None:
-    cut_short, now, waits = CutShort(), 1000.0, []
+    cut_short, now, waits = ShortLived(), 1000.0, []
     for executor_id in range(1, 12):
         assert cut_short.came([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
         waits.append(max(0.0, cut_short.until - now))
@@ -264,7 +264,7 @@ def test_the_first_time_is_not_waited_for_and_then_each_time_twice_as_long() -> 
 
 
 def test_those_that_were_made_before_are_the_rest_of_what_went() -> None:
-    cut_short = CutShort()
+    cut_short = ShortLived()
     assert cut_short.came([3, 7], newest=9, now=1.0, entropy=Entropy(0))
     assert not cut_short.came([8, 9], newest=20, now=2.0, entropy=Entropy(0))
     assert not cut_short.came([1], newest=20, now=3.0, entropy=Entropy(0))

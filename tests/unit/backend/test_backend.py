@@ -23,7 +23,7 @@ from actors.messages import (
     BackendStarted,
     BackendStopped,
     CreationBlocked,
-    DisconnectExecutor,
+    ExecutorDisconnected,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
@@ -441,7 +441,7 @@ def test_an_executor_that_is_killed_before_it_came_up_is_told_as_killed(fleet: C
 
 def test_the_ids_are_those_of_the_active_executors_in_order(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=12, stop_delay=10 * SECOND)
-    subject.ask(DisconnectExecutor(2))
+    subject.ask(ExecutorDisconnected(2))
     subject.delete("app-exec-3")
     subject.ask(KillExecutors((4,)))
     expected = tuple(executor_id for executor_id in range(1, 14) if executor_id not in (2, 3, 4))
@@ -481,7 +481,7 @@ def test_an_executor_that_is_none_of_the_fleets_is_turned_away(fleet: Callable[.
 def test_one_that_disconnects_is_only_inactive_until_its_pod_says_why(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     subject.ask(RegisterExecutor(1))
-    subject.ask(DisconnectExecutor(1))
+    subject.ask(ExecutorDisconnected(1))
     subject.kit.advance(5 * SECOND)
     assert subject.ask(IsExecutorActive(1)) is False
     assert (subject.removed(), subject.pods()) == ({}, ["app-exec-1"])

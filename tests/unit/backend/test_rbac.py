@@ -127,14 +127,14 @@ def test_only_a_clear_no_makes_a_right_missing() -> None:
 
 
 def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
-    reviews = Reviews((LIST_PODS,)).given_up()
+    reviews = Reviews((LIST_PODS,)).abandoned()
     assert reviews.answered(LIST_PODS, False) == reviews  # noqa: FBT003 - the answer of a review
     assert isinstance(reviews.error, Unavailable)
 
 
 def test_nothing_is_given_up_when_all_were_answered() -> None:
     reviews = answers((LIST_PODS, True))
-    assert reviews.given_up() == reviews
+    assert reviews.abandoned() == reviews
 
 
 # ── words ────────────────────────────────────────────────────────────────────────────────────────────────────────────

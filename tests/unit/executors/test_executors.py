@@ -1,4 +1,4 @@
-"""The Fleet in the hands of an actor that stands for the Backend: who is told what of executors, and in which order."""
+"""`Executors` in an actor that stands for the Backend: who is told what of executors, and in which order."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import msgspec
 import pytest
 
 from actors.errors import Refused
-from actors.executors.executors import Fleet, FleetTimer
+from actors.executors.executors import Executors, ExecutorsTimer
 from actors.messages import (
+    ConnectionLost,
     DecommissionExecutors,
     DeletePods,
-    DisconnectExecutor,
     ExecutorDecommissioned,
     ExecutorDisconnected,
     ExecutorKilled,
     ExecutorRegistered,
     ExecutorRemoved,
     ExecutorSeen,
-    ExecutorsKnown,
+    ExecutorsObserved,
     ExecutorsRequested,
-    ExecutorsShown,
     ExecutorTerminating,
     KillExecutors,
+    LedgerLoaded,
     RegisterExecutor,
     RemoveExecutor,
     SetTotalExpectedExecutors,
@@ -53,7 +53,7 @@ class Host(Actor):
         super().__init__(context)
         subject = settings(executor={"instances": 2, **executor})
         self._driver = driver
-        self.fleet = Fleet(self, subject, address=lambda _: parts, tell=self._tell)
+        self.fleet = Executors(self, subject, address=lambda _: parts, tell=self._tell)
         self.may_write = True
 
     def _tell(self, word: ToDriver | None) -> None:
@@ -62,7 +62,7 @@ class Host(Actor):
 
     def receive(self, message: Any) -> object:
         """A timer, or what the Backend would hand on."""
-        if isinstance(message, FleetTimer):
+        if isinstance(message, ExecutorsTimer):
             self.fleet.due(message, may_write=self.may_write)
             return None
         return self.fleet.handle(message)
@@ -188,7 +188,7 @@ def test_what_is_said_of_one_that_has_ended_reaches_nobody(rig: Any) -> None:
     assert subject.ask(KillExecutors((1,))) == ()
     assert subject.ask(DecommissionExecutors((1,))) == ()
     assert subject.ask(RegisterExecutor(1)) is False
-    subject.ask(DisconnectExecutor(1))
+    subject.ask(ExecutorDisconnected(1))
     assert subject.told() == []
     subject.driver.expect_nothing()
 
@@ -198,9 +198,9 @@ def test_connections_are_told_with_their_moments(rig: Any) -> None:
     subject.have(1)
     subject.kit.advance(3 * SECOND)
     assert subject.ask(RegisterExecutor(1)) is True
-    subject.ask(DisconnectExecutor(1))
+    subject.ask(ExecutorDisconnected(1))
     now = subject.kit.clock.monotonic()
-    assert subject.told() == [ExecutorRegistered(1, now), ExecutorRegistered(1, now), ExecutorDisconnected(1, now)]
+    assert subject.told() == [ExecutorRegistered(1, now), ExecutorRegistered(1, now), ConnectionLost(1, now)]
 
 
 def test_an_end_is_told_once(rig: Any) -> None:
@@ -233,7 +233,7 @@ def test_the_allocator_begins_once_what_there_is_was_taken_over(rig: Any) -> Non
     subject.have(7)
     subject.ask(TakenOver(take_over.serial))
     known, wanted = subject.told()
-    assert isinstance(known, ExecutorsKnown)
+    assert isinstance(known, LedgerLoaded)
     assert (sorted(known.ledger), known.next_id) == ([7], 8)
     assert wanted == SetTotalExpectedExecutors({"default": 2})
 
@@ -242,7 +242,7 @@ def test_a_lifecycle_manager_begins_with_what_the_one_before_it_saw_last(rig: An
     subject = rig()
     subject.have(1)
     newer = PodRunning(running(1, version=7))
-    subject.ask(ExecutorsShown({1: newer}))
+    subject.ask(ExecutorsObserved({1: newer}))
     subject.fleet.introduce_lifecycle_manager(subject.parts.address)
     subject.kit.settle()
     (known,) = subject.told()
@@ -256,7 +256,7 @@ def test_pods_are_named_as_they_were_shown_and_the_others_as_they_are_made(rig: 
     subject = rig()
     subject.have(1, 2)
     renamed = msgspec.structs.replace(running(1).metadata, name="earlier-exec-1")
-    subject.ask(ExecutorsShown({1: PodRunning(msgspec.structs.replace(running(1), metadata=renamed))}))
+    subject.ask(ExecutorsObserved({1: PodRunning(msgspec.structs.replace(running(1), metadata=renamed))}))
     assert subject.fleet.known_pods() == ("earlier-exec-1", "app-exec-2")
 
 
@@ -269,7 +269,7 @@ def test_an_allocator_that_was_restarted_meanwhile_begins_once(rig: Any) -> None
     subject.ask(TakenOver(first.serial))
     assert subject.told() == []
     subject.ask(TakenOver(second.serial))
-    assert [type(message) for message in subject.told()] == [ExecutorsKnown, SetTotalExpectedExecutors]
+    assert [type(message) for message in subject.told()] == [LedgerLoaded, SetTotalExpectedExecutors]
 
 
 def test_an_allocator_that_is_held_back_meanwhile_does_not_begin(rig: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.executors.ledger import Book
+from actors.executors.ledger import Ledger
 from actors.messages import (
     ExecutorKilled,
     ExecutorPending,
@@ -32,11 +32,11 @@ def kill(executor_id: int, delete_at: float = 0.0) -> ExecutorKilled:
     return ExecutorKilled(executor_id, datetime(2024, 1, 1, tzinfo=UTC), delete_at)
 
 
-def requested(*executor_ids: int) -> Book:
-    return Book().requested(executor_ids, "default")
+def requested(*executor_ids: int) -> Ledger:
+    return Ledger().requested(executor_ids, "default")
 
 
-def seen(book: Book, *states: PodState) -> tuple[Book, list[ToDriver | None]]:
+def seen(book: Ledger, *states: PodState) -> tuple[Ledger, list[ToDriver | None]]:
     told: list[ToDriver | None] = []
     for state in states:
         number = int(state.pod.labels["executor-pods/executor-id"])
@@ -46,7 +46,7 @@ def seen(book: Book, *states: PodState) -> tuple[Book, list[ToDriver | None]]:
     return book, told
 
 
-def removed(book: Book, executor_id: int, uid: str | None = None) -> tuple[Book, ExecutorRemoved | None]:
+def removed(book: Ledger, executor_id: int, uid: str | None = None) -> tuple[Ledger, ExecutorRemoved | None]:
     return book.removed(executor_id, uid or f"uid-{executor_id}", GONE, 2.0)
 
 
@@ -111,18 +111,18 @@ def test_another_pod_under_the_id_of_one_that_ended_is_not_ours() -> None:
 
 
 def test_one_of_an_earlier_life_is_taken_over_and_its_id_is_not_used_again() -> None:
-    book, told = seen(Book(), PodRunning(running(7)))
+    book, told = seen(Ledger(), PodRunning(running(7)))
     assert kinds(told) == [ExecutorRunning]
     assert book.next_id == 8
 
 
 def test_the_end_of_one_that_ended_in_an_earlier_life_is_not_told_but_its_id_is_not_used_again() -> None:
-    book, told = removed(Book(), 7)
+    book, told = removed(Ledger(), 7)
     assert (told, book.next_id) == (None, 8)
 
 
 def test_one_of_an_earlier_life_that_is_about_to_go_is_not_announced_but_its_end_is_told() -> None:
-    book, told = seen(Book(), PodTerminating(going(running(7))))
+    book, told = seen(Ledger(), PodTerminating(going(running(7))))
     assert kinds(told) == [None]
     assert removed(book, 7)[1] == ExecutorRemoved(7, GONE)
 
@@ -144,7 +144,7 @@ def test_an_id_that_is_requested_twice_keeps_what_is_known_of_it() -> None:
 
 
 def test_one_that_is_given_up_unseen_is_none_of_the_drivers_business() -> None:
-    book, told = requested(1).given_up(1, "no pod was seen", 2.0)
+    book, told = requested(1).abandoned(1, "no pod was seen", 2.0)
     assert told is None
     _, words, ours = book.seen(1, PodRunning(running(1)), 3.0)
     assert (words, ours) == (None, False)
@@ -154,7 +154,7 @@ def test_one_that_is_given_up_unseen_is_none_of_the_drivers_business() -> None:
 def test_one_that_is_given_up_after_the_driver_heard_of_it_is_told_as_never_started() -> None:
     book = requested(1).registered(1, 1.0)
     assert book is not None
-    _, told = book.given_up(1, "no pod was seen", 2.0)
+    _, told = book.abandoned(1, "no pod was seen", 2.0)
     assert told is not None
     assert (told.reason.kind, "no pod was seen" in told.reason.message) == (LossKind.NEVER_STARTED, True)
 
@@ -162,7 +162,7 @@ def test_one_that_is_given_up_after_the_driver_heard_of_it_is_told_as_never_star
 def test_one_that_is_killed_before_it_came_up_is_told_as_killed_by_the_driver() -> None:
     done = requested(1).killed(kill(1, 1.0), 1.0)
     assert done is not None
-    _, told = done[0].given_up(1, "it was deleted before it was created", 2.0)
+    _, told = done[0].abandoned(1, "it was deleted before it was created", 2.0)
     assert told is not None
     assert told.reason.kind is LossKind.KILLED_BY_DRIVER
 
@@ -185,7 +185,7 @@ def test_a_killed_one_is_not_announced_again_when_its_deletion_begins() -> None:
 
 def test_nobody_can_be_killed_who_is_unknown_or_has_ended_or_was_given_up() -> None:
     book, _ = removed(requested(1, 2), 1)
-    book, _ = book.given_up(2, "unseen", 1.0)
+    book, _ = book.abandoned(2, "unseen", 1.0)
     assert [book.killed(kill(executor_id, 3.0), 3.0) for executor_id in (1, 2, 3)] == [None, None, None]
 
 
@@ -228,14 +228,14 @@ def test_those_that_ended_long_ago_are_forgotten_but_their_ids_are_not_used_agai
 
 
 def test_an_earlier_lifes_are_remembered_lest_one_still_shown_is_taken_for_new() -> None:
-    book, _ = removed(seen(Book(), PodRunning(running(5)))[0], 5)
+    book, _ = removed(seen(Ledger(), PodRunning(running(5)))[0], 5)
     book = book.requested((6,), "default")
     book, _ = removed(book, 6)
     assert sorted(book.forgotten(before=9.0).entries) == [5]
 
 
 def test_those_of_another_driver_are_asked_after_and_those_of_an_earlier_life_are_not() -> None:
-    observer, _ = seen(Book(), PodRunning(running(5)), PodRunning(running(7)))
+    observer, _ = seen(Ledger(), PodRunning(running(5)), PodRunning(running(7)))
     observer, _ = removed(observer, 5)
     assert observer.others_ended(2.0) == frozenset(), "its time is not over"
     assert observer.others_ended(2.1) == {5}
@@ -259,8 +259,8 @@ def test_one_runs_since_it_is_shown_running_and_one_taken_over_since_its_pod_was
     shown = msgspec.structs.replace(shown, status=msgspec.structs.replace(shown.status, start_time=start))
     for book, at, running_at in (
         (requested(1), start + timedelta(seconds=60), 100.0),
-        (Book(), start + timedelta(seconds=60), 40.0),
-        (Book(), start - timedelta(seconds=60), 100.0),
+        (Ledger(), start + timedelta(seconds=60), 40.0),
+        (Ledger(), start - timedelta(seconds=60), 100.0),
     ):
         ran, _, _ = book.seen(1, PodRunning(shown), 100.0, at)
         later, _, _ = ran.seen(1, PodRunning(shown), 200.0, at)
@@ -280,14 +280,14 @@ def test_what_keeps_one_from_running_is_told_once_a_kind() -> None:
 def test_pods_created_are_counted_without_those_that_were_refused() -> None:
     book = requested(1, 2, 3).requested((3,), "default")
     assert book.created == 3
-    book, _ = book.given_up(1, "the quota is full", 1.0, created=False)
-    book, _ = book.given_up(2, "nobody saw it", 1.0)
+    book, _ = book.abandoned(1, "the quota is full", 1.0, created=False)
+    book, _ = book.abandoned(2, "nobody saw it", 1.0)
     assert book.created == 2
 
 
 def test_an_executor_is_excluded_when_it_is_given_up_or_has_ended_or_is_unknown() -> None:
     book, _ = removed(requested(1, 2, 3), 1)
-    book, _ = book.given_up(2, "nobody saw it", 1.0)
+    book, _ = book.abandoned(2, "nobody saw it", 1.0)
     assert [book.is_excluded(executor_id) for executor_id in (1, 2, 3, 4)] == [True, True, False, True]
 
 
@@ -300,7 +300,7 @@ def test_only_one_that_lives_can_be_decommissioned() -> None:
 
 
 def test_lost_connections_are_counted_and_the_first_of_them_says_since_when() -> None:
-    book: Book | None = requested(1)
+    book: Ledger | None = requested(1)
     for now in (1.0, 2.0):
         assert book is not None
         book = book.disconnected(1, now)
@@ -318,7 +318,7 @@ def test_the_registered_are_counted_as_a_count_of_the_whole_book_would() -> None
     assert (book.registered_count(), book.registered_count("big"), book.registered_count("none")) == (3, 2, 0)
     book, _ = removed(book, 1)
     book, _ = removed(book, 1)
-    book, _ = book.given_up(2, "nobody saw it", 2.0)
+    book, _ = book.abandoned(2, "nobody saw it", 2.0)
     book = book.disconnected(4, 2.0) or book
     book = book.disconnected(4, 3.0) or book
     assert (book.registered_count(), book.registered_count("big")) == (1, 1)

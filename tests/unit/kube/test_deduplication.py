@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from actors.kube.deduplication import MOST_KEPT
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, Sharing, WatchDecoder
+from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
 from actors.pods.pod import EXECUTOR_ID_LABEL, PROFILE_LABEL, ObjectMeta, Pod, PodSpec, PodStatus
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ def pod(number: int, *conditions: Any, node: str = "node-1", **status: Any) -> d
     }
 
 
-def page(*pods: Any, sharing: Sharing) -> PodPage:
+def page(*pods: Any, sharing: PodDeduplicator) -> PodPage:
     body = json.dumps({"metadata": {"resourceVersion": "9"}, "items": pods}).encode()
     return decode.pod_page(body, Complaints(), sharing)
 
 
-def listed(*pods: Any, sharing: Sharing | None = None) -> tuple[Pod, ...]:
-    return page(*pods, sharing=sharing or Sharing()).pods
+def listed(*pods: Any, sharing: PodDeduplicator | None = None) -> tuple[Pod, ...]:
+    return page(*pods, sharing=sharing or PodDeduplicator()).pods
 
 
 class Watch:
     """One connection."""
 
-    def __init__(self, sharing: Sharing, since: str = "1") -> None:
+    def __init__(self, sharing: PodDeduplicator, since: str = "1") -> None:
         self._decoder = WatchDecoder(since, Complaints(), sharing)
 
     def brings(self, *pods: Any, kind: str = "MODIFIED") -> WatchEvents:
@@ -60,12 +60,12 @@ class Watch:
         return told
 
 
-def watched(*pods: Any, sharing: Sharing, kind: str = "MODIFIED") -> tuple[Pod, ...]:
+def watched(*pods: Any, sharing: PodDeduplicator, kind: str = "MODIFIED") -> tuple[Pod, ...]:
     return tuple(event.pod for event in Watch(sharing).brings(*pods, kind=kind).events)
 
 
 def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
     assert a.spec is b.spec
     assert a.labels[PROFILE_LABEL] is b.labels[PROFILE_LABEL]
@@ -77,7 +77,7 @@ def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
 
 
 def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     a, b = listed(pod(1), pod(2), sharing=sharing)
     assert a.labels == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "1"}
     assert dict(b.labels) == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "2"}
@@ -91,7 +91,7 @@ def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() 
 
 
 def test_what_identifies_a_pod_is_kept_once_however_often_it_changes() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     [first] = listed(pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z"), sharing=sharing)
     changed = pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z")
     changed["metadata"]["resourceVersion"] = "8"
@@ -109,7 +109,7 @@ def test_what_identifies_a_pod_is_kept_once_however_often_it_changes() -> None:
 
 @given(st.lists(st.sampled_from([pod(1), pod(2), pod(2, node="node-2"), pod(1, phase="Failed")])))
 def test_a_pod_is_the_same_whatever_was_decoded_before_it(before: list[Any]) -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     listed(*before, sharing=sharing)
     [after] = listed(pod(3, node="node-3"), sharing=sharing)
     assert [after] == list(listed(pod(3, node="node-3")))
@@ -117,7 +117,7 @@ def test_a_pod_is_the_same_whatever_was_decoded_before_it(before: list[Any]) -> 
 
 
 def test_a_list_shows_a_pod_that_is_as_it_was_by_the_pod_that_it_was() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
     for _ in range(3):
         sharing.begin_list()
@@ -127,7 +127,7 @@ def test_a_list_shows_a_pod_that_is_as_it_was_by_the_pod_that_it_was() -> None:
 
 
 def test_a_watch_brings_a_pod_that_a_list_has_shown_by_the_pod_that_it_was() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     [a] = listed(pod(1), sharing=sharing)
     [again, b] = watched(pod(1), pod(1, phase="Failed"), sharing=sharing)
     assert again is a
@@ -148,7 +148,7 @@ def test_a_pod_that_is_not_as_it_was_is_not_taken_for_what_it_was(
     metadata: dict[str, Any], status: dict[str, Any], others: list[Any]
 ) -> None:
     """Even in the same version, as after a cluster was restored from a backup."""
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     listed(pod(1), sharing=sharing)
     changed = pod(1, **status)
     changed["metadata"] |= metadata
@@ -157,7 +157,7 @@ def test_a_pod_that_is_not_as_it_was_is_not_taken_for_what_it_was(
 
 @pytest.mark.parametrize("lacking", ["uid", "resourceVersion"])
 def test_pods_that_cannot_be_told_apart_are_not_taken_for_each_other(lacking: str) -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     first, second = pod(1), pod(1, node="node-2")
     del first["metadata"][lacking], second["metadata"][lacking]
     listed(first, sharing=sharing)
@@ -165,7 +165,7 @@ def test_pods_that_cannot_be_told_apart_are_not_taken_for_each_other(lacking: st
 
 
 def test_pods_that_are_gone_are_not_remembered() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     listed(pod(1), pod(2), pod(3), sharing=sharing)
     watched(pod(1), sharing=sharing, kind="DELETED")
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_pods_that_are_gone_are_not_remembered() -> None:
 
 
 def test_of_each_pod_only_the_newest_is_remembered() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     listed(pod(1), pod(2), sharing=sharing)
     sharing.begin_list()
     [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
@@ -185,14 +185,14 @@ def test_of_each_pod_only_the_newest_is_remembered() -> None:
 
 def test_the_last_word_on_a_pod_is_taken_as_it_came() -> None:
     """A server may send it at the version that the pod had, with more to say of how it ended."""
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     listed(pod(1), sharing=sharing)
     ended = pod(1, containerStatuses=[{"name": "executor", "state": {"terminated": {"exitCode": 3}}}])
     assert watched(ended, sharing=sharing, kind="DELETED") == listed(ended)
 
 
 def test_a_list_that_lags_behind_the_watch_does_not_put_an_older_pod_in_place_of_a_newer_one() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     listed(pod(1), sharing=sharing)
     sharing.begin_list()
     [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
@@ -217,7 +217,7 @@ def test_a_pod_that_was_asked_for_has_all_of_its_conditions() -> None:
 
 
 def test_what_each_pod_has_differently_does_not_pile_up() -> None:
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     for number in range(MOST_KEPT):
         listed(pod(number, node=f"node-{number}", message=f"{number}"), sharing=sharing)
     assert len(sharing._kept) < MOST_KEPT + 500
@@ -238,7 +238,7 @@ def versions(told: WatchEvents) -> list[str]:
 
 
 def test_what_changes_nothing_of_a_pod_that_runs_only_moves_the_version() -> None:
-    watch = Watch(Sharing())
+    watch = Watch(PodDeduplicator())
     told = watch.brings(pod(1), at(8, pod(1)), pod(2), at(9, pod(2)))
     assert (versions(told), told.unchanged, told.resource_version) == (["7", "7"], 2, "9")
     told = watch.brings(at(10, pod(1)), at(11, pod(2)))
@@ -281,7 +281,7 @@ def test_whatever_is_new_of_a_pod_is_told_and_so_is_its_going_back(field: str) -
     part, _, name = field.partition(".")
     changed = at(8, pod(1))
     changed[part][name] = CHANGES[field]
-    watch = Watch(Sharing())
+    watch = Watch(PodDeduplicator())
     assert versions(watch.brings(pod(1), changed, at(9, changed))) == (
         ["7", "8"] if _runs(changed) else ["7", "8", "9"]
     )
@@ -295,13 +295,13 @@ def _runs(shown: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed", "Unknown", None])
 def test_of_a_pod_that_does_not_run_every_version_is_told(phase: str | None) -> None:
     """One that is pending, and too many, is deleted as long as it has the version that is known of it."""
-    watch = Watch(Sharing())
+    watch = Watch(PodDeduplicator())
     assert versions(watch.brings(pod(1, phase=phase), at(8, pod(1, phase=phase)))) == ["7", "8"]
 
 
 def test_the_first_word_of_each_connection_is_told() -> None:
     """What an earlier one brought may have been dropped, as nobody listened to that one any more."""
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     first = Watch(sharing)
     first.brings(pod(1))
     second = Watch(sharing, since="7")
@@ -313,14 +313,14 @@ def test_the_first_word_of_each_connection_is_told() -> None:
 @pytest.mark.parametrize(("since", "told"), [("9", []), ("8", ["10"]), ("", ["10"])])
 def test_what_a_list_shows_counts_for_the_watch_that_goes_on_from_it(since: str, told: list[str]) -> None:
     """Of any other one what it showed may never have arrived, or be of another moment."""
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     listed(pod(1), sharing=sharing)
     assert versions(Watch(sharing, since).brings(at(10, pod(1)))) == told
 
 
 def test_what_comes_again_after_its_end_is_told() -> None:
     """It left our selector and is back."""
-    watch = Watch(Sharing())
+    watch = Watch(PodDeduplicator())
     watch.brings(pod(1))
     assert versions(watch.brings(at(8, pod(1)), kind="DELETED")) == ["8"]
     assert versions(watch.brings(at(9, pod(1)), kind="ADDED")) == ["9"]
@@ -329,7 +329,7 @@ def test_what_comes_again_after_its_end_is_told() -> None:
 
 def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_version_it_is_now() -> None:
     """A list that showed it at an older version than the one before would prove that the cluster was restored."""
-    sharing = Sharing()
+    sharing = PodDeduplicator()
     watch = Watch(sharing)
     [first] = watch.brings(pod(1), at(8, pod(1))).events
     for _ in range(2):
@@ -342,7 +342,7 @@ def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_
 
 def test_what_was_told_without_a_version_is_not_forgotten_for_what_came_before_it() -> None:
     """No API server sends such an event; that the pod goes back to what it was is news all the same."""
-    watch = Watch(Sharing())
+    watch = Watch(PodDeduplicator())
     changed = pod(1, reason="Evicted")
     del changed["metadata"]["resourceVersion"]
     assert versions(watch.brings(pod(1), changed)) == ["7", ""]

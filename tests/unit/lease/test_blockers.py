@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from actors.lease.write_permission import Holdups
+from actors.lease.write_permission import Blockers
 from actors.messages import LedgerEntry, ProfileStatus
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -12,7 +12,7 @@ LATER = NOW + timedelta(minutes=1)
 
 
 def test_it_is_news_when_it_begins_when_its_words_change_and_when_all_is_over() -> None:
-    subject = Holdups()
+    subject = Blockers()
     assert subject.news() is None
     subject.begin("lease", "it is a's", NOW)
     assert (subject.news(), subject.news()) == ("it is a's", None)
@@ -28,7 +28,7 @@ def test_it_is_news_when_it_begins_when_its_words_change_and_when_all_is_over() 
 
 
 def test_what_is_begun_quietly_holds_up_and_is_no_news_until_it_has_other_words() -> None:
-    subject = Holdups()
+    subject = Blockers()
     subject.begin("lease", "a moment", NOW, quiet=True)
     assert (bool(subject), subject.of("lease"), subject.news()) == (True, "a moment", None)
     subject.begin("lease", "it is a's", LATER)
@@ -38,7 +38,7 @@ def test_what_is_begun_quietly_holds_up_and_is_no_news_until_it_has_other_words(
 
 
 def test_what_is_over_before_it_was_told_is_never_told() -> None:
-    subject = Holdups()
+    subject = Blockers()
     subject.begin("pod", "it is not ready", NOW)
     subject.end("pod")
     assert subject.news() is None
@@ -46,11 +46,11 @@ def test_what_is_over_before_it_was_told_is_never_told() -> None:
 
 def test_the_counts_are_the_allocators_while_nothing_holds_it_up() -> None:
     counts = {"default": ProfileStatus(target=3, running=2, newly_created=1)}
-    assert Holdups().over(counts, [LedgerEntry(1, "default", told_at=1.0, running=True)]) == counts
+    assert Blockers().over(counts, [LedgerEntry(1, "default", told_at=1.0, running=True)]) == counts
 
 
 def test_the_counts_are_the_books_while_something_does_and_say_what_and_since_when() -> None:
-    subject = Holdups()
+    subject = Blockers()
     subject.begin("lease", "it is a's", NOW)
     subject.begin("lease", "it is b's", LATER)
     entries = [

@@ -9,7 +9,7 @@ import pytest
 
 from actors.errors import AlreadyExists, Ambiguous, ApiError, Conflict, Forbidden, NotFound, Refused, Unavailable
 from actors.lease.lease_keeper import LeaseKeeper
-from actors.messages import IdsGivenOut, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease
+from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease
 from actors.runtime import Terminated
 from actors.settings.model import Settings
 from actors.testing.manual_api import ManualPodApi
@@ -293,21 +293,21 @@ def test_a_renewal_under_way_is_waited_for_before_it_lets_go(rig: Rig, answer: d
 def test_ids_that_are_given_out_are_written_at_once_and_renew_the_lease(rig: Rig) -> None:
     rig.hold()
     rig.kit.advance(3 * SECOND)
-    rig.tell(IdsGivenOut(4))
+    rig.tell(IdsAllocated(4))
     sent_at = rig.kit.clock.monotonic()
     patch = rig.written(lease("me", 3, last_id=4))
     assert (last_id(patch), patch["metadata"]["resourceVersion"]) == ("4", "2")
     assert rig.backend.take(LeaseHeld) == LeaseHeld(sent_at + 15 * 0.75, last_id=4)
     rig.kit.advance(timedelta(seconds=4.9))
     assert rig.api.open() == (), "the next renewal is counted from this one"
-    rig.tell(IdsGivenOut(3))
+    rig.tell(IdsAllocated(3))
     assert rig.api.open() == (), "that is no news"
 
 
 def test_a_renewal_that_is_due_while_ids_are_written_is_not_sent_beside_it(rig: Rig) -> None:
     rig.hold()
     rig.kit.advance(timedelta(seconds=4.9))
-    rig.tell(IdsGivenOut(4))
+    rig.tell(IdsAllocated(4))
     rig.kit.advance(2 * SECOND)
     assert [call.verb for call in rig.api.open()] == ["patch_object"]
 
@@ -315,7 +315,7 @@ def test_a_renewal_that_is_due_while_ids_are_written_is_not_sent_beside_it(rig: 
 def test_ids_that_are_given_out_during_a_write_are_written_after_it_all_at_a_time(rig: Rig) -> None:
     rig.hold()
     for number in (2, 5, 9):
-        rig.tell(IdsGivenOut(number))
+        rig.tell(IdsAllocated(number))
     assert last_id(rig.written(lease("me", 3, last_id=2))) == "2"
     assert last_id(rig.written(lease("me", 4, last_id=9))) == "9"
     assert [held.last_id for held in rig.backend.take_all(LeaseHeld)] == [2, 9]
@@ -331,7 +331,7 @@ def test_whoever_takes_the_lease_over_hears_the_last_id_and_keeps_it(rig: Rig) -
 
 def test_a_lease_that_had_to_be_made_anew_takes_the_last_id_with_it(rig: Rig) -> None:
     rig.hold()
-    rig.tell(IdsGivenOut(4))
+    rig.tell(IdsAllocated(4))
     rig.written(lease("me", 3, last_id=4))
     rig.kit.advance(THIRD)
     rig.read(NotFound("a person deleted it"))
@@ -341,9 +341,9 @@ def test_a_lease_that_had_to_be_made_anew_takes_the_last_id_with_it(rig: Rig) ->
 
 def test_an_id_whose_write_failed_is_in_the_next_renewal(rig: Rig) -> None:
     rig.hold()
-    rig.tell(IdsGivenOut(4))
+    rig.tell(IdsAllocated(4))
     rig.written(Ambiguous("the connection was cut"))
-    rig.tell(IdsGivenOut(5))
+    rig.tell(IdsAllocated(5))
     assert rig.api.open() == (), "its version is not known"
     rig.kit.advance(timedelta(seconds=2.5))
     rig.read(lease("me", 3, last_id=4))
@@ -353,7 +353,7 @@ def test_an_id_whose_write_failed_is_in_the_next_renewal(rig: Rig) -> None:
 def test_ids_that_come_while_the_lease_is_not_ours_are_written_when_it_is(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(lease("other", 1))
-    rig.tell(IdsGivenOut(4))
+    rig.tell(IdsAllocated(4))
     assert rig.api.open() == ()
     rig.kit.advance(3 * SECOND)
     rig.read(lease("", 2, last_id=3))
@@ -362,10 +362,10 @@ def test_ids_that_come_while_the_lease_is_not_ours_are_written_when_it_is(rig: R
 
 def test_a_lease_that_is_let_go_of_keeps_the_last_id(rig: Rig) -> None:
     rig.hold()
-    rig.tell(IdsGivenOut(4))
+    rig.tell(IdsAllocated(4))
     asker = rig.kit.probe("asker")
     rig.tell(ReleaseLease(asker.address))
-    rig.tell(IdsGivenOut(5))
+    rig.tell(IdsAllocated(5))
     rig.written(lease("me", 3, last_id=4))
     patch = rig.written(lease("", 4, last_id=5))
     assert (patch["spec"]["holderIdentity"], last_id(patch)) == ("", "5")

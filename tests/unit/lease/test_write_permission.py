@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.lease.write_permission import Permission
+from actors.lease.write_permission import WritePermission
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -30,7 +30,7 @@ class Owner(Actor):
 
     def __init__(self, context: Context, rig: Rig, settings: Settings) -> None:
         super().__init__(context)
-        self.permission = Permission(
+        self.permission = WritePermission(
             self,
             settings,
             pool=rig.pool.address,

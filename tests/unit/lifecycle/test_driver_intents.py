@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.lifecycle.driver_intents import Mark, Wishes, of_decommissioned, of_killed
+from actors.lifecycle.driver_intents import DriverIntents, Mark, of_decommissioned, of_killed
 from actors.messages import ExecutorKilled, LedgerEntry
 from actors.pods.loss import Asked
 from actors.pods.state import PodPending
@@ -21,8 +21,8 @@ TIMEOUT = timedelta(seconds=120)
 MARKED = {"kill_label": "state=killed", "decommission_label": "way=out"}
 
 
-def wishes(**settings: Any) -> Wishes:
-    return Wishes(ExecutorSettings(image="worker:1", **settings))
+def wishes(**settings: Any) -> DriverIntents:
+    return DriverIntents(ExecutorSettings(image="worker:1", **settings))
 
 
 def kill(executor_id: int, delete_at: float = 5.0) -> ExecutorKilled:

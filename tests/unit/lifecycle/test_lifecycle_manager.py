@@ -16,23 +16,23 @@ from actors.messages import (
     AdoptPod,
     BatchDone,
     ConfirmPod,
+    ConnectionLost,
     DeletePod,
+    EndedForgotten,
     ExecutorDecommissioned,
-    ExecutorDisconnected,
-    ExecutorIsStuck,
     ExecutorKilled,
     ExecutorRegistered,
+    ExecutorsAbandoned,
     ExecutorSeen,
-    ExecutorsGivenUp,
-    ExecutorsGone,
-    ExecutorsKnown,
-    ExecutorsShown,
-    ExecutorsTakenBack,
-    FindGone,
+    ExecutorsObserved,
+    ExecutorsScaledDown,
+    ForgetEnded,
     LabelPod,
     LedgerEntry,
+    LedgerLoaded,
     PodConfirmed,
     RemoveExecutor,
+    StuckObserved,
     TakenOver,
     TakeOver,
 )
@@ -103,7 +103,7 @@ class Rig:
     def know(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
         """The ledger, and who was last seen to run."""
         shown = {executor_id: PodRunning(running(executor_id)) for executor_id in ran}
-        self.tell(ExecutorsKnown(Map({entry.executor_id: entry for entry in entries}), 1, shown=shown))
+        self.tell(LedgerLoaded(Map({entry.executor_id: entry for entry in entries}), 1, shown=shown))
 
     def restart(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
         """Another one takes over, with this ledger; the first batch shows it everything."""
@@ -125,7 +125,7 @@ class Rig:
 
     def expect_no_news(self) -> None:
         """Of nothing new Backend is told, apart from the states that are shown."""
-        self.backend.take_all(ExecutorsShown)
+        self.backend.take_all(ExecutorsObserved)
         self.backend.expect_nothing()
 
     def removed(self) -> dict[int, LossReason]:
@@ -437,7 +437,7 @@ def test_one_that_is_looked_for_is_not_missing(rig: Callable[..., Rig]) -> None:
 def test_a_disconnected_one_is_not_told_as_gone(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
-    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.tell(ConnectionLost(1, subject.now))
     subject.round(synced=True)
     assert (subject.removed(), subject.deleted()) == ({}, [])
 
@@ -493,7 +493,7 @@ def test_one_that_ends_within_its_time_is_told_with_its_own_end(rig: Callable[..
 def test_one_that_is_given_up_while_it_terminates_is_not_told(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(going(running(1)))
-    subject.tell(ExecutorsGivenUp((1,), "its id is an earlier one's"))
+    subject.tell(ExecutorsAbandoned((1,), "its id is an earlier one's"))
     subject.kit.advance(timedelta(minutes=5))
     subject.round()
     assert (subject.removed(), subject.deleted()) == ({}, [])
@@ -529,7 +529,7 @@ def test_what_comes_up_under_an_id_that_was_given_up_is_deleted_on_sight_and_nev
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig()
-    subject.tell(ExecutorsGivenUp((1,), "it was not seen"))
+    subject.tell(ExecutorsAbandoned((1,), "it was not seen"))
     subject.round(pending(1))
     subject.round(running(1))
     assert subject.deleted() == ["app-exec-1"] * 2
@@ -543,7 +543,7 @@ def test_what_comes_up_under_an_id_that_was_given_up_is_deleted_on_sight_and_nev
 def test_one_that_is_given_up_while_it_is_shown_is_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
-    subject.tell(ExecutorsGivenUp((1,), "its id is an earlier one's"))
+    subject.tell(ExecutorsAbandoned((1,), "its id is an earlier one's"))
     subject.round()
     assert subject.deleted() == ["app-exec-1"]
 
@@ -587,13 +587,13 @@ def test_a_restarted_one_tells_no_end_again_and_clears_what_is_left_away(rig: Ca
 def test_the_states_that_are_shown_are_told_when_any_of_them_has_changed(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1), pending(2))
-    assert sorted(subject.backend.take(ExecutorsShown).states) == [1, 2]
+    assert sorted(subject.backend.take(ExecutorsObserved).states) == [1, 2]
     subject.round()
     subject.round(synced=True)
-    assert subject.backend.take_all(ExecutorsShown) == []
+    assert subject.backend.take_all(ExecutorsObserved) == []
     subject.view.end(2)
     subject.round()
-    assert sorted(subject.backend.take(ExecutorsShown).states) == [1]
+    assert sorted(subject.backend.take(ExecutorsObserved).states) == [1]
 
 
 def test_a_restarted_one_tells_what_is_alive_anew(rig: Callable[..., Rig]) -> None:
@@ -607,7 +607,7 @@ def test_a_restarted_one_tells_what_is_alive_anew(rig: Callable[..., Rig]) -> No
 def test_a_restarted_one_still_deletes_the_killed_and_the_given_up(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1), running(2))
-    subject.restart(entry(1, killed=kill(subject, 1)), entry(2, given_up=True, uid=None, removed_at=subject.now))
+    subject.restart(entry(1, killed=kill(subject, 1)), entry(2, abandoned=True, uid=None, removed_at=subject.now))
     assert sorted(subject.deleted()) == ["app-exec-1", "app-exec-2"]
 
 
@@ -644,7 +644,7 @@ def test_the_states_that_are_told_are_those_of_the_snapshot(rig: Callable[..., R
 
 
 def stuck(subject: Rig) -> list[tuple[int, str]]:
-    return [(told.executor_id, told.stuck.reason) for told in subject.backend.take_all(ExecutorIsStuck)]
+    return [(told.executor_id, told.stuck.reason) for told in subject.backend.take_all(StuckObserved)]
 
 
 def test_a_stuck_one_is_told_once_a_kind_of_cause(rig: Callable[..., Rig]) -> None:
@@ -687,7 +687,7 @@ def test_that_no_node_takes_one_is_told_when_it_has_lasted(rig: Callable[..., Ri
     assert stuck(subject) == []
     subject.kit.advance(SECOND)
     subject.round()
-    (told,) = subject.backend.take_all(ExecutorIsStuck)
+    (told,) = subject.backend.take_all(StuckObserved)
     assert (told.executor_id, told.uid, told.stuck.message) == (1, "uid-1", "0/5 nodes are available")
     subject.kit.advance(timedelta(hours=1))
     subject.round(unschedulable(1, "0/6 nodes are available"))
@@ -713,7 +713,7 @@ def test_one_whose_connection_stays_away_is_removed_though_its_pod_lives(rig: Ca
     subject = rig(disconnect_timeout="2m")
     subject.round(running(1), running(2))
     for executor_id in (1, 2):
-        subject.tell(ExecutorDisconnected(executor_id, subject.now))
+        subject.tell(ConnectionLost(executor_id, subject.now))
     subject.kit.advance(timedelta(minutes=1))
     subject.tell(ExecutorRegistered(2, subject.now))
     subject.kit.advance(timedelta(minutes=1))
@@ -730,7 +730,7 @@ def test_one_whose_connection_stays_away_is_removed_though_its_pod_lives(rig: Ca
 def test_one_that_is_gone_before_the_disconnect_timeout_is_told_with_its_own_reason(rig: Callable[..., Rig]) -> None:
     subject = rig(disconnect_timeout="2m")
     subject.round(running(1))
-    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.tell(ConnectionLost(1, subject.now))
     subject.round(failed(1, 137))
     assert subject.backend.take(RemoveExecutor).reason.exit_code == 137
     subject.kit.advance(timedelta(minutes=3))
@@ -741,7 +741,7 @@ def test_one_that_is_gone_before_the_disconnect_timeout_is_told_with_its_own_rea
 def test_a_pending_one_that_was_too_many_is_told_as_not_wanted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(pending(1), pending(2))
-    subject.tell(ExecutorsTakenBack({1: "uid-1"}))
+    subject.tell(ExecutorsScaledDown({1: "uid-1"}))
     subject.view.end(1, 2)
     subject.round()
     reasons = {told.executor_id: told.reason for told in subject.backend.take_all(RemoveExecutor)}
@@ -819,7 +819,7 @@ def test_what_is_said_of_one_whose_end_was_told_is_ignored(rig: Callable[..., Ri
     subject.tell(ExecutorRegistered(1, subject.now))
     subject.tell(kill(subject, 1))
     subject.tell(ExecutorDecommissioned(1))
-    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.tell(ConnectionLost(1, subject.now))
     for _ in range(4):
         subject.kit.advance(timedelta(minutes=1))
         subject.round(synced=True)
@@ -829,7 +829,7 @@ def test_what_is_said_of_one_whose_end_was_told_is_ignored(rig: Callable[..., Ri
 def test_one_that_was_taken_back_too_late_is_told_with_its_own_end(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(pending(1))
-    subject.tell(ExecutorsTakenBack({1: "uid-1"}))
+    subject.tell(ExecutorsScaledDown({1: "uid-1"}))
     subject.round(running(1))
     subject.view.end(1)
     subject.round()
@@ -853,7 +853,7 @@ def test_a_killed_one_that_has_been_without_a_connection_for_too_long_is_not_tol
     subject = rig(disconnect_timeout="2m")
     subject.round(running(1))
     subject.tell(kill(subject, 1))
-    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.tell(ConnectionLost(1, subject.now))
     subject.kit.advance(timedelta(minutes=3))
     subject.round()
     assert subject.removed() == {}
@@ -889,15 +889,15 @@ def test_one_that_is_back_after_it_was_gone_is_remembered_while_it_is_shown_howe
 def test_which_of_those_that_ended_are_gone_is_told_once_the_whole_fleet_was_seen(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(failed(1), running(2))
-    subject.tell(FindGone(frozenset({1, 3})))
-    assert subject.backend.take_all(ExecutorsGone) == []
+    subject.tell(ForgetEnded(frozenset({1, 3})))
+    assert subject.backend.take_all(EndedForgotten) == []
     subject.round(synced=True)
-    subject.tell(FindGone(frozenset({1, 3})))
-    assert subject.backend.take(ExecutorsGone).executor_ids == {3}
+    subject.tell(ForgetEnded(frozenset({1, 3})))
+    assert subject.backend.take(EndedForgotten).executor_ids == {3}
     subject.view.end(1)
     subject.round()
-    subject.tell(FindGone(frozenset({1, 3})))
-    assert subject.backend.take(ExecutorsGone).executor_ids == {1, 3}
+    subject.tell(ForgetEnded(frozenset({1, 3})))
+    assert subject.backend.take(EndedForgotten).executor_ids == {1, 3}
 
 
 def test_one_that_was_removed_for_its_lost_connection_is_remembered_while_it_is_shown_however_long(
@@ -905,7 +905,7 @@ def test_one_that_was_removed_for_its_lost_connection_is_remembered_while_it_is_
 ) -> None:
     subject = rig(disconnect_timeout="2m", removed_executors_ttl=timedelta(minutes=3))
     subject.round(running(1))
-    subject.tell(ExecutorDisconnected(1, subject.now))
+    subject.tell(ConnectionLost(1, subject.now))
     subject.kit.advance(timedelta(minutes=2))
     subject.round()
     subject.backend.take_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from actors.lifecycle.pending_pods import UNSCHEDULABLE_FOR, Waiting
+from actors.lifecycle.pending_pods import UNSCHEDULABLE_FOR, PendingPods
 from tests.unit.views import unschedulable, waiting
 
 if TYPE_CHECKING:
@@ -15,17 +15,17 @@ TIMEOUT = timedelta(minutes=5)
 LONG = UNSCHEDULABLE_FOR.total_seconds()
 
 
-def overdue(subject: Waiting, now: float) -> list[tuple[int, str]]:
+def overdue(subject: PendingPods, now: float) -> list[tuple[int, str]]:
     return [(executor_id, stuck.reason) for executor_id, _, stuck in subject.overdue(now)]
 
 
-def shown(subject: Waiting, pod: Pod, now: float) -> str | None:
+def shown(subject: PendingPods, pod: Pod, now: float) -> str | None:
     stuck = subject.shown(1, pod, now)
     return None if stuck is None else stuck.reason
 
 
 def test_the_kubelets_word_is_told_at_once_and_the_schedulers_when_it_has_lasted() -> None:
-    subject = Waiting(TIMEOUT)
+    subject = PendingPods(TIMEOUT)
     assert shown(subject, unschedulable(1, "no node"), 0.0) is None
     assert overdue(subject, LONG - 0.1) == []
     assert overdue(subject, LONG) == [(1, "Unschedulable")]
@@ -35,7 +35,7 @@ def test_the_kubelets_word_is_told_at_once_and_the_schedulers_when_it_has_lasted
 
 
 def test_a_second_wait_for_a_node_begins_anew_until_it_was_told() -> None:
-    subject = Waiting(TIMEOUT)
+    subject = PendingPods(TIMEOUT)
     shown(subject, unschedulable(1, "no node"), 0.0)
     subject.over(1)
     shown(subject, unschedulable(1, "no node"), LONG)
@@ -46,20 +46,20 @@ def test_a_second_wait_for_a_node_begins_anew_until_it_was_told() -> None:
 
 
 def test_one_that_still_waits_for_a_node_after_the_timeout_is_not_told_as_slow() -> None:
-    subject = Waiting(TIMEOUT)
+    subject = PendingPods(TIMEOUT)
     shown(subject, unschedulable(1, "no node"), 0.0)
     assert overdue(subject, 600.0) == [(1, "Unschedulable")]
 
 
 def test_it_is_the_newest_words_that_are_told() -> None:
-    subject = Waiting(TIMEOUT)
+    subject = PendingPods(TIMEOUT)
     shown(subject, unschedulable(1, "waiting for a claim"), 0.0)
     shown(subject, unschedulable(1, "no node has room"), 5.0)
     assert [stuck.message for _, _, stuck in subject.overdue(LONG)] == ["no node has room"]
 
 
 def test_nothing_is_kept_of_one_that_has_ended() -> None:
-    subject = Waiting(TIMEOUT)
+    subject = PendingPods(TIMEOUT)
     shown(subject, unschedulable(1, "no node"), 0.0)
     subject.forget(1)
     assert overdue(subject, 600.0) == []

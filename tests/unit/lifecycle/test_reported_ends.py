@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from actors.lifecycle.reported_ends import ToldEnds
+from actors.lifecycle.reported_ends import ReportedEnds
 
 
 class Now:
@@ -17,9 +17,9 @@ class Now:
         return self.now
 
 
-def ends(ttl: float = 60.0) -> tuple[ToldEnds, Now]:
+def ends(ttl: float = 60.0) -> tuple[ReportedEnds, Now]:
     now = Now()
-    return ToldEnds(timedelta(seconds=ttl), now), now
+    return ReportedEnds(timedelta(seconds=ttl), now), now
 
 
 def test_one_that_is_visible_is_remembered_however_long() -> None:

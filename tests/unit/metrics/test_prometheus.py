@@ -26,7 +26,7 @@ from actors.metrics.prometheus import FAMILIES, KEPT, PrometheusMetrics
 from actors.pods.loss import LossKind
 from actors.pods.state import PodRules
 from actors.runtime import ActorDeadError, Timeout
-from actors.runtime.instruments import BOUNDS, Histogram, Tally
+from actors.runtime.instruments import BOUNDS, Counter, Histogram
 from actors.settings.model import Settings
 from actors.store.snapshot_store import SnapshotStore
 from tests.unit.builders import event, pod
@@ -262,7 +262,7 @@ def test_the_sort_of_a_cause_is_one_word_whatever_the_api_says() -> None:
 
 
 def test_a_tally_counts_by_labels_and_begins_with_what_is_known() -> None:
-    tally = Tally(("a",), ("b",))
+    tally = Counter(("a",), ("b",))
     tally.add("b")
     before = tally.read()
     tally.add("b", by=2)

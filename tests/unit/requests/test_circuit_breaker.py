@@ -22,7 +22,7 @@ from actors.messages import (
     PodConfirmed,
     PodCreated,
     PodCreateFailed,
-    PodsAppeared,
+    PodsObserved,
 )
 from actors.requests.circuit_breaker import STEPS
 from actors.requests.dispatcher import BACKOFF
@@ -325,7 +325,7 @@ def test_killing_one_whose_answer_was_lost_looks_for_it_when_the_server_is_back(
 def test_a_pod_that_appeared_in_an_outage_is_not_posted_again(world: World) -> None:
     world.create(1, 2)
     answer_all(world, LOST)
-    world.tell(PodsAppeared({1: pod(1), 7: pod(7)}))
+    world.tell(PodsObserved({1: pod(1), 7: pod(7)}))
     assert world.allocator.take(PodCreated).executor_id == 1
     assert {words for _, (words,) in steps(world, 3)} == {"create app-exec-2"}
 

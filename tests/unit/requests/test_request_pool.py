@@ -39,8 +39,8 @@ from actors.messages import (
     PodCreated,
     PodCreateDelayed,
     PodCreateFailed,
-    PodsAppeared,
     PodsDeleted,
+    PodsObserved,
     WithdrawPods,
 )
 from actors.requests.dispatcher import BACKOFF
@@ -254,7 +254,7 @@ def test_a_look_that_waits_for_the_budget_is_not_sent_once_the_pod_appeared(kit:
     world.create(1)
     world.answer_next("create", EXISTS)
     assert world.open() == []
-    world.tell(PodsAppeared({1: pod(1)}))
+    world.tell(PodsObserved({1: pod(1)}))
     world.allocator.take(PodCreated)
     world.quiet()
     assert len(world.api.calls) == 1
@@ -429,14 +429,14 @@ def test_a_pod_that_appeared_while_its_create_waits_is_not_posted_again(world: W
     """It may have ended meanwhile: a second POST of the name would give the id to a second pod."""
     world.create(1)
     world.answer_next("create", LOST)
-    world.tell(PodsAppeared({1: pod(1)}))
+    world.tell(PodsObserved({1: pod(1)}))
     assert world.allocator.take(PodCreated) == PodCreated(1, 1, pod(1))
     world.quiet()
 
 
 def test_a_pod_that_appeared_while_its_create_is_on_the_wire_is_not_posted_again(world: World) -> None:
     world.create(1)
-    world.tell(PodsAppeared({1: pod(1)}), PodsAppeared({2: pod(2)}))
+    world.tell(PodsObserved({1: pod(1)}), PodsObserved({2: pod(2)}))
     world.unanswered()
     world.answer_next("create", LOST)
     assert world.allocator.take(PodCreated).pod == pod(1)
@@ -445,7 +445,7 @@ def test_a_pod_that_appeared_while_its_create_is_on_the_wire_is_not_posted_again
 
 def test_a_pod_that_appeared_while_its_create_is_queued_is_not_posted_at_all(world: World) -> None:
     world.create(1, 2, 3, 4)
-    world.tell(PodsAppeared({4: pod(4)}))
+    world.tell(PodsObserved({4: pod(4)}))
     assert world.allocator.take(PodCreated).executor_id == 4
     for executor_id in (1, 2, 3):
         world.answer_next("create", pod(executor_id))
@@ -457,7 +457,7 @@ def test_a_pod_that_appeared_between_two_looks_is_told_once(world: World) -> Non
     world.create(1)
     world.answer_next("create", EXISTS)
     world.answer_next("get", DOWN)
-    world.tell(PodsAppeared({1: pod(1)}))
+    world.tell(PodsObserved({1: pod(1)}))
     world.allocator.take(PodCreated)
     world.quiet()
 
@@ -466,7 +466,7 @@ def test_a_second_pod_that_a_late_try_made_after_the_first_appeared_is_deleted(w
     world.create(1)
     world.answer_next("create", LOST)
     world.wait_for("create")
-    world.tell(PodsAppeared({1: pod(1, uid="first")}))
+    world.tell(PodsObserved({1: pod(1, uid="first")}))
     world.answer_next("create", pod(1, uid="second"))
     assert world.api.take("delete").arguments == {"name": pod_name(1), "options": DeleteOptions(uid="second")}
 
@@ -476,7 +476,7 @@ def test_a_pod_that_appeared_is_deleted_if_it_was_killed_meanwhile(world: World)
     world.answer_next("create", LOST)
     world.tell(DeletePods(frozenset({1})))
     world.answer_next("delete_collection", None)
-    world.tell(PodsAppeared({1: pod(1)}))
+    world.tell(PodsObserved({1: pod(1)}))
     assert world.api.take("delete").arguments["options"].uid == "uid-1"
 
 
@@ -484,13 +484,13 @@ def test_pods_that_appeared_count_as_created_for_the_epoch_that_begins(world: Wo
     world.create(1)
     world.answer_next("create", LOST)
     world.tell(BeginEpoch(2, world.allocator.address))
-    world.tell(PodsAppeared({1: pod(1)}))
+    world.tell(PodsObserved({1: pod(1)}))
     assert world.allocator.take(EpochBegun) == EpochBegun(2, created=frozenset({1}), dropped=frozenset())
 
 
 def test_pods_that_appeared_and_that_nobody_asks_for_are_nothing(world: World) -> None:
     world.create(1)
-    world.tell(PodsAppeared({2: pod(2)}))
+    world.tell(PodsObserved({2: pod(2)}))
     assert world.open() == ["create app-exec-1"]
     world.answer_next("create", pod(1))
     world.allocator.take(PodCreated)

@@ -8,32 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.requests.token_bucket import Budget
+from actors.requests.token_bucket import TokenBucket
 
 
-def spent(budget: Budget, now: float, asked: int = 1000) -> int:
+def spent(budget: TokenBucket, now: float, asked: int = 1000) -> int:
     """How many of so many may go at once."""
     return next((count for count in range(asked) if budget.spend(now)), asked)
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(50, 50), (2.5, 2), (1, 1), (0.1, 1)])
 def test_one_seconds_worth_may_go_at_once_and_always_one(rate: float, burst: int) -> None:
-    assert spent(Budget(rate), 1000.0) == burst
+    assert spent(TokenBucket(rate), 1000.0) == burst
 
 
 def test_without_a_rate_everything_may_go() -> None:
-    assert spent(Budget(None), 1000.0) == 1000
+    assert spent(TokenBucket(None), 1000.0) == 1000
 
 
 def test_what_is_not_used_is_kept_for_a_second_only() -> None:
-    budget = Budget(10)
+    budget = TokenBucket(10)
     spent(budget, 1000.0)
     assert spent(budget, 1000.55) == 5
     assert spent(budget, 5000.0) == 10
 
 
 def test_the_wait_is_how_long_it_takes_until_one_may_go() -> None:
-    budget = Budget(4)
+    budget = TokenBucket(4)
     spent(budget, 1000.0)
     assert budget.spend(1000.0) == timedelta(seconds=0.25)
     assert budget.spend(1000.2) == timedelta(seconds=0.05)
@@ -41,7 +41,7 @@ def test_the_wait_is_how_long_it_takes_until_one_may_go() -> None:
 
 
 def test_asking_in_vain_costs_nothing() -> None:
-    budget = Budget(1)
+    budget = TokenBucket(1)
     budget.spend(1000.0)
     for _ in range(10):
         assert budget.spend(1000.5)
@@ -53,7 +53,7 @@ def test_asking_in_vain_costs_nothing() -> None:
     pauses=st.lists(st.floats(0, 5), max_size=200),
 )
 def test_over_any_time_no_more_goes_than_the_rate_and_one_burst(rate: float, pauses: list[float]) -> None:
-    budget, now, sent = Budget(rate), 1000.0, 0
+    budget, now, sent = TokenBucket(rate), 1000.0, 0
     for pause in pauses:
         now += pause
         sent += not budget.spend(now)
@@ -62,7 +62,7 @@ def test_over_any_time_no_more_goes_than_the_rate_and_one_burst(rate: float, pau
 
 @given(rate=st.floats(0.1, 10_000), start=st.floats(0, 1e7))
 def test_after_the_wait_one_may_go(rate: float, start: float) -> None:
-    budget = Budget(rate)
+    budget = TokenBucket(rate)
     count = 0
     while not (wait := budget.spend(start)) and count <= rate:
         count += 1

@@ -11,7 +11,7 @@ import pytest
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized, Unavailable
 from actors.kube.api import PodPage
 from actors.kube.retries import REFLECTOR
-from actors.messages import Freshness, Relist, ReplaceSnapshot, Source, StartWatching, StreamGivenUp, UpdatePods
+from actors.messages import Freshness, Relist, ReplaceSnapshot, Source, StartWatching, StreamAbandoned, UpdatePods
 from actors.settings.model import Settings, SourceSettings
 from actors.sources.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME
 from tests.unit.builders import event, pod
@@ -264,10 +264,10 @@ def test_a_list_under_way_goes_on_when_the_stream_before_it_is_given_up(world: W
         world.end(world.api.take("watch"), Unavailable("no route"))
     world.wait_for("watch")
     last = world.api.take("watch")
-    while not (given_up := world.store.take_all(StreamGivenUp)):
+    while not (abandoned := world.store.take_all(StreamAbandoned)):
         sent(world, last, pod(1, version=9), version=9)
         kit.advance(timedelta(seconds=5))
-    assert given_up == [StreamGivenUp(number or 0)]
+    assert abandoned == [StreamAbandoned(number or 0)]
     assert not last.cancelled
     sent(world, last, version=30, mark=True)
     assert [p.uid for p in world.store.take(ReplaceSnapshot).pods] == ["uid-1"]

@@ -11,7 +11,16 @@ import pytest
 from actors.errors import ApiError, Forbidden, Gone, Refused, TooManyRequests, Unavailable
 from actors.kube.api import PodPage
 from actors.kube.retries import REFLECTOR as BACKOFF
-from actors.messages import Freshness, Relist, ReplaceSnapshot, Source, StartWatching, StreamGivenUp, TryNow, UpdatePods
+from actors.messages import (
+    Freshness,
+    Relist,
+    ReplaceSnapshot,
+    RetryNow,
+    Source,
+    StartWatching,
+    StreamAbandoned,
+    UpdatePods,
+)
 from actors.runtime import Terminated
 from actors.settings.model import Settings
 from actors.sources.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME, LIFETIME, SETTLED, WatchSource
@@ -517,14 +526,14 @@ def test_a_stream_that_cannot_be_resumed_for_5_minutes_is_given_up_and_the_next_
     world.store.expect_nothing()
     assert len([call for call in world.api.calls if call.verb == "list"]) == 1
     world.kit.advance(MOMENT)
-    assert world.store.take(StreamGivenUp) == StreamGivenUp(number)
+    assert world.store.take(StreamAbandoned) == StreamAbandoned(number)
     world.wait_for("list")
 
 
 def test_a_stream_is_given_up_once_however_long_nothing_works(world: World) -> None:
     stream = world.watching("10")
     cannot_resume(world, stream, 5 * GIVE_UP_AFTER)
-    world.store.take(StreamGivenUp)
+    world.store.take(StreamAbandoned)
     world.store.expect_nothing()
 
 
@@ -538,7 +547,7 @@ def test_a_stream_that_is_gone_and_whose_list_fails_is_given_up_too(world: World
         world.store.expect_nothing()
         world.wait_for("list")
         world.fail(Unavailable("no route"))
-    world.store.take(StreamGivenUp)
+    world.store.take(StreamAbandoned)
 
 
 def test_a_stream_that_was_resumed_in_time_is_not_given_up(world: World, kit: Kit) -> None:
@@ -559,7 +568,7 @@ def test_a_connection_that_brings_nothing_until_the_stream_is_given_up_is_replac
     cannot_resume(world, stream, GIVE_UP_AFTER - timedelta(seconds=45))
     world.wait_for("watch")
     silent = world.api.take("watch")
-    while not world.store.take_all(StreamGivenUp):
+    while not world.store.take_all(StreamAbandoned):
         kit.advance(timedelta(seconds=1))
     assert silent.cancelled
     assert [call.verb for call in world.api.open()] == ["list"]
@@ -626,7 +635,7 @@ def test_a_restarted_source_whose_first_list_fails_gives_the_old_ones_stream_up(
         world.store.expect_nothing()
         world.fail(Unavailable("no route"))
         world.wait_for("list")
-    assert world.store.take(StreamGivenUp).stream > 1 << 32
+    assert world.store.take(StreamAbandoned).stream > 1 << 32
 
 
 def test_a_restarted_source_hears_nothing_of_the_old_ones_connection(world: World, kit: Kit) -> None:
@@ -671,17 +680,17 @@ def failing(world: World, *, tries: int, error: ApiError = AWAY) -> None:
 
 def test_a_watch_that_waits_for_a_server_tries_at_once_when_there_is_one(world: World) -> None:
     failing(world, tries=4)
-    world.tell(TryNow())
+    world.tell(RetryNow())
     stream = world.api.take("watch")
     assert stream.arguments["resource_version"] == "10"
-    world.tell(TryNow())
+    world.tell(RetryNow())
     world.kit.advance(timedelta(seconds=40))
     assert world.api.open("watch") == (stream,), "it is connected: nothing is tried twice"
 
 
 def test_a_try_that_a_poll_prompted_is_a_step_of_the_backoff(world: World) -> None:
     failing(world, tries=3)
-    world.tell(TryNow())
+    world.tell(RetryNow())
     world.end(world.api.take("watch"), AWAY)
     world.kit.advance(8 * SHORTEST - MOMENT)
     assert world.api.open("watch") == ()
@@ -693,7 +702,7 @@ def test_a_list_that_waits_for_a_server_is_asked_for_at_once_when_there_is_one(w
     world.tell(StartWatching())
     world.api.take("list").answer(AWAY)
     world.kit.settle()
-    world.tell(TryNow())
+    world.tell(RetryNow())
     assert len(world.api.open("list")) == 1
 
 
@@ -710,10 +719,10 @@ def test_a_list_that_waits_for_a_server_is_asked_for_at_once_when_there_is_one(w
 )
 def test_a_watch_that_waits_for_anything_else_waits_on(world: World, error: ApiError) -> None:
     failing(world, tries=1, error=error)
-    world.tell(TryNow())
+    world.tell(RetryNow())
     assert (world.api.open("watch"), world.api.open("list")) == ((), ())
 
 
 def test_before_it_was_started_it_tries_nothing(world: World) -> None:
-    world.tell(TryNow())
+    world.tell(RetryNow())
     assert (world.api.open("watch"), world.api.open("list")) == ((), ())

@@ -15,7 +15,7 @@ from actors.messages import (
     Relist,
     ReplaceSnapshot,
     SnapshotBatch,
-    StreamGivenUp,
+    StreamAbandoned,
     UpdatePods,
 )
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodEvent
@@ -568,7 +568,7 @@ def test_a_stream_that_is_given_up_lets_go_of_the_ends_it_held_back(world: World
     batch = world.one.handle()
     assert set(batch.snapshot.states) == set()
     assert batch.ended == (), "its DELETED event may still come"
-    world.tell(StreamGivenUp(1))
+    world.tell(StreamAbandoned(1))
     later(kit)
     [ended] = world.one.handle().ended
     assert (ended.executor_id, ended.observed) == (1, False)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, LineSplitter, Sharing, WatchDecoder
+from actors.kube.http.decode import Complaints, LineSplitter, PodDeduplicator, WatchDecoder
 from tests.unit.kube.http.test_pod_api import page, pod
 
 LINES = st.lists(st.binary().map(lambda line: line.replace(b"\n", b"")), max_size=8)
@@ -33,7 +33,7 @@ def test_the_last_version_and_every_good_event_are_kept(kinds: list[str], portio
     for number, kind in enumerate(kinds, 10):
         obj = pod(kind, number, **({"labels": 3} if kind == "bad" else {}))
         lines.append(json.dumps({"type": "BOOKMARK" if kind == "mark" else "ADDED", "object": obj}).encode())
-    decoder = WatchDecoder("9", Complaints(), Sharing())
+    decoder = WatchDecoder("9", Complaints(), PodDeduplicator())
     events, malformed, version = 0, 0, "9"
     for at in range(0, len(lines), portion):
         [found], error = decoder.decode(b"\n".join(lines[at : at + portion]))
@@ -45,7 +45,7 @@ def test_the_last_version_and_every_good_event_are_kept(kinds: list[str], portio
 @pytest.mark.parametrize("garbage", [b"{", b"[" * 5000, b'"x"', b"{}"])
 def test_what_came_before_a_line_that_is_no_event_is_not_lost_with_it(garbage: bytes) -> None:
     good = json.dumps({"type": "ADDED", "object": pod("a", 5)}).encode()
-    [found], error = WatchDecoder("4", Complaints(), Sharing()).decode(b"\n".join((good, garbage, good)))
+    [found], error = WatchDecoder("4", Complaints(), PodDeduplicator()).decode(b"\n".join((good, garbage, good)))
     assert ([event.pod.name for event in found.events], found.resource_version) == (["a"], "5")
     assert isinstance(error, ValueError | RecursionError)
 
@@ -55,7 +55,7 @@ def test_what_comes_after_the_end_of_the_initial_events_is_told_apart_from_them(
     annotated = {"metadata": {"resourceVersion": "20", "annotations": {"k8s.io/initial-events-end": "true"}}}
     changes = [("ADDED", pod("a", 7)), ("BOOKMARK", annotated), ("DELETED", pod("a", 21)), ("ADDED", pod("b", 22))]
     lines = [json.dumps({"type": kind, "object": obj}).encode() for kind, obj in changes]
-    (initial, later), error = WatchDecoder("", Complaints(), Sharing()).decode(b"\n".join(lines))
+    (initial, later), error = WatchDecoder("", Complaints(), PodDeduplicator()).decode(b"\n".join(lines))
     assert error is None
     assert ([e.type for e in initial.events], initial.resource_version) == (["ADDED"], "20")
     assert ([e.type for e in later.events], later.resource_version) == (["DELETED", "ADDED"], "22")
@@ -66,7 +66,7 @@ def test_what_comes_after_the_end_of_the_initial_events_is_told_apart_from_them(
     st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda v: json.dumps(v).encode())
 )
 def test_no_bytes_make_anything_but_a_value_error(body: bytes) -> None:
-    for read in (decode.pod, decode.anything, lambda data: decode.pod_page(data, Complaints(), Sharing())):
+    for read in (decode.pod, decode.anything, lambda data: decode.pod_page(data, Complaints(), PodDeduplicator())):
         with pytest.raises(ValueError):  # noqa: PT011 - any of them: none of these bytes is a pod
             read(body)
     assert decode.status(body) == {}
@@ -77,7 +77,8 @@ def test_the_names_of_bad_pods_do_not_pile_up(caplog: pytest.LogCaptureFixture) 
     for batch in range(3):
         bad = [pod(f"bad-{batch}-{i}", labels=3) for i in range(decode.MOST_COMPLAINTS)]
         assert (
-            decode.pod_page(json.dumps(page(*bad)).encode(), complaints, Sharing()).malformed == decode.MOST_COMPLAINTS
+            decode.pod_page(json.dumps(page(*bad)).encode(), complaints, PodDeduplicator()).malformed
+            == decode.MOST_COMPLAINTS
         )
     assert len(complaints._told) <= decode.MOST_COMPLAINTS
     assert len(caplog.records) == 3 * decode.MOST_COMPLAINTS
@@ -85,6 +86,6 @@ def test_the_names_of_bad_pods_do_not_pile_up(caplog: pytest.LogCaptureFixture) 
 
 def test_null_lists_and_fields_are_as_good_as_none() -> None:
     body = b'{"metadata":{"resourceVersion":"3","continue":null},"items":null}'
-    assert decode.pod_page(body, Complaints(), Sharing()).pods == ()
+    assert decode.pod_page(body, Complaints(), PodDeduplicator()).pods == ()
     nulls = {"metadata": {"name": "a", "labels": None, "ownerReferences": None}, "spec": None, "status": None}
     assert decode.pod(json.dumps(nulls).encode()).labels == {}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, Sharing, WatchDecoder
+from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodStatus
 from actors.pods.state import PodRules
 from actors.store.history import History
@@ -38,7 +38,7 @@ class Consumer:
     """A store behind one client. Whoever forgets everything after each word leaves nothing out."""
 
     forgets: bool
-    sharing: Sharing = field(default_factory=Sharing)
+    sharing: PodDeduplicator = field(default_factory=PodDeduplicator)
     history: History = field(default_factory=lambda: History.new(PodRules()))
     decoder: WatchDecoder = field(init=False)
     left_out: int = 0
@@ -48,7 +48,7 @@ class Consumer:
 
     def hears(self, lines: bytes, version: int, now: float) -> None:
         if self.forgets:
-            self.sharing = Sharing()
+            self.sharing = PodDeduplicator()
             self.connect(version - 1)
         [told], error = self.decoder.decode(lines)
         assert error is None
