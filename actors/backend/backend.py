@@ -189,7 +189,7 @@ class Backend(Actor):
             done=self._begin,
             failed=self._cannot_start,
         )
-        self._counts.system = context.system
+        self._counts.letters = context.system.letters
         names = (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *((LEASE,) if settings.uses_lease else ()))
         self._counts.addresses = {
             "backend": self.address,

@@ -17,7 +17,8 @@ from actors.runtime.instruments import Counter, Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from actors.runtime import ActorSystem, Address
+    from actors.runtime import Address
+    from actors.runtime.mailbox import DeadLetters
 
 __all__ = ["BackendCounts", "FleetCounts", "Metrics", "PoolCounts", "StoreCounts"]
 
@@ -109,7 +110,7 @@ class FleetCounts:
         self.pool = PoolCounts()
         self.addresses: dict[str, Address] = {}
         """The Backend, its parts and the driver, by name; set once, at the start."""
-        self.system: ActorSystem | None = None
+        self.letters: DeadLetters | None = None
         """Which counts dead letters, those of all who live in it."""
 
 

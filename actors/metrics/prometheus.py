@@ -414,9 +414,7 @@ FAMILIES: Final = (
         "Requests to be tried again, by the error's class",
         _tally(lambda counts: counts.pool.retries),
     ),
-    Family(
-        "executor_pods_actor_starts_total", ("actor",), "Starts of an actor, the first included", _actor_starts
-    ),
+    Family("executor_pods_actor_starts_total", ("actor",), "Starts of an actor, the first included", _actor_starts),
     Family(
         "executor_pods_actor_failures_total",
         ("actor", "cause"),
@@ -434,7 +432,7 @@ FAMILIES: Final = (
         "executor_pods_dead_letters_total",
         (),
         "Messages to an actor that has ended, of all fleets that share an ActorSystem",
-        _number(lambda counts: counts.system.dead_letters if counts.system is not None else 0),
+        _number(lambda counts: counts.letters.total if counts.letters is not None else 0),
     ),
 )
 """Everything that is exported, in the order of the page. The README's table is made of it."""

@@ -10,7 +10,7 @@ from pykka import ActorDeadError, ActorRef, Timeout
 from actors.runtime.actor import Actor, Context
 from actors.runtime.address import Address
 from actors.runtime.backoff import Backoff
-from actors.runtime.clock import Clock, SystemClock
+from actors.runtime.clock import Clock, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
 from actors.runtime.life import Hung, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.supervisor import ChildSpec, Supervisor
@@ -31,6 +31,7 @@ __all__ = [
     "Dispatcher",
     "Entropy",
     "Hung",
+    "Moment",
     "Scheduled",
     "StoppedByHost",
     "Supervisor",
@@ -42,4 +43,6 @@ __all__ = [
     "TimerService",
     "TimerThread",
     "Timers",
+    "elapsed",
+    "later",
 ]

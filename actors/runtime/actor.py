@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import pykka
 from pykka._envelope import Envelope
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from actors.runtime.system import ActorSystem
+    from actors.runtime.clock import Clock
+    from actors.runtime.entropy import Entropy
+    from actors.runtime.mailbox import DeadLetters
+    from actors.runtime.timers import TimerService
 
 __all__ = ["Actor", "Context"]
 
@@ -43,11 +46,37 @@ class _Started(Signal):
 STARTED: Final = _Started()
 
 
+class System(Protocol):
+    """What an actor needs of the `ActorSystem` that made it."""
+
+    clock: Clock
+    entropy: Entropy
+    timers: TimerService
+    letters: DeadLetters
+
+    def address(self, name: str) -> Address:
+        """An address where no actor lives yet."""
+
+    def spawn(
+        self, factory: Callable[[Context], Actor], *, name: str, owner: Address | None, address: Address | None = None
+    ) -> Address:
+        """Make an actor and start it."""
+
+    def create_mailbox(self, name: str) -> Mailbox:
+        """The mailbox for an actor that is being made."""
+
+    def run(self, actor: Actor) -> None:
+        """Begin to run the actor's loop."""
+
+    def close(self) -> None:
+        """End what the system runs for all of its actors."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What an actor is born into."""
 
-    system: ActorSystem
+    system: System
     name: str
     incarnation: int
     """1 for the first at this address."""
@@ -68,7 +97,7 @@ class Actor(pykka.ThreadingActor):
     use_daemon_thread = True  # Ctrl-C must not wait for an actor; an orderly end is messages (see the Backend)
 
     def __init__(self, context: Context) -> None:
-        system = context.system
+        system, owner = context.system, context.owner
         self.context = context
         self.name = context.name
         self.clock = system.clock
@@ -76,7 +105,9 @@ class Actor(pykka.ThreadingActor):
         super().__init__()
         assert isinstance(self.actor_inbox, Mailbox)
         mailbox = self.actor_inbox
-        self.life = Life(context.name, context.incarnation, mailbox, self.actor_ref, context.owner)
+        self.life = Life(
+            context.name, context.incarnation, mailbox, self.actor_ref, owner.tell if owner is not None else None
+        )
         self.address = context.address
         self.myself = Address(context.name, system.letters)
         """This incarnation only: what comes here when it is dead is a dead letter, not the next one's concern."""
@@ -131,7 +162,7 @@ class Actor(pykka.ThreadingActor):
 
     @final
     def _start_actor_loop(self) -> None:
-        self.context.system.dispatcher.start(self)
+        self.context.system.run(self)
 
     @final
     def _handle_receive(self, message: Any) -> Any:

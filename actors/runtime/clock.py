@@ -6,16 +6,29 @@ Everything else is given a `Clock`, so that a test can run hours of a fleet's li
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeAlias
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "Moment", "SystemClock", "elapsed", "later"]
+
+Moment: TypeAlias = float
+"""A reading of `Clock.monotonic()`, in seconds. Only readings of one process can be compared."""
+
+
+def elapsed(since: Moment, now: Moment) -> timedelta:
+    """How long ago `since` was."""
+    return timedelta(seconds=now - since)
+
+
+def later(moment: Moment, delay: timedelta) -> Moment:
+    """The moment `delay` after another."""
+    return moment + delay.total_seconds()
 
 
 class Clock(Protocol):
     """Two times that must not be mixed up."""
 
-    def monotonic(self) -> float:
+    def monotonic(self) -> Moment:
         """Seconds since some moment, never going back: for delays and ages within this process."""
 
     def now(self) -> datetime:
@@ -25,7 +38,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
-    def monotonic(self) -> float:
+    def monotonic(self) -> Moment:
         """See `time.monotonic`."""
         return time.monotonic()
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from actors.runtime.address import Address
     from actors.runtime.mailbox import Mailbox
 
 __all__ = ["Hung", "Life", "StoppedByHost", "SupervisorMessage", "Terminated", "is_heard"]
@@ -53,7 +52,12 @@ class Life:
     """What others need to know of a running actor. Holds no strong reference to it: a dead actor's state is freed."""
 
     def __init__(
-        self, name: str, incarnation: int, mailbox: Mailbox, ref: ActorRef[Any], owner: Address | None
+        self,
+        name: str,
+        incarnation: int,
+        mailbox: Mailbox,
+        ref: ActorRef[Any],
+        tell_owner: Callable[[Terminated], None] | None,
     ) -> None:
         self.name = name
         self.incarnation = incarnation
@@ -63,7 +67,7 @@ class Life:
         """Set by the dispatcher that runs the actor in one."""
         self.abandoned = False
         """It was ended while its thread hung. Should that wake up, nobody hears of what it does."""
-        self._owner = owner
+        self._tell_owner = tell_owner
         self._at_end: list[Callable[[], None]] = []
 
     def lived_here(self) -> None:
@@ -84,8 +88,8 @@ class Life:
         """
         if not self._close(abandon=abandon):
             return False
-        if self._owner is not None:
-            self._owner.tell(Terminated(self.name, self.incarnation, cause))
+        if self._tell_owner is not None:
+            self._tell_owner(Terminated(self.name, self.incarnation, cause))
         return True
 
     def discard(self) -> None:

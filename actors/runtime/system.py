@@ -110,6 +110,10 @@ class ActorSystem:
         """The mailbox for an actor that is being made."""
         return self.dispatcher.create_mailbox(name, self.clock, self.letters)
 
+    def run(self, actor: Actor) -> None:
+        """Begin to run the actor's loop, as the dispatcher does it."""
+        self.dispatcher.start(actor)
+
     def close(self) -> None:
         """End the timer thread, if it is this system's own. Actors are to be stopped before, in the order they need."""
         if self._timer_thread is not None:

@@ -50,7 +50,7 @@ class Down:
     def __init__(self, kit: Kit, app_id: str = "etl", profiles: tuple[str, ...] = ("default",)) -> None:
         self.counts = FleetCounts(app_id, profiles)
         self.counts.addresses = {"backend": kit.system.address("backend")}
-        self.counts.system = kit.system
+        self.counts.letters = kit.system.letters
 
 
 def answers(status: FleetStatus | Exception) -> PrometheusMetrics:
