@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from actors import kube
 from actors.backend.rbac import Right, lacking
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, SettingsError, Unauthorized
 from actors.manifests.executor_pod import owner_reference
@@ -87,7 +88,7 @@ class DriverPod:
     def look(self) -> None:
         """GET the pod; the rest follows."""
         myself = self._backend.myself
-        self._api.get(self._name, lambda answer: myself.tell(_Found(answer)))
+        self._api.send(kube.Get(self._name), lambda answer: myself.tell(_Found(answer)))
 
     def handle(self, message: DriverPodMessage) -> None:
         """One case a message."""

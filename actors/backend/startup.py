@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from actors import kube
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 
@@ -83,7 +84,9 @@ class Startup:
     def review_rights(self) -> None:
         """Ask for all at once, beside the first list. Parts that come up again find the answers here."""
         for right in self._reviews.awaited:
-            self._api.may(right.verb, right.resource, partial(_tell_answer, self._backend.myself, right))
+            self._api.send(
+                kube.ReviewAccess(right.verb, right.resource), partial(_tell_answer, self._backend.myself, right)
+            )
 
     def end(self) -> None:
         """Nobody waits for it any more."""

@@ -2,17 +2,17 @@
 
 The few objects of other kinds that a fleet needs (leases, volume claims) pass as they are, as JSON.
 
-Every method returns at once with a `Call` and completes later, exactly once, by calling `reply` with the answer or with
-an `ApiError` as a *value*. Replies may come on any thread, or before the method has returned; they must be quick and
-must not raise (an actor's `tell` is both). No implementation retries or sleeps: retries are the RequestPool's and the
-sources'. A call that is cancelled completes with `Cancelled`, unless it was answered before; a second one is nothing.
+A request is a value: `send` returns at once with a `Call` and completes later, exactly once, by calling `reply` with
+the answer or with an `ApiError` as a *value*. Replies may come on any thread, or before `send` has returned; they must
+be quick and must not raise (an actor's `tell` is both). No implementation retries or sleeps: retries are the
+RequestPool's and the sources'. A call that is cancelled completes with `Cancelled`, unless it was answered before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,15 +24,33 @@ __all__ = [
     "LEASES",
     "PODS",
     "Call",
+    "Create",
+    "CreateObject",
+    "Delete",
+    "DeleteCollection",
     "DeleteOptions",
+    "Get",
+    "GetObject",
+    "List",
+    "ListObjects",
     "Manifest",
+    "Operation",
+    "Patch",
+    "PatchObject",
     "PodApi",
     "PodPage",
+    "Reply",
+    "Request",
     "Resource",
+    "ReviewAccess",
+    "Watch",
     "WatchEnded",
     "WatchEvents",
     "WatchSink",
 ]
+
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 Manifest: TypeAlias = Mapping[str, Any]
 """A v1 Pod, or a merge patch for one, as JSON."""
@@ -101,6 +119,135 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     grace: timedelta | None = None
 
 
+Operation: TypeAlias = Literal[
+    "list",
+    "watch",
+    "get",
+    "create",
+    "delete",
+    "delete_collection",
+    "patch",
+    "may",
+    "get_object",
+    "list_objects",
+    "create_object",
+    "patch_object",
+]
+"""What a request does, as metrics and injected faults name it."""
+
+
+class Request(msgspec.Struct, Generic[A_co], frozen=True):
+    """A request that `A_co` or an `ApiError` answers."""
+
+    operation: ClassVar[Operation]
+
+
+class List(Request[PodPage], frozen=True):
+    """One page of a LIST by label selector. `resource_version="0"` lets the server answer from its cache."""
+
+    operation = "list"
+    selector: str
+    limit: int = 500
+    continue_token: str = ""
+    resource_version: str | None = None
+
+
+class Get(Request[Pod], frozen=True):
+    """Read one pod."""
+
+    operation = "get"
+    name: str
+
+
+class Create(Request[Pod], frozen=True):
+    """POST a pod. An answer that was lost is `Ambiguous`."""
+
+    operation = "create"
+    manifest: Manifest
+
+
+class Delete(Request[None], frozen=True):
+    """DELETE one pod; None means that its deletion has begun (or is done)."""
+
+    operation = "delete"
+    name: str
+    options: DeleteOptions = DeleteOptions()
+
+
+class DeleteCollection(Request[None], frozen=True):
+    """DELETE all pods that a label selector matches. An empty selector is refused: it would match every pod."""
+
+    operation = "delete_collection"
+    selector: str
+    grace: timedelta | None = None
+
+
+class Patch(Request[Pod], frozen=True):
+    """Merge-patch one pod; a `metadata.uid` or `metadata.resourceVersion` in the patch is a precondition."""
+
+    operation = "patch"
+    name: str
+    patch: Manifest
+
+
+class ReviewAccess(Request[bool], frozen=True):
+    """Whether our account has a right in this namespace: `verb` is one of RBAC's, such as `deletecollection`."""
+
+    operation = "may"
+    verb: str
+    resource: Resource
+
+
+class GetObject(Request[Manifest], frozen=True):
+    """Read one object of another kind, as JSON."""
+
+    operation = "get_object"
+    resource: Resource
+    name: str
+
+
+class ListObjects(Request[Sequence[Manifest]], frozen=True):
+    """All objects of another kind that a label selector matches, in one answer: for what there are few of."""
+
+    operation = "list_objects"
+    resource: Resource
+    selector: str
+
+
+class CreateObject(Request[Manifest], frozen=True):
+    """POST an object of another kind. An answer that was lost is `Ambiguous`."""
+
+    operation = "create_object"
+    resource: Resource
+    manifest: Manifest
+
+
+class PatchObject(Request[Manifest], frozen=True):
+    """Merge-patch one object of another kind, with preconditions as `Patch` has them."""
+
+    operation = "patch_object"
+    resource: Resource
+    name: str
+    patch: Manifest
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """Watch pods from a version on, with bookmarks; the server ends the stream cleanly after about `timeout`.
+
+    With `send_initial_events` what there is comes first, as ADDED, up to an `initial_events_end`; an empty
+    `resource_version` then means what a LIST would show. A server that cannot do that ends the stream with an error, in
+    a status or in an event.
+    """
+
+    operation: ClassVar[Operation] = "watch"
+    selector: str
+    resource_version: str
+    timeout: timedelta
+    send_initial_events: bool = False
+
+
+Reply: TypeAlias = Callable[[A | ApiError], None]
+
 WatchSink: TypeAlias = Callable[[WatchEvents | WatchEnded], None]
 
 
@@ -118,71 +265,11 @@ class PodApi(Protocol):
     def namespace(self) -> str:
         """The namespace that every call goes to."""
 
-    def list(
-        self,
-        selector: str,
-        reply: Callable[[PodPage | ApiError], None],
-        *,
-        limit: int = 500,
-        continue_token: str = "",
-        resource_version: str | None = None,
-    ) -> Call:
-        """One page of a LIST by label selector. `resource_version="0"` lets the server answer from its cache."""
+    def send(self, request: Request[A], reply: Reply[A]) -> Call:
+        """Send one request. See the module's docstring for when `reply` is called."""
 
-    def watch(
-        self,
-        selector: str,
-        resource_version: str,
-        sink: WatchSink,
-        *,
-        timeout: timedelta,
-        send_initial_events: bool = False,
-    ) -> Call:
-        """Watch from a version on, with bookmarks; the server ends the stream cleanly after about `timeout`.
-
-        `sink` receives `WatchEvents`, and last, exactly once, `WatchEnded`. Empty `WatchEvents` mean a bookmark.
-        With `send_initial_events` what there is comes first, as ADDED, up to an `initial_events_end`; an empty
-        `resource_version` then means what a LIST would show. A server that cannot do that ends the stream with an
-        error, in a status or in an event.
-        """
-
-    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """Read one pod."""
-
-    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """POST a pod. An answer that was lost is `Ambiguous`."""
-
-    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
-        """DELETE one pod; None means that its deletion has begun (or is done)."""
-
-    def delete_collection(
-        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
-    ) -> Call:
-        """DELETE all pods that a label selector matches."""
-
-    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """Merge-patch one pod; a `metadata.uid` or `metadata.resourceVersion` in the patch is a precondition."""
-
-    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
-        """Whether our account has a right in this namespace: `verb` is one of RBAC's, such as `deletecollection`."""
-
-    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
-        """Read one object of another kind, as JSON."""
-
-    def list_objects(
-        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
-    ) -> Call:
-        """All objects of another kind that a label selector matches, in one answer: for what there are few of."""
-
-    def create_object(
-        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """POST an object of another kind. An answer that was lost is `Ambiguous`."""
-
-    def patch_object(
-        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """Merge-patch one object of another kind, with preconditions as `patch` has them."""
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
+        """Open a stream: `sink` receives `WatchEvents` (empty ones mean a bookmark), and last, once, `WatchEnded`."""
 
     def close(self) -> None:
         """End all calls and streams (each completes with `Cancelled`) and free every thread and socket."""

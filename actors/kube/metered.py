@@ -8,21 +8,19 @@ for pods that cannot be read.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 from actors.errors import ApiError
-from actors.kube.api import PodPage, WatchEnded, WatchEvents
+from actors.kube.api import PodPage, WatchEnded
 from actors.runtime.instruments import Counter, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import timedelta
-
-    from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, Resource, WatchSink
-    from actors.pods.pod import Pod
+    from actors.kube.api import Call, PodApi, Reply, Request, Watch, WatchEvents, WatchSink
     from actors.runtime import Clock
 
 __all__ = ["ApiCounts", "MeteredPodApi"]
+
+A = TypeVar("A")
 
 OK = "ok"
 """The result of a call that was answered with what it asked for; of another one it is the error's class."""
@@ -80,121 +78,17 @@ class MeteredPodApi:
     """Passes everything on to `api`. See `actors.kube.api.PodApi` for the methods."""
 
     def __init__(self, api: PodApi, counts: ApiCounts, clock: Clock) -> None:
+        self.namespace = api.namespace
         self._api = api
         self._counts = counts
         self._clock = clock
 
-    @property
-    def namespace(self) -> str:
+    def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`."""
-        return self._api.namespace
-
-    def list(
-        self,
-        selector: str,
-        reply: Callable[[PodPage | ApiError], None],
-        *,
-        limit: int = 500,
-        continue_token: str = "",
-        resource_version: str | None = None,
-    ) -> Call:
-        """See `PodApi`."""
-        return self._send(
-            "list",
-            lambda reply: self._api.list(
-                selector, reply, limit=limit, continue_token=continue_token, resource_version=resource_version
-            ),
-            reply,
-        )
-
-    def watch(
-        self,
-        selector: str,
-        resource_version: str,
-        sink: WatchSink,
-        *,
-        timeout: timedelta,
-        send_initial_events: bool = False,
-    ) -> Call:
-        """See `PodApi`."""
-        counts = self._counts
-
-        def metered(what: WatchEvents | WatchEnded) -> None:
-            if isinstance(what, WatchEnded):
-                counts.end("watch", _result(what.error))
-            else:
-                counts.leave_out("watch", what.malformed)
-            sink(what)
-
-        counts.start("watch")
-        try:
-            return self._api.watch(
-                selector, resource_version, metered, timeout=timeout, send_initial_events=send_initial_events
-            )
-        except BaseException as error:
-            counts.end("watch", type(error).__name__)
-            raise
-
-    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._send("get", lambda reply: self._api.get(name, reply), reply)
-
-    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._send("create", lambda reply: self._api.create(manifest, reply), reply)
-
-    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
-        """See `PodApi`."""
-        return self._send("delete", lambda reply: self._api.delete(name, options, reply), reply)
-
-    def delete_collection(
-        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
-    ) -> Call:
-        """See `PodApi`."""
-        return self._send(
-            "delete_collection", lambda reply: self._api.delete_collection(selector, reply, grace=grace), reply
-        )
-
-    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._send("patch", lambda reply: self._api.patch(name, patch, reply), reply)
-
-    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._send("may", lambda reply: self._api.may(verb, resource, reply), reply)
-
-    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._send("get_object", lambda reply: self._api.get_object(resource, name, reply), reply)
-
-    def list_objects(
-        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._send("list_objects", lambda reply: self._api.list_objects(resource, selector, reply), reply)
-
-    def create_object(
-        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._send("create_object", lambda reply: self._api.create_object(resource, manifest, reply), reply)
-
-    def patch_object(
-        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._send("patch_object", lambda reply: self._api.patch_object(resource, name, patch, reply), reply)
-
-    def close(self) -> None:
-        """See `PodApi`."""
-        self._api.close()
-
-    def _send(
-        self, operation: str, send: Callable[[Callable[[Any], None]], Call], reply: Callable[[Any], None]
-    ) -> Call:
         counts, clock, began = self._counts, self._clock, self._clock.monotonic()
+        operation = request.operation
 
-        def metered(answer: object) -> None:
+        def metered(answer: A | ApiError) -> None:
             counts.end(operation, _result(answer), clock.monotonic() - began)
             if isinstance(answer, PodPage):
                 counts.leave_out(operation, answer.malformed)
@@ -202,10 +96,32 @@ class MeteredPodApi:
 
         counts.start(operation)
         try:
-            return send(metered)
+            return self._api.send(request, metered)
         except BaseException as error:
             counts.end(operation, type(error).__name__)
             raise
+
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
+        """See `PodApi`."""
+        counts, operation = self._counts, request.operation
+
+        def metered(message: WatchEvents | WatchEnded) -> None:
+            if isinstance(message, WatchEnded):
+                counts.end(operation, _result(message.error))
+            else:
+                counts.leave_out(operation, message.malformed)
+            sink(message)
+
+        counts.start(operation)
+        try:
+            return self._api.watch(request, metered)
+        except BaseException as error:
+            counts.end(operation, type(error).__name__)
+            raise
+
+    def close(self) -> None:
+        """See `PodApi`."""
+        self._api.close()
 
 
 def _result(answer: object) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from actors import kube
 from actors.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Refused
 from actors.kube.api import LEASES, Call, Manifest, PodApi
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
@@ -155,7 +156,7 @@ class LeaseKeeper(Actor):
 
     def _look(self) -> None:
         myself = self.myself
-        self._call = self._api.get_object(LEASES, self._name, lambda answer: myself.tell(_Read(answer)))
+        self._call = self._api.send(kube.GetObject(LEASES, self._name), lambda answer: myself.tell(_Read(answer)))
 
     # ── looking and taking ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -199,7 +200,7 @@ class LeaseKeeper(Actor):
         labels = {APP_ID_LABEL: self._app_id, MANAGED_BY_LABEL: "executor-pods"}
         now, myself = self.clock.now(), self.myself
         lease = first_lease(self._app_id, self._identity, self._duration, now, labels, last_id=self._last_id)
-        self._call = self._api.create_object(LEASES, lease, lambda answer: myself.tell(_Made(answer)))
+        self._call = self._api.send(kube.CreateObject(LEASES, lease), lambda answer: myself.tell(_Made(answer)))
 
     def _made(self, answer: Manifest | ApiError) -> None:
         """A lease that we may not renew is none: that is tried before it is believed in."""
@@ -216,8 +217,8 @@ class LeaseKeeper(Actor):
         self._last_id = last_id = max(self._last_id, lease.last_id)
         patch = taken(lease, self._identity, self._duration, self.clock.now(), last_id=last_id)
         myself, sent_at = self.myself, self.clock.monotonic()
-        self._call = self._api.patch_object(
-            LEASES, self._name, patch, lambda answer: myself.tell(_Written(sent_at, last_id, answer))
+        self._call = self._api.send(
+            kube.PatchObject(LEASES, self._name, patch), lambda answer: myself.tell(_Written(sent_at, last_id, answer))
         )
 
     def _written(self, written: _Written) -> None:
@@ -305,8 +306,8 @@ class LeaseKeeper(Actor):
             return
         assert self._last is not None
         patch, myself = released(self._last, self.clock.now(), last_id=self._last_id), self.myself
-        self._call = self._api.patch_object(
-            LEASES, self._name, patch, lambda answer: myself.tell(_LetGo(reply_to, answer))
+        self._call = self._api.send(
+            kube.PatchObject(LEASES, self._name, patch), lambda answer: myself.tell(_LetGo(reply_to, answer))
         )
 
     def _let_go(self, reply_to: Address, answer: Manifest | ApiError) -> None:

@@ -14,7 +14,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from actors.errors import ApiError
-from actors.kube.api import PODS, DeleteOptions, Manifest, PodPage, Resource, WatchEvents, WatchSink
+from actors.kube.api import (
+    PODS,
+    Create,
+    CreateObject,
+    Delete,
+    DeleteCollection,
+    Get,
+    GetObject,
+    List,
+    ListObjects,
+    Patch,
+    PatchObject,
+    PodPage,
+    ReviewAccess,
+    WatchEvents,
+)
 from actors.kube.deduplication import Connection, PodDeduplicator
 from actors.kube.status import error_from_status
 from actors.local.calls import OpenCall, OpenCalls, OpenStream
@@ -23,9 +38,9 @@ from actors.local.store.object_store import INITIAL_EVENTS_END
 from actors.pods.pod import Pod, PodEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from actors.kube.api import Call
+    from actors.kube.api import Call, Reply, Request, Resource, Watch, WatchSink
     from actors.local.store.object_store import ObjectStore, Subscription, WatchMessage
     from actors.runtime import TimerService
 
@@ -71,181 +86,15 @@ class InProcessPodApi:
         self.calls = OpenCalls()
         self.decoder = PodDecoder()
         self.sharing = PodDeduplicator()
-        self._namespace = namespace
+        self.namespace = namespace
         self._leg = latency / 2
         self.forbidden: set[tuple[str, str]] = set()
 
-    @property
-    def namespace(self) -> str:
+    def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`."""
-        return self._namespace
-
-    def list(
-        self,
-        selector: str,
-        reply: Callable[[PodPage | ApiError], None],
-        *,
-        limit: int = 500,
-        continue_token: str = "",
-        resource_version: str | None = None,
-    ) -> Call:
-        """See `PodApi`."""
-
-        def ask() -> PodPage:
-            answer = self.store.list(
-                "pods",
-                self._namespace,
-                label_selector=selector,
-                limit=limit,
-                continue_token=continue_token,
-                resource_version=resource_version,
-            )
-            pods = [pod for pod in map(self.decoder.pod, answer.items) if pod is not None]
-            kept = self.sharing.listed(pods, answer.resource_version)
-            malformed = len(answer.items) - len(pods)
-            return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, malformed, kept.moved)
-
-        if not continue_token:
+        if isinstance(request, List) and not request.continue_token:
             self.sharing.begin_list()
-        return self._call("the LIST", ask, reply, self._right("list", PODS))
-
-    def watch(
-        self,
-        selector: str,
-        resource_version: str,
-        sink: WatchSink,
-        *,
-        timeout: timedelta,
-        send_initial_events: bool = False,
-    ) -> Call:
-        """See `PodApi`."""
-        watch = _Watch(self, sink, Connection(resource_version or None))
-        if self.calls.closed:
-            watch.stream.cancel()
-        else:
-            self.after_leg(
-                lambda: self.after_leg(
-                    lambda: watch.open(selector, resource_version, timeout, send_initial_events=send_initial_events)
-                )
-            )
-        return watch.stream
-
-    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call(
-            "the GET", lambda: self._pod(self.store.get("pods", self._namespace, name)), reply, self._right("get", PODS)
-        )
-
-    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call(
-            "the POST",
-            lambda: self._pod(self.store.create("pods", self._namespace, manifest)),
-            reply,
-            self._right("create", PODS),
-        )
-
-    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
-        """See `PodApi`."""
-
-        def ask() -> None:
-            self.store.delete(
-                "pods",
-                self._namespace,
-                name,
-                grace_period_seconds=_seconds(options.grace),
-                uid=options.uid,
-                resource_version=options.resource_version,
-            )
-
-        return self._call("the DELETE", ask, reply, self._right("delete", PODS))
-
-    def delete_collection(
-        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
-    ) -> Call:
-        """See `PodApi`."""
-
-        def ask() -> None:
-            self.store.delete_collection(
-                "pods", self._namespace, label_selector=selector, grace_period_seconds=_seconds(grace)
-            )
-
-        return self._call("the DELETE of a collection", ask, reply, self._right("deletecollection", PODS))
-
-    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call(
-            "the PATCH",
-            lambda: self._pod(self.store.patch("pods", self._namespace, name, patch, "merge")),
-            reply,
-            self._right("patch", PODS),
-        )
-
-    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("the review", lambda: (verb, resource.plural) not in self.forbidden, reply)
-
-    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call(
-            "the GET",
-            lambda: self.store.get(resource.plural, self._namespace, name),
-            reply,
-            self._right("get", resource),
-        )
-
-    def list_objects(
-        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-
-        def ask() -> Sequence[Manifest]:
-            return self.store.list(resource.plural, self._namespace, label_selector=selector).items
-
-        return self._call("the LIST", ask, reply, self._right("list", resource))
-
-    def create_object(
-        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._call(
-            "the POST",
-            lambda: self.store.create(resource.plural, self._namespace, manifest),
-            reply,
-            self._right("create", resource),
-        )
-
-    def patch_object(
-        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._call(
-            "the PATCH",
-            lambda: self.store.patch(resource.plural, self._namespace, name, patch, "merge"),
-            reply,
-            self._right("patch", resource),
-        )
-
-    def close(self) -> None:
-        """See `PodApi`. Calls that are made later complete with `Cancelled`, too."""
-        self.calls.close()
-
-    def right(self, verb: str, resource: Resource) -> None:
-        """Raise what a server answers to an account that may not do this."""
-        if (verb, resource.plural) in self.forbidden:
-            raise _error(lacks_right(verb, resource.plural, resource.group, self._namespace))
-
-    def _right(self, verb: str, resource: Resource) -> Callable[[], None]:
-        return lambda: self.right(verb, resource)
-
-    def _call(
-        self,
-        what: str,
-        ask: Callable[[], A],
-        reply: Callable[[A | ApiError], None],
-        check: Callable[[], None] = lambda: None,
-    ) -> Call:
-        call: OpenCall[A] = OpenCall(what, reply, self.calls)
+        call: OpenCall[A] = OpenCall(f"the {request.operation}", reply, self.calls)
         if self.calls.closed:
             call.cancel()
             return call
@@ -255,8 +104,7 @@ class InProcessPodApi:
                 return
             answer: A | ApiError
             try:
-                check()
-                answer = ask()
+                answer = self._answer(request)
             except ApiStatus as status:
                 answer = _error(status)
             except ApiError as error:
@@ -265,6 +113,93 @@ class InProcessPodApi:
 
         self.after_leg(arrive, call)
         return call
+
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
+        """See `PodApi`."""
+        watch = _Watch(self, sink, Connection(request.resource_version or None))
+        if self.calls.closed:
+            watch.stream.cancel()
+        else:
+            self.after_leg(lambda: self.after_leg(lambda: watch.open(request)))
+        return watch.stream
+
+    def close(self) -> None:
+        """See `PodApi`. Calls that are made later complete with `Cancelled`, too."""
+        self.calls.close()
+
+    def right(self, verb: str, resource: Resource) -> None:
+        """Raise what a server answers to an account that may not do this."""
+        if (verb, resource.plural) in self.forbidden:
+            raise _error(lacks_right(verb, resource.plural, resource.group, self.namespace))
+
+    def _answer(self, request: Request[Any]) -> Any:  # noqa: C901 - one case a request
+        """What the store answers.
+
+        Raises:
+            ApiError: the account may not do this, or the answer is no pod.
+            ApiStatus: the store refuses it.
+        """
+        store, namespace = self.store, self.namespace
+        match request:
+            case List():
+                self.right("list", PODS)
+                return self._page(request)
+            case Get(name):
+                self.right("get", PODS)
+                return self._pod(store.get("pods", namespace, name))
+            case Create(manifest):
+                self.right("create", PODS)
+                return self._pod(store.create("pods", namespace, manifest))
+            case Delete(name, options):
+                self.right("delete", PODS)
+                store.delete(
+                    "pods",
+                    namespace,
+                    name,
+                    grace_period_seconds=_seconds(options.grace),
+                    uid=options.uid,
+                    resource_version=options.resource_version,
+                )
+                return None
+            case DeleteCollection(selector, grace):
+                self.right("deletecollection", PODS)
+                store.delete_collection(
+                    "pods", namespace, label_selector=selector, grace_period_seconds=_seconds(grace)
+                )
+                return None
+            case Patch(name, patch):
+                self.right("patch", PODS)
+                return self._pod(store.patch("pods", namespace, name, patch, "merge"))
+            case ReviewAccess(verb, resource):
+                return (verb, resource.plural) not in self.forbidden
+            case GetObject(resource, name):
+                self.right("get", resource)
+                return store.get(resource.plural, namespace, name)
+            case ListObjects(resource, selector):
+                self.right("list", resource)
+                return store.list(resource.plural, namespace, label_selector=selector).items
+            case CreateObject(resource, manifest):
+                self.right("create", resource)
+                return store.create(resource.plural, namespace, manifest)
+            case PatchObject(resource, name, patch):
+                self.right("patch", resource)
+                return store.patch(resource.plural, namespace, name, patch, "merge")
+            case _:
+                raise TypeError(f"not a request to a PodApi: {request}")
+
+    def _page(self, request: List) -> PodPage:
+        answer = self.store.list(
+            "pods",
+            self.namespace,
+            label_selector=request.selector,
+            limit=request.limit,
+            continue_token=request.continue_token,
+            resource_version=request.resource_version,
+        )
+        pods = [pod for pod in map(self.decoder.pod, answer.items) if pod is not None]
+        kept = self.sharing.listed(pods, answer.resource_version)
+        malformed = len(answer.items) - len(pods)
+        return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, malformed, kept.moved)
 
     def after_leg(self, step: Callable[[], None], call: OpenCall[Any] | None = None) -> None:
         """Take the step after half of the latency, or now if there is none, unless `call` has ended by then."""
@@ -293,7 +228,7 @@ class _Watch:
         self._subscription: Subscription | None = None
         self.stream = OpenStream(sink, api.calls, self._unsubscribe)
 
-    def open(self, selector: str, resource_version: str, timeout: timedelta, *, send_initial_events: bool) -> None:
+    def open(self, request: Watch) -> None:
         """Begin: the server has answered."""
         if self.stream.done:
             return
@@ -304,10 +239,10 @@ class _Watch:
                 "pods",
                 api.namespace,
                 self._on_message,
-                label_selector=selector,
-                resource_version=resource_version,
+                label_selector=request.selector,
+                resource_version=request.resource_version,
                 bookmarks=True,
-                send_initial_events=send_initial_events,
+                send_initial_events=request.send_initial_events,
             )
         except ApiStatus as status:
             self.stream.end(_error(status))
@@ -319,7 +254,7 @@ class _Watch:
         if self.stream.done:  # it ended while it was being opened
             subscription.cancel()
         elif api.timers is not None:
-            self.stream.depends_on(api.timers.schedule(timeout, lambda: self.stream.end(None)))
+            self.stream.depends_on(api.timers.schedule(request.timeout, lambda: self.stream.end(None)))
             self._bookmark_later(api.timers, subscription)
 
     def _bookmark_later(self, timers: TimerService, subscription: Subscription) -> None:

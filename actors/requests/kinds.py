@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors import kube
 from actors.errors import (
     AlreadyExists,
     Ambiguous,
@@ -170,10 +171,10 @@ class Create(Request):
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """POST, its claims first; or GET after a refusal that may not be the whole truth."""
         if self._refusal is not None:
-            return api.get(self.name, reply)
+            return api.send(kube.Get(self.name), reply)
         if self._claims:
-            return api.create_object(CLAIMS, self._claims[0], reply)
-        return api.create(self.message.manifest, reply)
+            return api.send(kube.CreateObject(CLAIMS, self._claims[0]), reply)
+        return api.send(kube.Create(self.message.manifest), reply)
 
     def judge(self, answer: object) -> Verdict:
         """Final once it is known whether there is such a pod of ours."""
@@ -260,7 +261,7 @@ class Delete(Request):
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """DELETE."""
-        return api.delete(self._message.name, self._message.options, reply)
+        return api.send(kube.Delete(self._message.name, self._message.options), reply)
 
 
 class BulkDelete(Request):
@@ -282,7 +283,7 @@ class BulkDelete(Request):
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """DELETE a collection."""
-        return api.delete_collection(self._selectors[0], reply, grace=self._message.grace)
+        return api.send(kube.DeleteCollection(self._selectors[0], self._message.grace), reply)
 
     def judge(self, answer: object) -> Verdict:
         """Final when the last call is."""
@@ -332,7 +333,8 @@ class Label(Request):
         """PATCH."""
         message = self._message
         metadata = {"uid": message.uid, "labels": dict(message.labels), "annotations": dict(message.annotations)}
-        return api.patch(message.name, {"metadata": {key: value for key, value in metadata.items() if value}}, reply)
+        patch = {"metadata": {key: value for key, value in metadata.items() if value}}
+        return api.send(kube.Patch(message.name, patch), reply)
 
 
 class Adopt(Request):
@@ -352,7 +354,7 @@ class Adopt(Request):
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """PATCH."""
         metadata = {"uid": self._message.uid, "ownerReferences": [dict(self._message.owner)]}
-        return api.patch(self._message.name, {"metadata": metadata}, reply)
+        return api.send(kube.Patch(self._message.name, {"metadata": metadata}), reply)
 
 
 class ClaimList(Request):
@@ -369,7 +371,7 @@ class ClaimList(Request):
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """LIST."""
-        return api.list_objects(CLAIMS, self._selector, reply)
+        return api.send(kube.ListObjects(CLAIMS, self._selector), reply)
 
     def report(self, answer: object) -> None:
         """The claims, or why there are none to be seen."""
@@ -389,7 +391,7 @@ class Confirm(Request):
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """GET."""
-        return api.get(self._message.name, reply)
+        return api.send(kube.Get(self._message.name), reply)
 
     def judge(self, answer: object) -> Verdict:
         """Tried a few times only."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from actors import kube
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized
 from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
 from actors.messages import ReplaceSnapshot
@@ -126,12 +127,10 @@ class PagedList:
         self._number += 1
         self._continuing = bool(continue_token)
         number, myself = self._number, self._myself
-        self._call = self._api.list(
-            self._selector,
+        version = None if continue_token else self._resource_version
+        self._call = self._api.send(
+            kube.List(self._selector, PAGE_SIZE, continue_token, version),
             lambda page: myself.tell(PageArrived(number, page)),
-            limit=PAGE_SIZE,
-            continue_token=continue_token,
-            resource_version=None if continue_token else self._resource_version,
         )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from actors import kube
 from actors.errors import ApiError, Gone, Refused, Unavailable
 from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
 from actors.kube.retries import REFLECTOR, lacks_server, retry_delay
@@ -184,12 +185,10 @@ class WatchSource(Actor):
         self._streamed_list = streamed_list
         connection, myself = self._connection, self.myself
         self._connected_at = self.clock.monotonic()
+        lifetime = timedelta(seconds=self.entropy.uniform(*(bound.total_seconds() for bound in LIFETIME)))
         self._call = self._api.watch(
-            self._selector,
-            version,
+            kube.Watch(self._selector, version, lifetime, send_initial_events=streamed_list is not None),
             lambda what: myself.tell(_Streamed(connection, what)),
-            timeout=timedelta(seconds=self.entropy.uniform(*(bound.total_seconds() for bound in LIFETIME))),
-            send_initial_events=streamed_list is not None,
         )
         self.timers.start("silence", self._longest_silence(), _SilenceDue())
         logger.debug("watching: version=%s stream=%d connection=%d", version, self._stream, connection)

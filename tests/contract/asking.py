@@ -7,6 +7,7 @@ from datetime import timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from actors import kube
 from actors.kube import DeleteOptions, PodApi, PodPage, WatchEnded, WatchEvents
 from actors.pods.pod import Pod
 
@@ -100,7 +101,7 @@ class Asking:
         self.api = api
 
     def create(self, pod: dict[str, Any]) -> Any:
-        return self._ask(lambda reply: self.api.create(pod, reply))
+        return self._ask(lambda reply: self.api.send(kube.Create(pod), reply))
 
     def created(self, pod: dict[str, Any]) -> Pod:
         found = self.create(pod)
@@ -108,10 +109,10 @@ class Asking:
         return found
 
     def get(self, name: str) -> Any:
-        return self._ask(lambda reply: self.api.get(name, reply))
+        return self._ask(lambda reply: self.api.send(kube.Get(name), reply))
 
     def list(self, selector: str = "", **options: Any) -> Any:
-        return self._ask(lambda reply: self.api.list(selector, reply, **options))
+        return self._ask(lambda reply: self.api.send(kube.List(selector, **options), reply))
 
     def listed(self, selector: str = "", **options: Any) -> PodPage:
         found = self.list(selector, **options)
@@ -122,35 +123,37 @@ class Asking:
         return {pod.name for pod in self.listed(selector).pods}
 
     def delete(self, name: str, options: DeleteOptions | None = None) -> Any:
-        return self._ask(lambda reply: self.api.delete(name, options or DeleteOptions(), reply))
+        return self._ask(lambda reply: self.api.send(kube.Delete(name, options or DeleteOptions()), reply))
 
     def delete_collection(self, selector: str, grace: timedelta | None = None) -> Any:
-        return self._ask(lambda reply: self.api.delete_collection(selector, reply, grace=grace))
+        return self._ask(lambda reply: self.api.send(kube.DeleteCollection(selector, grace=grace), reply))
 
     def patch(self, name: str, patch: dict[str, Any]) -> Any:
-        return self._ask(lambda reply: self.api.patch(name, patch, reply))
+        return self._ask(lambda reply: self.api.send(kube.Patch(name, patch), reply))
 
     def watch(
         self, selector: str, version: str, timeout: timedelta = timedelta(minutes=5), *, initial: bool = False
     ) -> Watching:
         watching = Watching()
-        watching.call = self.api.watch(selector, version, watching.sink, timeout=timeout, send_initial_events=initial)
+        watching.call = self.api.watch(
+            kube.Watch(selector, version, timeout=timeout, send_initial_events=initial), watching.sink
+        )
         return watching
 
     def may(self, verb: str, resource: Resource) -> Any:
-        return self._ask(lambda reply: self.api.may(verb, resource, reply))
+        return self._ask(lambda reply: self.api.send(kube.ReviewAccess(verb, resource), reply))
 
     def get_object(self, resource: Resource, name: str) -> Any:
-        return self._ask(lambda reply: self.api.get_object(resource, name, reply))
+        return self._ask(lambda reply: self.api.send(kube.GetObject(resource, name), reply))
 
     def list_objects(self, resource: Resource, selector: str = "") -> Any:
-        return self._ask(lambda reply: self.api.list_objects(resource, selector, reply))
+        return self._ask(lambda reply: self.api.send(kube.ListObjects(resource, selector), reply))
 
     def create_object(self, resource: Resource, obj: dict[str, Any]) -> Any:
-        return self._ask(lambda reply: self.api.create_object(resource, obj, reply))
+        return self._ask(lambda reply: self.api.send(kube.CreateObject(resource, obj), reply))
 
     def patch_object(self, resource: Resource, name: str, patch: dict[str, Any]) -> Any:
-        return self._ask(lambda reply: self.api.patch_object(resource, name, patch, reply))
+        return self._ask(lambda reply: self.api.send(kube.PatchObject(resource, name, patch), reply))
 
     def _ask(self, call: Callable[[Callable[[Any], None]], Call]) -> Any:
         answers: SimpleQueue[Any] = SimpleQueue()

@@ -128,7 +128,7 @@ def test_the_contract_is_held_against_a_real_server_with_these_rights_and_no_oth
     namespace = real.new_namespace()
     answers: SimpleQueue[Any] = SimpleQueue()
     api = real.connect(namespace)
-    api.list_objects(LEASES, "", answers.put)
+    api.send(kube.ListObjects(LEASES, ""), answers.put)
     refused = answers.get(timeout=SAFETY)
     api.close()
     assert type(refused) is Forbidden

@@ -39,7 +39,8 @@ from tests.scenarios.chaos import GATED, GENERATIONS, Chaos
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from actors.local.faults.kinds import Fault, Operation
+    from actors.kube.api import Operation
+    from actors.local.faults.kinds import Fault
     from actors.local.kubelet.scripted_kubelet import Plan
 
 __all__ = ["FleetMachine"]

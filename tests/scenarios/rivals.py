@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from actors import kube
 from actors.backend.backend import Backend
 from actors.kube.api import LEASES
 from actors.lease.record import lease_name
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from actors.errors import ApiError
     from actors.kube.api import Call, Manifest, Resource
     from actors.runtime import Actor
 
@@ -51,19 +51,16 @@ class Door(InProcessPodApi):
         if verb in WRITES and resource != LEASES:
             self.arrived(f"{verb} {resource.plural}")
 
-    def create_object(
-        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
+    def send(self, request: kube.Request[Any], reply: kube.Reply[Any]) -> Call:
         """See `PodApi`."""
-        self._learn(resource, manifest)
-        return super().create_object(resource, manifest, reply)
-
-    def patch_object(
-        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        self._learn(resource, patch)
-        return super().patch_object(resource, name, patch, reply)
+        match request:
+            case kube.CreateObject(resource, manifest):
+                self._learn(resource, manifest)
+            case kube.PatchObject(resource, _, patch):
+                self._learn(resource, patch)
+            case _:
+                pass
+        return super().send(request, reply)
 
     def _learn(self, resource: Resource, manifest: Manifest) -> None:
         if resource == LEASES and manifest["spec"]["holderIdentity"]:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from actors import kube
 from actors.errors import ApiError, Cancelled, Gone
 from actors.kube.api import WatchEnded
 from actors.kube.retries import REFLECTOR
@@ -30,7 +31,7 @@ from tests.scenarios.oracle import SELECTOR, Passage, Story
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from actors.kube.api import Call, PodApi, PodPage, WatchEvents, WatchSink
+    from actors.kube.api import Call, PodApi, WatchEvents, WatchSink
     from actors.runtime import Address, Clock, Context
     from actors.settings.model import Settings
 
@@ -81,18 +82,19 @@ class Noted:
         """For a source: of all that an API can do it lists and watches only."""
         return cast("PodApi", self)
 
-    def list(self, selector: str, reply: Callable[[PodPage | ApiError], None], **options: Any) -> Call:
+    def send(self, request: kube.Request[Any], reply: kube.Reply[Any]) -> Call:
         """See `PodApi`."""
-        one = self._begin("list", goes_on=bool(options.get("continue_token")))
+        assert isinstance(request, kube.List)
+        one = self._begin("list", goes_on=bool(request.continue_token))
 
-        def answered(page: PodPage | ApiError) -> None:
+        def answered(page: Any) -> None:
             error = page if isinstance(page, ApiError) else None
             one.end("failed" if error else "answered", self._clock.monotonic(), error)
             reply(page)
 
-        return _NotedCall(self._inner.list(selector, answered, **options), one, self._clock)
+        return _NotedCall(self._inner.send(request, answered), one, self._clock)
 
-    def watch(self, selector: str, resource_version: str, sink: WatchSink, **options: Any) -> Call:
+    def watch(self, request: kube.Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
         one = self._begin("watch")
 
@@ -101,7 +103,7 @@ class Noted:
                 one.end("failed" if what.error else "over", self._clock.monotonic(), what.error)
             sink(what)
 
-        return _NotedCall(self._inner.watch(selector, resource_version, told, **options), one, self._clock)
+        return _NotedCall(self._inner.watch(request, told), one, self._clock)
 
     def _begin(self, verb: Literal["list", "watch"], *, goes_on: bool = False) -> Try:
         one = Try(verb, self._clock.monotonic(), goes_on)

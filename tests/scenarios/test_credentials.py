@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from actors.errors import ApiError, Unauthorized, Untrusted
-from actors.local.faults.kinds import Operation
+from actors.kube.api import Operation
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,

@@ -23,8 +23,7 @@ from tests.scenarios.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from actors.kube.api import Call, WatchSink
-    from actors.local.faults.kinds import Operation
+    from actors.kube.api import Call, Operation, Watch, WatchSink
     from actors.messages import FleetStatus
 
 POLL = 30.0
@@ -147,7 +146,7 @@ def test_a_deletion_that_the_watch_does_not_bring_is_seen_by_the_poll() -> None:
 class _Curt(InProcessPodApi):
     """A server that deletes by force without a word before: all that comes is DELETED, on the pod as it ran."""
 
-    def watch(self, selector: str, resource_version: str, sink: WatchSink, **options: Any) -> Call:
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
 
         def curtly(told: WatchEvents | WatchEnded) -> None:
@@ -156,7 +155,7 @@ class _Curt(InProcessPodApi):
                 told = msgspec.structs.replace(told, events=kept)
             sink(told)
 
-        return super().watch(selector, resource_version, curtly, **options)
+        return super().watch(request, curtly)
 
 
 def _as_it_ran(event: PodEvent) -> PodEvent:

@@ -20,8 +20,8 @@ from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import WatchedApi, World
 
 if TYPE_CHECKING:
-    from actors.kube.api import Call, WatchSink
-    from actors.local.faults.kinds import Fault, Operation
+    from actors.kube.api import Call, Operation, Watch, WatchSink
+    from actors.local.faults.kinds import Fault
 
 FLEET, MORE = 50, 20
 MINUTES = 10
@@ -38,19 +38,9 @@ class TroubledApi(WatchedApi):
 
     trouble: dict[Operation, Fault]
 
-    def watch(
-        self,
-        selector: str,
-        resource_version: str,
-        sink: WatchSink,
-        *,
-        timeout: timedelta,
-        send_initial_events: bool = False,
-    ) -> Call:
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
-        stream = super().watch(
-            selector, resource_version, sink, timeout=timeout, send_initial_events=send_initial_events
-        )
+        stream = super().watch(request, sink)
         if isinstance(self.trouble.get("watch"), Stall):
             assert isinstance(stream, FaultyStream)
             stream.freeze()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from actors import kube
 from actors.backend.backend import Backend
 from actors.local.faults.faulty_api import FaultyPodApi
 from actors.local.inprocess import InProcessPodApi
@@ -35,12 +36,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from actors.errors import ApiError
     from actors.executors.roll import RollPolicy
-    from actors.kube.api import Call, DeleteOptions, Manifest
-    from actors.local.faults.kinds import Fault, Operation
+    from actors.kube.api import Call, Operation
+    from actors.local.faults.kinds import Fault
     from actors.local.store.object_store import StoreSnapshot
-    from actors.pods.pod import Pod
     from actors.runtime import Clock
 
 M = TypeVar("M")
@@ -95,15 +94,16 @@ class WatchedApi(FaultyPodApi):
         self.asked.append((self.clock.monotonic(), operation))
         return super()._fault_of(operation, later_page=later_page)
 
-    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
+    def send(self, request: kube.Request[Any], reply: kube.Reply[Any]) -> Call:
         """See `PodApi`."""
-        self.asked_for(str(manifest["metadata"]["name"]))
-        return super().create(manifest, reply)
-
-    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
-        """See `PodApi`."""
-        self.asked_to_go(name)
-        return super().delete(name, options, reply)
+        match request:
+            case kube.Create(manifest):
+                self.asked_for(str(manifest["metadata"]["name"]))
+            case kube.Delete(name):
+                self.asked_to_go(name)
+            case _:
+                pass
+        return super().send(request, reply)
 
 
 class World:

@@ -17,7 +17,7 @@ import pykka
 
 from actors import kube
 from actors.backend.backend import Backend
-from actors.kube.api import PodPage
+from actors.kube.api import Delete, List, PodPage
 from actors.messages import BackendFailed, BackendStopped, RequestTotalExecutors, StopBackend
 from actors.runtime import Actor, ActorSystem, Entropy, SystemClock
 from actors.settings.model import Settings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from actors.errors import ApiError
-    from actors.kube.api import Call, DeleteOptions, PodApi
+    from actors.kube.api import Call, PodApi, Request
     from actors.messages import ToDriver
 
 __all__ = ["ENDS", "Ear", "Life", "Moments", "News"]
@@ -128,10 +128,12 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def list(self, selector: str, reply: Callable[[PodPage | ApiError], None], **options: Any) -> Call:
+    def send(self, request: Request[Any], reply: Callable[[Any], None]) -> Call:
         """See `PodApi`."""
-        if options.get("resource_version") != "0":
-            return self._inner.list(selector, reply, **options)
+        if isinstance(request, Delete):
+            self._asked_to_go(request.name)
+        if not isinstance(request, List) or request.resource_version != "0":
+            return self._inner.send(request, reply)
 
         def answered(page: PodPage | ApiError) -> None:
             if isinstance(page, PodPage):
@@ -139,12 +141,7 @@ class Watched:
                 page = self._random.choice(self._pages)
             reply(page)
 
-        return self._inner.list(selector, answered, **options)
-
-    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
-        """See `PodApi`."""
-        self._asked_to_go(name)
-        return self._inner.delete(name, options, reply)
+        return self._inner.send(request, answered)
 
 
 class Ear(logging.Handler):

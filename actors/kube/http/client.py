@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from actors.kube.auth.credentials import Access, Credential
     from actors.runtime import Clock
 
-__all__ = ["Client", "Request"]
+__all__ = ["Client", "HttpRequest"]
 
 A = TypeVar("A")
 
@@ -31,7 +31,7 @@ _LONGEST_REFUSAL: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What to ask of the server. `repr` tells the method and the path, not what is in the body."""
 
     method: str
@@ -60,7 +60,7 @@ class Client:
         self._transport: Transport | None = None
         self._transport_of: object = None
 
-    def fetch(self, request: Request, wire: Wire, decode: Callable[[bytes], A]) -> A | ApiError | None:
+    def fetch(self, request: HttpRequest, wire: Wire, decode: Callable[[bytes], A]) -> A | ApiError | None:
         """Send the request and read the whole answer; None if the wire was cut, when nobody waits for it any more."""
         server = self._access.server
         try:
@@ -79,7 +79,7 @@ class Client:
         except (ValueError, RecursionError) as error:
             return failures.unreadable(error, server, write=request.write)
 
-    def open(self, request: Request, wire: Wire) -> urllib3.BaseHTTPResponse | ApiError:
+    def open(self, request: HttpRequest, wire: Wire) -> urllib3.BaseHTTPResponse | ApiError:
         """Send the request and wait for the headers: the 2xx answer, its body to be read, or the server's error.
 
         Raises:
@@ -106,7 +106,7 @@ class Client:
         if self._transport is not None:
             self._transport.close()
 
-    def _send(self, request: Request, wire: Wire, credential: Credential) -> urllib3.BaseHTTPResponse | Untrusted:
+    def _send(self, request: HttpRequest, wire: Wire, credential: Credential) -> urllib3.BaseHTTPResponse | Untrusted:
         headers: Mapping[str, Any] = {
             "Accept": "application/json",
             "Accept-Encoding": request.accept_encoding,

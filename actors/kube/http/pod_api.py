@@ -6,7 +6,7 @@ import importlib.metadata
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 from urllib.parse import quote, urlencode
@@ -14,17 +14,38 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from actors.errors import ApiError, BadRequest, Cancelled, SettingsError, Unavailable
-from actors.kube.api import PODS, Call, DeleteOptions, Manifest, PodPage, Resource, WatchSink
+from actors.kube.api import (
+    PODS,
+    Call,
+    Create,
+    CreateObject,
+    Delete,
+    DeleteCollection,
+    DeleteOptions,
+    Get,
+    GetObject,
+    List,
+    ListObjects,
+    Manifest,
+    Patch,
+    PatchObject,
+    PodPage,
+    Reply,
+    Request,
+    Resource,
+    ReviewAccess,
+    Watch,
+    WatchSink,
+)
 from actors.kube.http import decode, failures
 from actors.kube.http.calls import PendingCall, Workers
-from actors.kube.http.client import Client, Request
+from actors.kube.http.client import Client, HttpRequest
 from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
 from actors.kube.http.streams import Stream
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread
 
 if TYPE_CHECKING:
     from actors.kube.auth.credentials import Access
-    from actors.pods.pod import Pod
 
 __all__ = ["HttpPodApi"]
 
@@ -59,11 +80,10 @@ class HttpPodApi:
         if not namespace or namespace in {".", ".."} or "/" in namespace:
             raise SettingsError(f"namespace {namespace!r} cannot be the name of a namespace")
         self._access = access
-        self._namespace = namespace
+        self.namespace = namespace
         self._limit = request_timeout
         self._clock = clock or SystemClock()
         self._user_agent = f"executor-pods/{_version()}"
-        self._pods = self._objects(PODS)
         self._complaints = Complaints()
         self._sharing = PodDeduplicator()
         self._own_timers = TimerThread(self._clock)
@@ -75,59 +95,46 @@ class HttpPodApi:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"HttpPodApi(server={self._access.server!r}, namespace={self._namespace!r})"
+        return f"HttpPodApi(server={self._access.server!r}, namespace={self.namespace!r})"
 
-    @property
-    def namespace(self) -> str:
-        """See `PodApi`."""
-        return self._namespace
-
-    def list(
-        self,
-        selector: str,
-        reply: Callable[[PodPage | ApiError], None],
-        *,
-        limit: int = 500,
-        continue_token: str = "",
-        resource_version: str | None = None,
-    ) -> Call:
-        """See `PodApi`. A continue token says by itself which version it goes on with."""
-        query = {"labelSelector": selector, "limit": str(limit)}
-        if continue_token:
-            query["continue"] = continue_token
-        else:
+    def send(self, request: Request[A], reply: Reply[A]) -> Call:
+        """See `PodApi`. A worker completes the call, or its limit does."""
+        call = PendingCall(f"the {request.operation} call", reply, self._forget)
+        if isinstance(request, List) and not request.continue_token:
             self._sharing.begin_list()
-            if resource_version is not None:
-                query["resourceVersion"] = resource_version
-        request = Request("GET", self._collection(query), accept_encoding="gzip")
-        return self._call(
-            "list pods", request, lambda body: decode.pod_page(body, self._complaints, self._sharing), reply
-        )
+        try:
+            http, read = self._translate(request)
+        except BadRequest as error:
+            call.complete(error)
+            return call
+        if not self._remember(call):
+            call.give_up(Cancelled("the connection to the API is closed"))
+            return call
+        try:
+            call.limited_by(
+                self._timers.schedule(self._limit, lambda: call.give_up(self._late(call, write=http.write)))
+            )
+            self._workers.submit(lambda client: _run(call, http, client, read))
+        except RuntimeError as error:
+            call.give_up(_no_thread(error))
+        return call
 
-    def watch(
-        self,
-        selector: str,
-        resource_version: str,
-        sink: WatchSink,
-        *,
-        timeout: timedelta,
-        send_initial_events: bool = False,
-    ) -> Call:
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
         """See `PodApi`. The limit of a call is how long the server may take to answer with headers."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "labelSelector": selector,
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(max(1, round(timeout.total_seconds()))),
+            "labelSelector": request.selector,
+            "resourceVersion": request.resource_version,
+            "timeoutSeconds": str(max(1, round(request.timeout.total_seconds()))),
         }
-        if send_initial_events:
+        if request.send_initial_events:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         stream = Stream(
-            Request("GET", self._collection(query)),
+            HttpRequest("GET", self._path(PODS, query=query)),
             client=self._client(),
             server=self._access.server,
-            decoder=WatchDecoder(resource_version, self._complaints, self._sharing),
+            decoder=WatchDecoder(request.resource_version, self._complaints, self._sharing),
             sink=sink,
             on_ended=self._forget,
         )
@@ -139,68 +146,6 @@ class HttpPodApi:
         except RuntimeError as error:
             stream.give_up(_no_thread(error))
         return stream
-
-    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("get a pod", Request("GET", self._pod(name)), decode.pod, reply, name=name)
-
-    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("create a pod", Request("POST", self._pods, _json(manifest)), decode.pod, reply)
-
-    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
-        """See `PodApi`."""
-        request = Request("DELETE", self._pod(name), _json(_delete_options(options)))
-        return self._call("delete a pod", request, decode.anything, reply, name=name)
-
-    def delete_collection(
-        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
-    ) -> Call:
-        """See `PodApi`. An empty selector is refused: it would mean every pod of the namespace."""
-        query = {"labelSelector": selector}
-        request = Request("DELETE", self._collection(query), _json(_delete_options(DeleteOptions(grace=grace))))
-        if not selector.strip():
-            return self._refused("delete pods", reply, "a bulk delete without a selector would delete every pod")
-        return self._call("delete pods", request, decode.anything, reply)
-
-    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        request = Request("PATCH", self._pod(name), _json(patch), content_type=MERGE_PATCH)
-        return self._call("patch a pod", request, decode.pod, reply, name=name)
-
-    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
-        """See `PodApi`. Every account may ask this about itself, unless a cluster's operator took that right away."""
-        asked = {"namespace": self._namespace, "verb": verb, "group": resource.group, "resource": resource.plural}
-        review = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
-        request = Request("POST", f"/apis/{_REVIEWS}/selfsubjectaccessreviews", _json(review), changes=False)
-        return self._call("review a right", request, decode.is_allowed, reply)
-
-    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        request = Request("GET", self._object(resource, name))
-        return self._call(f"get one of {resource}", request, decode.json_object, reply, name=name)
-
-    def list_objects(
-        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        query = urlencode({"labelSelector": selector}, quote_via=quote)
-        request = Request("GET", f"{self._objects(resource)}?{query}", accept_encoding="gzip")
-        return self._call(f"list {resource}", request, decode.json_items, reply)
-
-    def create_object(
-        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        request = Request("POST", self._objects(resource), _json(manifest))
-        return self._call(f"create one of {resource}", request, decode.json_object, reply)
-
-    def patch_object(
-        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        request = Request("PATCH", self._object(resource, name), _json(patch), content_type=MERGE_PATCH)
-        return self._call(f"patch one of {resource}", request, decode.json_object, reply, name=name)
 
     def close(self) -> None:
         """See `PodApi`. A thread that does not end soon is reported; it can send nothing any more."""
@@ -220,36 +165,71 @@ class HttpPodApi:
 
     # ── one call ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _call(
-        self,
-        what: str,
-        request: Request,
-        read: Callable[[bytes], A],
-        reply: Callable[[Any], None],
-        *,
-        name: str | None = None,
-    ) -> Call:
-        """Complete it by a worker, or by the limit. `name` is what the path ends with, if it names a pod."""
-        if name is not None and (name in {"", ".", ".."} or "/" in name):
-            # Such a path would mean the collection, or something else altogether.
-            return self._refused(what, reply, f"{name!r} cannot be the name of a pod")
-        call = PendingCall(f"the call to {what}", reply, self._forget)
-        if not self._remember(call):
-            call.give_up(Cancelled("the connection to the API is closed"))
-            return call
-        try:
-            call.limited_by(
-                self._timers.schedule(self._limit, lambda: call.give_up(self._late(call, write=request.write)))
-            )
-            self._workers.submit(lambda client: _run(call, request, client, read))
-        except RuntimeError as error:
-            call.give_up(_no_thread(error))
-        return call
+    def _translate(  # noqa: C901, PLR0912 - one case a request
+        self, request: Request[Any]
+    ) -> tuple[HttpRequest, Callable[[bytes], Any]]:
+        """The request over HTTP, and how to read the body of its answer.
 
-    def _refused(self, what: str, reply: Callable[[Any], None], why: str) -> Call:
-        call = PendingCall(what, reply, self._forget)
-        call.complete(BadRequest(f"the call to {what} was not sent: {why}"))
-        return call
+        Raises:
+            BadRequest: it must not be sent.
+        """
+        match request:
+            case List(selector, limit, continue_token, resource_version):
+                query = {"labelSelector": selector, "limit": str(limit)}
+                if continue_token:  # it says by itself which version it goes on with
+                    query["continue"] = continue_token
+                elif resource_version is not None:
+                    query["resourceVersion"] = resource_version
+                return _get(self._path(PODS, query=query), compressed=True), self._read_page
+            case Get(name):
+                return _get(self._path(PODS, name)), decode.pod
+            case Create(manifest):
+                return HttpRequest("POST", self._path(PODS), _json(manifest)), decode.pod
+            case Delete(name, options):
+                return HttpRequest("DELETE", self._path(PODS, name), _json(_delete_options(options))), decode.anything
+            case DeleteCollection(selector, grace):
+                if not selector.strip():
+                    raise BadRequest("not sent: a bulk delete without a selector would delete every pod")
+                body = _json(_delete_options(DeleteOptions(grace=grace)))
+                path = self._path(PODS, query={"labelSelector": selector})
+                return HttpRequest("DELETE", path, body), decode.anything
+            case Patch(name, patch):
+                return _patch(self._path(PODS, name), patch), decode.pod
+            case ReviewAccess(verb, resource):
+                return self._review(verb, resource), decode.is_allowed
+            case GetObject(resource, name):
+                return _get(self._path(resource, name)), decode.json_object
+            case ListObjects(resource, selector):
+                return _get(self._path(resource, query={"labelSelector": selector}), compressed=True), decode.json_items
+            case CreateObject(resource, manifest):
+                return HttpRequest("POST", self._path(resource), _json(manifest)), decode.json_object
+            case PatchObject(resource, name, patch):
+                return _patch(self._path(resource, name), patch), decode.json_object
+            case _:
+                raise TypeError(f"not a request to a PodApi: {request}")
+
+    def _read_page(self, body: bytes) -> PodPage:
+        return decode.pod_page(body, self._complaints, self._sharing)
+
+    def _review(self, verb: str, resource: Resource) -> HttpRequest:
+        """Every account may ask this about itself, unless a cluster's operator took that right away."""
+        asked = {"namespace": self.namespace, "verb": verb, "group": resource.group, "resource": resource.plural}
+        review = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
+        return HttpRequest("POST", f"/apis/{_REVIEWS}/selfsubjectaccessreviews", _json(review), changes=False)
+
+    def _path(self, resource: Resource, name: str | None = None, *, query: Mapping[str, str] | None = None) -> str:
+        """The URL's path and query: of one object if it has a name, else of the collection.
+
+        Raises:
+            BadRequest: such a name would lead to the collection, or to something else altogether.
+        """
+        root = f"/apis/{resource.group}" if resource.group else "/api"
+        path = f"{root}/{resource.version}/namespaces/{quote(self.namespace, safe='')}/{resource.plural}"
+        if name is not None:
+            if name in {"", ".", ".."} or "/" in name:
+                raise BadRequest(f"not sent: {name!r} cannot be the name of an object")
+            path += f"/{quote(name, safe='')}"
+        return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
     def _late(self, pending: PendingCall | Stream, *, write: bool) -> ApiError:
         wire = pending.wire
@@ -257,19 +237,6 @@ class HttpPodApi:
 
     def _client(self) -> Client:
         return Client(self._access, limit=self._limit, user_agent=self._user_agent, clock=self._clock)
-
-    def _collection(self, query: Mapping[str, str]) -> str:
-        return f"{self._pods}?{urlencode(query, quote_via=quote)}"
-
-    def _pod(self, name: str) -> str:
-        return self._object(PODS, name)
-
-    def _objects(self, resource: Resource) -> str:
-        root = f"/apis/{resource.group}" if resource.group else "/api"
-        return f"{root}/{resource.version}/namespaces/{quote(self._namespace, safe='')}/{resource.plural}"
-
-    def _object(self, resource: Resource, name: str) -> str:
-        return f"{self._objects(resource)}/{quote(name, safe='')}"
 
     # ── what is open ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -292,7 +259,15 @@ class HttpPodApi:
             return {thread for thread in self._threads if thread.is_alive()}
 
 
-def _run(call: PendingCall, request: Request, client: Client, read: Callable[[bytes], A]) -> None:
+def _get(path: str, *, compressed: bool = False) -> HttpRequest:
+    return HttpRequest("GET", path, accept_encoding="gzip" if compressed else "identity")
+
+
+def _patch(path: str, patch: Manifest) -> HttpRequest:
+    return HttpRequest("PATCH", path, _json(patch), content_type=MERGE_PATCH)
+
+
+def _run(call: PendingCall, request: HttpRequest, client: Client, read: Callable[[bytes], A]) -> None:
     """In a worker: the call's request and answer. One that was completed meanwhile has a cut wire and is not sent."""
     call.complete(client.fetch(request, call.wire, read))
 

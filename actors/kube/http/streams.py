@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import urllib3
 
-    from actors.kube.http.client import Client, Request
+    from actors.kube.http.client import Client, HttpRequest
     from actors.runtime import Scheduled
 
 __all__ = ["Stream"]
@@ -42,7 +42,7 @@ class Stream:
 
     def __init__(
         self,
-        request: Request,
+        request: HttpRequest,
         *,
         client: Client,
         server: str,

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from datetime import timedelta
+from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import structs
 
 from actors.errors import ApiError, Unavailable
-from actors.kube.api import Call, DeleteOptions, Manifest, PodApi, PodPage, Resource, WatchSink
+from actors.kube.api import List, PodPage
 from actors.local.calls import OpenCalls
 from actors.local.faults.faulty_call import FaultyCall
 from actors.local.faults.faulty_stream import FaultyStream, broken_connection
-from actors.local.faults.kinds import Chances, Fault, Operation, Refuse, StaleList, gone
+from actors.local.faults.kinds import Chances, Fault, Refuse, StaleList, gone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from actors.pods.pod import Pod
+    from actors.kube.api import Call, Operation, PodApi, Reply, Request, Watch, WatchSink
     from actors.runtime import Entropy, TimerService
 
 __all__ = ["FaultyPodApi"]
@@ -60,13 +63,14 @@ class FaultyPodApi:
         """Every watched event comes so much later, as from a replica that lags. Order is kept."""
         self.calls = OpenCalls()
         """Not answered yet."""
+        self.namespace = inner.namespace
         self._inner = inner
         self._timers = timers
         self._entropy = entropy
         self._limit = call_limit
         self._outage = False
         self._next: defaultdict[Operation, deque[Fault]] = defaultdict(deque)
-        self._lists: dict[tuple[str, int, str], deque[PodPage]] = {}
+        self._lists: dict[List, deque[PodPage]] = {}
         self._streams: dict[FaultyStream, None] = {}
         self._lock = RLock()
 
@@ -127,44 +131,18 @@ class FaultyPodApi:
 
     # ── PodApi ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def namespace(self) -> str:
+    def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`."""
-        return self._inner.namespace
+        operation, send = request.operation, partial(self._pass_on, request)
+        faulty = FaultyCall(operation, send, reply, calls=self.calls, timers=self._timers, limit=self._limit)
+        if self.calls.closed:
+            faulty.call.cancel()
+        else:
+            later_page = isinstance(request, List) and bool(request.continue_token)
+            faulty.begin(self._fault_of(operation, later_page=later_page), partial(self._recall, request))
+        return faulty.call
 
-    def list(
-        self,
-        selector: str,
-        reply: Callable[[PodPage | ApiError], None],
-        *,
-        limit: int = 500,
-        continue_token: str = "",
-        resource_version: str | None = None,
-    ) -> Call:
-        """See `PodApi`."""
-        page = (selector, limit, continue_token)
-
-        def send(answer: Callable[[PodPage | ApiError], None]) -> Call:
-            def remember(answered: PodPage | ApiError) -> None:
-                if isinstance(answered, PodPage):
-                    self._remember(page, answered)
-                answer(answered)
-
-            return self._inner.list(
-                selector, remember, limit=limit, continue_token=continue_token, resource_version=resource_version
-            )
-
-        return self._call("list", send, reply, stale=lambda: self._recall(page), later_page=bool(continue_token))
-
-    def watch(
-        self,
-        selector: str,
-        resource_version: str,
-        sink: WatchSink,
-        *,
-        timeout: timedelta,
-        send_initial_events: bool = False,
-    ) -> Call:
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
         stream = FaultyStream(sink, self, self._timers, self._entropy)
         if self.calls.closed:
@@ -172,71 +150,13 @@ class FaultyPodApi:
             return stream
         with self._lock:
             self._streams[stream] = None
-        fault = self._fault_of("watch")
+        fault = self._fault_of(request.operation)
         if fault is not None:
             assert isinstance(fault, Refuse)
             stream.end(fault.error)
         else:
-            stream.depends_on(
-                self._inner.watch(
-                    selector,
-                    resource_version,
-                    stream.on_message,
-                    timeout=timeout,
-                    send_initial_events=send_initial_events,
-                )
-            )
+            stream.depends_on(self._inner.watch(request, stream.on_message))
         return stream
-
-    def get(self, name: str, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("get", lambda answer: self._inner.get(name, answer), reply)
-
-    def create(self, manifest: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("create", lambda answer: self._inner.create(manifest, answer), reply)
-
-    def delete(self, name: str, options: DeleteOptions, reply: Callable[[ApiError | None], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("delete", lambda answer: self._inner.delete(name, options, answer), reply)
-
-    def delete_collection(
-        self, selector: str, reply: Callable[[ApiError | None], None], *, grace: timedelta | None = None
-    ) -> Call:
-        """See `PodApi`."""
-        return self._call(
-            "delete_collection", lambda answer: self._inner.delete_collection(selector, answer, grace=grace), reply
-        )
-
-    def patch(self, name: str, patch: Manifest, reply: Callable[[Pod | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("patch", lambda answer: self._inner.patch(name, patch, answer), reply)
-
-    def may(self, verb: str, resource: Resource, reply: Callable[[bool | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("may", lambda answer: self._inner.may(verb, resource, answer), reply)
-
-    def get_object(self, resource: Resource, name: str, reply: Callable[[Manifest | ApiError], None]) -> Call:
-        """See `PodApi`."""
-        return self._call("get_object", lambda answer: self._inner.get_object(resource, name, answer), reply)
-
-    def list_objects(
-        self, resource: Resource, selector: str, reply: Callable[[Sequence[Manifest] | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._call("list_objects", lambda answer: self._inner.list_objects(resource, selector, answer), reply)
-
-    def create_object(
-        self, resource: Resource, manifest: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._call("create_object", lambda answer: self._inner.create_object(resource, manifest, answer), reply)
-
-    def patch_object(
-        self, resource: Resource, name: str, patch: Manifest, reply: Callable[[Manifest | ApiError], None]
-    ) -> Call:
-        """See `PodApi`."""
-        return self._call("patch_object", lambda answer: self._inner.patch_object(resource, name, patch, answer), reply)
 
     def close(self) -> None:
         """See `PodApi`."""
@@ -265,32 +185,30 @@ class FaultyPodApi:
                 return self._next[operation].popleft()
             return self.chances.draw(operation, self._entropy, later_page=later_page)
 
-    def _call(
-        self,
-        operation: Operation,
-        send: Callable[[Callable[[A | ApiError], None]], Call],
-        reply: Callable[[A | ApiError], None],
-        *,
-        stale: Callable[[], A | None] = lambda: None,
-        later_page: bool = False,
-    ) -> Call:
-        faulty = FaultyCall(operation, send, reply, calls=self.calls, timers=self._timers, limit=self._limit)
-        if self.calls.closed:
-            faulty.call.cancel()
-        else:
-            faulty.begin(self._fault_of(operation, later_page=later_page), stale)
-        return faulty.call
+    def _pass_on(self, request: Request[A], reply: Reply[A]) -> Call:
+        def answered(answer: A | ApiError) -> None:
+            if isinstance(request, List) and isinstance(answer, PodPage):
+                self._remember(_page(request), answer)
+            reply(answer)
 
-    def _remember(self, page: tuple[str, int, str], answer: PodPage) -> None:
+        return self._inner.send(request, answered)
+
+    def _remember(self, page: List, answer: PodPage) -> None:
         with self._lock:
             if page not in self._lists and len(self._lists) >= _REMEMBERED_PAGES:
                 del self._lists[next(iter(self._lists))]
             self._lists.setdefault(page, deque(maxlen=_REMEMBERED_LISTS)).append(answer)
 
-    def _recall(self, page: tuple[str, int, str]) -> PodPage | None:
+    def _recall(self, request: Request[Any]) -> Any:
+        """A stale answer to this, if there is one."""
         with self._lock:
-            answers = self._lists.get(page)
+            answers = self._lists.get(_page(request)) if isinstance(request, List) else None
             return answers[0] if answers else None
+
+
+def _page(request: List) -> List:
+    """The same page, from whatever version the list was wanted."""
+    return structs.replace(request, resource_version=None)
 
 
 def _refused() -> Unavailable:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, assert_never
 
 from actors.errors import Ambiguous, ApiError, Unavailable
 from actors.local.calls import OpenCall, OpenCalls
-from actors.local.faults.kinds import DelayAnswer, DelayRequest, Fault, LoseAnswer, Operation, Refuse, StaleList, Stall
+from actors.local.faults.kinds import DelayAnswer, DelayRequest, Fault, LoseAnswer, Refuse, StaleList, Stall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from actors.kube.api import Call
+    from actors.kube.api import Call, Operation, Reply
     from actors.runtime import TimerService
 
 __all__ = ["FaultyCall", "lost"]
@@ -36,8 +36,8 @@ class FaultyCall(Generic[A]):
     def __init__(
         self,
         operation: Operation,
-        send: Callable[[Callable[[A | ApiError], None]], Call],
-        reply: Callable[[A | ApiError], None],
+        send: Callable[[Reply[A]], Call],
+        reply: Reply[A],
         *,
         calls: OpenCalls,
         timers: TimerService,
@@ -69,7 +69,7 @@ class FaultyCall(Generic[A]):
             case other:
                 assert_never(other)
 
-    def _go(self, answer: Callable[[A | ApiError], None] | None = None) -> None:
+    def _go(self, answer: Reply[A] | None = None) -> None:
         if not self.call.done:
             self.call.depends_on(self._send(answer or self.call.complete))
 

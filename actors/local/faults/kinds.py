@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors.errors import ApiError, Gone, QuotaExceeded, TooManyRequests, Unavailable
 
 if TYPE_CHECKING:
+    from actors.kube.api import Operation
     from actors.runtime import Entropy
 
 __all__ = [
@@ -17,7 +18,6 @@ __all__ = [
     "DelayRequest",
     "Fault",
     "LoseAnswer",
-    "Operation",
     "Refuse",
     "StaleList",
     "Stall",
@@ -25,21 +25,6 @@ __all__ = [
     "over_quota",
     "server_error",
     "too_many_requests",
-]
-
-Operation: TypeAlias = Literal[
-    "list",
-    "watch",
-    "get",
-    "create",
-    "delete",
-    "delete_collection",
-    "patch",
-    "may",
-    "get_object",
-    "list_objects",
-    "create_object",
-    "patch_object",
 ]
 
 

@@ -181,7 +181,7 @@ class Starting:
 
     def review(self, *missing: str, otherwise: bool | ApiError = True) -> None:
         for call in self.api.open("may"):
-            call.answer(False if call.arguments["verb"] in missing else otherwise)
+            call.answer(False if call.request.verb in missing else otherwise)
         self.kit.settle()
 
 
@@ -237,7 +237,7 @@ LIST_DENIED = Forbidden('User "etl" cannot list resource "pods"', status=403)
 
 def test_every_right_is_reviewed_once_beside_the_first_list(kit: Kit) -> None:
     subject = Starting(kit, reviewed=False)
-    asked = [call.arguments["verb"] for call in subject.api.open("may")]
+    asked = [call.request.verb for call in subject.api.open("may")]
     assert asked == ["list", "watch", "create", "get", "delete", "deletecollection"]
     assert len(subject.api.open("list")) == 1
 
@@ -275,7 +275,7 @@ def test_a_missing_right_fails_the_start_with_a_line_that_says_what_to_grant(
     )
     assert (type(cause), str(cause)) == (Forbidden, line)
     assert f"the backend cannot start: {line}" in caplog.text
-    assert [call for call in subject.api.calls if call.verb == "create"] == []
+    assert [call for call in subject.api.calls if call.operation == "create"] == []
     assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
     assert subject.api.closed
 

@@ -60,7 +60,7 @@ class Rig:
     def found(self, answer: Pod | ApiError) -> None:
         """The GET of the driver's pod is answered."""
         call = self.api.take("get")
-        assert call.arguments["name"] == "driver-0"
+        assert call.request.name == "driver-0"
         call.answer(answer)
         self.kit.settle()
 
@@ -86,14 +86,14 @@ def rig(kit: Kit) -> Rig:
 def test_nothing_is_begun_before_it_is_known(rig: Rig) -> None:
     rig.kit.advance(5 * SECOND)
     assert rig.parts() == []
-    assert [call.verb for call in rig.api.calls] == ["get"]
+    assert [call.operation for call in rig.api.calls] == ["get"]
 
 
 def test_one_that_is_ready_holds_nothing_up_and_owns_every_executor(rig: Rig) -> None:
     rig.found(driver_pod())
     assert rig.parts() == PARTS
     rig.listed()
-    (owner,) = rig.api.take("create").arguments["manifest"]["metadata"]["ownerReferences"]
+    (owner,) = rig.api.take("create").request.manifest["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (
         "Pod",
         "driver-0",
@@ -111,7 +111,7 @@ def test_one_that_is_missing_ends_the_start_with_its_name_the_namespace_and_the_
     assert isinstance(cause, SettingsError)
     for word in ("driver_pod_name", "'driver-0'", "'jobs'"):
         assert word in str(cause)
-    assert [call.verb for call in rig.api.calls] == ["get"], "nothing was made or asked besides"
+    assert [call.operation for call in rig.api.calls] == ["get"], "nothing was made or asked besides"
     assert not rig.backend.is_alive()
 
 
@@ -238,7 +238,7 @@ def test_a_stop_while_it_is_waited_for_is_as_any_other(rig: Rig) -> None:
     rig.api.take("list").answer(PodPage((), "5"))
     rig.kit.settle()
     assert rig.driver.take(BackendStopped) == BackendStopped()
-    assert [call.verb for call in rig.api.calls if call.verb == "create"] == []
+    assert [call.operation for call in rig.api.calls if call.operation == "create"] == []
 
 
 @pytest.mark.parametrize("part", ["request-pool", "allocator"])

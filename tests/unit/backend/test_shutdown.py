@@ -116,10 +116,7 @@ def test_what_writes_and_what_watches_stops_first(rig: Rig) -> None:
 def test_the_fleet_is_deleted_by_its_label_and_listed_until_it_is_gone(rig: Rig) -> None:
     rig.stop()
     call = rig.answer("delete_collection", None)
-    assert (
-        call.arguments["selector"]
-        == "executor-pods/app-id=app,executor-pods/role=executor,executor-pods/inactive!=true"
-    )
+    assert call.request.selector == "executor-pods/app-id=app,executor-pods/role=executor,executor-pods/inactive!=true"
     rig.answer("list", PodPage((going(running(1)), going(running(2))), "5"))
     rig.left(going(running(2)))
     assert rig.backend.is_alive()
@@ -166,7 +163,7 @@ def test_what_the_bulk_delete_did_not_reach_is_deleted_one_by_one(rig: Rig) -> N
     rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
     rig.answer("list", PodPage((running(1), going(running(2))), "5"))
     call = rig.api.take("delete")
-    assert (call.arguments["name"], call.arguments["options"].uid) == ("app-exec-1", "uid-1")
+    assert (call.request.name, call.request.options.uid) == ("app-exec-1", "uid-1")
     assert rig.api.open("delete") == (call,)
 
 
@@ -175,7 +172,7 @@ def test_a_bulk_delete_that_takes_its_time_is_helped_by_parts_of_it(rig: Rig) ->
     fleet = tuple(running(number) for number in range(1, 251))
     rig.left(*fleet, going(running(251)))
     _whole, *parts = rig.api.open("delete_collection")
-    chosen = [part.arguments["selector"].partition(" in ")[2].strip("()").split(",") for part in parts]
+    chosen = [part.request.selector.partition(" in ")[2].strip("()").split(",") for part in parts]
     assert [len(ids) for ids in chosen] == [100, 100, 50]
     assert sorted(int(number) for ids in chosen for number in ids) == list(range(1, 251))
     rig.left(*fleet[:30])
@@ -216,7 +213,7 @@ def test_without_deletion_the_fleet_is_left_and_nobody_is_told_as_gone(rig: Rig)
     rig.stop(delete_pods=False)
     assert rig.ended() == ()
     assert rig.driver.take_all(ExecutorRemoved) == []
-    assert [call.verb for call in rig.api.calls if call.verb in ("delete", "delete_collection")] == []
+    assert [call.operation for call in rig.api.calls if call.operation in ("delete", "delete_collection")] == []
 
 
 def test_whether_the_fleet_is_deleted_is_a_setting_unless_it_is_said(kit: Kit) -> None:
@@ -375,7 +372,7 @@ def test_the_lease_is_let_go_of_when_the_fleet_is_gone_and_nobody_is_left_who_wr
     rig.answer("list", PodPage((), "5"))
     assert rig.parts() == ["lease-keeper"]
     assert rig.backend.is_alive()
-    patch = rig.answer("patch_object", lease_of("", 3)).arguments["patch"]
+    patch = rig.answer("patch_object", lease_of("", 3)).request.patch
     assert patch["spec"]["holderIdentity"] == ""
     assert rig.ended() == ()
 
@@ -426,7 +423,7 @@ def test_what_a_stop_may_not_delete_any_more_it_deletes_when_it_may_again(kit: K
     rig.backend.tell(LeaseNotHeld("the API is away"))
     kit.settle()
     kit.advance(3 * SECOND)
-    assert [call.verb for call in rig.api.open("delete_collection", "delete", "list")] == []
+    assert [call.operation for call in rig.api.open("delete_collection", "delete", "list")] == []
     rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
     rig.answer("delete_collection", None)

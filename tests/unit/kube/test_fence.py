@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pytest
 
+from actors import kube
 from actors.errors import Cancelled, NotFound
-from actors.kube.api import LEASES, DeleteOptions, WatchEnded, WatchEvents
+from actors.kube.api import LEASES, WatchEnded, WatchEvents
 from actors.kube.fence import FencedPodApi
 from actors.testing.manual_api import ManualPodApi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors.kube.api import Call, Manifest, PodApi
-    from actors.testing.manual_api import ManualCall, Verb
+    from actors.kube.api import Call, Operation, PodApi, Request
+    from actors.testing.manual_api import ManualCall
 
+A = TypeVar("A")
 Reply: TypeAlias = "Callable[[Any], None]"
 
 POD = {"metadata": {"name": "pod"}}
 
-CALLS: dict[Verb, Callable[[PodApi, Reply], Call]] = {
-    "list": lambda api, reply: api.list("a=b", reply, limit=7, continue_token="next", resource_version="0"),
-    "watch": lambda api, reply: api.watch("a=b", "7", reply, timeout=timedelta(seconds=9), send_initial_events=True),
-    "get": lambda api, reply: api.get("pod", reply),
-    "create": lambda api, reply: api.create(POD, reply),
-    "delete": lambda api, reply: api.delete("pod", DeleteOptions(uid="u"), reply),
-    "delete_collection": lambda api, reply: api.delete_collection("a=b", reply, grace=timedelta(seconds=3)),
-    "patch": lambda api, reply: api.patch("pod", POD, reply),
-    "may": lambda api, reply: api.may("patch", LEASES, reply),
-    "get_object": lambda api, reply: api.get_object(LEASES, "lease", reply),
-    "list_objects": lambda api, reply: api.list_objects(LEASES, "a=b", reply),
-    "create_object": lambda api, reply: api.create_object(LEASES, POD, reply),
-    "patch_object": lambda api, reply: api.patch_object(LEASES, "lease", POD, reply),
+REQUESTS: dict[Operation, Any] = {
+    request.operation: request
+    for request in (
+        kube.List("a=b", limit=7, continue_token="next", resource_version="0"),
+        kube.Watch("a=b", "7", timedelta(seconds=9), send_initial_events=True),
+        kube.Create(POD),
+        kube.ReviewAccess("patch", LEASES),
+    )
 }
+
+
+def put(api: PodApi, operation: Operation, reply: Reply) -> Call:
+    """Have it sent."""
+    request = REQUESTS[operation]
+    return api.watch(request, reply) if operation == "watch" else api.send(request, reply)
 
 
 class Fenced:
@@ -44,13 +47,13 @@ class Fenced:
         self.fence = FencedPodApi(self.inner)
         self.answers: list[Any] = []
 
-    def send(self, verb: Verb) -> Call:
-        return CALLS[verb](self.fence, self.answers.append)
+    def send(self, operation: Operation) -> Call:
+        return put(self.fence, operation, self.answers.append)
 
-    def cancelled(self, verb: Verb) -> bool:
+    def cancelled(self, operation: Operation) -> bool:
         """Whether the one answer is that it was cancelled, in the shape that such a call has it."""
         (answer,) = self.answers
-        return isinstance(answer.error if verb == "watch" else answer, Cancelled)
+        return isinstance(answer.error if operation == "watch" else answer, Cancelled)
 
 
 @pytest.fixture
@@ -58,40 +61,38 @@ def fenced() -> Fenced:
     return Fenced()
 
 
-@pytest.mark.parametrize("verb", CALLS)
-def test_a_call_goes_through_as_it_is_while_the_actor_lives(verb: Verb, fenced: Fenced) -> None:
-    fenced.send(verb)
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_a_call_goes_through_as_it_is_while_the_actor_lives(operation: Operation, fenced: Fenced) -> None:
+    fenced.send(operation)
     (passed,) = fenced.inner.calls
-    direct = ManualPodApi()
-    CALLS[verb](direct, fenced.answers.append)
-    assert (passed.verb, passed.arguments) == (verb, direct.calls[0].arguments)
-    answer = WatchEnded(None) if verb == "watch" else NotFound("no such thing")
+    assert passed.request is REQUESTS[operation]
+    answer = WatchEnded(None) if operation == "watch" else NotFound("no such thing")
     passed.reply(answer)
     assert fenced.answers == [answer]
 
 
-@pytest.mark.parametrize("verb", CALLS)
-def test_nothing_is_sent_once_it_is_shut(verb: Verb, fenced: Fenced) -> None:
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_nothing_is_sent_once_it_is_shut(operation: Operation, fenced: Fenced) -> None:
     fenced.fence.close()
-    fenced.send(verb).cancel()
+    fenced.send(operation).cancel()
     assert fenced.inner.calls == []
-    assert fenced.cancelled(verb)
+    assert fenced.cancelled(operation)
 
 
-@pytest.mark.parametrize("verb", CALLS)
-def test_what_is_under_way_when_it_is_shut_is_cancelled(verb: Verb, fenced: Fenced) -> None:
-    fenced.send(verb)
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_what_is_under_way_when_it_is_shut_is_cancelled(operation: Operation, fenced: Fenced) -> None:
+    fenced.send(operation)
     fenced.fence.close()
     assert fenced.inner.calls[0].cancelled
-    assert fenced.cancelled(verb)
+    assert fenced.cancelled(operation)
     assert not fenced.inner.closed, "others use it"
 
 
-@pytest.mark.parametrize("verb", CALLS)
-def test_a_caller_may_cancel_as_ever(verb: Verb, fenced: Fenced) -> None:
-    fenced.send(verb).cancel()
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_a_caller_may_cancel_as_ever(operation: Operation, fenced: Fenced) -> None:
+    fenced.send(operation).cancel()
     assert fenced.inner.calls[0].cancelled
-    assert fenced.cancelled(verb)
+    assert fenced.cancelled(operation)
 
 
 def test_a_stream_stays_open_to_be_cancelled_whatever_it_brought(fenced: Fenced) -> None:
@@ -103,7 +104,7 @@ def test_a_stream_stays_open_to_be_cancelled_whatever_it_brought(fenced: Fenced)
 
 
 def test_a_call_that_was_answered_is_forgotten(fenced: Fenced) -> None:
-    fenced.send("get")
+    fenced.send("create")
     answer = NotFound("gone")
     fenced.inner.calls[0].answer(answer)
     assert not fenced.fence._open, "a fence that stands for weeks would remember every call"
@@ -114,13 +115,13 @@ def test_a_call_that_was_answered_is_forgotten(fenced: Fenced) -> None:
 
 def test_a_call_that_hangs_while_it_is_sent_is_given_up_as_soon_as_it_was(fenced: Fenced) -> None:
     class Slow(ManualPodApi):
-        def create(self, manifest: Manifest, reply: Reply) -> ManualCall:
+        def send(self, request: Request[A], reply: Reply) -> ManualCall:
             fence.close()  # meanwhile, in another thread
-            return super().create(manifest, reply)
+            return super().send(request, reply)
 
     slow = Slow()
     fence = FencedPodApi(slow)
-    fence.create(POD, fenced.answers.append)
+    fence.send(kube.Create(POD), fenced.answers.append)
     assert slow.calls[0].cancelled
     assert fenced.cancelled("create")
 

@@ -11,14 +11,12 @@ from actors.errors import Ambiguous, Cancelled, Gone, NotFound
 from actors.kube.api import PodPage, WatchEnded, WatchEvents
 from actors.kube.metered import ApiCounts, MeteredPodApi
 from actors.testing.manual_api import ManualPodApi
-from tests.unit.kube.test_fence import CALLS
+from tests.unit.kube.test_fence import REQUESTS, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from actors.kube.api import Call, Manifest, PodApi
+    from actors.kube.api import Call, Operation, PodApi
     from actors.testing import Kit
-    from actors.testing.manual_api import ManualCall, Verb
+    from actors.testing.manual_api import ManualCall
 
 PAGE = PodPage((), "7")
 
@@ -32,8 +30,8 @@ class Metered:
         self.api = MeteredPodApi(inner or self.inner, self.counts, kit.clock)
         self.answers: list[Any] = []
 
-    def send(self, verb: Verb) -> Call:
-        return CALLS[verb](self.api, self.answers.append)
+    def send(self, operation: Operation) -> Call:
+        return put(self.api, operation, self.answers.append)
 
 
 @pytest.fixture
@@ -41,29 +39,27 @@ def metered(kit: Kit) -> Metered:
     return Metered(kit)
 
 
-@pytest.mark.parametrize("verb", CALLS)
+@pytest.mark.parametrize("operation", REQUESTS)
 def test_a_call_goes_through_as_it_is_and_is_counted_when_it_is_answered(
-    verb: Verb, metered: Metered, kit: Kit
+    operation: Operation, metered: Metered, kit: Kit
 ) -> None:
-    plain = ManualPodApi("jobs")
-    CALLS[verb](plain, metered.answers.append)
-    metered.send(verb)
-    assert metered.counts.in_flight() == {verb: 1}
+    metered.send(operation)
+    assert metered.counts.in_flight() == {operation: 1}
     assert metered.counts.results.read() == {}
     (call,) = metered.inner.calls
-    assert (call.verb, call.arguments) == (plain.calls[0].verb, plain.calls[0].arguments)
+    assert call.request is REQUESTS[operation]
     kit.advance(timedelta(seconds=0.2))
-    if verb == "watch":
+    if operation == "watch":
         call.end()
     else:
         call.answer(PAGE)
-    assert metered.answers == [WatchEnded(None) if verb == "watch" else PAGE]
-    assert metered.counts.in_flight() == {verb: 0}
-    assert metered.counts.results.read() == {(verb, "ok"): 1}
-    if verb == "watch":
+    assert metered.answers == [WatchEnded(None) if operation == "watch" else PAGE]
+    assert metered.counts.in_flight() == {operation: 0}
+    assert metered.counts.results.read() == {(operation, "ok"): 1}
+    if operation == "watch":
         assert metered.counts.durations() == {}, "it lasts as long as it does"
     else:
-        assert metered.counts.durations()[verb].read()[1] == pytest.approx(0.2)
+        assert metered.counts.durations()[operation].read()[1] == pytest.approx(0.2)
 
 
 def test_pods_that_could_not_be_decoded_are_counted_by_what_showed_them(metered: Metered) -> None:
@@ -78,23 +74,23 @@ def test_pods_that_could_not_be_decoded_are_counted_by_what_showed_them(metered:
     assert metered.counts.unreadable.read() == {("list",): 2, ("watch",): 4}
 
 
-@pytest.mark.parametrize("verb", CALLS)
-def test_an_error_is_counted_by_its_class(verb: Verb, metered: Metered) -> None:
-    metered.send(verb)
-    metered.send(verb)
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_an_error_is_counted_by_its_class(operation: Operation, metered: Metered) -> None:
+    metered.send(operation)
+    metered.send(operation)
     for call, error in zip(metered.inner.calls, (NotFound("no"), Ambiguous("no answer")), strict=True):
-        if verb == "watch":
+        if operation == "watch":
             call.end(error)
         else:
             call.answer(error)
-    assert metered.counts.results.read() == {(verb, "NotFound"): 1, (verb, "Ambiguous"): 1}
+    assert metered.counts.results.read() == {(operation, "NotFound"): 1, (operation, "Ambiguous"): 1}
 
 
-@pytest.mark.parametrize("verb", CALLS)
-def test_one_that_is_cancelled_is_counted_as_that(verb: Verb, metered: Metered) -> None:
-    metered.send(verb).cancel()
-    assert metered.counts.results.read() == {(verb, Cancelled.__name__): 1}
-    assert metered.counts.in_flight() == {verb: 0}
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_one_that_is_cancelled_is_counted_as_that(operation: Operation, metered: Metered) -> None:
+    metered.send(operation).cancel()
+    assert metered.counts.results.read() == {(operation, Cancelled.__name__): 1}
+    assert metered.counts.in_flight() == {operation: 0}
 
 
 def test_what_a_watch_brings_is_handed_on_and_counts_as_no_end(metered: Metered) -> None:
@@ -107,10 +103,10 @@ def test_what_a_watch_brings_is_handed_on_and_counts_as_no_end(metered: Metered)
     assert metered.counts.results.read() == {("watch", "Gone"): 1}
 
 
-@pytest.mark.parametrize("verb", ["create", "watch"])
-def test_one_that_could_not_be_sent_is_not_under_way_for_ever(verb: Verb, kit: Kit) -> None:
+@pytest.mark.parametrize("operation", ["create", "watch"])
+def test_one_that_could_not_be_sent_is_not_under_way_for_ever(operation: Operation, kit: Kit) -> None:
     class NoThreads(ManualPodApi):
-        def create(self, manifest: Manifest, reply: Callable[[Any], None]) -> ManualCall:
+        def send(self, *_: Any, **__: Any) -> ManualCall:
             raise RuntimeError("can't start new thread")
 
         def watch(self, *_: Any, **__: Any) -> ManualCall:
@@ -118,13 +114,13 @@ def test_one_that_could_not_be_sent_is_not_under_way_for_ever(verb: Verb, kit: K
 
     metered = Metered(kit, NoThreads("jobs"))
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        metered.send(verb)
-    assert metered.counts.in_flight() == {verb: 0}
-    assert metered.counts.results.read() == {(verb, "RuntimeError"): 1}
+        metered.send(operation)
+    assert metered.counts.in_flight() == {operation: 0}
+    assert metered.counts.results.read() == {(operation, "RuntimeError"): 1}
 
 
 def test_it_is_of_the_namespace_that_it_meters_and_closes_it(metered: Metered) -> None:
     assert metered.api.namespace == "jobs"
-    metered.send("get")
+    metered.send("create")
     metered.api.close()
     assert [type(answer) for answer in metered.answers] == [Cancelled]

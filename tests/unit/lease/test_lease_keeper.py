@@ -64,7 +64,7 @@ class Rig:
         call = self.api.take("patch_object")
         call.answer(answer)
         self.kit.settle()
-        patch: dict[str, Any] = call.arguments["patch"]
+        patch: dict[str, Any] = call.request.patch
         return patch
 
     def hold(self) -> Rig:
@@ -84,7 +84,7 @@ def test_a_lease_that_is_not_there_is_made_and_held_once_it_can_be_renewed(rig: 
     rig.tell(KeepLease())
     rig.read(NotFound("no such lease"))
     call = rig.api.take("create_object")
-    assert call.arguments["manifest"]["spec"]["holderIdentity"] == "me"
+    assert call.request.manifest["spec"]["holderIdentity"] == "me"
     call.answer(lease("me", 1))
     rig.kit.settle()
     assert rig.backend.take_all() == []
@@ -309,7 +309,7 @@ def test_a_renewal_that_is_due_while_ids_are_written_is_not_sent_beside_it(rig: 
     rig.kit.advance(timedelta(seconds=4.9))
     rig.tell(IdsAllocated(4))
     rig.kit.advance(2 * SECOND)
-    assert [call.verb for call in rig.api.open()] == ["patch_object"]
+    assert [call.operation for call in rig.api.open()] == ["patch_object"]
 
 
 def test_ids_that_are_given_out_during_a_write_are_written_after_it_all_at_a_time(rig: Rig) -> None:
@@ -336,7 +336,7 @@ def test_a_lease_that_had_to_be_made_anew_takes_the_last_id_with_it(rig: Rig) ->
     rig.kit.advance(THIRD)
     rig.read(NotFound("a person deleted it"))
     call = rig.api.take("create_object")
-    assert last_id(call.arguments["manifest"]) == "4"
+    assert last_id(call.request.manifest) == "4"
 
 
 def test_an_id_whose_write_failed_is_in_the_next_renewal(rig: Rig) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors import kube
 from actors.errors import (
     AlreadyExists,
     ApiError,
@@ -61,8 +62,8 @@ def slow(bench: Bench) -> InProcessPodApi:
 
 def test_without_latency_a_call_is_answered_before_it_returns(api: InProcessPodApi) -> None:
     created, got = Replies(), Replies()
-    api.create(manifest("a", labels={"x": "1"}), created)
-    api.get("a", got)
+    api.send(kube.Create(manifest("a", labels={"x": "1"})), created)
+    api.send(kube.Get("a"), got)
     assert isinstance(created.only, Pod)
     assert got.only == created.only
     assert (got.only.name, got.only.labels, got.only.status.phase) == ("a", {"x": "1"}, "Pending")
@@ -73,12 +74,12 @@ def test_a_list_is_a_page_of_pods(api: InProcessPodApi, bench: Bench) -> None:
         bench.pod(name, labels={"app": "x"})
     bench.pod("other")
     first, second = Replies(), Replies()
-    api.list("app=x", first, limit=2)
+    api.send(kube.List("app=x", limit=2), first)
     page = first.only
     assert isinstance(page, PodPage)
     assert [pod.name for pod in page.pods] == ["a", "b"]
     assert page.resource_version == bench.store.resource_version
-    api.list("app=x", second, limit=2, continue_token=page.continue_token)
+    api.send(kube.List("app=x", limit=2, continue_token=page.continue_token), second)
     assert [pod.name for pod in second.only.pods] == ["c"]
     assert second.only.continue_token == ""
 
@@ -87,15 +88,15 @@ def test_errors_are_the_librarys_own(api: InProcessPodApi, bench: Bench) -> None
     bench.pod("a")
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
     replies = Replies()
-    api.create(manifest("a"), replies)
-    api.create(manifest("A_"), replies)
-    api.create(manifest("b", containers=1), replies)
-    api.get("nope", replies)
-    api.delete("a", DeleteOptions(uid="other"), replies)
-    api.list("a in", replies)
-    api.list("", replies, resource_version="999")
+    api.send(kube.Create(manifest("a")), replies)
+    api.send(kube.Create(manifest("A_")), replies)
+    api.send(kube.Create(manifest("b", containers=1)), replies)
+    api.send(kube.Get("nope"), replies)
+    api.send(kube.Delete("a", DeleteOptions(uid="other")), replies)
+    api.send(kube.List("a in"), replies)
+    api.send(kube.List("", resource_version="999"), replies)
     bench.store.create("resourcequotas", "default", quota)
-    api.create(manifest("b"), replies)
+    api.send(kube.Create(manifest("b")), replies)
     kinds = [AlreadyExists, Invalid, BadRequest, NotFound, Conflict, BadRequest, Unavailable, QuotaExceeded]
     assert [type(reply) for reply in replies] == kinds
     assert replies[1].causes[0][0] == "metadata.name"
@@ -108,7 +109,7 @@ def test_delete_passes_its_options_on(api: InProcessPodApi, bench: Bench) -> Non
     replies = Replies()
     metadata = pod["metadata"]
     options = DeleteOptions(metadata["uid"], metadata["resourceVersion"], timedelta(seconds=5))
-    api.delete("a", options, replies)
+    api.send(kube.Delete("a", options), replies)
     assert replies.only is None
     assert bench.get("a")["metadata"]["deletionGracePeriodSeconds"] == 5
 
@@ -117,7 +118,7 @@ def test_a_collection_is_deleted_by_selector(api: InProcessPodApi, bench: Bench)
     bench.pod("a", labels={"app": "x"}, node="n")
     bench.pod("b")
     replies = Replies()
-    api.delete_collection("app=x", replies, grace=timedelta(seconds=3))
+    api.send(kube.DeleteCollection("app=x", grace=timedelta(seconds=3)), replies)
     assert replies.only is None
     assert bench.get("a")["metadata"]["deletionGracePeriodSeconds"] == 3
     assert bench.names() == ["a", "b"]
@@ -126,13 +127,13 @@ def test_a_collection_is_deleted_by_selector(api: InProcessPodApi, bench: Bench)
 def test_a_patch_is_a_merge_patch(api: InProcessPodApi, bench: Bench) -> None:
     bench.pod("a", labels={"x": "1", "y": "2"})
     replies = Replies()
-    api.patch("a", {"metadata": {"labels": {"x": None, "z": "3"}}}, replies)
+    api.send(kube.Patch("a", {"metadata": {"labels": {"x": None, "z": "3"}}}), replies)
     assert replies.only.labels == {"y": "2", "z": "3"}
 
 
 def test_a_watch_brings_events_and_ends_cleanly_after_its_time(api: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
-    api.watch("app=x", bench.store.resource_version, seen, timeout=timedelta(seconds=30))
+    api.watch(kube.Watch("app=x", bench.store.resource_version, timeout=timedelta(seconds=30)), seen)
     bench.pod("a", labels={"app": "x"})
     bench.label("a", app="y")
     assert seen.pods == [("ADDED", "a"), ("DELETED", "a")]
@@ -151,24 +152,24 @@ def test_what_brings_nothing_is_left_out_of_a_watch_and_a_list_says_how_far_a_po
     bench.pod("runs", phase="Running")
     bench.pod("waits")
     listed, seen, again, other = Replies(), Replies(), Replies(), Replies()
-    api.list("", listed)
-    api.watch("", listed.only.resource_version, seen, timeout=HOUR)
+    api.send(kube.List(""), listed)
+    api.watch(kube.Watch("", listed.only.resource_version, timeout=HOUR), seen)
     for name in ("runs", "waits"):
         bench.patch(name, {"metadata": {"annotations": {"a": "b"}}})
     version = bench.get("runs")["metadata"]["resourceVersion"]
     assert [(what.unchanged, what.resource_version == version) for what in seen] == [(1, True), (0, False)]
     assert seen.pods == [("MODIFIED", "waits")]
-    api.list("", again)
+    api.send(kube.List(""), again)
     runs = again.only.pods[0]
     assert runs is listed.only.pods[0]
     assert again.only.moved == {runs.uid: version}
-    api.watch("", listed.only.resource_version, other, timeout=HOUR)
+    api.watch(kube.Watch("", listed.only.resource_version, timeout=HOUR), other)
     assert other.pods == [("MODIFIED", "runs"), ("MODIFIED", "waits")], "an earlier connection may have lost it"
 
 
 def test_bookmarks_come_once_a_minute(api: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
-    api.watch("", bench.store.resource_version, seen, timeout=HOUR)
+    api.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), seen)
     bench.store.create("configmaps", "default", {"metadata": {"name": "c"}})
     bench.advance(timedelta(minutes=2, seconds=1))
     assert seen == [WatchEvents((), bench.store.resource_version)] * 2
@@ -178,7 +179,7 @@ def test_an_old_version_ends_the_watch_as_gone(api: InProcessPodApi, bench: Benc
     bench.pod("a")
     bench.store.expire()
     seen = Replies()
-    api.watch("", "1", seen, timeout=HOUR)
+    api.watch(kube.Watch("", "1", timeout=HOUR), seen)
     assert isinstance(seen.only, WatchEnded)
     assert isinstance(seen.only.error, Gone)
     assert bench.timers.pending == 0
@@ -186,13 +187,13 @@ def test_an_old_version_ends_the_watch_as_gone(api: InProcessPodApi, bench: Benc
 
 def test_a_broken_selector_ends_the_watch(api: InProcessPodApi) -> None:
     seen = Replies()
-    api.watch("a in", "1", seen, timeout=HOUR)
+    api.watch(kube.Watch("a in", "1", timeout=HOUR), seen)
     assert isinstance(seen.only.error, BadRequest)
 
 
 def test_a_cancelled_watch_ends_once_and_brings_nothing_more(api: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
-    watch = api.watch("", bench.store.resource_version, seen, timeout=HOUR)
+    watch = api.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), seen)
     watch.cancel()
     watch.cancel()
     bench.pod("a")
@@ -207,7 +208,7 @@ def test_a_watch_can_be_cancelled_by_its_own_sink(api: InProcessPodApi, bench: B
         seen(message)
         watch.cancel()
 
-    watch = api.watch("", bench.store.resource_version, sink, timeout=HOUR)
+    watch = api.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), sink)
     bench.pod("a")
     bench.pod("b")
     assert [type(message) for message in seen] == [WatchEvents, WatchEnded]
@@ -215,7 +216,7 @@ def test_a_watch_can_be_cancelled_by_its_own_sink(api: InProcessPodApi, bench: B
 
 def test_latency_delays_the_request_and_the_answer(slow: InProcessPodApi, bench: Bench) -> None:
     replies = Replies()
-    slow.create(manifest("a"), replies)
+    slow.send(kube.Create(manifest("a")), replies)
     assert bench.names() == []
     bench.advance(timedelta(milliseconds=50))
     assert (bench.names(), replies) == (["a"], [])
@@ -225,7 +226,7 @@ def test_latency_delays_the_request_and_the_answer(slow: InProcessPodApi, bench:
 
 def test_latency_shows_what_was_when_the_server_was_asked(slow: InProcessPodApi, bench: Bench) -> None:
     replies = Replies()
-    slow.list("", replies)
+    slow.send(kube.List(""), replies)
     bench.advance(timedelta(milliseconds=60))
     bench.pod("late")
     bench.advance(timedelta(milliseconds=60))
@@ -234,7 +235,7 @@ def test_latency_shows_what_was_when_the_server_was_asked(slow: InProcessPodApi,
 
 def test_latency_delays_events_and_keeps_their_order(slow: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
-    slow.watch("", bench.store.resource_version, seen, timeout=HOUR)
+    slow.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), seen)
     for name in "abc":
         bench.pod(name)
     assert seen == []
@@ -244,7 +245,7 @@ def test_latency_delays_events_and_keeps_their_order(slow: InProcessPodApi, benc
 
 def test_events_on_their_way_to_a_cancelled_watch_do_not_arrive(slow: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
-    watch = slow.watch("", bench.store.resource_version, seen, timeout=HOUR)
+    watch = slow.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), seen)
     bench.advance(timedelta(milliseconds=100))
     bench.pod("a")
     watch.cancel()
@@ -254,7 +255,7 @@ def test_events_on_their_way_to_a_cancelled_watch_do_not_arrive(slow: InProcessP
 
 def test_a_call_cancelled_on_its_way_never_happens(slow: InProcessPodApi, bench: Bench) -> None:
     replies = Replies()
-    call = slow.create(manifest("a"), replies)
+    call = slow.send(kube.Create(manifest("a")), replies)
     call.cancel()
     call.cancel()
     bench.advance(timedelta(seconds=1))
@@ -264,7 +265,7 @@ def test_a_call_cancelled_on_its_way_never_happens(slow: InProcessPodApi, bench:
 
 def test_a_call_cancelled_on_its_way_back_has_happened(slow: InProcessPodApi, bench: Bench) -> None:
     replies = Replies()
-    call = slow.create(manifest("a"), replies)
+    call = slow.send(kube.Create(manifest("a")), replies)
     bench.advance(timedelta(milliseconds=60))
     call.cancel()
     bench.advance(timedelta(seconds=1))
@@ -274,17 +275,17 @@ def test_a_call_cancelled_on_its_way_back_has_happened(slow: InProcessPodApi, be
 
 def test_cancelling_what_was_answered_is_nothing(api: InProcessPodApi) -> None:
     replies = Replies()
-    api.create(manifest("a"), replies).cancel()
+    api.send(kube.Create(manifest("a")), replies).cancel()
     assert isinstance(replies.only, Pod)
 
 
 def test_close_cancels_what_is_open_and_what_comes_later(slow: InProcessPodApi, bench: Bench) -> None:
     replies, seen, later = Replies(), Replies(), Replies()
-    slow.create(manifest("a"), replies)
-    slow.watch("", "0", seen, timeout=HOUR)
+    slow.send(kube.Create(manifest("a")), replies)
+    slow.watch(kube.Watch("", "0", timeout=HOUR), seen)
     slow.close()
-    slow.get("a", later)
-    slow.watch("", "0", later, timeout=HOUR)
+    slow.send(kube.Get("a"), later)
+    slow.watch(kube.Watch("", "0", timeout=HOUR), later)
     bench.advance(timedelta(seconds=1))
     assert isinstance(replies.only, Cancelled)
     assert isinstance(seen.only.error, Cancelled)
@@ -305,12 +306,12 @@ def test_a_pod_that_cannot_be_decoded_is_left_out_counted_and_logged_once(
     bench.pod("good")
     bench.pod("bad")
     seen = Replies()
-    api.watch("", bench.store.resource_version, seen, timeout=HOUR)
+    api.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), seen)
     with caplog.at_level(logging.WARNING, "actors.local"):
         bench.status("bad", {"startTime": "yesterday"})
         replies = Replies()
-        api.list("", replies)
-        api.get("bad", replies)
+        api.send(kube.List(""), replies)
+        api.send(kube.Get("bad"), replies)
     assert [pod.name for pod in replies[0].pods] == ["good"]
     assert replies[0].malformed == 1
     assert (seen.only.events, seen.only.malformed) == ((), 1)
@@ -323,10 +324,10 @@ def test_after_a_restore_a_version_used_again_is_not_taken_for_the_old_one(api: 
     backup = bench.store.snapshot()
     replies = Replies()
     bench.label("a", x="before")
-    api.get("a", replies)
+    api.send(kube.Get("a"), replies)
     bench.store.restore(backup)
     bench.label("a", x="after")
-    api.get("a", replies)
+    api.send(kube.Get("a"), replies)
     assert replies[0].resource_version == replies[1].resource_version
     assert [pod.labels["x"] for pod in replies] == ["before", "after"]
 
@@ -334,8 +335,8 @@ def test_after_a_restore_a_version_used_again_is_not_taken_for_the_old_one(api: 
 def test_what_lists_and_watches_show_is_decoded_once(api: InProcessPodApi, bench: Bench) -> None:
     bench.pod("a")
     replies, seen = Replies(), Replies()
-    api.list("", replies)
-    api.watch("", "0", seen, timeout=HOUR)
+    api.send(kube.List(""), replies)
+    api.watch(kube.Watch("", "0", timeout=HOUR), seen)
     assert replies.only.pods[0] is seen.only.events[0].pod
 
 
@@ -343,9 +344,9 @@ def test_a_pod_that_is_asked_for_says_more_than_lists_show(api: InProcessPodApi,
     bench.pod("a")
     bench.status("a", {"conditions": [{"type": "Ready", "status": "True"}]})
     listed, got, again = Replies(), Replies(), Replies()
-    api.get("a", got)
-    api.list("", listed)
-    api.get("a", again)
+    api.send(kube.Get("a"), got)
+    api.send(kube.List(""), listed)
+    api.send(kube.Get("a"), again)
     assert listed.only.pods[0].status.conditions is None
     assert [(each.type, each.status) for each in got.only.status.conditions] == [("Ready", "True")]
     assert again.only == got.only

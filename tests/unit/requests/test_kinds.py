@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors import kube
 from actors.errors import (
     AlreadyExists,
     Ambiguous,
@@ -114,7 +115,7 @@ def after(request: Create, *answers: object) -> Create:
 def test_a_create_posts_its_manifest_and_is_done_with_the_pod(asker: Probe) -> None:
     request = create(asker)
     call = wire(request)
-    assert (call.verb, call.arguments["manifest"]) == ("create", manifest())
+    assert (call.operation, call.request.manifest) == ("create", manifest())
     assert request.judge(pod(1)) == Done()
     assert request.outcome == pod(1)
 
@@ -131,7 +132,7 @@ def test_a_refusal_of_the_first_try_is_final(asker: Probe, refusal: ApiError) ->
 def test_trouble_that_passes_is_tried_again_by_the_same_post(asker: Probe, trouble: ApiError) -> None:
     request = create(asker)
     assert request.judge(trouble) == Retry(trouble)
-    assert wire(request).verb == "create"
+    assert wire(request).operation == "create"
     assert request.judge(pod(1)) == Done()
     assert request.outcome == pod(1)
 
@@ -161,7 +162,7 @@ def test_a_name_that_is_taken_is_looked_at_at_once(asker: Probe) -> None:
     request = create(asker)
     assert request.judge(EXISTS) == Retry(None)
     call = wire(request)
-    assert (call.verb, call.arguments["name"]) == ("get", pod_name(1))
+    assert (call.operation, call.request.name) == ("get", pod_name(1))
 
 
 def test_a_name_taken_by_our_own_pod_is_success(asker: Probe) -> None:
@@ -211,7 +212,7 @@ def test_a_name_that_was_taken_and_is_free_again_is_not_used_again(asker: Probe)
 def test_a_refusal_after_a_lost_answer_is_not_believed_before_a_look(asker: Probe, refusal: ApiError) -> None:
     """The server checks quota before names: our own pod may be what exhausted it."""
     request = after(create(asker), LOST, refusal)
-    assert wire(request).verb == "get"
+    assert wire(request).operation == "get"
     assert request.judge(pod(1)) == Done()
     assert request.outcome == pod(1)
 
@@ -226,7 +227,7 @@ def test_a_refusal_after_a_lost_answer_stands_when_there_is_no_pod(asker: Probe)
 def test_a_look_that_meets_trouble_is_tried_again_as_a_look(asker: Probe, trouble: ApiError) -> None:
     request = after(create(asker), EXISTS)
     assert request.judge(trouble) == Retry(trouble)
-    assert wire(request).verb == "get"
+    assert wire(request).operation == "get"
 
 
 def test_a_look_that_is_not_allowed_leaves_the_first_refusal(asker: Probe) -> None:
@@ -240,7 +241,7 @@ def test_after_a_lost_answer_a_look_that_is_not_allowed_is_repeated(asker: Probe
     forbidden = Forbidden("cannot get pods", status=403)
     request = after(create(asker), LOST, EXISTS)
     assert request.judge(forbidden) == Retry(forbidden)
-    assert wire(request).verb == "get"
+    assert wire(request).operation == "get"
     assert request.judge(pod(1)) == Done()
     assert request.outcome == pod(1)
 
@@ -248,7 +249,7 @@ def test_after_a_lost_answer_a_look_that_is_not_allowed_is_repeated(asker: Probe
 def test_a_create_that_nobody_wants_any_more_only_looks(asker: Probe) -> None:
     request = after(create(asker), LOST)
     request.only_look("it is not wanted any more")
-    assert wire(request).verb == "get"
+    assert wire(request).operation == "get"
     assert request.judge(NotFound("no such pod", status=404)) == Done()
     assert isinstance(request.outcome, Cancelled)
 
@@ -271,9 +272,9 @@ def with_claims(asker: Probe, *names: str) -> Create:
 def posted(request: Request) -> str:
     """The name of what it POSTs now."""
     call = wire(request)
-    assert call.verb in {"create", "create_object"}, call
-    assert call.verb == "create" or call.arguments["resource"] == CLAIMS
-    return str(call.arguments["manifest"]["metadata"]["name"])
+    assert call.operation in {"create", "create_object"}, call
+    assert call.operation == "create" or call.request.resource == CLAIMS
+    return str(call.request.manifest["metadata"]["name"])
 
 
 def own_claim(index: int = 0) -> str:
@@ -338,11 +339,8 @@ def test_a_claim_named_after_another_executor_is_taken_as_it_is(asker: Probe) ->
 
 def test_the_fleets_claims_are_listed_by_its_labels_whatever_became_of_their_executors(kit: Kit, asker: Probe) -> None:
     request = ClaimList(ListClaims(asker.address), APP_ID)
-    call = wire(request)
-    assert (call.verb, call.arguments) == (
-        "list_objects",
-        {"resource": CLAIMS, "selector": "executor-pods/app-id=app,executor-pods/role=executor"},
-    )
+    selector = "executor-pods/app-id=app,executor-pods/role=executor"
+    assert wire(request).request == kube.ListObjects(CLAIMS, selector)
     assert not request.writes
     assert request.judge([{"kind": "a"}]) == Done()
     request.report([{"kind": "a"}])
@@ -364,8 +362,7 @@ def test_who_asks_for_claims_that_may_not_be_listed_hears_so(kit: Kit, asker: Pr
 
 def test_a_delete_carries_its_preconditions_and_grace() -> None:
     options = DeleteOptions(uid="u", resource_version="7", grace=timedelta(seconds=5))
-    call = wire(Delete(DeletePod("a", options)))
-    assert (call.verb, call.arguments) == ("delete", {"name": "a", "options": options})
+    assert wire(Delete(DeletePod("a", options))).request == kube.Delete("a", options)
 
 
 @pytest.mark.parametrize(
@@ -397,20 +394,20 @@ def test_an_answer_that_the_request_was_not_allowed_is_a_refusal(refusal: ApiErr
 
 def test_a_label_is_a_patch_with_the_uid_as_precondition() -> None:
     call = wire(Label(LabelPod("a", "u", {"x": "y"})))
-    assert (call.verb, call.arguments["name"]) == ("patch", "a")
-    assert call.arguments["patch"] == {"metadata": {"uid": "u", "labels": {"x": "y"}}}
+    assert (call.operation, call.request.name) == ("patch", "a")
+    assert call.request.patch == {"metadata": {"uid": "u", "labels": {"x": "y"}}}
 
 
 def test_a_mark_may_have_annotations() -> None:
     call = wire(Label(LabelPod("a", "u", {}, {"x": "y"})))
-    assert call.arguments["patch"] == {"metadata": {"uid": "u", "annotations": {"x": "y"}}}
+    assert call.request.patch == {"metadata": {"uid": "u", "annotations": {"x": "y"}}}
 
 
 def test_an_adoption_replaces_every_owner_with_the_uid_as_precondition() -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new", "controller": True}
     call = wire(Adopt(AdoptPod("a", "u", owner)))
-    assert (call.verb, call.arguments["name"]) == ("patch", "a")
-    assert call.arguments["patch"] == {"metadata": {"uid": "u", "ownerReferences": [owner]}}
+    assert (call.operation, call.request.name) == ("patch", "a")
+    assert call.request.patch == {"metadata": {"uid": "u", "ownerReferences": [owner]}}
 
 
 # ── bulk delete ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -418,14 +415,13 @@ def test_an_adoption_replaces_every_owner_with_the_uid_as_precondition() -> None
 
 def test_deleting_all_selects_the_application_and_leaves_what_was_set_aside() -> None:
     call = wire(BulkDelete(DeletePods(None, grace=timedelta(seconds=3)), APP_ID))
-    assert call.verb == "delete_collection"
-    assert call.arguments == {"selector": fleet_selector(APP_ID), "grace": timedelta(seconds=3)}
+    assert call.request == kube.DeleteCollection(fleet_selector(APP_ID), timedelta(seconds=3))
     assert "executor-pods/inactive!=true" in fleet_selector(APP_ID)
 
 
 def test_deleting_some_selects_them_by_id() -> None:
     call = wire(BulkDelete(DeletePods(frozenset({10, 9, 2})), APP_ID))
-    assert call.arguments["selector"] == f"{fleet_selector(APP_ID)},executor-pods/executor-id in (2,9,10)"
+    assert call.request.selector == f"{fleet_selector(APP_ID)},executor-pods/executor-id in (2,9,10)"
 
 
 def test_deleting_many_takes_several_calls_none_too_long_for_a_url(asker: Probe) -> None:
@@ -433,7 +429,7 @@ def test_deleting_many_takes_several_calls_none_too_long_for_a_url(asker: Probe)
     request = BulkDelete(DeletePods(ids, reply_to=asker.address), APP_ID)
     selectors = []
     for last in (False, False, True):
-        selectors.append(wire(request).arguments["selector"])
+        selectors.append(wire(request).request.selector)
         assert request.judge(None) == (Done() if last else Retry(None))
     assert max(map(len, selectors)) < 8000
     asked = [int(number) for selector in selectors for number in selector.partition(" in (")[2][:-1].split(",")]

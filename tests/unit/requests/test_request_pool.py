@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actors import kube
 from actors.errors import (
     AlreadyExists,
     Ambiguous,
@@ -50,8 +51,9 @@ from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import APP_ID, labels, pod, pod_name
 
 if TYPE_CHECKING:
+    from actors.kube.api import Operation
     from actors.testing import Kit
-    from actors.testing.manual_api import ManualCall, Verb
+    from actors.testing.manual_api import ManualCall
 
 LIMIT = 4
 """Three for POSTs, one that is always free of them."""
@@ -97,14 +99,14 @@ class World:
         call.answer(answer)
         self.kit.settle()
 
-    def answer_next(self, verb: Verb, answer: object) -> None:
+    def answer_next(self, verb: Operation, answer: object) -> None:
         self.answer(self.api.take(verb), answer)
 
     def open(self) -> list[str]:
         """What is under way, oldest first."""
         return [words(call) for call in self.api.open()]
 
-    def wait_for(self, verb: Verb) -> timedelta:
+    def wait_for(self, verb: Operation) -> timedelta:
         """Go to where the next such call goes out."""
         start = self.kit.clock.elapsed
         while not any(not call.taken for call in self.api.open(verb)):
@@ -127,13 +129,13 @@ class World:
 
 
 def words(call: ManualCall) -> str:
-    match call.verb:
+    match call.operation:
         case "create":
-            return f"create {call.arguments['manifest']['metadata']['name']}"
+            return f"create {call.request.manifest['metadata']['name']}"
         case "delete_collection":
-            return f"delete {call.arguments['selector'].partition('executor-id ')[2] or 'all'}"
+            return f"delete {call.request.selector.partition('executor-id ')[2] or 'all'}"
         case _:
-            return f"{call.verb} {call.arguments['name']}"
+            return f"{call.operation} {call.request.name}"
 
 
 @pytest.fixture
@@ -468,7 +470,7 @@ def test_a_second_pod_that_a_late_try_made_after_the_first_appeared_is_deleted(w
     world.wait_for("create")
     world.tell(PodsObserved({1: pod(1, uid="first")}))
     world.answer_next("create", pod(1, uid="second"))
-    assert world.api.take("delete").arguments == {"name": pod_name(1), "options": DeleteOptions(uid="second")}
+    assert world.api.take("delete").request == kube.Delete(pod_name(1), DeleteOptions(uid="second"))
 
 
 def test_a_pod_that_appeared_is_deleted_if_it_was_killed_meanwhile(world: World) -> None:
@@ -477,7 +479,7 @@ def test_a_pod_that_appeared_is_deleted_if_it_was_killed_meanwhile(world: World)
     world.tell(DeletePods(frozenset({1})))
     world.answer_next("delete_collection", None)
     world.tell(PodsObserved({1: pod(1)}))
-    assert world.api.take("delete").arguments["options"].uid == "uid-1"
+    assert world.api.take("delete").request.options.uid == "uid-1"
 
 
 def test_pods_that_appeared_count_as_created_for_the_epoch_that_begins(world: World) -> None:
@@ -585,7 +587,7 @@ def test_a_post_that_waits_in_a_pause_and_that_nobody_wants_any_more_is_looked_f
 def test_a_delete_is_sent_with_its_preconditions(world: World) -> None:
     options = DeleteOptions(uid="u", resource_version="7", grace=timedelta(seconds=5))
     world.tell(DeletePod("a", options))
-    assert world.api.take("delete").arguments["options"] == options
+    assert world.api.take("delete").request.options == options
 
 
 def test_the_same_delete_asked_for_again_while_it_is_open_is_one_request(world: World) -> None:
@@ -677,11 +679,8 @@ def test_killing_one_whose_create_is_on_the_wire_deletes_it_once_it_is_made(worl
     world.answer_next("delete_collection", None)
     world.answer_next("create", pod(1))
     assert world.allocator.take(PodCreated).executor_id == 1
-    deletion = world.api.take("delete")
-    assert deletion.arguments == {
-        "name": pod_name(1),
-        "options": DeleteOptions(uid="uid-1", grace=timedelta(seconds=5)),
-    }
+    options = DeleteOptions(uid="uid-1", grace=timedelta(seconds=5))
+    assert world.api.take("delete").request == kube.Delete(pod_name(1), options)
     world.answer_next("create", pod(2))
     assert world.open() == ["delete app-exec-1"], "the other one stays"
 

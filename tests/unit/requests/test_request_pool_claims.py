@@ -42,9 +42,9 @@ def create(world: World, executor_id: int = 1, *, again: bool = False) -> None:
 
 def test_a_pod_is_posted_once_its_claim_is_made(world: World) -> None:
     create(world)
-    assert [call.verb for call in world.api.open()] == ["create_object"]
+    assert [call.operation for call in world.api.open()] == ["create_object"]
     world.answer_next("create_object", CLAIM)
-    assert [call.verb for call in world.api.open()] == ["create"]
+    assert [call.operation for call in world.api.open()] == ["create"]
     world.answer_next("create", pod(1))
 
     assert world.allocator.take(PodCreated).executor_id == 1
@@ -100,7 +100,7 @@ def test_claims_wait_for_the_pause_that_the_server_asks_for_and_deletes_do_not(w
     world.answer_next("create_object", TooManyRequests("slow", status=429, retry_after=timedelta(seconds=5)))
     create(world, 2)
     world.tell(DeletePod("other"))
-    assert [call.verb for call in world.api.open()] == ["delete"]
+    assert [call.operation for call in world.api.open()] == ["delete"]
 
     assert world.wait_for("create_object").total_seconds() >= 5
 

@@ -45,9 +45,9 @@ def owner(kit: Kit) -> Owner:
 def test_a_list_of_one_page_is_one_call_with_the_selector_and_the_page_size(owner: Owner, kit: Kit) -> None:
     owner.list.start()
     [call] = owner.api.open()
-    assert (call.arguments["selector"], call.arguments["limit"]) == ("a=b", PAGE_SIZE)
-    assert call.arguments["continue_token"] == ""
-    assert call.arguments["resource_version"] is None
+    assert (call.request.selector, call.request.limit) == ("a=b", PAGE_SIZE)
+    assert call.request.continue_token == ""
+    assert call.request.resource_version is None
     listed = owner.answer(PodPage((pod(1),), "7"))
     assert listed == Listed((pod(1),), "7", kit.clock.monotonic())
     assert owner.api.open() == ()
@@ -56,7 +56,7 @@ def test_a_list_of_one_page_is_one_call_with_the_selector_and_the_page_size(owne
 def test_pages_are_put_together_in_order(owner: Owner) -> None:
     owner.list.start()
     assert owner.answer(PodPage((pod(1),), "7", "next")) is None
-    assert owner.api.open()[0].arguments["continue_token"] == "next"
+    assert owner.api.open()[0].request.continue_token == "next"
     listed = owner.answer(PodPage((pod(2),), "7"))
     assert isinstance(listed, Listed)
     assert listed.pods == (pod(1), pod(2))
@@ -78,7 +78,7 @@ def test_an_expired_continue_token_starts_the_list_over(owner: Owner, kit: Kit) 
     owner.answer(PodPage((pod(1),), "7", "next"))
     kit.advance(timedelta(seconds=3))
     assert owner.answer(EXPIRED) is None
-    assert owner.api.open()[0].arguments["continue_token"] == ""
+    assert owner.api.open()[0].request.continue_token == ""
     assert owner.answer(PodPage((pod(2),), "9")) == Listed((pod(2),), "9", kit.clock.monotonic())
 
 

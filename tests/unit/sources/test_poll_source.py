@@ -82,7 +82,7 @@ def test_the_first_poll_is_one_interval_after_the_start(world: World, kit: Kit) 
     kit.advance(INTERVAL - MOMENT)
     assert world.api.calls == []
     kit.advance(MOMENT)
-    assert [call.arguments["selector"] for call in world.api.open("list")] == ["a=b"]
+    assert [call.request.selector for call in world.api.open("list")] == ["a=b"]
 
 
 def test_the_interval_is_the_setting_30_seconds_by_default(kit: Kit) -> None:
@@ -178,7 +178,7 @@ def caching(kit: Kit) -> World:
 def test_every_tenth_poll_is_consistent_and_the_others_are_from_the_cache(caching: World) -> None:
     asked, told = [], []
     for version in range(25):
-        asked.append(caching.api.open("list")[0].arguments["resource_version"])
+        asked.append(caching.api.open("list")[0].request.resource_version)
         caching.answer(PodPage((), str(version)))
         told.append(caching.store.take(ReplaceSnapshot).consistent)
         caching.seconds_to_next_list()
@@ -189,15 +189,15 @@ def test_every_tenth_poll_is_consistent_and_the_others_are_from_the_cache(cachin
 def test_a_consistent_poll_that_fails_is_made_up_for_by_the_next(caching: World) -> None:
     caching.answer(Unavailable("no answer"))
     caching.seconds_to_next_list()
-    assert caching.api.open("list")[0].arguments["resource_version"] is None
+    assert caching.api.open("list")[0].request.resource_version is None
 
 
 def test_a_later_page_goes_on_with_its_list_whatever_it_was_from(caching: World) -> None:
     caching.answer(PodPage((), "7"))
     caching.seconds_to_next_list()
     caching.answer(PodPage((pod(1),), "7", "next"))
-    later = caching.api.open("list")[0].arguments
-    assert (later["continue_token"], later["resource_version"]) == ("next", None)
+    later = caching.api.open("list")[0].request
+    assert (later.continue_token, later.resource_version) == ("next", None)
     caching.answer(PodPage((pod(2),), "7"))
     assert [replaced.consistent for replaced in caching.store.take_all(ReplaceSnapshot)] == [True, False]
 
@@ -215,7 +215,7 @@ def test_polls_are_consistent_unless_the_settings_say_otherwise(world: World) ->
     world.started()
     for version in range(3):
         world.seconds_to_next_list()
-        assert world.api.open("list")[0].arguments["resource_version"] is None
+        assert world.api.open("list")[0].request.resource_version is None
         world.answer(PodPage((), str(version)))
     assert [replaced.consistent for replaced in world.store.take_all(ReplaceSnapshot)] == [True] * 3
 

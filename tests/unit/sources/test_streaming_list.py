@@ -48,7 +48,7 @@ def sent(world: World, stream: ManualCall, *pods: Pod, version: int, mark: bool 
 
 
 def lists(world: World) -> int:
-    return sum(call.verb == "list" for call in world.api.calls)
+    return sum(call.operation == "list" for call in world.api.calls)
 
 
 # ── the list ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,14 +57,14 @@ def lists(world: World) -> int:
 def test_without_the_setting_no_watch_asks_for_initial_events(kit: Kit) -> None:
     world = World(kit)
     stream = world.watching("10")
-    assert stream.arguments["send_initial_events"] is False
+    assert stream.request.send_initial_events is False
     assert lists(world) == 1
 
 
 def test_the_watch_begins_with_the_list_and_no_list_is_asked_for(world: World) -> None:
     stream = started(world)
-    assert (stream.arguments["selector"], stream.arguments["resource_version"]) == ("a=b", "")
-    assert stream.arguments["send_initial_events"] is True
+    assert (stream.request.selector, stream.request.resource_version) == ("a=b", "")
+    assert stream.request.send_initial_events is True
     assert lists(world) == 0
 
 
@@ -110,8 +110,8 @@ def test_a_watch_that_goes_on_from_the_mark_is_resumed_from_there_without_anothe
     sent(world, stream, version=20, mark=True)
     kit.advance(HEALTHY_LIFETIME)
     world.end(stream)
-    resumed = world.api.take("watch").arguments
-    assert (resumed["resource_version"], resumed["send_initial_events"]) == ("20", False)
+    resumed = world.api.take("watch").request
+    assert (resumed.resource_version, resumed.send_initial_events) == ("20", False)
 
 
 def test_a_stream_that_ends_before_its_list_starts_over_after_a_backoff(world: World, kit: Kit) -> None:
@@ -122,7 +122,7 @@ def test_a_stream_that_ends_before_its_list_starts_over_after_a_backoff(world: W
         world.end(stream, error)
         assert world.wait_for("watch") >= REFLECTOR.initial
         stream = world.api.take("watch")
-        assert (stream.arguments["resource_version"], stream.arguments["send_initial_events"]) == ("", True)
+        assert (stream.request.resource_version, stream.request.send_initial_events) == ("", True)
     world.store.expect_nothing()
     sent(world, stream, pod(2, version=30), version=30)
     sent(world, stream, version=40, mark=True)
@@ -136,7 +136,7 @@ def test_a_relist_streams_again_under_another_number(world: World) -> None:
     world.tell(Relist())
     world.wait_for("watch")
     again = world.api.take("watch")
-    assert again.arguments["send_initial_events"] is True
+    assert again.request.send_initial_events is True
     sent(world, again, version=30, mark=True)
     assert (world.store.take(ReplaceSnapshot).stream or 0) > (first or 0)
 
@@ -168,12 +168,12 @@ def test_a_server_that_cannot_is_asked_for_pages_at_once_for_good_and_that_is_sa
     caplog.set_level(logging.INFO, "actors.sources.watch_source")
     started(world).end(error, in_stream=in_stream)
     world.kit.settle()
-    assert [call.verb for call in world.api.open()] == ["list"], "now, without a backoff"
+    assert [call.operation for call in world.api.open()] == ["list"], "now, without a backoff"
     assert world.backend.take_all(Freshness) == [], "nothing is wrong"
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert str(error) in caplog.text
     stream = world.listed("10")
-    assert stream.arguments["send_initial_events"] is False
+    assert stream.request.send_initial_events is False
     world.end(stream, Gone("too old", status=410))
     world.wait_for("list")
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
@@ -198,7 +198,7 @@ def test_any_other_error_is_backed_off_and_told_and_the_list_streams_again(
     world.kit.settle()
     assert world.backend.take(Freshness) == Freshness(Source.WATCH, None, error)
     assert REFLECTOR.initial <= world.wait_for("watch") <= 2 * REFLECTOR.initial
-    assert world.api.take("watch").arguments["send_initial_events"] is True
+    assert world.api.take("watch").request.send_initial_events is True
     assert lists(world) == 0
 
 
@@ -281,4 +281,4 @@ def test_pages_do_not_stream_after_the_list_was_answered_by_pages(world: World, 
     page.answer(PodPage((pod(1),), "7"))
     kit.settle()
     assert world.store.take(ReplaceSnapshot).pods == (pod(1),)
-    assert world.api.take("watch").arguments["resource_version"] == "7"
+    assert world.api.take("watch").request.resource_version == "7"

@@ -28,8 +28,9 @@ from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import event, pod
 
 if TYPE_CHECKING:
+    from actors.kube.api import Operation
     from actors.testing import Kit
-    from actors.testing.manual_api import ManualCall, Verb
+    from actors.testing.manual_api import ManualCall
 
 SILENCE = timedelta(seconds=70)
 MOMENT = timedelta(microseconds=1)
@@ -95,7 +96,7 @@ class World:
         self.api.take("list").answer(error)
         self.kit.settle()
 
-    def wait_for(self, verb: Verb) -> timedelta:
+    def wait_for(self, verb: Operation) -> timedelta:
         """Go to where the next such call goes out."""
         start = self.kit.clock.elapsed
         while not self.api.open(verb):
@@ -132,7 +133,7 @@ def test_it_lists_at_once_and_then_watches_from_the_lists_version(world: World, 
     assert replaced.stream is not None
     assert world.backend.take(Freshness) == Freshness(Source.WATCH, asked_at, None, kit.clock.monotonic())
     stream = world.api.take("watch")
-    assert (stream.arguments["selector"], stream.arguments["resource_version"]) == ("a=b", "10")
+    assert (stream.request.selector, stream.request.resource_version) == ("a=b", "10")
 
 
 def test_events_are_told_with_how_far_the_stream_has_come_and_the_lists_stream_number(world: World, kit: Kit) -> None:
@@ -157,7 +158,7 @@ def test_a_streams_life_is_bounded_at_random_between_5_and_10_minutes(world: Wor
     stream = world.watching()
     lives = []
     for _ in range(20):
-        lives.append(stream.arguments["timeout"])
+        lives.append(stream.request.timeout)
         world.kit.advance(HEALTHY_LIFETIME)
         world.end(stream)
         stream = world.api.take("watch")
@@ -172,7 +173,7 @@ def test_a_stream_that_ends_cleanly_is_resumed_at_once_from_its_last_event(world
     world.send(stream, 12)
     kit.advance(HEALTHY_LIFETIME)
     world.end(stream)
-    assert [call.arguments["resource_version"] for call in world.api.open()] == ["12"]
+    assert [call.request.resource_version for call in world.api.open()] == ["12"]
     world.backend.expect_nothing()
 
 
@@ -182,14 +183,14 @@ def test_a_stream_is_resumed_from_its_last_bookmark(world: World, kit: Kit) -> N
     stream.send(version="40")
     kit.advance(HEALTHY_LIFETIME)
     world.end(stream)
-    assert world.api.take("watch").arguments["resource_version"] == "40"
+    assert world.api.take("watch").request.resource_version == "40"
 
 
 def test_a_stream_that_brought_nothing_is_resumed_from_the_lists_version(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     kit.advance(HEALTHY_LIFETIME)
     world.end(stream)
-    assert world.api.take("watch").arguments["resource_version"] == "10"
+    assert world.api.take("watch").request.resource_version == "10"
 
 
 def test_a_resumed_stream_keeps_its_number(world: World, kit: Kit) -> None:
@@ -224,8 +225,8 @@ def test_a_broken_stream_is_resumed_after_a_backoff_and_not_listed_anew(world: W
     world.end(stream, error)
     assert world.backend.take(Freshness).error is error
     assert SHORTEST <= world.wait_for("watch") <= 2 * SHORTEST
-    assert world.api.open()[0].arguments["resource_version"] == "12"
-    assert len([call for call in world.api.calls if call.verb == "list"]) == 1
+    assert world.api.open()[0].request.resource_version == "12"
+    assert len([call for call in world.api.calls if call.operation == "list"]) == 1
 
 
 def test_the_backoff_doubles_to_half_a_minute_with_jitter(world: World) -> None:
@@ -320,7 +321,7 @@ def test_a_version_that_is_gone_is_listed_anew_after_a_backoff_under_a_new_numbe
     number = world.store.take(ReplaceSnapshot).stream
     assert number is not None
     assert number > old
-    assert world.api.take("watch").arguments["resource_version"] == "90"
+    assert world.api.take("watch").request.resource_version == "90"
 
 
 def test_the_store_can_ask_for_a_new_list(world: World, kit: Kit) -> None:
@@ -334,7 +335,7 @@ def test_the_store_can_ask_for_a_new_list(world: World, kit: Kit) -> None:
     kit.settle()
     assert (world.store.take(ReplaceSnapshot).stream or 0) > old
     world.backend.take(Freshness)
-    assert [call.arguments["resource_version"] for call in world.api.open()] == ["5"]
+    assert [call.request.resource_version for call in world.api.open()] == ["5"]
 
 
 def test_a_list_that_was_under_way_when_the_store_asked_for_one_is_abandoned(world: World) -> None:
@@ -346,7 +347,7 @@ def test_a_list_that_was_under_way_when_the_store_asked_for_one_is_abandoned(wor
     world.wait_for("list")
     world.listed("20")
     world.kit.advance(timedelta(seconds=10))
-    assert [call.verb for call in world.api.calls] == ["list", "list", "watch"]
+    assert [call.operation for call in world.api.calls] == ["list", "list", "watch"]
 
 
 def test_a_new_list_after_long_health_is_not_made_to_wait_for_failures_of_long_ago(world: World, kit: Kit) -> None:
@@ -381,7 +382,7 @@ def test_a_connection_without_a_byte_for_the_inactivity_timeout_is_closed_and_re
     assert stream.cancelled
     assert isinstance(world.backend.take(Freshness).error, Unavailable)
     world.wait_for("watch")
-    assert world.api.take("watch").arguments["resource_version"] == "10"
+    assert world.api.take("watch").request.resource_version == "10"
 
 
 def test_every_byte_starts_the_inactivity_timeout_anew(world: World, kit: Kit) -> None:
@@ -400,7 +401,7 @@ def test_silence_counts_only_while_a_connection_is_open(world: World, kit: Kit) 
     world.tell(Relist())
     world.wait_for("list")
     kit.advance(2 * SILENCE)
-    assert [call.verb for call in world.api.open()] == ["list"]
+    assert [call.operation for call in world.api.open()] == ["list"]
     world.backend.expect_nothing()
 
 
@@ -507,8 +508,8 @@ def cannot_resume(world: World, stream: ManualCall, until: timedelta) -> None:
     while (due := world.kit.timers.next_due()) is not None and due <= end:
         world.kit.advance(due - world.kit.clock.elapsed)
         for call in world.api.open():
-            world.api.take(call.verb)
-            if call.verb == "watch":
+            world.api.take(call.operation)
+            if call.operation == "watch":
                 call.end(Unavailable("no route"))
             else:
                 call.answer(Unavailable("no route"))
@@ -524,7 +525,7 @@ def test_a_stream_that_cannot_be_resumed_for_5_minutes_is_given_up_and_the_next_
     number = world.store.take(UpdatePods).stream
     cannot_resume(world, stream, GIVE_UP_AFTER - MOMENT)
     world.store.expect_nothing()
-    assert len([call for call in world.api.calls if call.verb == "list"]) == 1
+    assert len([call for call in world.api.calls if call.operation == "list"]) == 1
     world.kit.advance(MOMENT)
     assert world.store.take(StreamAbandoned) == StreamAbandoned(number)
     world.wait_for("list")
@@ -571,7 +572,7 @@ def test_a_connection_that_brings_nothing_until_the_stream_is_given_up_is_replac
     while not world.store.take_all(StreamAbandoned):
         kit.advance(timedelta(seconds=1))
     assert silent.cancelled
-    assert [call.verb for call in world.api.open()] == ["list"]
+    assert [call.operation for call in world.api.open()] == ["list"]
 
 
 # ── starting, crashing, stopping ─────────────────────────────────────────────────────────────────────────────────
@@ -648,7 +649,7 @@ def test_a_restarted_source_hears_nothing_of_the_old_ones_connection(world: Worl
     sink(old)  # whatever it is: the incarnation it was meant for is dead
     kit.settle()
     world.store.expect_nothing()
-    assert [call.arguments["resource_version"] for call in world.api.open()] == ["50"]
+    assert [call.request.resource_version for call in world.api.open()] == ["50"]
 
 
 def test_a_stop_closes_the_connection_at_once(world: World, kit: Kit) -> None:
@@ -682,7 +683,7 @@ def test_a_watch_that_waits_for_a_server_tries_at_once_when_there_is_one(world: 
     failing(world, tries=4)
     world.tell(RetryNow())
     stream = world.api.take("watch")
-    assert stream.arguments["resource_version"] == "10"
+    assert stream.request.resource_version == "10"
     world.tell(RetryNow())
     world.kit.advance(timedelta(seconds=40))
     assert world.api.open("watch") == (stream,), "it is connected: nothing is tried twice"

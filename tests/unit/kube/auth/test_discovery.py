@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes.client import Configuration
 
+from actors import kube
 from actors.errors import SettingsError, Unauthorized, Unavailable
 from actors.kube.auth import credentials as auth
 from actors.kube.auth.credentials import Access, Credential, Credentials
@@ -21,7 +22,6 @@ from tests.unit.kube.http.test_pod_api import pod
 from tests.unit.kube.scripted import SAFETY, write_kubeconfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.unit.kube.scripted import Peer, ScriptedServer
@@ -424,18 +424,15 @@ def test_no_credential_is_in_a_repr(tmp_path: Path) -> None:
 # ── Refused by the server ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "call",
-    [lambda api, reply: api.create({}, reply), lambda api, reply: api.get("a", reply)],
-)
+@pytest.mark.parametrize("request_", [kube.Create({}), kube.Get("a")])
 def test_a_refused_request_is_repeated_with_a_newer_credential(
-    server: ScriptedServer, client: Client, tmp_path: Path, call: Callable[..., Any]
+    server: ScriptedServer, client: Client, tmp_path: Path, request_: kube.Request[Pod]
 ) -> None:
     api = client.connect(token="old")
     server.kubeconfig(tmp_path, token="new")
     server.answers(401, {"kind": "Status", "reason": "Unauthorized"})
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: call(api, reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(request_, reply)), Pod)
     assert [asked.headers["authorization"] for asked in server.asked] == ["Bearer old", "Bearer new"]
     assert len({(asked.method, asked.target, asked.body) for asked in server.asked}) == 1
 
@@ -447,7 +444,7 @@ def test_a_request_that_is_refused_again_is_unauthorized(
     server.kubeconfig(tmp_path, token="new")
     for _ in range(2):
         server.answers(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"})
-    assert type(ask(lambda reply: api.get("a", reply))) is Unauthorized
+    assert type(ask(lambda reply: api.send(kube.Get("a"), reply))) is Unauthorized
     assert len(server.asked) == 2
 
 
@@ -461,13 +458,15 @@ def test_a_repeated_write_that_could_not_be_sent_again_is_unavailable(
     api = client.connect(token="old")
     server.kubeconfig(tmp_path, token="new")
     server.then(refuse_and_go)
-    assert type(ask(lambda reply: api.create({}, reply))) is Unavailable, "refused once, and never sent again"
+    assert type(ask(lambda reply: api.send(kube.Create({}), reply))) is Unavailable, (
+        "refused once, and never sent again"
+    )
 
 
 def test_without_a_newer_credential_nothing_is_repeated(server: ScriptedServer, client: Client) -> None:
     api = client.connect()
     server.answers(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"})
-    assert type(ask(lambda reply: api.create({}, reply))) is Unauthorized
+    assert type(ask(lambda reply: api.send(kube.Create({}), reply))) is Unauthorized
     assert len(server.asked) == 1
 
 

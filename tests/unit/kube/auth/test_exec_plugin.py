@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors import kube
 from actors.errors import SettingsError, Unauthorized
 from actors.kube.auth import exec_plugin
 from actors.kube.auth.discovery import load
@@ -147,7 +148,7 @@ def test_a_refused_token_is_asked_for_anew_and_the_request_repeated(
     plugin(tmp_path, credential_json(token="new"))
     server.answers(401, {"kind": "Status", "reason": "Unauthorized"})
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
     assert [asked.headers["authorization"] for asked in server.asked] == ["Bearer old", "Bearer new"]
 
 
@@ -245,7 +246,7 @@ def test_while_it_fails_the_server_is_shown_what_there_is(
     plugin(tmp_path, "", then="exit 1")
     for _ in range(3):
         server.answers(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"})
-    errors = [ask(lambda reply: api.get("a", reply)) for _ in range(3)]
+    errors = [ask(lambda reply: api.send(kube.Get("a"), reply)) for _ in range(3)]
     assert [type(error) for error in errors] == [Unauthorized] * 3
     assert runs(tmp_path) == 2
     assert len([record for record in caplog.records if record.name == "actors.kube.auth.credentials"]) == 1

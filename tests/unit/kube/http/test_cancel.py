@@ -62,13 +62,13 @@ def test_a_cancelled_call_is_answered_once_and_frees_its_worker(
     stall = Stall(begin=begin)
     server.then(stall)
     answers: SimpleQueue[Any] = SimpleQueue()
-    call = api.create({}, answers.put)
+    call = api.send(kube.Create({}), answers.put)
     assert stall.reached.wait(SAFETY)
     call.cancel()
     assert type(answers.get_nowait()) is Cancelled, "it is answered before cancel returns"
     assert stall.freed.wait(SAFETY)
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
     call.cancel()
     assert answers.empty()
 
@@ -76,10 +76,10 @@ def test_a_cancelled_call_is_answered_once_and_frees_its_worker(
 def test_a_call_on_a_connection_that_was_used_before_can_be_cancelled(server: ScriptedServer, client: Client) -> None:
     api = client.connect(workers=1)
     server.answers(200, pod("a"))
-    ask(lambda reply: api.get("a", reply))
+    ask(lambda reply: api.send(kube.Get("a"), reply))
     stall = Stall()
     server.then(stall)
-    call = api.get("a", lambda _: None)
+    call = api.send(kube.Get("a"), lambda _: None)
     assert stall.reached.wait(SAFETY)
     call.cancel()
     assert stall.freed.wait(SAFETY)
@@ -91,14 +91,14 @@ def test_a_call_that_is_cancelled_in_the_queue_is_never_sent(server: ScriptedSer
     stall = Stall()
     server.then(stall)
     answers: SimpleQueue[Any] = SimpleQueue()
-    first = api.get("a", answers.put)
+    first = api.send(kube.Get("a"), answers.put)
     assert stall.reached.wait(SAFETY)
-    queued = api.create({}, answers.put)
+    queued = api.send(kube.Create({}), answers.put)
     queued.cancel()
     assert type(answers.get_nowait()) is Cancelled
     first.cancel()
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
     assert [asked.method for asked in server.asked] == ["GET", "GET"]
 
 
@@ -112,9 +112,9 @@ def test_a_call_has_one_limit_to_the_last_byte(
         stall = Stall(begin=begin)
         server.then(stall)
         if expected is Ambiguous:
-            api.create({}, answers.put)
+            api.send(kube.Create({}), answers.put)
         else:
-            api.get("a", answers.put)
+            api.send(kube.Get("a"), answers.put)
         assert stall.reached.wait(SAFETY)
         timers.fire_next()
         error = answers.get_nowait()
@@ -135,7 +135,7 @@ def test_a_slow_drip_does_not_stretch_the_limit(server: ScriptedServer, client: 
     server.then(drip)
     api, timers = client.connect_by_hand()
     answers: SimpleQueue[Any] = SimpleQueue()
-    api.get("a", answers.put)
+    api.send(kube.Get("a"), answers.put)
     for _ in range(20):
         assert dripped.acquire(timeout=SAFETY)
     assert answers.empty()
@@ -153,10 +153,10 @@ def test_a_queued_calls_limit_counts_from_its_submission(server: ScriptedServer,
         go_on.wait(SAFETY)
 
     server.answers(200, pod("a"))
-    api.get("a", keep_the_worker)
+    api.send(kube.Get("a"), keep_the_worker)
     assert busy.wait(SAFETY)
     answers: SimpleQueue[Any] = SimpleQueue()
-    api.create({}, answers.put)
+    api.send(kube.Create({}), answers.put)
     timers.fire_next()
     error = answers.get_nowait()
     go_on.set()
@@ -172,7 +172,7 @@ def kubeconfig_of(listener: socket.socket, folder: Path) -> Path:
 def test_a_call_is_cancelled_while_it_connects(deaf: socket.socket, tmp_path: Path) -> None:
     api = kube.connect(kubeconfig_of(deaf, tmp_path), namespace="ns", max_connections=1)
     answers: SimpleQueue[Any] = SimpleQueue()
-    call = api.create({}, answers.put)
+    call = api.send(kube.Create({}), answers.put)
     assert _until(lambda: any(pending.wire.started for pending in tuple(api._open)))
     call.cancel()
     assert type(answers.get_nowait()) is Cancelled
@@ -181,7 +181,7 @@ def test_a_call_is_cancelled_while_it_connects(deaf: socket.socket, tmp_path: Pa
 
 def test_a_server_that_does_not_accept_is_unavailable_in_time(deaf: socket.socket, tmp_path: Path) -> None:
     api = kube.connect(kubeconfig_of(deaf, tmp_path), namespace="ns", request_timeout=timedelta(milliseconds=100))
-    error = ask(lambda reply: api.delete("a", DeleteOptions(), reply))
+    error = ask(lambda reply: api.send(kube.Delete("a", DeleteOptions()), reply))
     api.close()
     assert type(error) is Unavailable, "a write that was never sent"
 
@@ -197,7 +197,7 @@ def test_a_tls_handshake_that_stalls_can_be_cancelled(server: ScriptedServer, tm
         path = write_kubeconfig(tmp_path / "tls", f"https://127.0.0.1:{silent.getsockname()[1]}", {"token": "t"})
         api = kube.connect(path, namespace="ns")
         answers: SimpleQueue[Any] = SimpleQueue()
-        call = api.create({}, answers.put)
+        call = api.send(kube.Create({}), answers.put)
         accepted, _ = silent.accept()
         with accepted:
             assert accepted.recv(1), "the handshake has begun"
@@ -214,14 +214,14 @@ def test_closing_completes_everything_with_cancelled(server: ScriptedServer, cli
     stalls = [Stall(), Stall(begin=in_the_body), Stall(begin=lambda peer: peer.stream())]
     server.then(stalls[0])
     answers: SimpleQueue[Any] = SimpleQueue()
-    api.get("a", answers.put)
+    api.send(kube.Get("a"), answers.put)
     assert stalls[0].reached.wait(SAFETY)
     server.then(stalls[1])
-    api.create({}, answers.put)
+    api.send(kube.Create({}), answers.put)
     assert stalls[1].reached.wait(SAFETY)
-    api.delete("queued", DeleteOptions(), answers.put)
+    api.send(kube.Delete("queued", DeleteOptions()), answers.put)
     server.then(stalls[2])
-    api.watch("", "1", answers.put, timeout=timedelta(minutes=5))
+    api.watch(kube.Watch("", "1", timeout=timedelta(minutes=5)), answers.put)
     assert stalls[2].reached.wait(SAFETY)
     api.close()
     told = [answers.get_nowait() for _ in range(4)]
@@ -238,7 +238,7 @@ def test_a_cancel_never_hits_another_calls_connection(server: ScriptedServer, cl
     api = client.connect(workers=1)
     server.answers(200, pod("a"))
     answers: SimpleQueue[Any] = SimpleQueue()
-    first = api.get("a", answers.put)
+    first = api.send(kube.Get("a"), answers.put)
     assert isinstance(answers.get(timeout=SAFETY), Pod)
     go_on = threading.Event()
 
@@ -248,7 +248,7 @@ def test_a_cancel_never_hits_another_calls_connection(server: ScriptedServer, cl
         peer.answer(200, pod("b"))
 
     server.then(answer_late)
-    api.get("b", answers.put)
+    api.send(kube.Get("b"), answers.put)
     go_on.set()
     assert isinstance(answers.get(timeout=SAFETY), Pod)
     assert {asked.connection for asked in server.asked} == {1}
@@ -260,7 +260,7 @@ def test_calls_beyond_the_workers_wait_their_turn(server: ScriptedServer, client
     for _ in range(50):
         server.answers(200, pod("a"))
     for _ in range(50):
-        api.get("a", answers.put)
+        api.send(kube.Get("a"), answers.put)
     assert all(isinstance(answers.get(timeout=SAFETY), Pod) for _ in range(50))
     assert len({asked.connection for asked in server.asked}) <= 3
 
@@ -275,13 +275,13 @@ def test_a_process_that_can_have_no_more_threads_is_told_so(
     answers: SimpleQueue[Any] = SimpleQueue()
     with monkeypatch.context() as without_threads:
         without_threads.setattr(threading.Thread, "start", fail)
-        api.create({}, answers.put)
-        api.watch("", "1", answers.put, timeout=timedelta(minutes=5))
+        api.send(kube.Create({}), answers.put)
+        api.watch(kube.Watch("", "1", timeout=timedelta(minutes=5)), answers.put)
     told = [answers.get_nowait() for _ in range(2)]
     assert [type(getattr(answer, "error", answer)) for answer in told] == [Unavailable, Unavailable]
     assert timers.pending == 0
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
     assert [asked.method for asked in server.asked] == ["GET"], "what was refused is not sent later"
 
 

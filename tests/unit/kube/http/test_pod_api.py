@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors import kube
 from actors.errors import (
     Ambiguous,
     ApiError,
@@ -44,14 +45,14 @@ def page(*pods: object, **metadata: Any) -> dict[str, Any]:
 
 
 READ: list[Callable[[HttpPodApi, Any], Any]] = [
-    lambda api, reply: api.get("a", reply),
-    lambda api, reply: api.list("x=y", reply),
+    lambda api, reply: api.send(kube.Get("a"), reply),
+    lambda api, reply: api.send(kube.List("x=y"), reply),
 ]
 WRITE: list[Callable[[HttpPodApi, Any], Any]] = [
-    lambda api, reply: api.create({"metadata": {"name": "a"}}, reply),
-    lambda api, reply: api.delete("a", DeleteOptions(), reply),
-    lambda api, reply: api.delete_collection("x=y", reply),
-    lambda api, reply: api.patch("a", {}, reply),
+    lambda api, reply: api.send(kube.Create({"metadata": {"name": "a"}}), reply),
+    lambda api, reply: api.send(kube.Delete("a", DeleteOptions()), reply),
+    lambda api, reply: api.send(kube.DeleteCollection("x=y"), reply),
+    lambda api, reply: api.send(kube.Patch("a", {}), reply),
 ]
 
 # ── What is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,7 +61,7 @@ WRITE: list[Callable[[HttpPodApi, Any], Any]] = [
 def test_a_list_asks_for_a_page_and_takes_it_compressed(server: ScriptedServer, client: Client) -> None:
     body = gzip.compress(json.dumps(page(pod("a"), **{"continue": "more"})).encode())
     server.answers(200, body, {"Content-Encoding": "gzip"})
-    answer = ask(lambda reply: client.connect().list("a=b,c in (d,e)", reply, limit=7, resource_version="0"))
+    answer = ask(lambda reply: client.connect().send(kube.List("a=b,c in (d,e)", limit=7, resource_version="0"), reply))
     assert isinstance(answer, PodPage)
     assert [found.name for found in answer.pods] == ["a"]
     assert (answer.resource_version, answer.continue_token) == ("9", "more")
@@ -72,14 +73,14 @@ def test_a_list_asks_for_a_page_and_takes_it_compressed(server: ScriptedServer, 
 
 def test_the_next_page_is_asked_for_by_its_token_alone(server: ScriptedServer, client: Client) -> None:
     server.answers(200, page())
-    ask(lambda reply: client.connect().list("", reply, continue_token="t/+=", resource_version="3"))
+    ask(lambda reply: client.connect().send(kube.List("", continue_token="t/+=", resource_version="3"), reply))
     assert server.asked[0].query == {"labelSelector": "", "limit": "500", "continue": "t/+="}
 
 
 def test_a_create_posts_the_manifest_with_the_token_and_our_name(server: ScriptedServer, client: Client) -> None:
     server.answers(201, pod("a"))
     manifest = MappingProxyType({"metadata": MappingProxyType({"name": "a"}), "spec": {"n": [1]}})
-    answer = ask(lambda reply: client.connect().create(manifest, reply))
+    answer = ask(lambda reply: client.connect().send(kube.Create(manifest), reply))
     assert isinstance(answer, Pod)
     asked = server.asked[0]
     assert (asked.method, asked.path) == ("POST", PODS)
@@ -92,7 +93,7 @@ def test_a_create_posts_the_manifest_with_the_token_and_our_name(server: Scripte
 def test_a_delete_sends_preconditions_and_whole_seconds_of_grace(server: ScriptedServer, client: Client) -> None:
     server.answers(200, {})
     options = DeleteOptions(uid="u", resource_version="3", grace=timedelta(seconds=1.2))
-    assert ask(lambda reply: client.connect().delete("a", options, reply)) is None
+    assert ask(lambda reply: client.connect().send(kube.Delete("a", options), reply)) is None
     asked = server.asked[0]
     assert (asked.method, asked.path) == ("DELETE", f"{PODS}/a")
     assert asked.json == {
@@ -105,7 +106,7 @@ def test_a_delete_sends_preconditions_and_whole_seconds_of_grace(server: Scripte
 
 def test_a_bulk_delete_goes_by_selector(server: ScriptedServer, client: Client) -> None:
     server.answers(200, page())
-    assert ask(lambda reply: client.connect().delete_collection("a in (1,2)", reply)) is None
+    assert ask(lambda reply: client.connect().send(kube.DeleteCollection("a in (1,2)"), reply)) is None
     asked = server.asked[0]
     assert (asked.method, asked.path, asked.query) == ("DELETE", PODS, {"labelSelector": "a in (1,2)"})
     assert asked.json == {"kind": "DeleteOptions", "apiVersion": "v1"}
@@ -113,14 +114,14 @@ def test_a_bulk_delete_goes_by_selector(server: ScriptedServer, client: Client) 
 
 @pytest.mark.parametrize("selector", ["", " "])
 def test_a_bulk_delete_without_a_selector_is_never_sent(server: ScriptedServer, client: Client, selector: str) -> None:
-    answer = ask(lambda reply: client.connect().delete_collection(selector, reply))
+    answer = ask(lambda reply: client.connect().send(kube.DeleteCollection(selector), reply))
     assert type(answer) is BadRequest
     assert server.asked == []
 
 
 def test_a_patch_is_a_merge_patch(server: ScriptedServer, client: Client) -> None:
     server.answers(200, pod("a"))
-    ask(lambda reply: client.connect().patch("a", {"metadata": {"labels": {"x": None}}}, reply))
+    ask(lambda reply: client.connect().send(kube.Patch("a", {"metadata": {"labels": {"x": None}}}), reply))
     asked = server.asked[0]
     assert (asked.method, asked.path) == ("PATCH", f"{PODS}/a")
     assert asked.headers["content-type"] == "application/merge-patch+json"
@@ -129,7 +130,7 @@ def test_a_patch_is_a_merge_patch(server: ScriptedServer, client: Client) -> Non
 
 def test_a_name_is_quoted(server: ScriptedServer, client: Client) -> None:
     server.answers(404, {})
-    ask(lambda reply: client.connect().get("a?b %2f#", reply))
+    ask(lambda reply: client.connect().send(kube.Get("a?b %2f#"), reply))
     assert server.asked[0].target == f"{PODS}/a%3Fb%20%252f%23"
 
 
@@ -142,14 +143,14 @@ def test_a_namespace_that_would_lead_elsewhere_is_refused(client: Client, namesp
 
 def test_a_manifest_that_is_no_json_is_an_error_for_its_sender(client: Client) -> None:
     with pytest.raises(TypeError):
-        client.connect().create({"x": object()}, lambda _: None)
+        client.connect().send(kube.Create({"x": object()}), lambda _: None)
 
 
 def test_a_connection_is_used_again(server: ScriptedServer, client: Client) -> None:
     api = client.connect()
     for _ in range(3):
         server.answers(200, pod("a"))
-        ask(lambda reply: api.get("a", reply))
+        ask(lambda reply: api.send(kube.Get("a"), reply))
     assert {asked.connection for asked in server.asked} == {1}
 
 
@@ -160,11 +161,11 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced(server: Scrip
 
     api = client.connect()
     server.then(answer_and_close)
-    ask(lambda reply: api.get("a", reply))
+    ask(lambda reply: api.send(kube.Get("a"), reply))
     server.done.get(timeout=30)
     server._threads[1].join()
     server.answers(201, pod("a"))
-    assert isinstance(ask(lambda reply: api.create({}, reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Create({}), reply)), Pod)
 
 
 # ── What is answered ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,7 +178,7 @@ def test_an_item_that_is_no_pod_is_left_out_counted_and_logged_once(
     bad = pod("bad", labels="none")
     for _ in range(2):
         server.answers(200, page(pod("a"), bad, {"metadata": 3}, pod("b")))
-        answer = ask(lambda reply: api.list("", reply))
+        answer = ask(lambda reply: api.send(kube.List(""), reply))
         assert [found.name for found in answer.pods] == ["a", "b"]
         assert answer.malformed == 2
     told = [record.getMessage() for record in caplog.records if "cannot be decoded" in record.getMessage()]
@@ -189,14 +190,14 @@ def test_an_item_that_is_no_pod_is_left_out_counted_and_logged_once(
 def test_a_status_says_what_was_wrong(server: ScriptedServer, client: Client) -> None:
     status = {"kind": "Status", "reason": "NotFound", "message": 'pods "a" not found', "code": 404}
     server.answers(404, status)
-    error = ask(lambda reply: client.connect().get("a", reply))
+    error = ask(lambda reply: client.connect().send(kube.Get("a"), reply))
     assert type(error) is NotFound
     assert (error.message, error.reason, error.status) == ('pods "a" not found', "NotFound", 404)
 
 
 def test_a_proxys_page_is_quoted_in_part(server: ScriptedServer, client: Client) -> None:
     server.answers(502, b"<html>\n  <b>Bad Gateway</b>" + b" " * 500 + b"x" * 500)
-    error = ask(lambda reply: client.connect().create({}, reply))
+    error = ask(lambda reply: client.connect().send(kube.Create({}), reply))
     assert type(error) is Unavailable
     assert error.status == 502
     assert error.message.startswith(f"{server.name} answered 502 Words: <html> <b>Bad Gateway</b> xxx")
@@ -214,19 +215,19 @@ def test_a_proxys_page_is_quoted_in_part(server: ScriptedServer, client: Client)
 )
 def test_retry_after_is_passed_on(server: ScriptedServer, client: Client, header: str, seconds: int) -> None:
     server.answers(429, {"kind": "Status", "message": "slow down"}, {"Retry-After": header})
-    error = ask(lambda reply: client.connect().create({}, reply))
+    error = ask(lambda reply: client.connect().send(kube.Create({}), reply))
     assert type(error) is TooManyRequests
     assert error.retry_after == timedelta(seconds=seconds)
 
 
 def test_a_retry_after_that_says_nothing_is_none(server: ScriptedServer, client: Client) -> None:
     server.answers(429, b"", {"Retry-After": "soon"})
-    assert ask(lambda reply: client.connect().create({}, reply)).retry_after is None
+    assert ask(lambda reply: client.connect().send(kube.Create({}), reply)).retry_after is None
 
 
 def test_a_redirect_is_not_followed(server: ScriptedServer, client: Client) -> None:
     server.answers(302, b"", {"Location": f"http://{server.name}/elsewhere"})
-    error = ask(lambda reply: client.connect().get("a", reply))
+    error = ask(lambda reply: client.connect().send(kube.Get("a"), reply))
     assert type(error) is ApiError
     assert error.status == 302
     assert len(server.asked) == 1
@@ -235,7 +236,7 @@ def test_a_redirect_is_not_followed(server: ScriptedServer, client: Client) -> N
 @pytest.mark.parametrize("status", [429, 503])
 def test_nothing_is_tried_twice(server: ScriptedServer, client: Client, status: int) -> None:
     server.answers(status, b"", {"Retry-After": "0"})
-    assert ask(lambda reply: client.connect().delete("a", DeleteOptions(), reply)).status == status
+    assert ask(lambda reply: client.connect().send(kube.Delete("a", DeleteOptions()), reply)).status == status
     assert len(server.asked) == 1
 
 
@@ -325,9 +326,9 @@ def test_the_next_call_after_a_loss_works(server: ScriptedServer, client: Client
     api = client.connect(workers=1)
     for loss in LOSSES:
         server.then(loss)
-        assert isinstance(ask(lambda reply: api.get("a", reply)), Unavailable)
+        assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Unavailable)
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
 
 
 # ── Replies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -344,15 +345,15 @@ def test_a_reply_that_raises_harms_no_other(
     server.answers(200, pod("a"))
     server.answers(200, pod("a"))
     with caplog.at_level(logging.ERROR):
-        api.get("a", raises)
-        assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+        api.send(kube.Get("a"), raises)
+        assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
     assert "a reply raised" in caplog.text
 
 
 def test_an_answered_call_has_no_limit_left(server: ScriptedServer, client: Client) -> None:
     api, timers = client.connect_by_hand()
     server.answers(200, pod("a"))
-    ask(lambda reply: api.get("a", reply))
+    ask(lambda reply: api.send(kube.Get("a"), reply))
     assert timers.pending == 0
 
 
@@ -365,10 +366,10 @@ def test_a_reply_may_call_and_close(server: ScriptedServer, client: Client) -> N
         closed.set()
 
     def call_again(_: object) -> None:
-        api.get("b", then_close)
+        api.send(kube.Get("b"), then_close)
 
     server.answers(200, pod("a"))
     server.answers(200, pod("b"))
-    api.get("a", call_again)
+    api.send(kube.Get("a"), call_again)
     assert closed.wait(30)
-    assert type(ask(lambda reply: api.get("c", reply))) is Cancelled
+    assert type(ask(lambda reply: api.send(kube.Get("c"), reply))) is Cancelled

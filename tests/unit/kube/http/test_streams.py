@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors import kube
 from actors.errors import ApiError, Cancelled, Gone, TooManyRequests, Unavailable
 from actors.kube import WatchEnded, WatchEvents
 from actors.kube.http import streams
@@ -64,7 +65,7 @@ class Sink:
 
 
 def watch(api: HttpPodApi, sink: Sink, version: str = "4") -> Call:
-    return api.watch("a=b", version, sink, timeout=MINUTES)
+    return api.watch(kube.Watch("a=b", version, timeout=MINUTES), sink)
 
 
 def line(kind: str, obj: object) -> bytes:
@@ -297,7 +298,7 @@ def test_an_error_in_the_stream_is_told_apart_from_a_refusal(
     else:
         server.answers(500, status)
     sink = Sink()
-    client.connect().watch("a=b", "", sink, timeout=MINUTES, send_initial_events=True)
+    client.connect().watch(kube.Watch("a=b", "", timeout=MINUTES, send_initial_events=True), sink)
     ended = sink.ended()
     assert (type(ended.error), ended.in_stream) == (Unavailable, in_stream)
 
@@ -314,7 +315,7 @@ def test_the_initial_events_are_told_apart_from_what_comes_in_the_same_read(
 
     server.then(stream)
     sink = Sink()
-    client.connect().watch("a=b", "", sink, timeout=MINUTES, send_initial_events=True)
+    client.connect().watch(kube.Watch("a=b", "", timeout=MINUTES, send_initial_events=True), sink)
     told = [sink.events(), sink.events()]
     assert [(each.resource_version, each.initial_events_end) for each in told] == [("9", True), ("10", False)]
     assert [[event.type for event in each.events] for each in told] == [["ADDED"], ["DELETED"]]
@@ -369,7 +370,7 @@ def test_a_sink_may_cancel_its_own_watch(server: ScriptedServer, client: Client)
         peer.gone()
 
     server.then(stream)
-    calls.put(client.connect().watch("", "4", sink, timeout=MINUTES))
+    calls.put(client.connect().watch(kube.Watch("", "4", timeout=MINUTES), sink))
     assert isinstance(heard.get(timeout=SAFETY), WatchEvents)
     assert isinstance(heard.get(timeout=SAFETY), WatchEnded)
     assert heard.get(timeout=SAFETY) == "cancelled"
@@ -433,7 +434,7 @@ def test_a_sink_that_raises_is_told_the_rest(
         peer.finish()
 
     server.then(stream)
-    client.connect().watch("", "4", sink, timeout=MINUTES)
+    client.connect().watch(kube.Watch("", "4", timeout=MINUTES), sink)
     assert isinstance(heard.get(timeout=SAFETY), WatchEvents)
     assert heard.get(timeout=SAFETY) == WatchEnded(None)
     client.close()
@@ -449,5 +450,5 @@ def test_streams_do_not_take_the_calls_workers(server: ScriptedServer, client: C
         assert stall.reached.wait(SAFETY)
     server.answers(200, pod("a"))
     answers: SimpleQueue[Any] = SimpleQueue()
-    api.get("a", answers.put)
+    api.send(kube.Get("a"), answers.put)
     assert answers.get(timeout=SAFETY).name == "a"

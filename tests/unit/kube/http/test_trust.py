@@ -86,12 +86,12 @@ def empty_stream(peer: Peer) -> None:
 
 
 def get(api: PodApi) -> Any:
-    return ask(lambda reply: api.get("a", reply))
+    return ask(lambda reply: api.send(kube.Get("a"), reply))
 
 
 def watch(api: PodApi) -> Any:
     def begin(reply: Callable[[Any], None]) -> Call:
-        return api.watch("", "1", reply, timeout=timedelta(minutes=1))
+        return api.watch(kube.Watch("", "1", timeout=timedelta(minutes=1)), reply)
 
     return ask(begin)
 
@@ -123,7 +123,7 @@ def test_a_certificate_that_no_ca_of_ours_knows_is_one_error_with_the_server_and
     )
     told: list[ApiError] = [
         get(trusting.api),
-        ask(lambda reply: trusting.api.create({}, reply)),
+        ask(lambda reply: trusting.api.send(kube.Create({}), reply)),
         watch(trusting.api).error,
     ]
     assert [type(error) for error in told] == [Untrusted] * 3, "nothing was sent, so that a write is not ambiguous"
@@ -206,7 +206,7 @@ def test_a_certificate_that_has_expired_is_said_so_and_a_new_one_in_its_files_is
     server.tls = OLD.server(tmp_path, clients=CLIENTS)
     path = with_certificate(tmp_path, server, -DAY)
     api = kube.connect(path)
-    error = ask(lambda reply: api.create({}, reply))
+    error = ask(lambda reply: api.send(kube.Create({}), reply))
     assert type(error) is Untrusted, "it was not looked at, so that it is not ambiguous"
     assert error.message.startswith(
         f"there is no TLS connection to {server.name}: it does not accept the client certificate of context 'test' of "

@@ -48,7 +48,7 @@ def test_a_name_that_cannot_be_resolved_is_unavailable(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     api = kube.connect(write_kubeconfig(tmp_path / "k", "http://api.example:80", {"token": "t"}))
-    error = ask(lambda reply: api.create({}, reply))
+    error = ask(lambda reply: api.send(kube.Create({}), reply))
     api.close()
     assert type(error) is Unavailable
     assert error.message == "the name of api.example:80 cannot be resolved: Name or service not known"
@@ -62,7 +62,7 @@ def test_every_address_of_a_name_is_tried(
     addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", to) for to in (refusing, ("127.0.0.1", server.port))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: client.connect().get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: client.connect().send(kube.Get("a"), reply)), Pod)
 
 
 def test_an_address_that_is_dead_leaves_time_for_the_next(
@@ -74,7 +74,7 @@ def test_an_address_that_is_dead_leaves_time_for_the_next(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
     server.answers(200, pod("a"))
     api = client.connect(limit=timedelta(seconds=4))
-    assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
 
 
 def test_a_resolver_that_hangs_holds_nobody_up_and_nothing_is_sent_after_it(
@@ -92,14 +92,14 @@ def test_a_resolver_that_hangs_holds_nobody_up_and_nothing_is_sent_after_it(
     monkeypatch.setattr("actors.kube.http.pod_api.JOIN_LIMIT", timedelta(0))
     api, timers = client.connect_by_hand(workers=2)
     answers: SimpleQueue[Any] = SimpleQueue()
-    api.create({}, answers.put)
+    api.send(kube.Create({}), answers.put)
     assert resolving.wait(SAFETY)
     timers.fire_next()
     error = answers.get_nowait()
     assert type(error) is Unavailable
     assert error.message == f"there was no connection to {server.name} in 10 s"
     resolving.clear()
-    call = api.create({}, answers.put)
+    call = api.send(kube.Create({}), answers.put)
     assert resolving.wait(SAFETY)
     call.cancel()
     assert type(answers.get_nowait()) is Cancelled
@@ -126,7 +126,7 @@ def behind_proxy(folder: Path, proxy: ScriptedServer, cluster: str) -> Path:
 def test_a_proxy_is_asked_for_the_server(server: ScriptedServer, tmp_path: Path) -> None:
     api = kube.connect(behind_proxy(tmp_path, server, "http://api.example"))
     server.answers(200, pod("a"))
-    assert isinstance(ask(lambda reply: api.get("a", reply)), Pod)
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
     api.close()
     assert server.asked[0].target == "http://api.example/api/v1/namespaces/ns/pods/a"
 
@@ -134,7 +134,7 @@ def test_a_proxy_is_asked_for_the_server(server: ScriptedServer, tmp_path: Path)
 def test_a_proxy_that_makes_no_tunnel_is_named_as_the_one_that_failed(server: ScriptedServer, tmp_path: Path) -> None:
     api = kube.connect(behind_proxy(tmp_path, server, "https://api.example"))
     server.answers(403, b"no")
-    error = ask(lambda reply: api.create({}, reply))
+    error = ask(lambda reply: api.send(kube.Create({}), reply))
     api.close()
     assert type(error) is Unavailable, "the server never saw it"
     assert error.message == "the proxy on the way to api.example failed: Tunnel connection failed: 403 Words"
@@ -146,7 +146,7 @@ def test_a_tunnel_that_stalls_can_be_cancelled(server: ScriptedServer, tmp_path:
     server.then(stall)
     api = kube.connect(behind_proxy(tmp_path, server, "https://api.example"))
     answers: SimpleQueue[Any] = SimpleQueue()
-    call = api.create({}, answers.put)
+    call = api.send(kube.Create({}), answers.put)
     assert stall.reached.wait(SAFETY)
     call.cancel()
     assert type(answers.get_nowait()) is Cancelled
@@ -223,7 +223,7 @@ def test_a_certificate_of_an_unknown_authority_is_not_accepted(tmp_path: Path) -
         greeting.start()
         name = f"127.0.0.1:{listener.getsockname()[1]}"
         api = kube.connect(write_kubeconfig(tmp_path / "k", f"https://{name}", {"token": "t"}))
-        error = ask(lambda reply: api.create({}, reply))
+        error = ask(lambda reply: api.send(kube.Create({}), reply))
         api.close()
         greeting.join(SAFETY)
     assert type(error) is Untrusted
@@ -232,7 +232,7 @@ def test_a_certificate_of_an_unknown_authority_is_not_accepted(tmp_path: Path) -
 
 def test_a_server_that_speaks_no_tls_is_said_so(server: ScriptedServer, tmp_path: Path) -> None:
     api = kube.connect(write_kubeconfig(tmp_path / "k", f"https://{server.name}", {"token": "t"}))
-    error = ask(lambda reply: api.create({}, reply))
+    error = ask(lambda reply: api.send(kube.Create({}), reply))
     api.close()
     assert type(error) is Unavailable
     assert "TLS" in error.message or "was cut" in error.message
@@ -243,8 +243,8 @@ def test_a_connection_reset_before_the_answer_is_ambiguous_for_a_write_only(
 ) -> None:
     api = client.connect()
     kinds: list[tuple[Callable[[Any], Any], type]] = [
-        (lambda reply: api.create({}, reply), Ambiguous),
-        (lambda reply: api.get("a", reply), Unavailable),
+        (lambda reply: api.send(kube.Create({}), reply), Ambiguous),
+        (lambda reply: api.send(kube.Get("a"), reply), Unavailable),
     ]
     for call, expected in kinds:
         server.then(Peer.cut)

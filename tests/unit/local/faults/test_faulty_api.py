@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from actors import kube
 from actors.errors import Ambiguous, ApiError, Cancelled, Gone, QuotaExceeded, TooManyRequests, Unavailable
 from actors.kube.api import DeleteOptions, WatchEnded, WatchEvents
 from actors.local.faults.faulty_api import FaultyPodApi
@@ -45,21 +46,22 @@ class Client:
     def create(self, name: str = "a") -> list[Any]:
         """POST a pod."""
         replies: list[Any] = []
-        self.api.create(manifest(name), replies.append)
+        self.api.send(kube.Create(manifest(name)), replies.append)
         return replies
 
     def names(self) -> list[Any]:
         """LIST; the names of each answer, or the error."""
         answers: list[Any] = []
-        self.api.list(
-            "", lambda page: answers.append(page if isinstance(page, ApiError) else [p.name for p in page.pods])
+        self.api.send(
+            kube.List(""),
+            lambda page: answers.append(page if isinstance(page, ApiError) else [p.name for p in page.pods]),
         )
         return answers
 
     def watch(self) -> list[WatchEvents | WatchEnded]:
         """Watch from now on."""
         seen: list[WatchEvents | WatchEnded] = []
-        self.api.watch("", self.bench.store.resource_version, seen.append, timeout=HOUR)
+        self.api.watch(kube.Watch("", self.bench.store.resource_version, timeout=HOUR), seen.append)
         return seen
 
 
@@ -84,10 +86,10 @@ def test_untold_it_changes_nothing(client: Client, bench: Bench) -> None:
     assert isinstance(client.create()[0], Pod)
     assert client.names() == [["a"]]
     replies: list[Any] = []
-    client.api.get("a", replies.append)
-    client.api.patch("a", {"metadata": {"labels": {"x": "1"}}}, replies.append)
-    client.api.delete("a", DeleteOptions(), replies.append)
-    client.api.delete_collection("x=1", replies.append)
+    client.api.send(kube.Get("a"), replies.append)
+    client.api.send(kube.Patch("a", {"metadata": {"labels": {"x": "1"}}}), replies.append)
+    client.api.send(kube.Delete("a", DeleteOptions()), replies.append)
+    client.api.send(kube.DeleteCollection("x=1"), replies.append)
     assert [type(reply) for reply in replies] == [Pod, Pod, type(None), type(None)]
     assert _names(seen) == ["a", "a", "a", "a"]
     assert client.api.namespace == "default"
@@ -209,7 +211,7 @@ def test_only_lists_are_stale(client: Client) -> None:
 def test_a_call_under_a_fault_can_be_cancelled_once(client: Client, bench: Bench, fault: Fault) -> None:
     client.api.fail_next("create", fault)
     replies: list[Any] = []
-    call = client.api.create(manifest("a"), replies.append)
+    call = client.api.send(kube.Create(manifest("a")), replies.append)
     call.cancel()
     call.cancel()
     bench.advance(timedelta(minutes=1))
@@ -266,7 +268,7 @@ def test_a_stalled_stream_brings_everything_in_order_once_it_goes_on(client: Cli
 
 def test_a_frozen_stream_says_nothing_any_more_until_its_client_gives_up(client: Client, bench: Bench) -> None:
     seen: list[WatchEvents | WatchEnded] = []
-    watch = client.api.watch("", bench.store.resource_version, seen.append, timeout=timedelta(minutes=5))
+    watch = client.api.watch(kube.Watch("", bench.store.resource_version, timeout=timedelta(minutes=5)), seen.append)
     client.api.freeze()
     bench.pod("a")
     client.api.cut()
@@ -396,8 +398,8 @@ def test_the_later_pages_of_a_list_can_expire(client: Client, bench: Bench) -> N
     bench.pod("b")
     client.api.chances = Chances(gone=1.0)
     answers: list[Any] = []
-    client.api.list("", answers.append, limit=1)
-    client.api.list("", answers.append, limit=1, continue_token=answers[0].continue_token)
+    client.api.send(kube.List("", limit=1), answers.append)
+    client.api.send(kube.List("", limit=1, continue_token=answers[0].continue_token), answers.append)
     assert isinstance(answers[1], Gone)
 
 
@@ -417,9 +419,9 @@ def _run(seed: int) -> list[str]:
     for number in range(100):
         if not watching:
             watching = True
-            client.api.watch("", bench.store.resource_version, sink, timeout=HOUR)
-        client.api.create(manifest(f"p{number}"), lambda reply: told.append(str(reply)))
-        client.api.list("", lambda page: told.append(str(page)[:80]))
+            client.api.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), sink)
+        client.api.send(kube.Create(manifest(f"p{number}")), lambda reply: told.append(str(reply)))
+        client.api.send(kube.List(""), lambda page: told.append(str(page)[:80]))
         bench.advance(SECOND)
     bench.advance(timedelta(minutes=1))
     assert len(client.api.calls) == int(watching)
