@@ -179,7 +179,6 @@ class DeleteCollection(Request[None], frozen=True):
 
     operation = "delete_collection"
     selector: str
-    grace: timedelta | None = None
 
 
 class Patch(Request[Pod], frozen=True):

@@ -161,11 +161,9 @@ class InProcessPodApi:
                     resource_version=options.resource_version,
                 )
                 return None
-            case DeleteCollection(selector, grace):
+            case DeleteCollection(selector):
                 self.right("deletecollection", PODS)
-                store.delete_collection(
-                    "pods", namespace, label_selector=selector, grace_period_seconds=_seconds(grace)
-                )
+                store.delete_collection("pods", namespace, label_selector=selector)
                 return None
             case Patch(name, patch):
                 self.right("patch", PODS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TypeAlias
 
 from actors.kube.api import DeleteOptions, Manifest
@@ -82,7 +81,6 @@ class DeletePods:
     """
 
     executor_ids: frozenset[int] | None
-    grace: timedelta | None = None
     reply_to: Address | None = None
     """Gets `PodsDeleted`, once."""
     include_inactive: bool = False

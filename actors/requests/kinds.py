@@ -46,7 +46,6 @@ from actors.pods.pod import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import timedelta
 
 __all__ = [
     "Adopt",
@@ -255,9 +254,9 @@ class Delete(Request):
         self.words = f"delete {message.name}"
 
     @classmethod
-    def of(cls, pod: Pod, grace: timedelta | None) -> Delete:
+    def of(cls, pod: Pod) -> Delete:
         """Delete this pod and no later one of its name."""
-        return cls(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=grace)))
+        return cls(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """DELETE."""
@@ -274,7 +273,7 @@ class BulkDelete(Request):
 
     def __init__(self, message: DeletePods, app_id: str) -> None:
         self._message = message
-        self.key = ("delete pods", message.executor_ids, message.grace, message.reply_to)
+        self.key = ("delete pods", message.executor_ids, message.reply_to)
         self.words = f"delete pods: executors={'all' if message.executor_ids is None else len(message.executor_ids)}"
         self._selectors = _selectors(
             fleet_selector(app_id, active_only=not message.include_inactive), message.executor_ids
@@ -283,7 +282,7 @@ class BulkDelete(Request):
 
     def send(self, api: PodApi, reply: Callable[[Any], None]) -> Call:
         """DELETE a collection."""
-        return api.send(kube.DeleteCollection(self._selectors[0], self._message.grace), reply)
+        return api.send(kube.DeleteCollection(self._selectors[0]), reply)
 
     def judge(self, answer: object) -> Verdict:
         """Final when the last call is."""

@@ -362,7 +362,7 @@ class RequestPool(Actor):
         message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))
         made_again = create.appeared is not None and create.appeared.uid != outcome.uid
         if create.doom is not None or made_again:
-            self._add(Delete.of(outcome, create.doom.grace if create.doom is not None else None))
+            self._add(Delete.of(outcome))
 
     def _settle_transitions(self) -> None:
         if self._transitions:

@@ -384,12 +384,13 @@ def test_a_bulk_delete_takes_what_its_selector_names(api: Asking) -> None:
     assert api.delete_collection("app=x,id in (1,3)") is None, "nothing to delete is no error"
 
 
-def test_a_bulk_delete_has_one_grace_for_all(api: Asking) -> None:
+def test_a_bulk_delete_gives_each_bound_pod_its_own_grace_period(api: Asking) -> None:
     for name in ("a", "b"):
         api.created(manifest(name, {"app": "x"}, node="n"))
-    assert api.delete_collection("app=x", grace=timedelta(seconds=5)) is None
-    assert {pod.metadata.deletion_grace_period_seconds for pod in api.listed().pods} == {5}
-    assert api.delete_collection("app=x", grace=NOW) is None
+    assert api.delete_collection("app=x") is None
+    assert [pod.metadata.deletion_grace_period_seconds for pod in api.listed().pods] == [30, 30]
+    for name in ("a", "b"):
+        assert api.delete(name, DeleteOptions(grace=NOW)) is None
     assert api.names() == set()
 
 

@@ -187,10 +187,10 @@ class HttpPodApi:
                 return HttpRequest("POST", self._path(PODS), _json(manifest)), decode.pod
             case Delete(name, options):
                 return HttpRequest("DELETE", self._path(PODS, name), _json(_delete_options(options))), decode.anything
-            case DeleteCollection(selector, grace):
+            case DeleteCollection(selector):
                 if not selector.strip():
                     raise BadRequest("not sent: a bulk delete without a selector would delete every pod")
-                body = _json(_delete_options(DeleteOptions(grace=grace)))
+                body = _json(_delete_options(DeleteOptions()))
                 path = self._path(PODS, query={"labelSelector": selector})
                 return HttpRequest("DELETE", path, body), decode.anything
             case Patch(name, patch):

@@ -118,9 +118,9 @@ def test_a_collection_is_deleted_by_selector(api: InProcessPodApi, bench: Bench)
     bench.pod("a", labels={"app": "x"}, node="n")
     bench.pod("b")
     replies = Replies()
-    api.send(kube.DeleteCollection("app=x", grace=timedelta(seconds=3)), replies)
+    api.send(kube.DeleteCollection("app=x"), replies)
     assert replies.only is None
-    assert bench.get("a")["metadata"]["deletionGracePeriodSeconds"] == 3
+    assert bench.get("a")["metadata"]["deletionGracePeriodSeconds"] == 30
     assert bench.names() == ["a", "b"]
 
 

@@ -414,8 +414,8 @@ def test_an_adoption_replaces_every_owner_with_the_uid_as_precondition() -> None
 
 
 def test_deleting_all_selects_the_application_and_leaves_what_was_set_aside() -> None:
-    call = wire(BulkDelete(DeletePods(None, grace=timedelta(seconds=3)), APP_ID))
-    assert call.request == kube.DeleteCollection(fleet_selector(APP_ID), timedelta(seconds=3))
+    call = wire(BulkDelete(DeletePods(None), APP_ID))
+    assert call.request == kube.DeleteCollection(fleet_selector(APP_ID))
     assert "executor-pods/inactive!=true" in fleet_selector(APP_ID)
 
 

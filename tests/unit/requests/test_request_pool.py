@@ -675,12 +675,11 @@ def test_killing_one_whose_create_is_queued_drops_the_create(world: World) -> No
 
 def test_killing_one_whose_create_is_on_the_wire_deletes_it_once_it_is_made(world: World) -> None:
     world.create(1, 2)
-    world.tell(DeletePods(frozenset({1}), grace=timedelta(seconds=5)))
+    world.tell(DeletePods(frozenset({1})))
     world.answer_next("delete_collection", None)
     world.answer_next("create", pod(1))
     assert world.allocator.take(PodCreated).executor_id == 1
-    options = DeleteOptions(uid="uid-1", grace=timedelta(seconds=5))
-    assert world.api.take("delete").request == kube.Delete(pod_name(1), options)
+    assert world.api.take("delete").request == kube.Delete(pod_name(1), DeleteOptions(uid="uid-1"))
     world.answer_next("create", pod(2))
     assert world.open() == ["delete app-exec-1"], "the other one stays"
 
