@@ -94,8 +94,6 @@ class EpochBegun:
     """No create of an epoch before `epoch` is queued or under way any more."""
 
     epoch: int
-    created: frozenset[int]
-    """Ids whose POST was on the wire and turned out to have made a pod."""
     dropped: frozenset[int]
     """Ids that have no pod: their POST never left, or was refused."""
     lost: frozenset[int] = frozenset()

@@ -26,7 +26,6 @@ class Epochs:
     def __init__(self) -> None:
         self._begin: BeginEpoch | None = None
         """The newest, which answers for those before it, too."""
-        self._created: set[int] = set()
         self._dropped: set[int] = set()
         self._refused: set[int] = set()
         """Ids whose create was refused as nothing may be written: who asked may be gone, the next epoch hears it."""
@@ -64,20 +63,17 @@ class Epochs:
         """This create was refused, as nothing may be written."""
         self._refused.add(executor_id)
 
-    def resolved(self, create: CreatePod, *, made: bool) -> None:
-        """Whether this create made a pod is known: for the new Allocator, if it was an earlier one's."""
+    def no_pod(self, create: CreatePod) -> None:
+        """This create made no pod: for the new Allocator to hear, if it was an earlier one's."""
         if self._begin is not None and create.epoch < self._begin.epoch:
-            ids = self._created if made else self._dropped
-            ids.add(create.executor_id)
+            self._dropped.add(create.executor_id)
 
     def settle(self, creates: Iterable[Create]) -> None:
         """Answer what nothing of these, which are open, stands in the way of."""
         epochs = [create.message.epoch for create in creates]
         if self._begin is not None and all(epoch >= self._begin.epoch for epoch in epochs):
             begin, self._begin = self._begin, None
-            created, dropped = frozenset(self._created), frozenset(self._dropped)
-            begin.reply_to.tell(EpochBegun(begin.epoch, created, dropped, self._lost))
-            self._created.clear()
+            begin.reply_to.tell(EpochBegun(begin.epoch, frozenset(self._dropped), self._lost))
             self._dropped.clear()
         if self._draining is not None and not epochs:
             drained, self._draining = self._draining, None

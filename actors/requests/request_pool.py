@@ -306,7 +306,7 @@ class RequestPool(Actor):
         """Unless nobody wants it any more."""
         if isinstance(request, Create) and not request.urgent and self._is_unwanted(request):
             if not request.may_exist:
-                self._transitions.resolved(request.message, made=False)
+                self._transitions.no_pod(request.message)
                 self._refuse(request, UNWANTED)
                 return
             request.only_look(UNWANTED)
@@ -355,8 +355,8 @@ class RequestPool(Actor):
         Deleted is what was to be deleted meanwhile, and what a later try made once the pod of the first had ended.
         """
         message, outcome = create.message, create.outcome
-        self._transitions.resolved(message, made=not isinstance(outcome, ApiError))
         if isinstance(outcome, ApiError):
+            self._transitions.no_pod(message)
             self._fail(create, outcome)
             return
         message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))

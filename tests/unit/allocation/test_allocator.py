@@ -123,14 +123,13 @@ class Rig:
     def begin(
         self,
         *,
-        created: frozenset[int] = frozenset(),
         dropped: frozenset[int] = frozenset(),
         lost: frozenset[int] = frozenset(),
     ) -> None:
         """The pool has begun the epoch that it was asked to begin."""
         asked = self.pool.take(BeginEpoch)
         self.epoch = asked.epoch
-        asked.reply_to.tell(EpochBegun(asked.epoch, created, dropped, lost))
+        asked.reply_to.tell(EpochBegun(asked.epoch, dropped, lost))
         self.kit.settle()
 
     def want(self, total: int) -> None:
@@ -205,7 +204,7 @@ def test_a_list_asked_for_before_the_epoch_began_will_not_do_while_a_request_may
     kit.advance(timedelta(milliseconds=3))
     rig.view.sync(rig.now)
     kit.advance(timedelta(milliseconds=3))
-    rig.begin(created=frozenset({1}))
+    rig.begin()
     rig.round()
     assert rig.requested() == []
 
@@ -1241,7 +1240,7 @@ def test_one_that_was_asked_to_go_and_ends_by_itself_is_no_start_failure(rig: Ca
 def test_a_restarted_one_counts_what_was_requested_and_is_not_seen_yet(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know(LedgerEntry(1, "default"), LedgerEntry(2, "default"), next_id=3)
-    subject.begin(created=frozenset({1, 2}))
+    subject.begin()
     subject.want(2)
     subject.round(synced=True)
     assert subject.requested() == []
@@ -1273,7 +1272,7 @@ def test_a_restarted_one_does_not_count_a_late_pod_that_was_given_up_before(rig:
 def test_a_restarted_one_does_not_wait_for_one_that_came_and_went(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know(LedgerEntry(1, "default"), next_id=2)
-    subject.begin(created=frozenset({1}))
+    subject.begin()
     subject.want(1)
     subject.view.show(running(1))
     subject.view.batch(subject.now)  # went to the one before

@@ -482,12 +482,13 @@ def test_a_pod_that_appeared_is_deleted_if_it_was_killed_meanwhile(world: World)
     assert world.api.take("delete").request.options.uid == "uid-1"
 
 
-def test_pods_that_appeared_count_as_created_for_the_epoch_that_begins(world: World) -> None:
+def test_an_epoch_begins_once_a_pod_that_was_waited_for_appeared(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
     world.tell(BeginEpoch(2, world.allocator.address))
     world.tell(PodsObserved({1: pod(1)}))
-    assert world.allocator.take(EpochBegun) == EpochBegun(2, created=frozenset({1}), dropped=frozenset())
+    world.allocator.take(PodCreated)
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset())
 
 
 def test_pods_that_appeared_and_that_nobody_asks_for_are_nothing(world: World) -> None:
@@ -774,7 +775,7 @@ def test_a_confirmation_is_given_up_after_a_few_tries(world: World) -> None:
 
 def test_an_epoch_begins_at_once_when_nothing_is_open(world: World) -> None:
     world.tell(BeginEpoch(2, world.allocator.address))
-    assert world.allocator.take(EpochBegun) == EpochBegun(2, frozenset(), frozenset())
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset())
 
 
 def test_a_new_epoch_drops_what_is_queued_and_resolves_what_is_on_the_wire(world: World) -> None:
@@ -783,16 +784,16 @@ def test_a_new_epoch_drops_what_is_queued_and_resolves_what_is_on_the_wire(world
     assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [4, 5]
     world.answer_next("create", pod(1))
     world.answer_next("create", Invalid("no", status=422))
-    world.allocator.take_all(PodCreated)
-    world.allocator.take_all(PodCreateFailed)
+    assert world.allocator.take(PodCreated).executor_id == 1
+    assert world.allocator.take(PodCreateFailed).executor_id == 2
     world.unanswered()
     third = world.api.take("create")
     world.answer(third, LOST)
     world.unanswered()
     world.wait_for("get")
     world.answer_next("get", pod(3))
-    world.allocator.take(PodCreated)
-    assert world.allocator.take(EpochBegun) == EpochBegun(2, created=frozenset({1, 3}), dropped=frozenset({2, 4, 5}))
+    assert world.allocator.take(PodCreated).executor_id == 3
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset({2, 4, 5}))
     world.quiet()
 
 
@@ -801,8 +802,7 @@ def test_a_create_on_the_wire_that_made_no_pod_is_not_tried_again_for_an_earlier
     world.answer_next("create", Unavailable("connection refused"))
     world.tell(BeginEpoch(2, world.allocator.address))
     world.answer_next("create", too_many(60))
-    begun = world.allocator.take(EpochBegun)
-    assert (begun.created, begun.dropped) == (frozenset(), frozenset({1, 2}))
+    assert world.allocator.take(EpochBegun).dropped == {1, 2}
     world.allocator.take_all(PodCreateFailed)
     world.quiet()
 
@@ -812,7 +812,8 @@ def test_creates_of_the_new_epoch_are_not_what_it_waits_for(world: World) -> Non
     world.tell(BeginEpoch(2, world.allocator.address))
     world.create(2, epoch=2)
     world.answer_next("create", pod(1))
-    assert world.allocator.take(EpochBegun).created == {1}
+    assert world.allocator.take(PodCreated).executor_id == 1
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset())
 
 
 def test_deletes_go_on_from_one_epoch_to_the_next(world: World) -> None:
@@ -834,7 +835,8 @@ def test_an_epoch_that_is_overtaken_by_the_next_hands_on_what_it_found_out(world
     world.tell(BeginEpoch(3, successor.address))
     world.answer_next("create", pod(2))
     world.answer_next("create", pod(3))
-    assert successor.take(EpochBegun) == EpochBegun(3, created=frozenset({1, 2, 3}), dropped=frozenset({4}))
+    assert [created.executor_id for created in world.allocator.take_all(PodCreated)] == [1, 2, 3]
+    assert successor.take(EpochBegun) == EpochBegun(3, dropped=frozenset({4}))
     assert world.allocator.take_all(EpochBegun) == []
 
 

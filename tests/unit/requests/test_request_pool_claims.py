@@ -84,7 +84,7 @@ def test_a_pod_whose_claim_was_made_in_the_epoch_before_was_dropped(world: World
     assert world.allocator.take_all(EpochBegun) == []
     world.answer(call, CLAIM)
 
-    assert world.allocator.take(EpochBegun) == EpochBegun(2, created=frozenset(), dropped=frozenset({1}))
+    assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset({1}))
 
 
 def test_a_claim_that_an_earlier_pool_may_have_made_is_ours(world: World) -> None:
