@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.pods.pod import parse_executor_id
+
 if TYPE_CHECKING:
     from actors.kube.api import Manifest
 
@@ -74,9 +76,8 @@ def read(manifest: Manifest) -> Lease:
 
 
 def _last_id(annotations: object) -> int:
-    """As an executor's label has it, see `pods.executor_id`."""
     text = annotations.get(LAST_ID) if isinstance(annotations, Mapping) else None
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 19 else 0
+    return (parse_executor_id(text) if isinstance(text, str) else None) or 0
 
 
 def decide(lease: Lease, identity: str, unchanged_for: timedelta) -> Decision:

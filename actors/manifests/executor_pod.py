@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.manifests.pod_template import Shape, executor_of, shapes
 from actors.manifests.template_checks import check_template
-from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, MANAGED_BY_LABEL, PROFILE_LABEL, ROLE_EXECUTOR, ROLE_LABEL
+from actors.pods.pod import (
+    APP_ID_LABEL,
+    EXECUTOR_ID_LABEL,
+    MANAGED_BY_LABEL,
+    PROFILE_LABEL,
+    ROLE_EXECUTOR,
+    ROLE_LABEL,
+    parse_executor_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -72,8 +80,8 @@ def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
 
 def claimant(prefix: str, claim: str) -> int:
     """The id of the executor that a claim was made for, by its name; 0 if it is none of ours."""
-    match = re.fullmatch(rf"{re.escape(prefix)}-exec-([1-9][0-9]{{0,17}})-pvc-[0-9]+", claim)
-    return int(match[1]) if match is not None else 0
+    match = re.fullmatch(rf"{re.escape(prefix)}-exec-([0-9]+)-pvc-[0-9]+", claim)
+    return (parse_executor_id(match[1]) if match is not None else None) or 0
 
 
 def build(

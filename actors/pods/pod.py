@@ -23,6 +23,7 @@ __all__ = [
     "EXECUTOR_ID_LABEL",
     "INACTIVE_LABEL",
     "MANAGED_BY_LABEL",
+    "MAX_ID_DIGITS",
     "PROFILE_LABEL",
     "ROLE_EXECUTOR",
     "ROLE_LABEL",
@@ -49,28 +50,19 @@ __all__ = [
     "ends",
     "executor_id",
     "fleet_selector",
+    "parse_executor_id",
 ]
 
 APP_ID_LABEL: Final = "executor-pods/app-id"
-
-
 ROLE_LABEL: Final = "executor-pods/role"
-
-
 EXECUTOR_ID_LABEL: Final = "executor-pods/executor-id"
-
-
 PROFILE_LABEL: Final = "executor-pods/profile"
-
-
 INACTIVE_LABEL: Final = "executor-pods/inactive"
-
-
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
-
-
 ROLE_EXECUTOR: Final = "executor"
 
+MAX_ID_DIGITS: Final = 18
+"""Executor ids of more digits are refused: 18 always fit a signed 64-bit integer."""
 
 TELLING: Final[Mapping[str, str]] = {"DisruptionTarget": "False", "PodScheduled": "True"}
 """The conditions of an executor's pod that anybody here looks at, each with the status in which it tells nothing."""
@@ -255,10 +247,16 @@ def fleet_selector(app_id: str, *, active_only: bool = True) -> str:
     return f"{selector},{INACTIVE_LABEL}!=true" if active_only else selector
 
 
+def parse_executor_id(text: str) -> int | None:
+    """Return the executor id that `text` spells as we write ids: ASCII digits, no leading zero. None if it is no id."""
+    is_id = text.isascii() and text.isdecimal() and text[0] != "0" and len(text) <= MAX_ID_DIGITS
+    return int(text) if is_id else None
+
+
 def executor_id(pod: Pod) -> int | None:
-    """The executor id from the pod's label, or None if there is none or it is no number from 1."""
-    text = pod.labels.get(EXECUTOR_ID_LABEL, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 and text[0] != "0" else None
+    """Return the executor id from the pod's label, None if the label is missing or is no id."""
+    labels = pod.metadata.labels
+    return parse_executor_id(labels.get(EXECUTOR_ID_LABEL, "")) if labels else None
 
 
 def claims_of(pod: Pod) -> Iterator[str]:
