@@ -13,12 +13,14 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from actors.pods.stuck import StuckKind, does_not_start, why_stuck
+from actors.runtime import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from actors.pods.pod import Pod
     from actors.pods.stuck import Stuck
+    from actors.runtime import Moment
 
 __all__ = ["UNSCHEDULABLE_FOR", "PendingPods"]
 
@@ -36,16 +38,16 @@ class PendingPods:
         """Those that do not run, as they were last shown."""
         self._told: dict[int, set[StuckKind]] = {}
         """What was told of whom anything was, until it has ended."""
-        self._pending: dict[int, float] = {}
-        """Since when (monotonic) they do not run, the earliest first; without those that were looked at for that."""
-        self._unschedulable: dict[int, float] = {}
-        """Since when (monotonic) no node takes them, the earliest first; without those of which that was told."""
+        self._pending: dict[int, Moment] = {}
+        """Since when they do not run, the earliest first; without those that were looked at for that."""
+        self._unschedulable: dict[int, Moment] = {}
+        """Since when no node takes them, the earliest first; without those of which that was told."""
 
     def __len__(self) -> int:
         """How many executors are remembered."""
         return len(self._pods.keys() | self._told.keys() | self._pending.keys() | self._unschedulable.keys())
 
-    def shown(self, executor_id: int, pod: Pod, now: float) -> Stuck | None:
+    def shown(self, executor_id: int, pod: Pod, now: Moment) -> Stuck | None:
         """It does not run: what is to be told of that at once."""
         self._pods[executor_id] = pod
         self._pending.setdefault(executor_id, now)
@@ -68,18 +70,14 @@ class PendingPods:
         self.over(executor_id)
         self._told.pop(executor_id, None)
 
-    def overdue(self, now: float) -> Iterator[tuple[int, Pod, Stuck]]:
+    def overdue(self, now: Moment) -> Iterator[tuple[int, Pod, Stuck]]:
         """Those that have waited for too long by now, and what is to be told of it; each once."""
-        for executor_id, _ in _take(self._unschedulable, now, UNSCHEDULABLE_FOR):
-            yield from self._tell(executor_id, why_stuck(self._pods[executor_id]))
-        for executor_id, since in _take(self._pending, now, self._timeout):
-            stuck = does_not_start(self._pods[executor_id], timedelta(seconds=now - since))
-            yield from self._tell(executor_id, stuck)
-
-    def _tell(self, executor_id: int, stuck: Stuck | None) -> Iterator[tuple[int, Pod, Stuck]]:
-        news = self._news(executor_id, stuck)
-        if news is not None:
-            yield executor_id, self._pods[executor_id], news
+        found = [(i, why_stuck(self._pods[i])) for i, _ in _take(self._unschedulable, now, UNSCHEDULABLE_FOR)]
+        slow = _take(self._pending, now, self._timeout)
+        found += [(i, does_not_start(self._pods[i], elapsed(since, now))) for i, since in slow]
+        for executor_id, stuck in found:
+            if (news := self._news(executor_id, stuck)) is not None:
+                yield executor_id, self._pods[executor_id], news
 
     def _news(self, executor_id: int, stuck: Stuck | None) -> Stuck | None:
         """Told once a kind of cause: `ErrImagePull` and `ImagePullBackOff` take turns."""
@@ -89,9 +87,9 @@ class PendingPods:
         return stuck
 
 
-def _take(since: dict[int, float], now: float, limit: timedelta) -> list[tuple[int, float]]:
+def _take(since: dict[int, Moment], now: Moment, limit: timedelta) -> list[tuple[int, Moment]]:
     """Those that are overdue, which are not looked at again."""
-    overdue = list(takewhile(lambda item: now - item[1] >= limit.total_seconds(), since.items()))
+    overdue = list(takewhile(lambda item: elapsed(item[1], now) >= limit, since.items()))
     for executor_id, _ in overdue:
         del since[executor_id]
     return overdue

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from actors.runtime import Moment
+
 __all__ = ["ReportedEnds"]
 
 
 class ReportedEnds:
-    """`ttl` is how long an end is remembered once its pod is gone, by `timer` (monotonic)."""
+    """`ttl` is how long an end is remembered once its pod is gone, by `timer`."""
 
-    def __init__(self, ttl: timedelta, timer: Callable[[], float]) -> None:
+    def __init__(self, ttl: timedelta, timer: Callable[[], Moment]) -> None:
         self._visible: set[str] = set()
         """UIDs whose end was told and that the snapshot still shows."""
         self._gone: TTLCache[str, bool] = TTLCache(math.inf, ttl.total_seconds(), timer=timer)

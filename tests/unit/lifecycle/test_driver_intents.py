@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.lifecycle.driver_intents import DriverIntents, Mark, of_decommissioned, of_killed
-from actors.messages import ExecutorKilled, LedgerEntry
+from actors.lifecycle.driver_intents import DriverIntents
+from actors.messages import ExecutorKilled, LabelPod, LedgerEntry
 from actors.pods.loss import Asked
 from actors.pods.state import PodPending
 from actors.settings.model import ExecutorSettings
@@ -51,7 +51,7 @@ def test_a_killed_one_is_to_end_when_its_time_is_over() -> None:
 def test_one_that_was_taken_back_too_late_runs_on_and_was_not_asked_to_go() -> None:
     subject = wishes()
     subject.take_back(["uid-1", "uid-2"])
-    subject.runs("uid-1")
+    subject.forget_pod("uid-1")
     assert subject.asked(1, "uid-1") is None
     asked = subject.asked(2, "uid-2")
     assert asked is not None
@@ -111,34 +111,50 @@ def shown(**labels: str) -> Pod:
     return msgspec.structs.replace(plain, metadata=metadata)
 
 
-# ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_killed_ones_pod_is_marked_until_it_is_to_be_deleted() -> None:
+def label(labels: dict[str, str], **annotations: str) -> LabelPod:
+    """A request for executor 1's pod."""
+    return LabelPod(running(1).name, "uid-1", labels, annotations)
+
+
+def test_a_killed_ones_pod_is_labelled_until_it_is_to_be_deleted() -> None:
     subject = wishes(**MARKED)
     subject.kill(kill(1, delete_at=5.0))
-    assert subject.mark(1, running(1), 0.0) == Mark({"state": "killed"})
-    assert not subject.mark(1, running(1), 5.0)
-    assert not subject.mark(2, running(2), 0.0)
+    assert subject.label(2, running(2), 0.0) is None
+    assert subject.label(1, running(1), 5.0) is None
+    assert subject.label(1, running(1), 0.0) == label({"state": "killed"})
 
 
-def test_what_a_pod_shows_is_not_asked_for_again() -> None:
+def test_a_label_that_a_pod_has_or_that_was_asked_for_is_not_asked_for_again() -> None:
     subject = wishes(**MARKED)
     subject.kill(kill(1))
     subject.decommission(1)
-    both = subject.mark(1, running(1), 0.0)
-    assert both == Mark({"state": "killed", "way": "out"})
-    assert subject.mark(1, shown(state="killed"), 0.0) == Mark({"way": "out"})
-    assert not subject.mark(1, shown(state="killed", way="out"), 0.0)
+    assert subject.label(1, running(1), 0.0) == label({"state": "killed", "way": "out"})
+    assert subject.label(1, running(1), 0.0) is None
+    assert subject.label(1, shown(state="killed"), 0.0) == label({"way": "out"})
+    assert subject.label(1, shown(state="killed", way="out"), 0.0) is None
 
 
 def test_a_decommissioned_ones_pod_gets_a_label_and_what_it_costs_to_delete_it() -> None:
-    settings = ExecutorSettings(image="i", decommission_label="example.com/a=b", decommission_deletion_cost=-7)
+    subject = wishes(decommission_label="example.com/a=b", decommission_deletion_cost=-7)
+    subject.decommission(1)
     cost = {"controller.kubernetes.io/pod-deletion-cost": "-7"}
-    assert of_decommissioned(settings) == Mark({"example.com/a": "b"}, cost)
+    assert subject.label(1, shown(**{"example.com/a": "b"}), 0.0) is None
+    assert subject.label(1, running(1), 0.0) == label({"example.com/a": "b"}, **cost)
 
 
-def test_without_settings_nothing_is_marked() -> None:
-    settings = ExecutorSettings(image="i")
-    assert not of_killed(settings)
-    assert not of_decommissioned(settings)
+def test_a_deletion_cost_needs_no_label() -> None:
+    subject = wishes(decommission_deletion_cost=-7)
+    subject.decommission(1)
+    cost = {"controller.kubernetes.io/pod-deletion-cost": "-7"}
+    assert subject.label(1, running(1), 0.0) == label({}, **cost)
+    assert subject.label(1, running(1), 1.0) is None
+
+
+def test_without_settings_nothing_is_labelled() -> None:
+    subject = wishes()
+    subject.kill(kill(1))
+    subject.decommission(1)
+    assert subject.label(1, running(1), 0.0) is None
