@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
-from actors.cli.events import Event, at_cluster, describe, failed, stopped
+from actors.cli.events import Event, describe, failed, stopped
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -91,6 +91,8 @@ class FleetDriver(Actor):
 
     def receive(self, message: ToFleetDriver) -> Any:  # noqa: C901, PLR0912 - one case a message
         """Follow the fleet."""
+        if isinstance(message, ToDriver) and not isinstance(message, BackendStopped):
+            self._tell(describe(message, self.clock.now(), self._pods, self._plan.kubeconfig))
         match message:
             case UseBackend(backend):
                 self._backend = backend
@@ -101,29 +103,22 @@ class FleetDriver(Actor):
             case _KillDue():
                 self._kill_one()
             case BackendStarted():
-                self._tell(at_cluster(describe(message, self.clock.now(), {}), self._plan.kubeconfig))
                 self._begin()
             case ExecutorPending(executor_id, pod):
                 self._pods[executor_id] = pod.name
-                self._report(message)
             case ExecutorRunning(executor_id, pod):
                 self._pods[executor_id] = pod.name
                 self._running.add(executor_id)
-                self._report(message)
             case ExecutorTerminating(executor_id):
                 self._running.discard(executor_id)
-                self._report(message)
             case ExecutorRemoved(executor_id):
                 self._running.discard(executor_id)
-                self._report(message)
                 self._pods.pop(executor_id, None)
             case ExecutorStuck() | AllocationBlocked() | AllocationUnblocked():
-                self._report(message)
+                pass
             case FleetFailed():
-                self._report(message)
                 self._stop_fleet("the fleet failed")
             case BackendFailed():
-                self._report(message)
                 self._failed = True
             case BackendStopped(left_behind):
                 self._left_behind = left_behind
@@ -161,6 +156,3 @@ class FleetDriver(Actor):
         why = "the backend failed" if self._failed else self._stopping or "the backend ended"
         self._tell(stopped(self.clock.now(), why, self._left_behind))
         self.stop()
-
-    def _report(self, message: ToDriver) -> None:
-        self._tell(describe(message, self.clock.now(), self._pods))

@@ -6,7 +6,7 @@ The keys and names here are a public format: scripts read them. New keys may com
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Event", "at_cluster", "describe", "failed", "stopped", "to_json", "to_line"]
+__all__ = ["Event", "describe", "failed", "stopped", "to_json", "to_line"]
 
 Detail = str | int | bool | tuple[str, ...] | None
 
@@ -51,13 +51,22 @@ class Event:
     """What only this kind of event has."""
 
 
-def describe(message: ToDriver, now: datetime, pods: Mapping[int, str]) -> Event:  # noqa: C901 - one case a message
-    """The event for one message of the Backend. `pods` has the pod names of the executors known so far."""
+def describe(  # noqa: C901, PLR0912 - one case a message
+    message: ToDriver, now: datetime, pods: Mapping[int, str], kubeconfig: Path | None = None
+) -> Event:
+    """The event for one message of the Backend.
+
+    `pods` has the pod names of the executors known so far, `kubeconfig` is the way to the cluster if only we know it.
+    """
     details: dict[str, Detail]
     match message:
         case BackendStarted(app_id, namespace):
             words = f"the fleet {app_id} is being kept in namespace {namespace}"
-            return Event(now, "started", message=words, details={"app_id": app_id, "namespace": namespace})
+            details = {"app_id": app_id, "namespace": namespace}
+            if kubeconfig is not None:
+                words += f"; export KUBECONFIG={kubeconfig}"
+                details["kubeconfig"] = str(kubeconfig)
+            return Event(now, "started", message=words, details=details)
         case ExecutorPending(executor_id, pod):
             return Event(now, "pending", executor_id, pod.name)
         case ExecutorRunning(executor_id, pod):
@@ -84,14 +93,6 @@ def describe(message: ToDriver, now: datetime, pods: Mapping[int, str]) -> Event
             return stopped(now, None, left_behind)
         case _:
             assert_never(message)
-
-
-def at_cluster(started: Event, kubeconfig: Path | None) -> Event:
-    """The same event, with the way to the cluster for kubectl."""
-    if kubeconfig is None:
-        return started
-    words = f"{started.message}; export KUBECONFIG={kubeconfig}"
-    return replace(started, message=words, details={**started.details, "kubeconfig": str(kubeconfig)})
 
 
 def failed(now: datetime, cause: str) -> Event:

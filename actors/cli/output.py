@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TextIO
 
-__all__ = ["JsonLines", "LiveTable", "Output", "OutputFormat", "PlainLines", "choose_output"]
+__all__ = ["Lines", "LiveTable", "Output", "OutputFormat", "choose_output"]
 
 OutputFormat = Literal["live", "json"]
 
@@ -43,8 +44,8 @@ _FEWEST_ROWS: Final = 5
 """Executors that are shown however low the terminal is."""
 
 
-class Output(Protocol):
-    """Where events go."""
+class Output:
+    """Where events go. This one shows nothing, and does as long as nobody looks."""
 
     def show(self, event: Event) -> None:
         """One more event."""
@@ -62,41 +63,28 @@ class Output(Protocol):
 def choose_output(kind: OutputFormat, *, target: int, now: Callable[[], datetime]) -> Output:
     """A table where there is a terminal to redraw; a pipe or a file gets lines."""
     if kind == "json":
-        return JsonLines(sys.stdout)
+        return Lines(sys.stdout, to_json)
     console = Console()
-    return LiveTable(console, target=target, now=now) if console.is_terminal else PlainLines(sys.stdout)
+    return LiveTable(console, target=target, now=now) if console.is_terminal else Lines(sys.stdout, to_line)
 
 
-class JsonLines:
-    """One JSON object a line on stdout, each flushed; notes go to stderr."""
+class Lines(Output):
+    """One line an event, each flushed; notes go to stderr, so that stdout has events only."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, write: Callable[[Event], str]) -> None:
         self._stream = stream
+        self._write = write
 
     def show(self, event: Event) -> None:
         """Write the event."""
-        print(to_json(event), file=self._stream, flush=True)
+        print(self._write(event), file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
-        """Keep stdout for the events."""
+        """Write it to stderr."""
         print(f"executor-pods: {one_line(text)}", file=sys.stderr, flush=True)
 
-    def refresh(self) -> None:
-        """Nothing moves on."""
 
-    def close(self) -> None:
-        """Everything was flushed already."""
-
-
-class PlainLines(JsonLines):
-    """One line of text an event."""
-
-    def show(self, event: Event) -> None:
-        """Write the event."""
-        print(to_line(event), file=self._stream, flush=True)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Row:
     executor_id: int
     pod: str
@@ -109,7 +97,7 @@ _WHOLE: Final = frozenset({"failed", "blocked"})
 """Events whose words say what is to be done, and usually at their end: however narrow the terminal is."""
 
 
-class LiveTable:
+class LiveTable(Output):
     """The fleet in one line, its executors in a table, what happened last below."""
 
     def __init__(self, console: Console, *, target: int, now: Callable[[], datetime]) -> None:
@@ -153,20 +141,18 @@ class LiveTable:
 
     def close(self) -> None:
         """Leave the last picture standing."""
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
     def _move(self, executor_id: int, event: Event) -> None:
         if event.event == "removed":
             self._removed += 1
             self._rows.pop(executor_id, None)
             return
-        row = self._rows.get(executor_id)
-        if row is None:
-            row = _Row(executor_id, event.pod or "", event.event, event.time)
-        elif row.state != event.event:
-            row = replace(row, state=event.event, since=event.time)
-        reason = ": ".join(part for part in (event.reason, event.message) if part)
-        self._rows[executor_id] = replace(row, reason=one_line(reason))
+        row = self._rows.setdefault(executor_id, _Row(executor_id, event.pod or "", event.event, event.time))
+        if row.state != event.event:
+            row.state, row.since = event.event, event.time
+        row.reason = one_line(": ".join(part for part in (event.reason, event.message) if part))
 
     def render(self) -> Group:
         """The picture as things stand."""

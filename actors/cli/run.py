@@ -13,6 +13,7 @@ import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
@@ -20,16 +21,14 @@ from actors import kube
 from actors.backend.backend import Backend
 from actors.cli.driver import FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import Event
-from actors.cli.output import OutputFormat, choose_output
+from actors.cli.output import Output, OutputFormat, choose_output
 from actors.manifests import executor_pod
-from actors.runtime import ActorSystem, Address, Clock, SystemClock
+from actors.runtime import ActorSystem, Address, Clock, Moment, SystemClock, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from actors.cli.output import Output
-    from actors.kube.api import PodApi
     from actors.metrics.counts import Metrics
     from actors.settings.model import Settings
 
@@ -100,7 +99,13 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             cluster = stack.enter_context(LocalCluster(namespace=request.settings.namespace or "default"))
             kubeconfig, context = cluster.kubeconfig_path, None
             plan = replace(plan, kill_every=request.kill_every, kill=cluster.kill, kubeconfig=kubeconfig)
-        api = _connect(request.settings, kubeconfig, context)
+        api = kube.connect(
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=request.settings.namespace,
+            request_timeout=request.settings.backend.request_timeout,
+            max_connections=request.settings.allocation.connections,
+        )
         stack.callback(api.close)
         system = ActorSystem()
         stack.callback(system.close)
@@ -111,12 +116,12 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         driver.tell(UseBackend(Backend.start(request.settings, driver, api, system=system, metrics=metrics)))
         clock = SystemClock()
         output = choose_output(request.output, target=request.settings.executor.instances, now=clock.now)
-        stack.callback(_close, output)
-        if page is not None:
-            with suppress(OSError):
-                output.note(f"metrics at {page}")
+        stack.callback(output.close)
         patience = LOCAL_STOP if request.local else None
-        return MainLoop(inbox, output, driver=driver, patience=patience, clock=clock).to_the_end()
+        loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock)
+        if page is not None:
+            loop.note(f"metrics at {page}")
+        return loop.to_the_end()
 
 
 def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, str | None]:
@@ -126,21 +131,6 @@ def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, 
     from actors.cli.metrics_page import serve_metrics  # noqa: PLC0415 - only this needs the Prometheus client
 
     return stack.enter_context(serve_metrics(request.metrics_address, request.metrics_port))
-
-
-def _close(output: Output) -> None:
-    with suppress(OSError):
-        output.close()
-
-
-def _connect(settings: Settings, kubeconfig: Path | None, context: str | None) -> PodApi:
-    return kube.connect(
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=settings.namespace,
-        request_timeout=settings.backend.request_timeout,
-        max_connections=settings.allocation.connections,
-    )
 
 
 def run_local(port: int, kubeconfig: Path | None, inbox: Inbox) -> int:
@@ -155,14 +145,7 @@ def run_local(port: int, kubeconfig: Path | None, inbox: Inbox) -> int:
         path = cluster.kubeconfig_path
         with suppress(BrokenPipeError):
             print(f"cluster ready; its pods are processes of this machine\nexport KUBECONFIG={path}", flush=True)
-        while True:
-            match inbox.get():
-                case signal.Signals.SIGINT:
-                    return EXIT_INTERRUPTED
-                case signal.Signals():
-                    return EXIT_OK
-                case _:
-                    continue
+        return EXIT_INTERRUPTED if inbox.get() is signal.SIGINT else EXIT_OK
 
 
 class MainLoop:
@@ -178,12 +161,12 @@ class MainLoop:
         clock: Clock,
     ) -> None:
         self._inbox = inbox
-        self._output: Output | None = output
+        self._output = output
         self._driver = driver
         self._patience = patience
         self._clock = clock
         self._exit_code: int | None = None
-        self._deadline: float | None = None
+        self._deadline: Moment | None = None
 
     def to_the_end(self) -> int:
         """Until the fleet has stopped, its stop has taken longer than `patience`, or a second Ctrl-C hurries it."""
@@ -192,19 +175,23 @@ class MainLoop:
                 case None if not self._driver.is_alive():
                     return EXIT_FAILED  # it crashed, and what it died of was shown as a warning
                 case None:
-                    self._write(lambda output: output.refresh())
+                    self._write(self._output.refresh)
                 case Event() as event:
-                    self._write(lambda output, event=event: output.show(event))  # type: ignore[misc]
+                    self._write(partial(self._output.show, event))
                     if event.event == "failed":
                         self._end(EXIT_FAILED, "the fleet failed")
                     elif event.event == "stopped":
                         return self._how_it_ended(left_behind=bool(event.details.get("left_behind")))
                 case logging.LogRecord() as record:
-                    self._note(_words(record))
+                    self.note(_words(record))
                 case signal.Signals() as number:
                     if not self._heed(number):
                         break
         return self._how_it_ended(left_behind=self._patience is None)
+
+    def note(self, text: str) -> None:
+        """Show a word of our own, or a warning."""
+        self._write(partial(self._output.note, text))
 
     def _next(self) -> Event | logging.LogRecord | signal.Signals | None:
         try:
@@ -217,10 +204,10 @@ class MainLoop:
         if number is not signal.Signals.SIGINT:
             self._end(EXIT_OK, f"{number.name} received")
         elif self._exit_code == EXIT_INTERRUPTED:
-            self._note("leaving at once")
+            self.note("leaving at once")
             return False
         else:
-            self._note("stopping the fleet; Ctrl-C again leaves at once")
+            self.note("stopping the fleet; Ctrl-C again leaves at once")
             self._end(EXIT_INTERRUPTED, "interrupted")
         return True
 
@@ -229,7 +216,7 @@ class MainLoop:
         if self._exit_code is None or exit_code == EXIT_INTERRUPTED:
             self._exit_code = exit_code
         if self._deadline is None and self._patience is not None:
-            self._deadline = self._clock.monotonic() + self._patience.total_seconds()
+            self._deadline = later(self._clock.monotonic(), self._patience)
         self._driver.tell(StopFleet(why))
 
     def _is_late(self) -> bool:
@@ -240,17 +227,12 @@ class MainLoop:
             return EXIT_FAILED if left_behind else EXIT_OK
         return self._exit_code
 
-    def _note(self, text: str) -> None:
-        self._write(lambda output: output.note(text))
-
-    def _write(self, write: Callable[[Output], None]) -> None:
+    def _write(self, write: Callable[[], None]) -> None:
         """Write, unless there is nobody to read it any more: then the fleet ends too."""
-        if self._output is None:
-            return
         try:
-            write(self._output)
+            write()
         except OSError:
-            self._output = None
+            self._output = Output()
             _discard_stdout()
             self._end(EXIT_OK, "nobody reads the output")
 
