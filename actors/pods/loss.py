@@ -12,7 +12,7 @@ from typing import Final
 
 from actors.pods.pod import ContainerStatus, Pod, TerminatedState, container_statuses, ends
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, executor_end
-from actors.pods.stuck import why_stuck
+from actors.pods.stuck import never_heals
 
 __all__ = [
     "Asked",
@@ -133,29 +133,25 @@ def explain(
     have heard of its node.
     """
     pod = state.pod
-    own = executor_end(pod, rules)
-    end = own or _first_end(pod)
-    code = end.exit_code if end is not None else NO_EXIT_CODE
-    if end is None and isinstance(state, PodSucceeded):
-        code = 0
-    decisive = own if isinstance(state, PodDeleted) else end  # a pod that lived did not end with its sidecar
+    end = _end(pod, rules)
+    code = 0 if end is None and isinstance(state, PodSucceeded) else _exit_code(end)
+    # a pod that lived did not end with its sidecar
+    decisive = executor_end(pod, rules) if isinstance(state, PodDeleted) else end
     kind = _kind(state, decisive, asked=asked, released=released, node_lost=node_lost)
     headline = asked.words if kind is LossKind.KILLED_BY_DRIVER and asked is not None else _HEADLINES[kind]
     if finished is not None and kind is LossKind.EXITED and code == 0:
         kind, headline = LossKind.KILLED_BY_DRIVER, finished
     subject = f"executor {executor_id} (pod {pod.name}) {headline}"
-    return LossReason(kind, code, kind in CAUSED_BY_APP, _words(subject, pod, kind, code, end))
+    return _reason(kind, _words(subject, pod, kind, code, end), code)
 
 
 def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
     """Its connection to the driver has been gone for too long, while its pod lives."""
-    end = executor_end(pod, rules) or _first_end(pod)
-    code = end.exit_code if end is not None else NO_EXIT_CODE
     words = (
         f"executor {executor_id} (pod {pod.name}) was without a connection to the driver for too long, "
         f"while its pod lives: it is deleted{_containers(pod)}"
     )
-    return LossReason(LossKind.DISCONNECTED, code, caused_by_app=False, message=words)
+    return _reason(LossKind.DISCONNECTED, words, _exit_code(_end(pod, rules)))
 
 
 def missing(executor_id: int, pod: Pod | None, rules: PodRules, asked: Asked | None = None) -> LossReason:
@@ -163,26 +159,26 @@ def missing(executor_id: int, pod: Pod | None, rules: PodRules, asked: Asked | N
 
     If we had `asked` for its end, that is what became of it.
     """
-    end = executor_end(pod, rules) or _first_end(pod) if pod is not None else None
-    code = end.exit_code if end is not None else NO_EXIT_CODE
     headline = "is missing" if asked is None else asked.words
     words = f"executor {executor_id} {headline}: the cluster shows no pod of it and said nothing of its end"
-    if pod is not None:
-        words += f"; its pod was {pod.name}{_containers(pod)}"
     kind = LossKind.MISSING if asked is None else LossKind.KILLED_BY_DRIVER
-    return LossReason(kind, code, caused_by_app=False, message=words)
+    if pod is None:
+        return _reason(kind, words)
+    return _reason(kind, f"{words}; its pod was {pod.name}{_containers(pod)}", _exit_code(_end(pod, rules)))
 
 
 def never_started(executor_id: int, why: str) -> LossReason:
     """It was requested and never came up."""
-    words = f"executor {executor_id} never started: {why}"
-    return LossReason(LossKind.NEVER_STARTED, NO_EXIT_CODE, caused_by_app=False, message=words)
+    return _reason(LossKind.NEVER_STARTED, f"executor {executor_id} never started: {why}")
 
 
 def stopped_with_fleet(executor_id: int, asked: str | None = None) -> LossReason:
     """It went when the fleet was stopped; or its end had been `asked` for before, in words that follow its name."""
-    words = f"executor {executor_id} {asked or 'was stopped with the fleet'}"
-    return LossReason(LossKind.KILLED_BY_DRIVER, NO_EXIT_CODE, caused_by_app=False, message=words)
+    return _reason(LossKind.KILLED_BY_DRIVER, f"executor {executor_id} {asked or 'was stopped with the fleet'}")
+
+
+def _reason(kind: LossKind, message: str, exit_code: int = NO_EXIT_CODE) -> LossReason:
+    return LossReason(kind, exit_code, kind in CAUSED_BY_APP, message)
 
 
 # ── the kind ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,9 +200,8 @@ def _kind(
     if node_lost:
         return LossKind.NODE_LOST
     if deleted:
-        stuck = why_stuck(pod)
-        return LossKind.DELETED if stuck is None or stuck.heals else LossKind.NEVER_STARTED
-    if asked is not None and asked.at is not None and not _ended_before(end, asked.at):
+        return LossKind.NEVER_STARTED if never_heals(pod) else LossKind.DELETED
+    if asked is not None and asked.at is not None and not _ended_before(end, asked.at.replace(microsecond=0)):
         return LossKind.KILLED_BY_DRIVER
     ended = ends((*container_statuses(pod), *_init_statuses(pod)))
     culprit = end if end is not None and end.exit_code != 0 else next((e for e in ended if e.exit_code != 0), end)
@@ -224,47 +219,32 @@ def _disruption(pod: Pod, end: TerminatedState | None) -> LossKind | None:
         return None
     for condition in status.conditions or ():
         if condition.type == "DisruptionTarget" and condition.status == "True":
-            began = condition.last_transition_time
-            if (
-                end is not None
-                and end.finished_at is not None
-                and began is not None
-                and _before(end.finished_at, began)
-            ):
-                return None
-            return DISRUPTIONS.get(condition.reason or "", LossKind.EVICTED)
+            ended_before = _ended_before(end, condition.last_transition_time)
+            return None if ended_before else DISRUPTIONS.get(condition.reason or "", LossKind.EVICTED)
     return POD_REASONS.get(status.reason or "")
 
 
 def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
     """Whether its deletion is what ended it, and not that it had ended before."""
-    if isinstance(state, PodDeleted) and (end is None or state.pod.metadata.deletion_timestamp is None):
-        return end is None
-    return _ended_after_deletion_began(state.pod, end)
-
-
-def _ended_before(end: TerminatedState | None, moment: datetime) -> bool:
-    """Whether a container had ended before a moment of our clock, as far as whole seconds tell."""
-    return end is not None and end.finished_at is not None and _before(end.finished_at, moment.replace(microsecond=0))
-
-
-def _ended_after_deletion_began(pod: Pod, end: TerminatedState | None) -> bool:
-    """Whether its container ended once its deletion was under way. The API's timestamps have whole seconds."""
-    deadline = pod.metadata.deletion_timestamp
+    deadline = state.pod.metadata.deletion_timestamp
     if deadline is None:
-        return False
-    if end is None or end.finished_at is None:
-        return True
+        return isinstance(state, PodDeleted) and end is None
     try:
-        began = deadline - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+        began = deadline - timedelta(seconds=state.pod.metadata.deletion_grace_period_seconds or 0)
     except OverflowError:
         began = deadline  # no server sends such numbers
-    return not _before(end.finished_at, began)
+    return not _ended_before(end, began)
 
 
-def _before(moment: datetime, other: datetime) -> bool:
-    """Timestamps with and without a time zone cannot be compared: then it was not before."""
-    return (moment.tzinfo is None) == (other.tzinfo is None) and moment < other
+def _ended_before(end: TerminatedState | None, moment: datetime | None) -> bool:
+    """Whether a container had ended before a moment. The API's timestamps have whole seconds.
+
+    Timestamps with and without a time zone cannot be compared: then it was not before.
+    """
+    finished = end.finished_at if end is not None else None
+    if finished is None or moment is None or (finished.tzinfo is None) != (moment.tzinfo is None):
+        return False
+    return finished < moment
 
 
 # ── containers ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,10 +254,17 @@ def _init_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (pod.status.init_container_statuses if pod.status else None) or ()
 
 
-def _first_end(pod: Pod) -> TerminatedState | None:
-    """How the first ended container ended; init containers last, and only if they failed: they end before the rest."""
+def _end(pod: Pod, rules: PodRules) -> TerminatedState | None:
+    """How the executor's container ended, else the first ended one.
+
+    Init containers come last, and only if they failed: they end before the rest.
+    """
     failed = (end for end in ends(_init_statuses(pod)) if end.exit_code != 0)
-    return next(iter((*ends(container_statuses(pod)), *failed)), None)
+    return executor_end(pod, rules) or next(iter((*ends(container_statuses(pod)), *failed)), None)
+
+
+def _exit_code(end: TerminatedState | None) -> int:
+    return end.exit_code if end is not None else NO_EXIT_CODE
 
 
 # ── the words ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from actors.pods.pod import Pod, container_statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
     from actors.pods.pod import ContainerStatus, WaitingState
@@ -50,29 +50,25 @@ class Stuck:
     """Since when, where the API says so."""
 
 
-_IMAGE: Final = frozenset(
-    {
-        "ErrImageNeverPull",
-        "ErrImagePull",
-        "ImageInspectError",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "RegistryUnavailable",
-        "SignatureValidationFailed",
-    }
-)
-_CONFIG: Final = frozenset(
-    {
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "PostStartHookError",
-        "PreCreateHookError",
-        "PreStartHookError",
-        "RunContainerError",
-    }
-)
-_CRASHING: Final = frozenset({"CrashLoopBackOff"})
+KINDS: Final[Mapping[str, StuckKind]] = {
+    "ErrImageNeverPull": StuckKind.IMAGE,
+    "ErrImagePull": StuckKind.IMAGE,
+    "ImageInspectError": StuckKind.IMAGE,
+    "ImagePullBackOff": StuckKind.IMAGE,
+    "InvalidImageName": StuckKind.IMAGE,
+    "RegistryUnavailable": StuckKind.IMAGE,
+    "SignatureValidationFailed": StuckKind.IMAGE,
+    "CreateContainerConfigError": StuckKind.CONFIG,
+    "CreateContainerError": StuckKind.CONFIG,
+    "PostStartHookError": StuckKind.CONFIG,
+    "PreCreateHookError": StuckKind.CONFIG,
+    "PreStartHookError": StuckKind.CONFIG,
+    "RunContainerError": StuckKind.CONFIG,
+}
 """Waiting reasons of the kubelet (`pkg/kubelet/images`, `pkg/kubelet/kuberuntime`, `pkg/kubelet/container`)."""
+
+CRASHING: Final = "CrashLoopBackOff"
+"""It counts for an init container only."""
 
 NEVER_HEAL: Final = frozenset({"CreateContainerConfigError", "ErrImageNeverPull", "InvalidImageName"})
 """Those that wait for something in the pod itself, or on its node, which nobody is going to change."""
@@ -89,10 +85,10 @@ def why_stuck(pod: Pod) -> Stuck | None:
     init = (status.init_container_statuses if status else None) or ()
     for container, waiting in _waiting((*init, *container_statuses(pod))):
         reason = waiting.reason or ""
-        kind = _kind(reason, is_init=any(container is each for each in init))
+        kind = StuckKind.INIT if reason == CRASHING and container in init else KINDS.get(reason)
         if kind is not None:
-            message = waiting.message or ""
-            return Stuck(kind, reason, f"{container.name}: {message}" if message else container.name, _heals(reason))
+            message = f"{container.name}: {waiting.message}" if waiting.message else container.name
+            return Stuck(kind, reason, message, heals=reason not in NEVER_HEAL)
     return _unschedulable(pod)
 
 
@@ -128,20 +124,6 @@ def _waiting(statuses: Iterable[ContainerStatus]) -> Iterable[tuple[ContainerSta
         for status in statuses
         if status.state is not None and status.state.waiting is not None
     )
-
-
-def _kind(reason: str, *, is_init: bool) -> StuckKind | None:
-    if reason in _IMAGE:
-        return StuckKind.IMAGE
-    if reason in _CONFIG:
-        return StuckKind.CONFIG
-    if reason in _CRASHING and is_init:
-        return StuckKind.INIT
-    return None
-
-
-def _heals(reason: str) -> bool:
-    return reason not in NEVER_HEAL
 
 
 def _unschedulable(pod: Pod) -> Stuck | None:
