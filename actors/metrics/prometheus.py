@@ -9,7 +9,7 @@ Imported only where it is asked for: nothing else here needs `prometheus_client`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
@@ -49,6 +49,7 @@ class _View:
 
 
 _Samples: TypeAlias = Iterable[tuple[tuple[str, ...], float | Histogram]]
+_Read: TypeAlias = Callable[[_View], _Samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,38 +60,37 @@ class Family:
     labels: tuple[str, ...]
     """Besides `app_id`, which each has."""
     help: str
-    read: Callable[[_View], _Samples]
+    read: _Read
 
     @property
     def kind(self) -> Literal["counter", "gauge", "histogram"]:
         """As the name says: what ends in `_total` only grows."""
         if self.name.endswith("_total"):
             return "counter"
-        return "histogram" if self.read in _HISTOGRAMS else "gauge"
+        return "histogram" if self.name.endswith(_HISTOGRAMS) else "gauge"
 
     def metric(self, views: Iterable[_View]) -> Metric:
         """What is exported, of these fleets."""
-        labels = ("app_id", *self.labels)
-        if self.kind == "histogram":
-            histogram = HistogramMetricFamily(self.name, self.help, labels=labels)
-            for values, found in self._samples(views):
-                assert isinstance(found, Histogram)
-                reached, total = found.read()
-                bounds = (*map(str, BOUNDS), "+Inf")
-                histogram.add_metric(values, list(zip(bounds, reached, strict=True)), total)
-            return histogram
-        plain = (CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily)(
-            self.name, self.help, labels=labels
-        )
-        for values, number in self._samples(views):
-            assert not isinstance(number, Histogram)
-            plain.add_metric(values, number)
-        return plain
-
-    def _samples(self, views: Iterable[_View]) -> Iterator[tuple[tuple[str, ...], float | Histogram]]:
+        names = ("app_id", *self.labels)
+        metric: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+        match self.kind:
+            case "counter":
+                metric = CounterMetricFamily(self.name, self.help, labels=names)
+            case "gauge":
+                metric = GaugeMetricFamily(self.name, self.help, labels=names)
+            case "histogram":
+                metric = HistogramMetricFamily(self.name, self.help, labels=names)
         for view in views:
             for values, found in self.read(view):
-                yield (view.counts.app_id, *values), found
+                labels = (view.counts.app_id, *values)
+                if isinstance(metric, HistogramMetricFamily):
+                    assert isinstance(found, Histogram)
+                    reached, total = found.read()
+                    metric.add_metric(labels, list(zip((*map(str, BOUNDS), "+Inf"), reached, strict=True)), total)
+                else:
+                    assert not isinstance(found, Histogram)
+                    metric.add_metric(labels, found)
+        return metric
 
 
 @final
@@ -149,290 +149,226 @@ def _up(view: _View) -> _Samples:
     yield (), view.status is not None
 
 
-def _targets(view: _View) -> _Samples:
-    return [((name,), profile.target) for name, profile in _profiles(view)]
+def _from_status(samples: Callable[[FleetStatus], _Samples]) -> _Read:
+    """Nothing, when there is no status."""
+    return lambda view: samples(view.status) if view.status is not None else ()
+
+
+def _flag(of: Callable[[FleetStatus], bool]) -> _Read:
+    return _from_status(lambda status: [((), of(status))])
+
+
+def _profiles(of: Callable[[ProfileStatus], int]) -> _Read:
+    return _from_status(lambda status: [((name,), of(profile)) for name, profile in status.profiles.items()])
 
 
 def _executors(view: _View) -> _Samples:
-    for name, profile in _profiles(view):
+    for name, profile in view.status.profiles.items() if view.status is not None else ():
         yield (name, "requested"), profile.newly_created
         yield (name, "pending"), profile.pending
         yield (name, "running"), profile.running
         yield (name, "terminating"), profile.terminating
 
 
-def _registered(view: _View) -> _Samples:
-    return [((name,), profile.registered) for name, profile in _profiles(view)]
-
-
-def _start_failures(view: _View) -> _Samples:
-    return [((name,), profile.start_failures) for name, profile in _profiles(view)]
-
-
 def _blocked(view: _View) -> _Samples:
-    return [((name, profile.blocked_by or "other"), 1) for name, profile in _profiles(view) if profile.blocked]
+    for name, profile in view.status.profiles.items() if view.status is not None else ():
+        if profile.blocked:
+            yield (name, profile.blocked_by or "other"), 1
 
 
-def _profiles(view: _View) -> Iterable[tuple[str, ProfileStatus]]:
-    return view.status.profiles.items() if view.status is not None else ()
+def _sources(of: Callable[[SourceStatus], bool | timedelta | None]) -> _Read:
+    def samples(status: FleetStatus) -> _Samples:
+        for name, source in status.sources.items():
+            if (found := of(source)) is not None:
+                yield (name,), found.total_seconds() if isinstance(found, timedelta) else found
 
-
-def _synced(view: _View) -> _Samples:
-    return [((name,), source.synced) for name, source in _sources(view)]
-
-
-def _heard_age(view: _View) -> _Samples:
-    return [((name,), age.total_seconds()) for name, s in _sources(view) if (age := s.since_heard) is not None]
-
-
-def _full_sync_age(view: _View) -> _Samples:
-    return [((name,), age.total_seconds()) for name, s in _sources(view) if (age := s.since_full_sync) is not None]
-
-
-def _sources(view: _View) -> Iterable[tuple[str, SourceStatus]]:
-    return view.status.sources.items() if view.status is not None else ()
-
-
-def _flag(of: Callable[[FleetStatus], bool]) -> Callable[[_View], _Samples]:
-    return lambda view: [((), of(view.status))] if view.status is not None else []
+    return _from_status(samples)
 
 
 # ── of the counts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tally(of: Callable[[FleetCounts], Counter]) -> Callable[[_View], _Samples]:
+def _tally(of: Callable[[FleetCounts], Counter]) -> _Read:
     return lambda view: of(view.counts).read().items()
 
 
-def _number(of: Callable[[FleetCounts], float | None]) -> Callable[[_View], _Samples]:
-    return lambda view: [((), number)] if (number := of(view.counts)) is not None else []
+def _number(of: Callable[[FleetCounts], float | Histogram | None]) -> _Read:
+    return lambda view: [((), found)] if (found := of(view.counts)) is not None else []
 
 
-def _in_flight(view: _View) -> _Samples:
-    return [((operation,), count) for operation, count in view.counts.api.in_flight().items()]
+def _each(of: Callable[[FleetCounts], Mapping[str, float | Histogram]]) -> _Read:
+    return lambda view: [((name,), found) for name, found in of(view.counts).items()]
 
 
-def _api_durations(view: _View) -> _Samples:
-    return [((operation,), histogram) for operation, histogram in view.counts.api.durations().items()]
-
-
-def _list_durations(view: _View) -> _Samples:
-    return [((source,), histogram) for source, histogram in view.counts.store.list_durations.copy().items()]
-
-
-def _reaction(view: _View) -> _Samples:
-    yield (), view.counts.backend.reaction
-
-
-def _actor_starts(view: _View) -> _Samples:
-    return [((name,), address.incarnation) for name, address in _actors(view)]
-
-
-def _depths(view: _View) -> _Samples:
-    return [((name,), address.depth) for name, address in view.counts.addresses.items()]
-
-
-def _high_water(view: _View) -> _Samples:
-    return [((name,), address.high_water) for name, address in _actors(view)]
-
-
-def _actors(view: _View) -> Iterable[tuple[str, Address]]:
+def _actors(of: Callable[[Address], int]) -> _Read:
     """Those that are ours: of the driver nothing is known but how much waits for it."""
-    return [(name, address) for name, address in view.counts.addresses.items() if name != "driver"]
+    return _each(lambda counts: {name: of(each) for name, each in counts.addresses.items() if name != "driver"})
 
 
-_HISTOGRAMS: Final = (_api_durations, _list_durations, _reaction)
-
-FAMILIES: Final = (
-    Family("executor_pods_up", (), "1 while the backend answers", _up),
-    Family("executor_pods_target_executors", ("profile",), "Executors that the driver wants", _targets),
-    Family(
-        "executor_pods_executors",
-        ("profile", "state"),
+_FAMILIES: Final[tuple[tuple[str, str, str, _Read], ...]] = (
+    ("up", "", "1 while the backend answers", _up),
+    ("target_executors", "profile", "Executors that the driver wants", _profiles(lambda p: p.target)),
+    (
+        "executors",
+        "profile state",
         "Executors by state: requested (not seen yet), pending, running, terminating",
         _executors,
     ),
-    Family("executor_pods_registered_executors", ("profile",), "Executors that the driver registered", _registered),
-    Family(
-        "executor_pods_allocation_blocked",
-        ("profile", "cause"),
-        "1 while creation stands still: an error's class, or stale, max_created, claims, start_failures, "
-        "cut_short, lease, driver_pod",
+    ("registered_executors", "profile", "Executors that the driver registered", _profiles(lambda p: p.registered)),
+    (
+        "allocation_blocked",
+        "profile cause",
+        (
+            "1 while creation stands still: an error's class, or stale, max_created, claims, start_failures, "
+            "cut_short, lease, driver_pod"
+        ),
         _blocked,
     ),
-    Family(
-        "executor_pods_start_failures",
-        ("profile",),
+    (
+        "start_failures",
+        "profile",
         "Executors that ended before they were of use, of those that still count",
-        _start_failures,
+        _profiles(lambda p: p.start_failures),
     ),
-    Family(
-        "executor_pods_executors_requested_total",
-        ("profile",),
-        "Executors requested",
-        _tally(lambda counts: counts.backend.requested),
-    ),
-    Family(
-        "executor_pods_executors_running_total",
-        ("profile",),
-        "Executors that came to run",
-        _tally(lambda counts: counts.backend.running),
-    ),
-    Family(
-        "executor_pods_executors_removed_total",
-        ("profile", "kind"),
+    ("executors_requested_total", "profile", "Executors requested", _tally(lambda c: c.backend.requested)),
+    ("executors_running_total", "profile", "Executors that came to run", _tally(lambda c: c.backend.running)),
+    (
+        "executors_removed_total",
+        "profile kind",
         "Executors that are gone, by kind of loss",
-        _tally(lambda counts: counts.backend.removed),
+        _tally(lambda c: c.backend.removed),
     ),
-    Family(
-        "executor_pods_executors_stuck_total",
-        ("profile",),
+    (
+        "executors_stuck_total",
+        "profile",
         "Executors told to be stuck, once for each cause",
-        _tally(lambda counts: counts.backend.stuck),
+        _tally(lambda c: c.backend.stuck),
     ),
-    Family(
-        "executor_pods_reaction_seconds",
-        (),
+    (
+        "reaction_seconds",
+        "",
         "From when a batch had the first end of an executor to when the driver was told of each in it",
-        _reaction,
+        _number(lambda c: c.backend.reaction),
     ),
-    Family(
-        "executor_pods_start_duration_seconds",
-        (),
+    (
+        "start_duration_seconds",
+        "",
         "How long the backend's start took, once it is done",
-        _number(lambda counts: counts.backend.start_seconds),
+        _number(lambda c: c.backend.start_seconds),
     ),
-    Family(
-        "executor_pods_stop_duration_seconds",
-        (),
-        "How long its stop took, once it is done",
-        _number(lambda counts: counts.backend.stop_seconds),
-    ),
-    Family("executor_pods_stopping", (), "1 while the backend stops", _flag(lambda status: status.stopping)),
-    Family(
-        "executor_pods_may_write",
-        (),
+    ("stop_duration_seconds", "", "How long its stop took, once it is done", _number(lambda c: c.backend.stop_seconds)),
+    ("stopping", "", "1 while the backend stops", _flag(lambda s: s.stopping)),
+    (
+        "may_write",
+        "",
         "1 while pods may be made and deleted: the lease is held, or none is used",
-        _flag(lambda status: status.may_write),
+        _flag(lambda s: s.may_write),
     ),
-    Family("executor_pods_lease_held", (), "1 while the lease is held", _flag(lambda status: status.lease_held)),
-    Family("executor_pods_source_synced", ("source",), "1 while a source is in touch, having listed all", _synced),
-    Family(
-        "executor_pods_source_heard_age_seconds",
-        ("source",),
+    ("lease_held", "", "1 while the lease is held", _flag(lambda s: s.lease_held)),
+    ("source_synced", "source", "1 while a source is in touch, having listed all", _sources(lambda s: s.synced)),
+    (
+        "source_heard_age_seconds",
+        "source",
         "Since a source last heard anything of the cluster",
-        _heard_age,
+        _sources(lambda s: s.since_heard),
     ),
-    Family(
-        "executor_pods_source_full_sync_age_seconds",
-        ("source",),
+    (
+        "source_full_sync_age_seconds",
+        "source",
         "Since a source asked for its last full sync",
-        _full_sync_age,
+        _sources(lambda s: s.since_full_sync),
     ),
-    Family(
-        "executor_pods_lists_total",
-        ("source", "result"),
+    (
+        "lists_total",
+        "source result",
         "Lists of all executor pods that came whole: applied, or dropped as older than what is known",
-        _tally(lambda counts: counts.store.lists),
+        _tally(lambda c: c.store.lists),
     ),
-    Family(
-        "executor_pods_list_duration_seconds",
-        ("source",),
+    (
+        "list_duration_seconds",
+        "source",
         "From when such a list was asked for to when the store has it",
-        _list_durations,
+        _each(lambda c: c.store.list_durations.copy()),
     ),
-    Family(
-        "executor_pods_watch_reads_total",
-        (),
-        "Reads of the watch, bookmarks included",
-        _number(lambda counts: counts.store.reads),
-    ),
-    Family("executor_pods_watch_events_total", (), "Events of the watch", _number(lambda counts: counts.store.events)),
-    Family(
-        "executor_pods_batches_total",
-        (),
-        "Batches that the store sent to its subscribers",
-        _number(lambda counts: counts.store.batches),
-    ),
-    Family(
-        "executor_pods_history_resets_total",
-        (),
+    ("watch_reads_total", "", "Reads of the watch, bookmarks included", _number(lambda c: c.store.reads)),
+    ("watch_events_total", "", "Events of the watch", _number(lambda c: c.store.events)),
+    ("batches_total", "", "Batches that the store sent to its subscribers", _number(lambda c: c.store.batches)),
+    (
+        "history_resets_total",
+        "",
         "How often the cluster's history went back, as after a restored backup",
-        _number(lambda counts: counts.store.resets),
+        _number(lambda c: c.store.resets),
     ),
-    Family(
-        "executor_pods_malformed_pods_total",
-        (),
-        "Pods that were set aside as malformed",
-        _number(lambda counts: counts.store.malformed),
-    ),
-    Family(
-        "executor_pods_unreadable_pods_total",
-        ("operation",),
+    ("malformed_pods_total", "", "Pods that were set aside as malformed", _number(lambda c: c.store.malformed)),
+    (
+        "unreadable_pods_total",
+        "operation",
         "Pods that could not be decoded and were left out, each time a list or a watch showed one",
-        _tally(lambda counts: counts.api.unreadable),
+        _tally(lambda c: c.api.unreadable),
     ),
-    Family(
-        "executor_pods_api_requests_total",
-        ("operation", "result"),
+    (
+        "api_requests_total",
+        "operation result",
         "Calls to the API that were answered: ok, or the error's class; of a watch how it ended",
-        _tally(lambda counts: counts.api.results),
+        _tally(lambda c: c.api.results),
     ),
-    Family(
-        "executor_pods_api_requests_in_flight",
-        ("operation",),
+    (
+        "api_requests_in_flight",
+        "operation",
         "Calls to the API that are not answered yet; open watches",
-        _in_flight,
+        _each(lambda c: c.api.in_flight()),
     ),
-    Family(
-        "executor_pods_api_request_duration_seconds",
-        ("operation",),
+    (
+        "api_request_duration_seconds",
+        "operation",
         "How long calls to the API took, but for watches",
-        _api_durations,
+        _each(lambda c: c.api.durations()),
     ),
-    Family(
-        "executor_pods_api_outage",
-        (),
-        "1 while no API server answers the requests for pods",
-        _number(lambda counts: counts.pool.outage),
-    ),
-    Family(
-        "executor_pods_requests_queued",
-        (),
+    ("api_outage", "", "1 while no API server answers the requests for pods", _number(lambda c: c.pool.outage)),
+    (
+        "requests_queued",
+        "",
         "Requests that wait for a place, for the budget or for a server",
-        _number(lambda counts: counts.pool.queued),
+        _number(lambda c: c.pool.queued),
     ),
-    Family(
-        "executor_pods_requests_waiting",
-        (),
-        "Requests that wait for their next try",
-        _number(lambda counts: counts.pool.waiting),
-    ),
-    Family(
-        "executor_pods_request_retries_total",
-        ("kind", "error"),
+    ("requests_waiting", "", "Requests that wait for their next try", _number(lambda c: c.pool.waiting)),
+    (
+        "request_retries_total",
+        "kind error",
         "Requests to be tried again, by the error's class",
-        _tally(lambda counts: counts.pool.retries),
+        _tally(lambda c: c.pool.retries),
     ),
-    Family("executor_pods_actor_starts_total", ("actor",), "Starts of an actor, the first included", _actor_starts),
-    Family(
-        "executor_pods_actor_failures_total",
-        ("actor", "cause"),
+    ("actor_starts_total", "actor", "Starts of an actor, the first included", _actors(lambda a: a.incarnation)),
+    (
+        "actor_failures_total",
+        "actor cause",
         "Actors that failed, by the error's class; Hung: abandoned, having been busy for too long",
-        _tally(lambda counts: counts.backend.failures),
+        _tally(lambda c: c.backend.failures),
     ),
-    Family("executor_pods_mailbox_depth", ("actor",), "Messages that wait for an actor, or for the driver", _depths),
-    Family(
-        "executor_pods_mailbox_high_water",
-        ("actor",),
+    (
+        "mailbox_depth",
+        "actor",
+        "Messages that wait for an actor, or for the driver",
+        _each(lambda c: {name: address.depth for name, address in c.addresses.items()}),
+    ),
+    (
+        "mailbox_high_water",
+        "actor",
         "The most messages that ever waited for an actor since its start",
-        _high_water,
+        _actors(lambda a: a.high_water),
     ),
-    Family(
-        "executor_pods_dead_letters_total",
-        (),
+    (
+        "dead_letters_total",
+        "",
         "Messages to an actor that has ended, of all fleets that share an ActorSystem",
-        _number(lambda counts: counts.letters.total if counts.letters is not None else 0),
+        _number(lambda c: c.letters.total if c.letters is not None else 0),
     ),
+)
+"""Name behind `executor_pods_`, labels, help and reader of each metric, in the order of the page."""
+
+_HISTOGRAMS: Final = ("reaction_seconds", "list_duration_seconds", "request_duration_seconds")
+
+FAMILIES: Final = tuple(
+    Family(f"executor_pods_{name}", tuple(labels.split()), text, read) for name, labels, text, read in _FAMILIES
 )
 """Everything that is exported, in the order of the page. The README's table is made of it."""
