@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -271,8 +271,7 @@ class StoreDoor(Door):
             "label_selector": query.get("labelSelector", ""),
             "field_selector": query.get("fieldSelector", ""),
         }
-        deletion: Any = asdict(delete_options(body, query)) if method == "DELETE" else {}
-        assert not deletion.pop("dry_run", False), "the store has no dry runs"
+        deletion: Any = delete_options(body, query) if method == "DELETE" else {}
         match method, name, target.subresource:
             case "GET", None, _:
                 pages: Any = {
@@ -301,9 +300,8 @@ class StoreDoor(Door):
                 raise AssertionError(f"the store has no method for {method} {target}")
 
     def _evict(self, namespace: str, name: str, body: Any, warnings: list[str]) -> Any:
-        unknown: list[str] = []
-        self._store.evict(namespace, name, **asdict(eviction_options(body, namespace, name, unknown)))
-        warnings.extend(f'unknown field "{field}"' for field in unknown)
+        options, dry_run = eviction_options(body, namespace, name, warnings)
+        self._store.evict(namespace, name, dry_run=dry_run, **options)
         return done()
 
 

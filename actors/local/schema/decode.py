@@ -40,15 +40,15 @@ _MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
 """Go's `metav1.RFC3339Micro`: exactly six digits."""
 
 
-def decode(resource: Resource, obj: Any, unknown: list[str]) -> dict[str, Any]:
-    """A copy of `obj` in the shape of its resource, without `null`s; paths of fields left out go into `unknown`.
+def decode(resource: Resource, obj: Any, warnings: list[str]) -> dict[str, Any]:
+    """A copy of `obj` in the shape of its resource, without `null`s; `warnings` names the fields left out.
 
     Raises 400 where a value has the wrong type, or the object says that it is of another kind or version.
     """
-    return decode_as(KINDS[resource.kind], (resource.api_version,), obj, unknown)
+    return decode_as(KINDS[resource.kind], (resource.api_version,), obj, warnings)
 
 
-def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, unknown: list[str]) -> dict[str, Any]:
+def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, warnings: list[str]) -> dict[str, Any]:
     """The same for what is no resource, such as an Eviction, which may be written in several API versions."""
     expected = shape.kind
     if not isinstance(obj, Mapping):
@@ -67,7 +67,7 @@ def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, unknown: list[
             else f'no kind "{kind}" is registered for version "{group_version}"',
         )
     try:
-        decoded = _Decoder(unknown).value(obj, shape, "", "", expected)
+        decoded = _Decoder(warnings).value(obj, shape, "", "", expected)
     except _WrongType as problem:
         raise undecodable(kind, version, expected, str(problem)) from None
     decoded.pop("kind", None)
@@ -112,8 +112,8 @@ class _WrongType(Exception):  # noqa: N818 - private, and it says what happened
 class _Decoder:
     """Copies values into their shape. `path` has list indices, for warnings; `plain` has none, as Go spells a field."""
 
-    def __init__(self, unknown: list[str]) -> None:
-        self._unknown = unknown
+    def __init__(self, warnings: list[str]) -> None:
+        self._warnings = warnings
 
     def value(self, value: Any, shape: Type, path: str, plain: str, owner: str) -> Any:
         match shape:
@@ -157,7 +157,7 @@ class _Decoder:
             inner = f"{path}.{key}" if path else key
             field = shape.fields.get(key)
             if field is None:
-                self._unknown.append(inner)
+                self._warnings.append(f'unknown field "{inner}"')
             elif item is not None:
                 decoded[key] = self.value(item, field, inner, f"{plain}.{key}" if plain else key, shape.kind)
         return decoded

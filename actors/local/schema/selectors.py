@@ -99,7 +99,7 @@ def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=_CACHED_SELECTORS)
-def parse_selector(resource: Resource, label_selector: str, field_selector: str) -> Selector:
+def parse_selector(resource: Resource, label_selector: str = "", field_selector: str = "") -> Selector:
     """Both selectors of a request; raises the 400 that a real server answers when one cannot be understood."""
     return Selector(tuple(_LabelParser(label_selector).parse()), tuple(_parse_fields(resource, field_selector)))
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
 from actors.local.schema.nesting import DEEPEST, is_too_deep
 from actors.local.schema.resources import Resource, find_resource
-from actors.local.schema.statuses import ApiStatus, bad_request, internal_error, not_implemented
+from actors.local.schema.statuses import ApiStatus, bad_request, internal_error, no_such_path
 from actors.local.server.pod_actions import delete_options, is_dry_run
 
 if TYPE_CHECKING:
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from actors.local.server.pod_actions import DeleteOptions
     from actors.local.server.tables import IncludeObject
+    from actors.local.store.deletion import DeleteOptions
 
 __all__ = [
-    "Representation",
     "Target",
     "boolean",
     "delete_body",
+    "dry_run",
     "integer",
     "json_body",
     "method_not_allowed",
-    "no_such_path",
     "parse_target",
-    "refuse_dry_run",
-    "representation",
+    "table_rows",
 ]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?")
 # Wider than any resource's own rule, which the store applies to new objects; narrow enough never to be a path.
 _FALSE: Final = frozenset({"false", "0"})
 # `Convert_Slice_string_To_bool` of apimachinery.
+_INCLUDES: Final[tuple[IncludeObject, ...]] = ("None", "Metadata", "Object")
 _JSON_TYPES: Final = frozenset({"application/json", "application/octet-stream", "*/*"})
 # aiohttp reports a body without a type as octet-stream; kubectl always names it.
 
@@ -58,18 +57,16 @@ class Target:
     name: str | None = None
     subresource: str | None = None
 
+    @property
+    def collection(self) -> tuple[str, str | None]:
+        """Plural and namespace, as the store's methods take them."""
+        return self.resource.plural, self.namespace
 
-@dataclass(frozen=True, slots=True)
-class Representation:
-    """How the client wants objects: as they are, or as rows of a Table."""
-
-    as_table: bool = False
-    include: IncludeObject = "Metadata"
-
-
-def no_such_path() -> ApiStatus:
-    """404 for a URL that is no resource of this server."""
-    return ApiStatus(404, "NotFound", "the server could not find the requested resource", details={})
+    @property
+    def place(self) -> tuple[str, str | None, str]:
+        """Plural, namespace and name, as the store's methods take them. Not for a collection."""
+        assert self.name is not None
+        return self.resource.plural, self.namespace, self.name
 
 
 def method_not_allowed() -> ApiStatus:
@@ -125,14 +122,16 @@ def integer(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def refuse_dry_run(request: web.Request, kind: str) -> None:
-    """A dry run that is not one would do what the client only wanted to try."""
-    if is_dry_run([value for value in request.query.getall("dryRun", []) if value], kind):
-        raise not_implemented("dryRun")
+def dry_run(request: web.Request, kind: str) -> bool:
+    """Whether the query says that the request is only to be tried."""
+    return is_dry_run([value for value in request.query.getall("dryRun", []) if value], kind)
 
 
-def representation(request: web.Request) -> Representation:
-    """The first of the accepted media types that this server has; 406 if there is none."""
+def table_rows(request: web.Request) -> IncludeObject | None:
+    """What the rows of a Table are to include, None for objects as they are.
+
+    The first of the accepted media types that this server has counts; 406 if there is none.
+    """
     accepted = ",".join(request.headers.getall("Accept", [])) or "*/*"
     for part in accepted.split(","):
         media_type, *parameters = (word.strip() for word in part.split(";"))
@@ -141,22 +140,17 @@ def representation(request: web.Request) -> Representation:
             continue
         wanted = (options.get("as"), options.get("g"), options.get("v"))
         if wanted == ("Table", "meta.k8s.io", "v1"):
-            return Representation(as_table=True, include=_include(request.query.get("includeObject", "")))
+            return _include(request.query.get("includeObject") or "Metadata")
         if wanted[0] is None:
-            return Representation()
+            return None
     raise ApiStatus(406, "NotAcceptable", "only the following media types are accepted: application/json", details={})
 
 
 def _include(text: str) -> IncludeObject:
-    known: dict[str, Literal["None", "Metadata", "Object"]] = {
-        "": "Metadata",
-        "None": "None",
-        "Metadata": "Metadata",
-        "Object": "Object",
-    }
-    if text not in known:
-        raise bad_request(f'unrecognized includeObject value: "{text}"')
-    return known[text]
+    for known in _INCLUDES:
+        if text == known:
+            return known
+    raise bad_request(f'unrecognized includeObject value: "{text}"')
 
 
 async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES) -> Any:

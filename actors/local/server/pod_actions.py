@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.local.schema.decode import decode_as, decode_delete_options
@@ -12,7 +11,9 @@ from actors.local.schema.statuses import Cause, bad_request, internal_error, inv
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DeleteOptions", "binding_target", "delete_options", "eviction_options", "is_dry_run"]
+    from actors.local.store.deletion import DeleteOptions
+
+__all__ = ["binding_target", "delete_options", "eviction_options", "is_dry_run"]
 
 _VERSIONS: Final = ("policy/v1", "policy/v1beta1")
 _POLICIES: Final = ("Foreground", "Background", "Orphan")
@@ -20,31 +21,26 @@ _BACKGROUND: Final = "Background"
 _ALL: Final = "All"
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
-    """`DeleteOptions`, as far as they are honoured."""
-
-    grace_period_seconds: int | None = None
-    uid: str | None = None
-    resource_version: str | None = None
-    dry_run: bool = False
-
-
 def delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
     """The options in a DELETE's body, or without one those in its query; 501 for what is not done here."""
-    if body is not None:
-        return _honoured(decode_delete_options(body))
-    sent: dict[str, Any] = {name: query[name] for name in ("propagationPolicy",) if query.get(name)}
+    options, dry_run = _honoured(_from_query(query) if body is None else decode_delete_options(body))
+    if dry_run:
+        raise not_implemented("dryRun")
+    return options
+
+
+def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
+    sent: dict[str, Any] = {"propagationPolicy": query.get("propagationPolicy")}
     if grace := query.get("gracePeriodSeconds"):
         sent["gracePeriodSeconds"] = int(grace)
     if query.get("dryRun"):
         sent["dryRun"] = [query["dryRun"]]
-    return _honoured(sent)
+    return sent
 
 
-def eviction_options(body: Any, namespace: str, name: str, unknown: list[str]) -> DeleteOptions:
-    """The options in an Eviction that is about this pod; fields that nobody knows go into `unknown`."""
-    eviction = decode_as(EVICTION, _VERSIONS, body, unknown)
+def eviction_options(body: Any, namespace: str | None, name: str, warnings: list[str]) -> tuple[DeleteOptions, bool]:
+    """The options in an Eviction that is about this pod, and whether it is only to be tried."""
+    eviction = decode_as(EVICTION, _VERSIONS, body, warnings)
     if eviction["metadata"].get("namespace", namespace) != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     if eviction["metadata"].get("name") != name:
@@ -75,7 +71,7 @@ def is_dry_run(values: Sequence[str], kind: str) -> bool:
     return bool(values)
 
 
-def _honoured(options: Mapping[str, Any]) -> DeleteOptions:
+def _honoured(options: Mapping[str, Any]) -> tuple[DeleteOptions, bool]:
     policy = options.get("propagationPolicy")
     if policy and policy not in _POLICIES:
         cause = Cause.unsupported("propagationPolicy", policy, (*_POLICIES, "nil"))
@@ -86,9 +82,9 @@ def _honoured(options: Mapping[str, Any]) -> DeleteOptions:
     if (policy or _BACKGROUND) != _BACKGROUND or options.get("orphanDependents") is not None:
         raise not_implemented(f"propagationPolicy {policy or 'by orphanDependents'}")
     wanted = options.get("preconditions") or {}
-    return DeleteOptions(
-        options.get("gracePeriodSeconds"),
-        wanted.get("uid"),
-        wanted.get("resourceVersion"),
-        is_dry_run(options.get("dryRun") or (), "DeleteOptions"),
-    )
+    honoured: DeleteOptions = {
+        "grace_period_seconds": options.get("gracePeriodSeconds"),
+        "uid": wanted.get("uid"),
+        "resource_version": wanted.get("resourceVersion"),
+    }
+    return honoured, is_dry_run(options.get("dryRun") or (), "DeleteOptions")

@@ -22,9 +22,9 @@ PATH: Final = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 _ABOUT: Final = ("resourceAttributes", "nonResourceAttributes")
 
 
-def reviewed(body: Any, unknown: list[str]) -> dict[str, Any]:
+def reviewed(body: Any, warnings: list[str]) -> dict[str, Any]:
     """The review with its answer; 400 for another object, 422 for one that is not about one thing."""
-    review = decode_as(REVIEW, (f"{GROUP}/{VERSION}",), body, unknown)
+    review = decode_as(REVIEW, (f"{GROUP}/{VERSION}",), body, warnings)
     spec = review.get("spec", {})
     match [name for name in _ABOUT if name in spec]:
         case [_]:

@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from aiohttp import web
 
-from actors.local.schema.statuses import Cause, bad_request, done, invalid_list_options, not_implemented
+from actors.local.schema.statuses import (
+    Cause,
+    bad_request,
+    done,
+    invalid_list_options,
+    no_such_path,
+    not_implemented,
+)
 from actors.local.server.api_request import (
-    Representation,
     Target,
     boolean,
     delete_body,
+    dry_run,
     integer,
     json_body,
     method_not_allowed,
-    no_such_path,
     parse_target,
-    refuse_dry_run,
-    representation,
+    table_rows,
 )
 from actors.local.server.discovery import DISCOVERY, HEALTH_PATHS
-from actors.local.server.pod_actions import binding_target, eviction_options, is_dry_run
+from actors.local.server.pod_actions import binding_target, eviction_options
 from actors.local.server.pod_logs import LogSource, stream_log
 from actors.local.server.responses import json_response, large_json_response
 from actors.local.server.reviews import PATH as REVIEWS
@@ -37,8 +42,9 @@ from actors.local.server.tables import table
 from actors.local.server.watch_stream import WatchQueue, stream_watch
 
 if TYPE_CHECKING:
+    from actors.local.server.tables import IncludeObject
     from actors.local.store.history import WatchMessage
-    from actors.local.store.object_store import ListResult, ObjectStore
+    from actors.local.store.object_store import ListResult, ObjectStore, Selectors, Validation
     from actors.runtime import Clock, Entropy
 
 __all__ = ["Routes"]
@@ -77,16 +83,14 @@ class Routes:
             "POST": self._create,
             "DELETE": self._delete_collection,
         }
-        self._object: Mapping[str, _Handler] = {
-            "GET": self._get,
-            "PUT": self._replace,
-            "PATCH": self._patch,
-            "DELETE": self._delete,
+        status: Mapping[str, _Handler] = {"GET": self._get, "PUT": self._replace, "PATCH": self._patch}
+        self._object: Mapping[str | None, Mapping[str, _Handler]] = {
+            None: {**status, "DELETE": self._delete},
+            "status": status,
+            "log": {"GET": self._pod_log},
+            "binding": {"POST": self._bind},
+            "eviction": {"POST": self._evict},
         }
-        self._status: Mapping[str, _Handler] = {"GET": self._get, "PUT": self._replace, "PATCH": self._patch}
-        self._log: Mapping[str, _Handler] = {"GET": self._pod_log}
-        self._binding: Mapping[str, _Handler] = {"POST": self._bind}
-        self._eviction: Mapping[str, _Handler] = {"POST": self._evict}
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -104,40 +108,31 @@ class Routes:
         handler = self._methods(target).get(request.method)
         if handler is None:
             raise method_not_allowed()
-        if request.method in _OPTIONS and target.subresource != "eviction":
-            refuse_dry_run(request, _OPTIONS[request.method])
+        options = _OPTIONS.get(request.method) if target.subresource != "eviction" else None
+        if options is not None and dry_run(request, options):
+            raise not_implemented("dryRun")
         return await handler(request, target)
 
     def _methods(self, target: Target) -> Mapping[str, _Handler]:
+        resource, subresource = target.resource, target.subresource
         if target.name is None:
-            return self._collection
-        match target.subresource:
-            case None:
-                return self._object
-            case name if name in _NOT_IMPLEMENTED:
-                raise not_implemented(f"{target.resource.plural}/{name}")
-            case "status" if target.resource.has_status:
-                return self._status
-            case "log" if "log" in target.resource.subresources:
-                return self._log
-            case "binding" if "binding" in target.resource.subresources:
-                return self._binding
-            case "eviction" if "eviction" in target.resource.subresources:
-                return self._eviction
-            case _:
-                raise no_such_path()
+            everywhere = resource.namespaced and target.namespace is None
+            return {"GET": self._list_or_watch} if everywhere else self._collection
+        if subresource in _NOT_IMPLEMENTED:
+            raise not_implemented(f"{resource.plural}/{subresource}")
+        if subresource is not None and subresource not in resource.subresources:
+            raise no_such_path()
+        return self._object[subresource]
 
     # ── Collections ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _list_or_watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         if boolean(request.query, "watch"):
             return await self._watch(request, target)
-        query, shown = request.query, representation(request)
+        query, include = request.query, table_rows(request)
         result = self._store.list(
-            target.resource.plural,
-            target.namespace,
-            label_selector=query.get("labelSelector", ""),
-            field_selector=query.get("fieldSelector", ""),
+            *target.collection,
+            **_selectors(query),
             limit=integer(query, "limit") or 0,
             continue_token=query.get("continue", ""),
             resource_version=query.get("resourceVersion"),
@@ -148,19 +143,24 @@ class Routes:
             metadata["continue"] = result.continue_token
         if result.remaining is not None:
             metadata["remainingItemCount"] = result.remaining
-        return await large_json_response(request, self._list_body(target, result, metadata, shown))
+        if include is None:
+            return await large_json_response(request, _list_body(target, result, metadata))
+        return await large_json_response(request, self._table(target, result.items, metadata, include))
 
-    def _list_body(
-        self, target: Target, result: ListResult, metadata: Mapping[str, Any], shown: Representation
+    def _table(
+        self,
+        target: Target,
+        objects: Sequence[Mapping[str, Any]],
+        metadata: Mapping[str, Any],
+        include: IncludeObject,
+        *,
+        header: bool = True,
     ) -> dict[str, Any]:
-        if shown.as_table:
-            return table(target.resource, result.items, self._clock.now(), metadata=metadata, include=shown.include)
-        kind, version = f"{target.resource.kind}List", target.resource.api_version
-        return {"kind": kind, "apiVersion": version, "metadata": metadata, "items": result.items}
+        now = self._clock.now()
+        return table(target.resource, objects, now, metadata=metadata, include=include, header=header)
 
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
-        query, shown = request.query, representation(request)
-        initial = boolean(query, "sendInitialEvents")
+        query, include = request.query, table_rows(request)
         _check_initial_events(query)
         seconds = float(integer(query, "timeoutSeconds") or 0)
         if seconds <= 0:
@@ -169,24 +169,22 @@ class Routes:
         assert transport is not None
         queue = WatchQueue(asyncio.get_running_loop(), transport.abort)
         subscription = self._store.watch(
-            target.resource.plural,
-            target.namespace,
+            *target.collection,
             queue.put,
-            label_selector=query.get("labelSelector", ""),
-            field_selector=query.get("fieldSelector", ""),
+            **_selectors(query),
             resource_version=query.get("resourceVersion"),
             bookmarks=boolean(query, "allowWatchBookmarks"),
-            send_initial_events=initial,
+            send_initial_events=boolean(query, "sendInitialEvents"),
         )
         queue.limit()
         try:
-            return await stream_watch(request, queue, min(seconds, _MAX_WATCH_SECONDS), self._renderer(target, shown))
+            return await stream_watch(request, queue, min(seconds, _MAX_WATCH_SECONDS), self._renderer(target, include))
         finally:
             subscription.cancel()
 
-    def _renderer(self, target: Target, shown: Representation) -> Callable[[WatchMessage], Mapping[str, Any]]:
+    def _renderer(self, target: Target, include: IncludeObject | None) -> Callable[[WatchMessage], Mapping[str, Any]]:
         """Objects as they are, or each as a Table of its own, the first of which has the header."""
-        if not shown.as_table:
+        if include is None:
             return lambda message: message.object
         header = True
 
@@ -194,150 +192,94 @@ class Routes:
             nonlocal header
             if message.type == "ERROR":
                 return message.object
-            metadata = {"resourceVersion": message.object["metadata"]["resourceVersion"]}
-            rendered = table(
-                target.resource,
-                [message.object],
-                self._clock.now(),
-                metadata=metadata,
-                include=shown.include,
-                header=header,
-            )
+            rendered = self._table(target, [message.object], _version(message.object), include, header=header)
             header = False
             return rendered
 
         return render
 
     async def _create(self, request: web.Request, target: Target) -> web.StreamResponse:
-        if target.resource.namespaced and target.namespace is None:
-            raise method_not_allowed()
-        warnings: list[str] = []
-        created = self._store.create(
-            target.resource.plural,
-            target.namespace,
-            await json_body(request),
-            field_validation=request.query.get("fieldValidation"),
-            warnings=warnings,
-        )
-        return json_response(created, 201, warnings=warnings)
+        options = _validation(request)
+        created = self._store.create(*target.collection, await json_body(request), **options)
+        return json_response(created, 201, warnings=options["warnings"])
 
     async def _delete_collection(self, request: web.Request, target: Target) -> web.StreamResponse:
-        if target.resource.namespaced and target.namespace is None:
-            raise method_not_allowed()
         if request.query.get("limit") or request.query.get("continue"):
             raise not_implemented("deletecollection in pages")
         options = await delete_body(request)
-        if options.dry_run:
-            raise not_implemented("dryRun")
-        result = self._store.delete_collection(
-            target.resource.plural,
-            target.namespace,
-            label_selector=request.query.get("labelSelector", ""),
-            field_selector=request.query.get("fieldSelector", ""),
-            grace_period_seconds=options.grace_period_seconds,
-            uid=options.uid,
-            resource_version=options.resource_version,
-        )
+        result = self._store.delete_collection(*target.collection, **_selectors(request.query), **options)
         metadata = {"resourceVersion": result.resource_version}
-        return await large_json_response(request, self._list_body(target, result, metadata, Representation()))
+        return await large_json_response(request, _list_body(target, result, metadata))
 
     # ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _get(self, request: web.Request, target: Target) -> web.StreamResponse:
-        shown = representation(request)
-        assert target.name is not None
-        found = self._store.get(target.resource.plural, target.namespace, target.name)
-        if not shown.as_table:
-            return json_response(found)
-        metadata = {"resourceVersion": found["metadata"]["resourceVersion"]}
-        return json_response(
-            table(target.resource, [found], self._clock.now(), metadata=metadata, include=shown.include)
-        )
+        include = table_rows(request)
+        found = self._store.get(*target.place)
+        return json_response(found if include is None else self._table(target, [found], _version(found), include))
 
     async def _replace(self, request: web.Request, target: Target) -> web.StreamResponse:
-        assert target.name is not None
-        warnings: list[str] = []
-        replaced = self._store.replace(
-            target.resource.plural,
-            target.namespace,
-            target.name,
-            await json_body(request),
-            subresource=target.subresource,
-            field_validation=request.query.get("fieldValidation"),
-            warnings=warnings,
-        )
-        return json_response(replaced, warnings=warnings)
+        options = _validation(request)
+        body = await json_body(request)
+        replaced = self._store.replace(*target.place, body, subresource=target.subresource, **options)
+        return json_response(replaced, warnings=options["warnings"])
 
     async def _patch(self, request: web.Request, target: Target) -> web.StreamResponse:
-        assert target.name is not None
-        warnings: list[str] = []
+        options = _validation(request)
         patch = await json_body(request, frozenset(_PATCH_TYPES))
         if patch is None:
             raise bad_request("the body of a PATCH must not be empty")
-        patched = self._store.patch(
-            target.resource.plural,
-            target.namespace,
-            target.name,
-            patch,
-            _PATCH_TYPES[request.content_type],
-            subresource=target.subresource,
-            field_validation=request.query.get("fieldValidation"),
-            warnings=warnings,
-        )
-        return json_response(patched, warnings=warnings)
+        patch_type = _PATCH_TYPES[request.content_type]
+        patched = self._store.patch(*target.place, patch, patch_type, subresource=target.subresource, **options)
+        return json_response(patched, warnings=options["warnings"])
 
     async def _delete(self, request: web.Request, target: Target) -> web.StreamResponse:
-        assert target.name is not None
         options = await delete_body(request)
-        if options.dry_run:
-            raise not_implemented("dryRun")
-        deleted = self._store.delete(
-            target.resource.plural,
-            target.namespace,
-            target.name,
-            grace_period_seconds=options.grace_period_seconds,
-            uid=options.uid,
-            resource_version=options.resource_version,
-        )
-        return json_response(deleted)
+        return json_response(self._store.delete(*target.place, **options))
 
     # ── Pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pod_log(self, request: web.Request, target: Target) -> web.StreamResponse:
-        assert target.name is not None
-        return await stream_log(request, self._store.get("pods", target.namespace, target.name), self._logs)
+        return await stream_log(request, self._store.get(*target.place), self._logs)
 
     async def _bind(self, request: web.Request, target: Target) -> web.StreamResponse:
-        assert target.namespace is not None
-        assert target.name is not None
-        node, uid = binding_target(await json_body(request), target.name)
-        self._store.bind(target.namespace, target.name, node, uid=uid)
+        _, namespace, name = target.place
+        node, uid = binding_target(await json_body(request), name)
+        self._store.bind(namespace, name, node, uid=uid)
         return json_response(done(), 201)
 
     async def _evict(self, request: web.Request, target: Target) -> web.StreamResponse:
-        assert target.namespace is not None
-        assert target.name is not None
-        unknown: list[str] = []
-        options = eviction_options(await json_body(request), target.namespace, target.name, unknown)
-        dry_run = is_dry_run([value for value in request.query.getall("dryRun", []) if value], "CreateOptions")
-        self._store.evict(
-            target.namespace,
-            target.name,
-            grace_period_seconds=options.grace_period_seconds,
-            uid=options.uid,
-            resource_version=options.resource_version,
-            dry_run=dry_run or options.dry_run,
-        )
-        return json_response(done(), 201, warnings=[f'unknown field "{field}"' for field in unknown])
+        _, namespace, name = target.place
+        warnings: list[str] = []
+        options, tried = eviction_options(await json_body(request), namespace, name, warnings)
+        tried = dry_run(request, "CreateOptions") or tried
+        self._store.evict(namespace, name, dry_run=tried, **options)
+        return json_response(done(), 201, warnings=warnings)
 
     # ── What is answered without the store ───────────────────────────────────────────────────────────────────────
 
     async def _review(self, request: web.Request) -> web.StreamResponse:
         if request.method != "POST":
             raise method_not_allowed()
-        unknown: list[str] = []
-        review = reviewed(await json_body(request), unknown)
-        return json_response(review, 201, warnings=[f'unknown field "{field}"' for field in unknown])
+        warnings: list[str] = []
+        return json_response(reviewed(await json_body(request), warnings), 201, warnings=warnings)
+
+
+def _selectors(query: Mapping[str, str]) -> Selectors:
+    return {"label_selector": query.get("labelSelector", ""), "field_selector": query.get("fieldSelector", "")}
+
+
+def _validation(request: web.Request) -> Validation:
+    return {"field_validation": request.query.get("fieldValidation"), "warnings": []}
+
+
+def _version(obj: Mapping[str, Any]) -> dict[str, Any]:
+    return {"resourceVersion": obj["metadata"]["resourceVersion"]}
+
+
+def _list_body(target: Target, result: ListResult, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    kind, version = f"{target.resource.kind}List", target.resource.api_version
+    return {"kind": kind, "apiVersion": version, "metadata": metadata, "items": result.items}
 
 
 def _check_initial_events(query: Mapping[str, str]) -> None:

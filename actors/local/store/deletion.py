@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from actors.local.store.objects import DEFAULT_GRACE_PERIOD, rfc3339
 
 if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
 
-__all__ = ["PROTECTED_NAMESPACES", "finished", "marked"]
+__all__ = ["PROTECTED_NAMESPACES", "DeleteOptions", "finished", "marked"]
 
 Object: TypeAlias = dict[str, Any]
 
 PROTECTED_NAMESPACES: Final = frozenset({"default", "kube-public", "kube-system"})
 """Those that a real server refuses to delete."""
+
+
+class DeleteOptions(TypedDict, total=False):
+    """`DeleteOptions` of the API, as far as they are honoured."""
+
+    grace_period_seconds: int | None
+    uid: str | None
+    """A precondition, as is the next."""
+    resource_version: str | None
 
 
 def marked(resource: Resource, obj: Object, grace: int | None, now: datetime) -> Object | None:

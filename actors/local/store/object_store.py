@@ -11,7 +11,7 @@ thread made the change, in order per subscription. Every object handed out is sh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from actors.local.schema.decode import decode
 from actors.local.schema.selectors import parse_selector
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from actors.local.schema.resources import Resource
+    from actors.local.store.deletion import DeleteOptions
     from actors.runtime import Clock, Entropy
 
 __all__ = [
@@ -43,17 +44,32 @@ __all__ = [
     "ApiStatus",
     "ListResult",
     "ObjectStore",
+    "Selectors",
     "StoreSnapshot",
     "Subscription",
+    "Validation",
     "WatchMessage",
 ]
-
-Warnings: TypeAlias = list[str]
-"""Takes what a real server sends in `Warning` headers."""
 
 _FIRST_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _GENERATED_SUFFIX: Final = 5
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class Selectors(TypedDict, total=False):
+    """Which objects of a collection are meant; all, without."""
+
+    label_selector: str
+    field_selector: str
+
+
+class Validation(TypedDict, total=False):
+    """What is done about fields that the server does not know."""
+
+    field_validation: str | None
+    """`Warn`, unless it says otherwise."""
+    warnings: list[str]
+    """Takes what a real server sends in `Warning` headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +135,11 @@ class ObjectStore:
         resource: str,
         namespace: str | None,
         *,
-        label_selector: str = "",
-        field_selector: str = "",
         limit: int = 0,
         continue_token: str = "",
         resource_version: str | None = None,
         resource_version_match: str | None = None,
+        **selectors: Unpack[Selectors],
     ) -> ListResult:
         """Objects in the order of their names; `namespace` None means all namespaces.
 
@@ -132,7 +147,7 @@ class ObjectStore:
         that this server has not reached 504, a broken token, selector or version 400.
         """
         state, table = self._state, self._state.tables[resource]
-        selector = parse_selector(table.resource, label_selector, field_selector)
+        selector = parse_selector(table.resource, **selectors)
         request = paging.parse(limit, continue_token, resource_version, resource_version_match)
         with state.changing():
             if request.version > state.version:
@@ -149,11 +164,10 @@ class ObjectStore:
         namespace: str | None,
         listener: Listener,
         *,
-        label_selector: str = "",
-        field_selector: str = "",
         resource_version: str | None = None,
         bookmarks: bool = False,
         send_initial_events: bool = False,
+        **selectors: Unpack[Selectors],
     ) -> Subscription:
         """Tell `listener` of every change after `resource_version`, until it is cancelled.
 
@@ -164,7 +178,7 @@ class ObjectStore:
         makes a change; it must be quick, and is cut off if it raises.
         """
         state, table = self._state, self._state.tables[resource]
-        selector = parse_selector(table.resource, label_selector, field_selector)
+        selector = parse_selector(table.resource, **selectors)
         version = paging.parse_watch_version(resource_version)
         with state.changing():
             initial = send_initial_events or version == 0
@@ -196,16 +210,14 @@ class ObjectStore:
         resource: str,
         namespace: str | None,
         obj: Any,
-        *,
-        field_validation: str | None = None,
-        warnings: Warnings | None = None,
+        **checks: Unpack[Validation],
     ) -> Object:
         """POST: store a new object and return it as it was stored.
 
         Unknown fields are left out: named in `warnings`, or refused by 400 with `field_validation="Strict"`.
         """
         state, table = self._state, self._state.tables[resource]
-        sent = _decoded(table.resource, obj, field_validation, warnings)
+        sent = _decoded(table.resource, obj, checks)
         where = (namespace or "") if table.resource.namespaced else ""
         objects.check_identity(sent, where, None)
         with state.changing():
@@ -230,12 +242,11 @@ class ObjectStore:
         obj: Any,
         *,
         subresource: str | None = None,
-        field_validation: str | None = None,
-        warnings: Warnings | None = None,
+        **checks: Unpack[Validation],
     ) -> Object:
         """PUT. A `metadata.resourceVersion` or `metadata.uid` in it must be the current one, or 409."""
         state, table = self._state, self._state.tables[resource]
-        sent = _decoded(table.resource, obj, field_validation, warnings)
+        sent = _decoded(table.resource, obj, checks)
         key = _key(table, namespace, name)
         with state.changing():
             found = state.existing(table, key)["metadata"]["uid"]
@@ -253,8 +264,7 @@ class ObjectStore:
         patch_type: PatchType,
         *,
         subresource: str | None = None,
-        field_validation: str | None = None,
-        warnings: Warnings | None = None,
+        **checks: Unpack[Validation],
     ) -> Object:
         """PATCH. A `metadata.resourceVersion` in it must be the current one, or 409; another `metadata.uid` is 422."""
         state, table = self._state, self._state.tables[resource]
@@ -263,36 +273,28 @@ class ObjectStore:
             old = state.existing(table, key)
             patched = apply_patch(old, patch, patch_type)
             try:
-                sent = _decoded(table.resource, patched, field_validation, warnings)
+                sent = _decoded(table.resource, patched, checks)
             except Undecodable as why:
                 raise unpatchable(table.complete(patched), why.problem) from None
             return table.complete(state.update(table, key, sent, subresource))
 
-    def bind(self, namespace: str, name: str, node: str, *, uid: str | None = None) -> Object:
+    def bind(self, namespace: str | None, name: str, node: str, *, uid: str | None = None) -> Object:
         """What a scheduler does: give an unbound pod its node; 409 if it has one or is another than `uid`."""
         state, table = self._state, self._state.tables["pods"]
+        key = _key(table, namespace, name)
         with state.changing():
-            old = state.existing(table, (namespace, name))
+            old = state.existing(table, key)
             bound, found = old["spec"].get("nodeName"), old["metadata"]["uid"]
             if uid is not None and uid != found:
-                raise other_uid(table.resource, (namespace, name), uid, found)
+                raise other_uid(table.resource, key, uid, found)
             if bound or "deletionTimestamp" in old["metadata"]:
                 why = f'pod {name} is already assigned to node "{bound}"' if bound else f"pod {name} is being deleted"
                 raise conflict(table.resource, name, why, subresource="binding")
-            return table.complete(state.put(table, (namespace, name), objects.bound(old, node, self._clock.now())))
+            return table.complete(state.put(table, key, objects.bound(old, node, self._clock.now())))
 
     # ── Deleting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def delete(
-        self,
-        resource: str,
-        namespace: str | None,
-        name: str,
-        *,
-        grace_period_seconds: int | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-    ) -> Object:
+    def delete(self, resource: str, namespace: str | None, name: str, **options: Unpack[DeleteOptions]) -> Object:
         """Begin, shorten or finish an object's deletion; 409 if a precondition does not hold.
 
         A pod on a node stays, with a deletion timestamp, until its kubelet deletes it with grace 0; anything stays
@@ -303,35 +305,34 @@ class ObjectStore:
         key = _key(table, namespace, name)
         with state.changing():
             found = state.existing(table, key)["metadata"]
-            _check_preconditions(table.resource, found, uid, resource_version)
-            last = state.delete(table, key, grace_period_seconds)
+            _check_preconditions(table.resource, found, options)
+            last = state.delete(table, key, options.get("grace_period_seconds"))
             shown = resource in ("pods", "namespaces") or "deletionTimestamp" in last["metadata"]
             return table.complete(last) if shown else deleted(table.resource, name, found["uid"])
 
     def evict(
         self,
-        namespace: str,
+        namespace: str | None,
         name: str,
         *,
-        grace_period_seconds: int | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
         dry_run: bool = False,
+        **options: Unpack[DeleteOptions],
     ) -> None:
         """What `kubectl drain` asks for, where no disruption budget forbids it: say so in the pod's status, delete it.
 
         409 if a precondition does not hold. A dry run finds out just that.
         """
         state, table = self._state, self._state.tables["pods"]
+        key = _key(table, namespace, name)
         with state.changing():
-            pod = state.existing(table, (namespace, name))
-            _check_preconditions(table.resource, pod["metadata"], uid, resource_version)
+            pod = state.existing(table, key)
+            _check_preconditions(table.resource, pod["metadata"], options)
             if dry_run:
                 return
             evicted = objects.evicted(pod, self._clock.now())
             if evicted != pod:
-                state.put(table, (namespace, name), evicted)
-            state.delete(table, (namespace, name), grace_period_seconds)
+                state.put(table, key, evicted)
+            state.delete(table, key, options.get("grace_period_seconds"))
 
     def delete_collection(
         self,
@@ -340,9 +341,7 @@ class ObjectStore:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        grace_period_seconds: int | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
+        **options: Unpack[DeleteOptions],
     ) -> ListResult:
         """Delete all that match, each as `delete` would; answers with what it deletes, as it was before.
 
@@ -354,10 +353,10 @@ class ObjectStore:
             keys = [key for key in table.keys(namespace) if selector.matches(table.objects[key])]
             result = ListResult([table.objects[key] for key in keys], str(state.version))
             for found in result.items:
-                _check_preconditions(table.resource, found["metadata"], uid, resource_version)
+                _check_preconditions(table.resource, found["metadata"], options)
             for key in keys:
                 if key in table.objects:  # or it went with its owner
-                    state.delete(table, key, grace_period_seconds)
+                    state.delete(table, key, options.get("grace_period_seconds"))
             return result
 
     # ── What only doors and tests do ─────────────────────────────────────────────────────────────────────────────
@@ -411,19 +410,17 @@ def _key(table: Table, namespace: str | None, name: str) -> Key:
     return (namespace or "", name) if table.resource.namespaced else ("", name)
 
 
-def _check_preconditions(
-    resource: Resource, found: Mapping[str, Any], uid: str | None, resource_version: str | None
-) -> None:
+def _check_preconditions(resource: Resource, found: Mapping[str, Any], options: DeleteOptions) -> None:
     for what, wanted, actual in (
-        ("UID", uid, found["uid"]),
-        ("ResourceVersion", resource_version, found["resourceVersion"]),
+        ("UID", options.get("uid"), found["uid"]),
+        ("ResourceVersion", options.get("resource_version"), found["resourceVersion"]),
     ):
         if wanted is not None and wanted != actual:
             raise precondition_failed(resource, found["name"], what, wanted, actual)
 
 
-def _decoded(resource: Resource, obj: Any, field_validation: str | None, warnings: Warnings | None) -> Object:
-    unknown: list[str] = []
-    decoded = decode(resource, obj, unknown)
-    validation.check_unknown(resource, unknown, field_validation, warnings)
+def _decoded(resource: Resource, obj: Any, checks: Validation) -> Object:
+    problems: list[str] = []
+    decoded = decode(resource, obj, problems)
+    validation.check_unknown(resource, problems, checks.get("field_validation"), checks.get("warnings"))
     return decoded

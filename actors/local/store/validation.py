@@ -62,14 +62,13 @@ _IMMUTABLE_SPEC: Final = (
 
 
 def check_unknown(
-    resource: Resource, unknown: list[str], field_validation: str | None, warnings: list[str] | None
+    resource: Resource, problems: list[str], field_validation: str | None, warnings: list[str] | None
 ) -> None:
     """Report the fields that decoding left out, the way the request asked for (`Warn` unless it says otherwise)."""
     mode = field_validation or "Warn"
     if mode not in _FIELD_VALIDATIONS:
         cause = Cause.unsupported("fieldValidation", mode, _FIELD_VALIDATIONS)
         raise invalid_kind("CreateOptions", "meta.k8s.io", "", [cause])
-    problems = [f'unknown field "{path}"' for path in unknown]
     if problems and mode == "Strict":
         what = f"strict decoding error: {', '.join(problems)}"
         raise undecodable(resource.kind, resource.version, resource.kind, what)
