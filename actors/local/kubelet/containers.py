@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +24,6 @@ __all__ = [
     "inherited_environment",
     "log_tail",
     "signal_name",
-    "timestamp",
     "unsupported",
 ]
 
@@ -48,11 +46,6 @@ _TAIL_BYTES: Final = 2048
 
 class CannotCreate(Exception):  # noqa: N818 - reads as the waiting reason that it becomes
     """The container asks for something that a process cannot be given; the message names it."""
-
-
-def timestamp(moment: datetime) -> str:
-    """A `metav1.Time`: RFC 3339, whole seconds, UTC."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def inherited_environment() -> dict[str, str]:

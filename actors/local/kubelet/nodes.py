@@ -6,8 +6,8 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.local.kubelet.containers import timestamp
 from actors.local.kubelet.pod_run import LOOPBACK
+from actors.local.store.objects import rfc3339
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,7 +40,7 @@ def local_node(name: str, max_pods: int, now: datetime) -> dict[str, Any]:
         "status": {
             "capacity": capacity,
             "allocatable": capacity,
-            "conditions": [_ready(timestamp(now))],
+            "conditions": [_ready(rfc3339(now))],
             "addresses": [{"type": "InternalIP", "address": LOOPBACK}, {"type": "Hostname", "address": name}],
             "nodeInfo": {
                 "architecture": architecture,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.local.kubelet.containers import timestamp
+from actors.local.store.objects import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,7 +77,7 @@ class ContainerRun:
     def started(self, pid: int, now: datetime) -> None:
         """Its process runs."""
         self.pid, self.started_at = pid, now
-        self.state = {"running": {"startedAt": timestamp(now)}}
+        self.state = {"running": {"startedAt": rfc3339(now)}}
 
     def ended(self, exit_code: int, reason: str, message: str, now: datetime) -> None:
         """Its process has ended, or could not be started."""
@@ -86,8 +86,8 @@ class ContainerRun:
         terminated = {
             "exitCode": exit_code,
             "reason": reason,
-            "startedAt": timestamp(self.started_at or now),
-            "finishedAt": timestamp(now),
+            "startedAt": rfc3339(self.started_at or now),
+            "finishedAt": rfc3339(now),
         }
         if message:
             terminated["message"] = message
@@ -206,12 +206,12 @@ class PodRun:
         phase = self.phase()
         status: dict[str, Any] = {
             "phase": phase,
-            "conditions": self._conditions(phase, timestamp(now)),
+            "conditions": self._conditions(phase, rfc3339(now)),
             "hostIP": LOOPBACK,
             "hostIPs": [{"ip": LOOPBACK}],
             "podIP": LOOPBACK,
             "podIPs": [{"ip": LOOPBACK}],
-            "startTime": timestamp(self.started_at),
+            "startTime": rfc3339(self.started_at),
         }
         if self.rejected is not None:
             status["reason"], status["message"] = self.rejected

@@ -6,8 +6,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from actors.local.kubelet.containers import timestamp
 from actors.local.schema.statuses import ApiStatus
+from actors.local.store.objects import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ class EventRecorder:
         """Say something about a pod. An event that cannot be written (its namespace is going) is dropped."""
         meta = pod["metadata"]
         self._count += 1
-        now = timestamp(self._clock.now())
+        now = rfc3339(self._clock.now())
         name = f"{meta['name'][:200]}.{self._count:016x}"
         event = {
             "metadata": {"name": name, "namespace": meta["namespace"]},
