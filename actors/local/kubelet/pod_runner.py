@@ -28,6 +28,7 @@ from actors.local.kubelet.processes import NOT_FOUND
 from actors.local.kubelet.recorder import EventRecorder
 from actors.local.kubelet.scheduler import Scheduler
 from actors.local.store.object_store import ApiStatus, ObjectStore
+from actors.local.store.objects import FINAL_PHASES
 from actors.runtime import Clock, Scheduled
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class PodRunner:
                 self._terminate(run, pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         elif not node:
             self._scheduler.offer(pod)
-        elif node == self._node and pod["status"].get("phase") not in {"Succeeded", "Failed"}:
+        elif node == self._node and pod["status"].get("phase") not in FINAL_PHASES:
             self._scheduler.placed(uid)
             self._accept(pod)
 
@@ -224,7 +225,7 @@ class PodRunner:
         if run.gone:
             self._forget_if_over(run)
             return
-        over = not run.live() and (run.grace is not None or run.phase() in {"Succeeded", "Failed"})
+        over = not run.live() and (run.grace is not None or run.phase() in FINAL_PHASES)
         run.finished = over
         self._write_status(run)
         if not over:

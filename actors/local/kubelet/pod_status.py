@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.local.kubelet.pod_run import LOOPBACK
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,7 +17,6 @@ __all__ = ["Ended", "disruption", "ended", "running", "scripted_node", "unschedu
 
 Json: TypeAlias = dict[str, Any]
 
-_LOOPBACK: Final = "127.0.0.1"
 _READY_CONDITIONS: Final = ("Ready", "ContainersReady")
 
 
@@ -49,7 +50,7 @@ def waiting(pod: Mapping[str, Any], reason: str, message: str, now: str) -> Json
     return {
         "phase": "Pending",
         "startTime": now,
-        "hostIP": _LOOPBACK,
+        "hostIP": LOOPBACK,
         "conditions": [_condition("Initialized", now), *_unready(now, "ContainersNotReady")],
         "containerStatuses": [_container(container, state) for container in pod["spec"]["containers"]],
     }
@@ -62,9 +63,9 @@ def running(pod: Mapping[str, Any], now: str) -> Json:
     return {
         "phase": "Running",
         "startTime": now,
-        "hostIP": _LOOPBACK,
-        "podIP": _LOOPBACK,
-        "podIPs": [{"ip": _LOOPBACK}],
+        "hostIP": LOOPBACK,
+        "podIP": LOOPBACK,
+        "podIPs": [{"ip": LOOPBACK}],
         "conditions": [_condition(name, now) for name in names],
         "containerStatuses": [_container(container, state, ready=True) for container in pod["spec"]["containers"]],
     }

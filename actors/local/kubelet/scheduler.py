@@ -10,13 +10,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from actors.local.store.object_store import ApiStatus, ObjectStore
+from actors.local.store.objects import DEFAULT_SCHEDULER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from actors.local.kubelet.recorder import EventRecorder
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "is_schedulable"]
 
 
 class Scheduler:
@@ -35,7 +36,7 @@ class Scheduler:
         """An unbound pod was seen, new or changed."""
         uid = pod["metadata"]["uid"]
         self._waiting.pop(uid, None)
-        if uid in self._placed or not _schedulable(pod):
+        if uid in self._placed or "deletionTimestamp" in pod["metadata"] or not is_schedulable(pod):
             return
         if len(self._placed) < self._max_pods:
             self._bind(uid, pod)
@@ -80,7 +81,6 @@ class Scheduler:
         self._events.record(pod, "FailedScheduling", message, "Warning", component="default-scheduler")
 
 
-def _schedulable(pod: Mapping[str, Any]) -> bool:
-    spec = pod["spec"]
-    ours = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
-    return ours and not spec.get("schedulingGates") and "deletionTimestamp" not in pod["metadata"]
+def is_schedulable(pod: Mapping[str, Any]) -> bool:
+    """It asks for no other scheduler, and has no scheduling gate."""
+    return pod["spec"]["schedulerName"] == DEFAULT_SCHEDULER and not pod["spec"].get("schedulingGates")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.local.kubelet import pod_status
 from actors.local.kubelet.pod_status import Ended
+from actors.local.kubelet.scheduler import is_schedulable
 from actors.local.schema.statuses import ApiStatus
-from actors.local.store.objects import rfc3339
+from actors.local.store.objects import FINAL_PHASES, rfc3339
 
 if TYPE_CHECKING:
     from actors.local.store.object_store import ObjectStore, WatchMessage
@@ -28,8 +29,6 @@ __all__ = ["Plan", "Run", "Script", "ScriptedKubelet", "StayUnscheduled", "StayW
 _SIGKILL_EXIT: Final = 137
 _SIGTERM_EXIT: Final = 143
 _EVICTED: Final = "The node was low on resource: memory."
-_SCHEDULER: Final = "default-scheduler"
-"""Pods that ask for another are left alone, as on a real cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +203,10 @@ class ScriptedKubelet:
 
     def _admit(self, uid: str, pod: Mapping[str, Any]) -> None:
         """Take on a pod: one to place, or one that this node has from before."""
-        metadata, spec, phase = pod["metadata"], pod["spec"], pod["status"]["phase"]
-        bound = spec.get("nodeName") is not None
-        mine = bound or (spec["schedulerName"] == _SCHEDULER and not spec.get("schedulingGates"))
-        if not mine or phase in ("Succeeded", "Failed"):
+        metadata, phase = pod["metadata"], pod["status"]["phase"]
+        bound = pod["spec"].get("nodeName") is not None
+        mine = bound or is_schedulable(pod)
+        if not mine or phase in FINAL_PHASES:
             return
         sandbox = _Sandbox(metadata["namespace"], metadata["name"], uid, self.script(pod), running=phase == "Running")
         self._sandboxes[uid] = sandbox

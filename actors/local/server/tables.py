@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from actors.local.store.objects import FINAL_PHASES
+
 if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
 
@@ -149,7 +151,7 @@ def pod_status(pod: Object) -> str:
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
-        if status.get("phase") not in {"Succeeded", "Failed"}:
+        if status.get("phase") not in FINAL_PHASES:
             return "Terminating"
     return str(word)
 

@@ -6,7 +6,7 @@ writes its status.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.kube.names import dns_subdomain_problem
 from actors.kube.quantities import parse_quantity
@@ -15,9 +15,9 @@ from actors.local.schema.statuses import Cause
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["PROTECTION", "changed", "defaulted_spec", "grows", "is_used", "problems", "used_by"]
+    from actors.local.store.history import Object
 
-Object: TypeAlias = dict[str, Any]
+__all__ = ["PROTECTION", "changed", "defaulted_spec", "grows", "is_used", "problems", "used_by"]
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
 """The finalizer that every claim gets: a controller takes it away once no pod uses a claim that is being deleted."""

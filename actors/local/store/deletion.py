@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
-from actors.local.store.objects import DEFAULT_GRACE_PERIOD, rfc3339
+from actors.local.store.objects import DEFAULT_GRACE_PERIOD, FINAL_PHASES, rfc3339
 
 if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
+    from actors.local.store.history import Object
 
 __all__ = ["PROTECTED_NAMESPACES", "DeleteOptions", "finished", "marked"]
-
-Object: TypeAlias = dict[str, Any]
 
 PROTECTED_NAMESPACES: Final = frozenset({"default", "kube-public", "kube-system"})
 """Those that a real server refuses to delete."""
@@ -55,7 +54,7 @@ def _marked_pod(obj: Object, grace: int | None, now: datetime) -> Object | None:
         began = datetime.fromisoformat(metadata["deletionTimestamp"]) - timedelta(seconds=current)
         return obj | {"metadata": metadata | _deadline(began, max(grace, 0))}
     period = grace if grace is not None else spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_PERIOD)
-    if not spec.get("nodeName") or obj["status"].get("phase") in ("Succeeded", "Failed"):
+    if not spec.get("nodeName") or obj["status"].get("phase") in FINAL_PHASES:
         period = 0  # no kubelet has anything to end
     elif period < 0:
         period = 1

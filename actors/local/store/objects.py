@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.local.schema.statuses import bad_request, internal_error
 from actors.local.store import claims
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from actors.local.schema.resources import Resource
+    from actors.local.store.history import Object
 
 __all__ = ["bound", "check_identity", "defaulted", "evicted", "new_object", "rfc3339", "updated_object"]
-
-Object: TypeAlias = dict[str, Any]
 
 DEFAULT_GRACE_PERIOD: Final = 30
 """`terminationGracePeriodSeconds` of a pod that does not say, in seconds."""
 
+FINAL_PHASES: Final = ("Succeeded", "Failed")
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 _TOLERATED_SECONDS: Final = 300
 """The DefaultTolerationSeconds admission plugin: how long a pod stays on a node that is not ready."""
 
@@ -38,7 +39,7 @@ _POD_DEFAULTS: Final[Mapping[str, Any]] = {
     "terminationGracePeriodSeconds": DEFAULT_GRACE_PERIOD,
     "dnsPolicy": "ClusterFirst",
     "securityContext": {},
-    "schedulerName": "default-scheduler",
+    "schedulerName": DEFAULT_SCHEDULER,
     "priority": 0,
     "enableServiceLinks": True,
     "preemptionPolicy": "PreemptLowerPriority",

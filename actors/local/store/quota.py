@@ -15,6 +15,7 @@ from actors.kube.quantities import format_quantity, parse_quantity
 from actors.local.schema.resources import RESOURCES, Resource
 from actors.local.schema.statuses import Cause, forbidden
 from actors.local.store.history import Object, Table
+from actors.local.store.objects import FINAL_PHASES
 
 __all__ = ["check", "refreshed", "unsupported"]
 
@@ -89,7 +90,7 @@ def _needs(name: str, resource: Resource, obj: Object) -> Decimal:
     """How much of what the quota counts as `name` this object takes."""
     if name.startswith(_COUNT):
         return Decimal(_COUNTABLE.get(name) == resource.plural)
-    if resource.plural != "pods" or obj["status"].get("phase") in ("Succeeded", "Failed"):
+    if resource.plural != "pods" or obj["status"].get("phase") in FINAL_PHASES:
         return Decimal(0)
     if name == "pods":
         return Decimal(1)

@@ -6,7 +6,7 @@ Pure. All problems of an object are found, not just the first. `schema.decode` h
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.kube.names import (
     dns_label_problem,
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from actors.local.schema.resources import Resource
+    from actors.local.store.history import Object
 
 __all__ = ["check_new", "check_unknown", "check_update"]
-
-Object: TypeAlias = dict[str, Any]
 
 _FIELD_VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
