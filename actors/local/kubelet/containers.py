@@ -7,13 +7,14 @@ only ignored, because a pod runs without it, is listed by `ignored`.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "CannotCreate",
@@ -37,6 +38,15 @@ _INHERITED: Final = frozenset(
 )
 # What an image would bring along: where programs and libraries are, and the locale. Not the rest: a container never
 # sees its host's environment, in which credentials may stand.
+
+_PLAIN_FIELDS: Final = frozenset(
+    {
+        *("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"),
+        *("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"),
+    }
+)
+# A pod has one address here, so that a list of them is that one.
+_KEYED_FIELD: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 _TAIL_LINES: Final = 80
 _TAIL_BYTES: Final = 2048
@@ -100,24 +110,11 @@ def _value_from(name: str, source: Mapping[str, Any], pod: Mapping[str, Any]) ->
         kinds = ", ".join(sorted(source))
         raise CannotCreate(f"env {name}: valueFrom.{kinds} is not supported by the local kubelet, only fieldRef is")
     path = str(field.get("fieldPath"))
-    meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-    plain: dict[str, Callable[[], Any]] = {
-        "metadata.name": lambda: meta["name"],
-        "metadata.namespace": lambda: meta["namespace"],
-        "metadata.uid": lambda: meta["uid"],
-        "spec.nodeName": lambda: spec.get("nodeName"),
-        "spec.serviceAccountName": lambda: spec.get("serviceAccountName"),
-        "status.podIP": lambda: status.get("podIP"),
-        "status.podIPs": lambda: status.get("podIP"),
-        "status.hostIP": lambda: status.get("hostIP"),
-        "status.hostIPs": lambda: status.get("hostIP"),
-    }
-    if path in plain:
-        return str(plain[path]() or "")
-    for prefix in ("labels", "annotations"):
-        start = f"metadata.{prefix}['"
-        if path.startswith(start) and path.endswith("']"):
-            return str((meta.get(prefix) or {}).get(path[len(start) : -2], ""))
+    if path in _PLAIN_FIELDS:
+        part, _, key = path.removesuffix("s").partition(".")
+        return str((pod.get(part) or {}).get(key) or "")
+    if keyed := _KEYED_FIELD.fullmatch(path):
+        return str((pod["metadata"].get(keyed[1]) or {}).get(keyed[2], ""))
     raise CannotCreate(f"env {name}: unsupported fieldPath: {path}")
 
 

@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.local.kubelet.nodes import KUBERNETES_VERSION
 from actors.local.schema.resources import RESOURCES, Resource
-from actors.local.server import reviews
+from actors.local.server.reviews import REVIEWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["DISCOVERY", "HEALTH_PATHS"]
 
-_REVIEWS: Final[dict[str, Any]] = {
-    "name": reviews.PLURAL,
-    "singularName": reviews.KIND.lower(),
-    "namespaced": False,
-    "kind": reviews.KIND,
-    "verbs": ["create"],
-}
 HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 
 _VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -43,11 +36,10 @@ _FOREIGN_GROUPS: Final[Mapping[str, tuple[str, str]]] = {"eviction": ("policy", 
 
 def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
     groups: dict[str, dict[str, list[Resource]]] = defaultdict(lambda: defaultdict(list))
-    for resource in RESOURCES.values():
+    for resource in (*RESOURCES.values(), REVIEWS):
         groups[resource.group][resource.version].append(resource)
     yield "/version", _version()
     yield "/api", {"kind": "APIVersions", "versions": list(groups[""]), "serverAddressByClientCIDRs": []}
-    groups[reviews.GROUP][reviews.VERSION] = []
     named = {group: versions for group, versions in groups.items() if group}
     yield "/apis", {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*item) for item in named.items()]}
     openapi: dict[str, Any] = {}
@@ -84,8 +76,6 @@ def _group(group: str, versions: Mapping[str, Any]) -> dict[str, Any]:
 
 def _resource_list(path: str, resources: list[Resource]) -> dict[str, Any]:
     entries = [entry for resource in resources for entry in _entries(resource)]
-    if path == f"/apis/{reviews.GROUP}/{reviews.VERSION}":
-        entries.append(_REVIEWS)
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -95,13 +85,8 @@ def _resource_list(path: str, resources: list[Resource]) -> dict[str, Any]:
 
 
 def _entries(resource: Resource) -> Iterator[dict[str, Any]]:
-    entry: dict[str, Any] = {
-        "name": resource.plural,
-        "singularName": resource.singular,
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": list(_VERBS),
-    }
+    verbs: Sequence[str] = ("create",) if resource is REVIEWS else _VERBS
+    entry = _entry(resource, resource.plural, resource.singular, resource.kind, verbs)
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
@@ -109,13 +94,18 @@ def _entries(resource: Resource) -> Iterator[dict[str, Any]]:
     yield entry
     for subresource in resource.subresources:
         kind, verbs = _SUBRESOURCES[subresource]
-        yield {
-            "name": f"{resource.plural}/{subresource}",
-            "singularName": "",
-            "namespaced": resource.namespaced,
-            "kind": kind or resource.kind,
-            "verbs": list(verbs),
-        } | dict(zip(("group", "version"), _FOREIGN_GROUPS.get(subresource, ()), strict=False))
+        entry = _entry(resource, f"{resource.plural}/{subresource}", "", kind or resource.kind, verbs)
+        yield entry | dict(zip(("group", "version"), _FOREIGN_GROUPS.get(subresource, ()), strict=False))
+
+
+def _entry(resource: Resource, name: str, singular: str, kind: str, verbs: Sequence[str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "singularName": singular,
+        "namespaced": resource.namespaced,
+        "kind": kind,
+        "verbs": list(verbs),
+    }
 
 
 def _openapi(path: str, resources: list[Resource]) -> dict[str, Any]:
@@ -127,6 +117,7 @@ def _openapi(path: str, resources: list[Resource]) -> dict[str, Any]:
             if each.namespaced
             else f"{path}/{each.plural}/{{name}}": _operation(each)
             for each in resources
+            if each is not REVIEWS
         },
         "components": {"schemas": {}},
     }

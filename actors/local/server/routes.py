@@ -36,8 +36,7 @@ from actors.local.server.discovery import DISCOVERY, HEALTH_PATHS
 from actors.local.server.pod_actions import binding_target, eviction_options
 from actors.local.server.pod_logs import LogSource, stream_log
 from actors.local.server.responses import json_response, large_json_response
-from actors.local.server.reviews import PATH as REVIEWS
-from actors.local.server.reviews import reviewed
+from actors.local.server.reviews import PATH, reviewed
 from actors.local.server.tables import table
 from actors.local.server.watch_stream import WatchQueue, stream_watch
 
@@ -96,7 +95,7 @@ class Routes:
         """Answer one request."""
         path = request.rel_url.raw_path
         known = path.rstrip("/") or path
-        if known == REVIEWS:
+        if known == PATH:
             return await self._review(request)
         if known in HEALTH_PATHS or known in DISCOVERY:
             if request.method != "GET":
