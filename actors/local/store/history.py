@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
     from actors.local.schema.selectors import Selector
 
-__all__ = ["Change", "ChangeType", "Key", "Listener", "MessageType", "Object", "Subscription", "Table", "WatchMessage"]
+__all__ = [
+    "Change",
+    "ChangeType",
+    "Key",
+    "Listener",
+    "MessageType",
+    "Object",
+    "Subscription",
+    "Table",
+    "WatchMessage",
+    "at_version",
+]
 
 Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str]
@@ -96,7 +107,7 @@ class Subscription:
             return WatchMessage("MODIFIED" if matched else "ADDED", self._table.complete(change.after))
         if matched:
             assert change.before is not None
-            return WatchMessage("DELETED", self._table.complete(_at_version(change.before, change.version)))
+            return WatchMessage("DELETED", self._table.complete(at_version(change.before, change.version)))
         return None
 
 
@@ -173,6 +184,6 @@ class Table:
         return past
 
 
-def _at_version(obj: Object, version: int) -> Object:
-    """The last known state of what is gone, as its DELETED event shows it: with the version of its end."""
+def at_version(obj: Object, version: int | str) -> Object:
+    """The object with another version; the last state of what is gone has that of its end, as on a real server."""
     return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(version)}}

@@ -221,25 +221,18 @@ def updated_object(resource: Resource, old: Object, new: Object, subresource: st
     Through the object's own path `status` stays; through `/status` only it and the labels, annotations and finalizers
     change (a real server lets those through, too).
     """
-    metadata = {**new["metadata"]}
+    of_status = subresource == "status"
+    fixed = ("name", "namespace", *_SYSTEM_FIELDS, *(("ownerReferences",) if of_status else ()))
+    metadata = _with_old(new["metadata"], old["metadata"], *fixed)
     metadata.pop("resourceVersion", None)
-    for key in ("name", "namespace", *_SYSTEM_FIELDS):
-        metadata.pop(key, None)
-        if key in old["metadata"]:
-            metadata[key] = old["metadata"][key]
-    if subresource == "status":
-        metadata.pop("ownerReferences", None)
-        if "ownerReferences" in old["metadata"]:
-            metadata["ownerReferences"] = old["metadata"]["ownerReferences"]
+    if of_status:
         updated = {**old, "metadata": metadata, "status": new.get("status", {})}
         if resource.plural == "pods":
             updated["status"] = {"qosClass": old["status"].get("qosClass", "BestEffort"), **updated["status"]}
         return updated
     updated = defaulted(resource, {**new, "metadata": metadata})
     if resource.has_status:
-        updated.pop("status", None)
-        if "status" in old:
-            updated["status"] = old["status"]
+        updated = _with_old(updated, old, "status")
     if resource.plural == "namespaces":
         updated["spec"] = old["spec"]
     if resource.has_generation and updated.get("spec") != old.get("spec"):
@@ -247,24 +240,28 @@ def updated_object(resource: Resource, old: Object, new: Object, subresource: st
     return updated
 
 
+def _with_old(new: Object, old: Object, *keys: str) -> Object:
+    """The new one, but for these keys, which are as in the old one."""
+    changed = {key: value for key, value in new.items() if key not in keys}
+    return changed | {key: old[key] for key in keys if key in old}
+
+
 def evicted(pod: Object, now: datetime) -> Object:
     """The pod with the condition that tells an eviction through the API from other ends."""
-    conditions = pod["status"].get("conditions", [])
-    known = next((each for each in conditions if each["type"] == _EVICTED["type"]), None)
+    known = next((each for each in pod["status"].get("conditions", ()) if each["type"] == _EVICTED["type"]), None)
     if known is not None and known.items() >= _EVICTED.items():
         return pod
     began = known is not None and known["status"] == _EVICTED["status"]
     moment = known["lastTransitionTime"] if known is not None and began else rfc3339(now)
-    told = {**_EVICTED, "lastProbeTime": None, "lastTransitionTime": moment}
-    others = [each for each in conditions if each is not known]
-    return pod | {"status": pod["status"] | {"conditions": [*others, told]}}
+    return _with_condition(pod, {**_EVICTED, "lastProbeTime": None, "lastTransitionTime": moment})
 
 
 def bound(pod: Object, node: str, now: datetime) -> Object:
     """The pod as a scheduler leaves it: on its node."""
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(now)}
-    others = [condition for condition in pod["status"].get("conditions", ()) if condition["type"] != "PodScheduled"]
-    return pod | {
-        "spec": pod["spec"] | {"nodeName": node},
-        "status": pod["status"] | {"conditions": [*others, scheduled]},
-    }
+    return _with_condition(pod, scheduled) | {"spec": pod["spec"] | {"nodeName": node}}
+
+
+def _with_condition(pod: Object, condition: Object) -> Object:
+    others = [each for each in pod["status"].get("conditions", ()) if each["type"] != condition["type"]]
+    return pod | {"status": pod["status"] | {"conditions": [*others, condition]}}

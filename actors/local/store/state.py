@@ -17,7 +17,7 @@ import msgspec
 from actors.local.schema.resources import RESOURCES, Resource
 from actors.local.schema.statuses import ApiStatus, Cause, conflict, forbidden, internal_error, no_such_path, not_found
 from actors.local.store import claims, deletion, objects, quota, validation
-from actors.local.store.history import Change, ChangeType, Key, Object, Subscription, Table, WatchMessage
+from actors.local.store.history import Change, ChangeType, Key, Object, Subscription, Table, WatchMessage, at_version
 from actors.local.store.owners import Owners, Place
 
 if TYPE_CHECKING:
@@ -103,13 +103,9 @@ class State:
         validation.check_update(resource, old, new, sent["metadata"])
         if _unversioned(old) == new:
             return old
-        if (
-            "deletionTimestamp" in old["metadata"]
-            and deletion.finished(resource, new)
-            and self._is_empty(resource, key)
-        ):
+        if "deletionTimestamp" in old["metadata"] and self._is_finished(resource, key, new):
             self._remove(table, key)
-            return old | {"metadata": {**new["metadata"], "resourceVersion": old["metadata"]["resourceVersion"]}}
+            return at_version(old | {"metadata": new["metadata"]}, old["metadata"]["resourceVersion"])
         stored = self.put(table, key, new)
         self._collect(table, key, stored)
         return stored
@@ -117,7 +113,7 @@ class State:
     def put(self, table: Table, key: Key, obj: Object) -> Object:
         """Store an object as the next version."""
         before = table.objects.get(key)
-        after = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version + 1)}}
+        after = at_version(obj, self.version + 1)
         size = len(msgspec.json.encode(after))
         grown = size - table.sizes.get(key, 0)
         if self._bytes + grown > self._max_bytes and "deletionTimestamp" not in after["metadata"]:
@@ -147,9 +143,9 @@ class State:
             self._empty_namespace(key[1])
         if resource is CLAIMS:
             self._unprotect(key)
-        if key in table.objects and deletion.finished(resource, obj) and self._is_empty(resource, key):
+        if key in table.objects and self._is_finished(resource, key, obj):
             self._remove(table, key)
-            obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
+            obj = at_version(obj, self.version)
         return obj
 
     def _remove(self, table: Table, key: Key) -> None:
@@ -195,17 +191,18 @@ class State:
     def _finish_namespace(self, name: str) -> None:
         namespaces, key = self.tables["namespaces"], ("", name)
         namespace = namespaces.objects.get(key)
-        if namespace is not None and "deletionTimestamp" in namespace["metadata"]:
-            resource = namespaces.resource
-            if deletion.finished(resource, namespace) and self._is_empty(resource, key):
-                self._remove(namespaces, key)
+        if namespace is None or "deletionTimestamp" not in namespace["metadata"]:
+            return
+        if self._is_finished(namespaces.resource, key, namespace):
+            self._remove(namespaces, key)
 
-    def _is_empty(self, resource: Resource, key: Key) -> bool:
-        """It is no namespace, or one without content."""
-        if resource.plural != "namespaces":
-            return True
-        tables = (table for table in self.tables.values() if table.resource.namespaced)
-        return all(next(table.keys(key[1]), None) is None for table in tables)
+    def _is_finished(self, resource: Resource, key: Key, obj: Object) -> bool:
+        """Nothing keeps an object whose deletion was asked for; a namespace must be without content, too."""
+        if resource.plural == "namespaces":
+            tables = (table for table in self.tables.values() if table.resource.namespaced)
+            if any(next(table.keys(key[1]), None) is not None for table in tables):
+                return False
+        return deletion.finished(resource, obj)
 
     def _forget_aged(self, table: Table) -> None:
         """Remove what has outlived its resource's keep: without it events would grow for ever."""
