@@ -7,37 +7,17 @@ returns has the right shape, so that nothing behind it need be afraid of a list 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from actors.kube.quantities import parse_quantity
 from actors.kube.strategic_merge import copy_json
-from actors.local.schema.shapes import (
-    BOOL,
-    DELETE_OPTIONS,
-    KINDS,
-    Anything,
-    ListOf,
-    MapOf,
-    MicroTime,
-    Quantity,
-    Scalar,
-    Struct,
-    Type,
-)
+from actors.local.schema.shapes import DELETE_OPTIONS, KINDS, Leaf, ListOf, MapOf, Struct, Type, WrongType
 from actors.local.schema.statuses import bad_request, internal_error, undecodable
 
 if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
 
 __all__ = ["copy_json", "decode", "decode_as", "decode_delete_options", "json_type"]
-
-_NO_QUANTITY: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-_MICRO_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
-_MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
-"""Go's `metav1.RFC3339Micro`: exactly six digits."""
 
 
 def decode(resource: Resource, obj: Any, warnings: list[str]) -> dict[str, Any]:
@@ -68,7 +48,7 @@ def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, warnings: list
         )
     try:
         decoded = _Decoder(warnings).value(obj, shape, "", "", expected)
-    except _WrongType as problem:
+    except WrongType as problem:
         raise undecodable(kind, version, expected, str(problem)) from None
     decoded.pop("kind", None)
     decoded.pop("apiVersion", None)
@@ -89,7 +69,7 @@ def decode_delete_options(obj: Any) -> dict[str, Any]:
         raise internal_error(f'no kind "{kind}" is registered for version "{version}"')
     try:
         decoded = _Decoder([]).value(obj, DELETE_OPTIONS, "", "", "DeleteOptions")
-    except _WrongType as problem:
+    except WrongType as problem:
         raise internal_error(str(problem)) from None
     assert isinstance(decoded, dict)
     return decoded
@@ -105,10 +85,6 @@ def _no_object(value: Any) -> str:
     return f"couldn't get version/kind; json parse error: {problem}"
 
 
-class _WrongType(Exception):  # noqa: N818 - private, and it says what happened
-    """A value of another JSON type than its field's."""
-
-
 class _Decoder:
     """Copies values into their shape. `path` has list indices, for warnings; `plain` has none, as Go spells a field."""
 
@@ -117,14 +93,8 @@ class _Decoder:
 
     def value(self, value: Any, shape: Type, path: str, plain: str, owner: str) -> Any:
         match shape:
-            case Anything():
-                return copy_json(value)
-            case Quantity():
-                return _quantity(value)
-            case MicroTime() if isinstance(value, str):
-                return _micro_time(value)
-            case Scalar() if isinstance(value, shape.types) and (shape is BOOL or not isinstance(value, bool)):
-                return value
+            case Leaf() if shape.takes(value):
+                return shape.keep(value)
             case Struct() if isinstance(value, Mapping):
                 return self._struct(value, shape, path, plain)
             case ListOf() if isinstance(value, list | tuple):
@@ -133,7 +103,7 @@ class _Decoder:
                 return self._map(value, shape, path, plain, owner)
             case _:
                 pass
-        raise _WrongType(
+        raise WrongType(
             f"json: cannot unmarshal {json_type(value)} into Go struct field {owner}.{plain} of type {shape.name}"
         )
 
@@ -161,22 +131,6 @@ class _Decoder:
             elif item is not None:
                 decoded[key] = self.value(item, field, inner, f"{plain}.{key}" if plain else key, shape.kind)
         return decoded
-
-
-def _quantity(value: Any) -> str:
-    if parse_quantity(value) is None:
-        raise _WrongType(_NO_QUANTITY)
-    return str(value)
-
-
-def _micro_time(text: str) -> str:
-    """The same moment in UTC, as it is shown again."""
-    if not _MICRO_TIME.fullmatch(text):
-        raise _WrongType(f'parsing time "{text}" as "{_MICRO_LAYOUT}": cannot parse "{text}" as "2006"')
-    try:
-        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    except (ValueError, OverflowError):
-        raise _WrongType(f'parsing time "{text}": day out of range') from None
 
 
 def json_type(value: Any) -> str:

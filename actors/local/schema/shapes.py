@@ -5,44 +5,53 @@ Pods are known down to what this cluster acts upon; what it only stores and show
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.kube.quantities import parse_quantity
+from actors.kube.strategic_merge import copy_json
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = [
     "BINDING",
-    "BOOL",
     "DELETE_OPTIONS",
     "EVICTION",
     "KINDS",
     "REVIEW",
-    "Anything",
+    "Leaf",
     "ListOf",
     "MapOf",
-    "MicroTime",
-    "Quantity",
-    "Scalar",
     "Struct",
     "Type",
+    "WrongType",
 ]
+
+_NO_QUANTITY: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_MICRO_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
+"""Go's `metav1.RFC3339Micro`: exactly six digits."""
+
+
+class WrongType(Exception):  # noqa: N818 - it says what happened
+    """A value of another JSON type than its field's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
-    """A JSON scalar: the Python types that it may have, and what Go calls it."""
+class Leaf:
+    """A JSON value without a shape of its own: its Python types, what Go calls it, and how it is kept."""
 
     types: tuple[type, ...]
     name: str
+    keep: Callable[[Any], Any] = copy_json
 
-
-@dataclass(frozen=True, slots=True)
-class Anything:
-    """Taken as it comes. `null` is dropped, as everywhere."""
-
-    name: str = "interface {}"
+    def takes(self, value: Any) -> bool:
+        """It has one of the types; to Python, but not here, a bool is an int."""
+        return isinstance(value, self.types) and (bool in self.types or not isinstance(value, bool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +91,36 @@ class Struct:
         return f"v1.{self.kind}"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A number with a unit."""
-
-    name: str = "resource.Quantity"
+Type: TypeAlias = Leaf | MapOf | ListOf | Struct
 
 
-@dataclass(frozen=True, slots=True)
-class MicroTime:
-    """A moment with microseconds, as leases have them."""
+def _quantity(value: Any) -> str:
+    if parse_quantity(value) is None:
+        raise WrongType(_NO_QUANTITY)
+    return str(value)
 
-    name: str = "v1.MicroTime"
+
+def _micro_time(text: str) -> str:
+    """The same moment in UTC, as it is shown again."""
+    if not _MICRO_TIME.fullmatch(text):
+        raise WrongType(f'parsing time "{text}" as "{_MICRO_LAYOUT}": cannot parse "{text}" as "2006"')
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    except (ValueError, OverflowError):
+        raise WrongType(f'parsing time "{text}": day out of range') from None
 
 
-Type: TypeAlias = Scalar | Quantity | MicroTime | Anything | MapOf | ListOf | Struct
-
-_STRING: Final = Scalar((str,), "string")
-_INT: Final = Scalar((int,), "int64")
-_INT32: Final = Scalar((int,), "int32")
-BOOL: Final = Scalar((bool,), "bool")
-_ANY: Final = Anything()
+_STRING: Final = Leaf((str,), "string")
+_INT: Final = Leaf((int,), "int64")
+_INT32: Final = Leaf((int,), "int32")
+_BOOL: Final = Leaf((bool,), "bool")
+_MOMENT: Final = Leaf((str,), "v1.MicroTime", _micro_time)
+_ANY: Final = Leaf((object, bool), "interface {}")
 _OBJECT: Final = MapOf(_ANY)
 _OBJECTS: Final = ListOf(_OBJECT)
 _STRINGS: Final = ListOf(_STRING)
 _STRING_MAP: Final = MapOf(_STRING)
-_QUANTITIES: Final = MapOf(Quantity())
+_QUANTITIES: Final = MapOf(Leaf((object, bool), "resource.Quantity", _quantity))
 
 
 def _struct(
@@ -126,7 +139,7 @@ def _struct(
     by_type = (
         (strings, _STRING),
         (ints, _INT),
-        (bools, BOOL),
+        (bools, _BOOL),
         (objects, _OBJECT),
         (object_lists, _OBJECTS),
         (string_lists, _STRINGS),
@@ -251,7 +264,7 @@ def _kind(kind: str, **fields: Any) -> Struct:
 
 
 _QUOTA_SPEC: Final = _struct("ResourceQuotaSpec", objects="scopeSelector", string_lists="scopes", hard=_QUANTITIES)
-_ACCESS_MODES: Final = ListOf(Scalar((str,), "v1.PersistentVolumeAccessMode"))
+_ACCESS_MODES: Final = ListOf(Leaf((str,), "v1.PersistentVolumeAccessMode"))
 _CLAIM_SPEC: Final = _struct(
     "PersistentVolumeClaimSpec",
     strings="volumeName storageClassName volumeMode volumeAttributesClassName",
@@ -274,8 +287,8 @@ _LEASE_SPEC: Final = _struct(
     strings="holderIdentity strategy preferredHolder",
     leaseDurationSeconds=_INT32,
     leaseTransitions=_INT32,
-    acquireTime=MicroTime(),
-    renewTime=MicroTime(),
+    acquireTime=_MOMENT,
+    renewTime=_MOMENT,
 )
 KINDS: Final[Mapping[str, Struct]] = MappingProxyType(
     {
