@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.local.schema.nesting import look
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -111,10 +113,9 @@ def _value_from(name: str, source: Mapping[str, Any], pod: Mapping[str, Any]) ->
         raise CannotCreate(f"env {name}: valueFrom.{kinds} is not supported by the local kubelet, only fieldRef is")
     path = str(field.get("fieldPath"))
     if path in _PLAIN_FIELDS:
-        part, _, key = path.removesuffix("s").partition(".")
-        return str((pod.get(part) or {}).get(key) or "")
+        return str(look(pod, *path.removesuffix("s").split(".")) or "")
     if keyed := _KEYED_FIELD.fullmatch(path):
-        return str((pod["metadata"].get(keyed[1]) or {}).get(keyed[2], ""))
+        return str(look(pod, "metadata", *keyed.groups()) or "")
     raise CannotCreate(f"env {name}: unsupported fieldPath: {path}")
 
 

@@ -1,10 +1,10 @@
-"""How deep a document may be nested: what recurses over it must come to an end before Python does."""
+"""Nested documents: how deep one may be (what recurses over it must end before Python does), and looking into one."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["DEEPEST", "is_too_deep"]
+__all__ = ["DEEPEST", "is_too_deep", "look"]
 
 DEEPEST: Final = 100
 """Levels. A real server takes 10,000; none of the objects that are kept here has 20 of its own."""
@@ -24,3 +24,10 @@ def is_too_deep(document: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def look(document: Any, *path: str) -> Any:
+    """The value behind these keys, None where there is none."""
+    for step in path:
+        document = document.get(step) if isinstance(document, dict) else None
+    return document

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.kube.names import label_key_problem, label_value_problem
+from actors.local.schema.nesting import look
 from actors.local.schema.statuses import ApiStatus, bad_request
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ class Selector:
 
 
 def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
-    value: Any = obj
-    for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
+    value = look(obj, *path)
     if path in _BOOLEANS:
         return "true" if value is True else "false"
     return value if isinstance(value, str) else ""
@@ -123,16 +122,16 @@ class _LabelParser:
         if not self._tokens:
             return []
         requirements: list[_Requirement] = []
+        expected = "!, identifier, or 'end of string'"
         while True:
             if not _identifier(self._peek()) and self._peek() != "!":
-                raise bad_request(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+                raise bad_request(f"found '{self._peek()}', expected: {expected}")
             requirements.append(self._requirement())
             match self._next():
                 case "":
                     return requirements
                 case ",":
-                    if not _identifier(self._peek()) and self._peek() != "!":
-                        raise bad_request(f"found '{self._peek()}', expected: identifier after ','")
+                    expected = "identifier after ','"
                 case other:
                     raise bad_request(f"found '{other}', expected: ',' or 'end of string'")
 
@@ -164,22 +163,20 @@ class _LabelParser:
                 raise bad_request(f"unable to parse requirement: found '{other}', expected: {_OPERATORS}")
 
     def _key(self) -> str:
-        key = self._next()
-        if not _identifier(key):
-            raise bad_request(f"unable to parse requirement: found '{key}', expected: identifier")
-        if problem := label_key_problem(key):
-            raise _unparsable("<nil>", key, problem)
-        return key
+        return self._identifier("<nil>", label_key_problem)
 
     def _value(self, key: str) -> str:
         if self._peek() in _VALUE_ENDS:
             return ""
-        value = self._next()
-        if not _identifier(value):
-            raise bad_request(f"unable to parse requirement: found '{value}', expected: identifier")
-        if problem := label_value_problem(value):
-            raise _unparsable(f"values[0][{key}]", value, problem)
-        return value
+        return self._identifier(f"values[0][{key}]", label_value_problem)
+
+    def _identifier(self, where: str, check: Callable[[str], str | None]) -> str:
+        found = self._next()
+        if not _identifier(found):
+            raise bad_request(f"unable to parse requirement: found '{found}', expected: identifier")
+        if problem := check(found):
+            raise _unparsable(where, found, problem)
+        return found
 
     def _number(self, key: str) -> int:
         value = self._value(key)

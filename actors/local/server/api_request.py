@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from actors.local.schema.nesting import DEEPEST, is_too_deep
-from actors.local.schema.resources import Resource, find_resource
+from actors.local.schema.resources import RESOURCES, Resource, find_resource
 from actors.local.schema.statuses import ApiStatus, bad_request, internal_error, no_such_path
 from actors.local.server.pod_actions import delete_options, is_dry_run
 
@@ -43,6 +43,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?")
 # Wider than any resource's own rule, which the store applies to new objects; narrow enough never to be a path.
 _FALSE: Final = frozenset({"false", "0"})
 # `Convert_Slice_string_To_bool` of apimachinery.
+_NAMESPACED: Final = {(each.group, each.version, each.plural) for each in RESOURCES.values() if each.namespaced}
 _INCLUDES: Final[tuple[IncludeObject, ...]] = ("None", "Metadata", "Object")
 _JSON_TYPES: Final = frozenset({"application/json", "application/octet-stream", "*/*"})
 # aiohttp reports a body without a type as octet-stream; kubectl always names it.
@@ -90,7 +91,7 @@ def parse_target(raw_path: str) -> Target:
         raise no_such_path()
     namespace: str | None = None
     match rest:
-        case ["namespaces", namespace, plural, *names] if _is_namespaced(group, version, plural):
+        case ["namespaces", namespace, plural, *names] if (group, version, plural) in _NAMESPACED:
             pass
         case [plural, *names]:
             pass
@@ -100,11 +101,6 @@ def parse_target(raw_path: str) -> Target:
     if resource is None or len(names) > 2 or (namespace is None and resource.namespaced and names):
         raise no_such_path()
     return Target(resource, namespace, names[0] if names else None, names[1] if len(names) > 1 else None)
-
-
-def _is_namespaced(group: str, version: str, plural: str) -> bool:
-    resource = find_resource(group, version, plural)
-    return resource is not None and resource.namespaced
 
 
 def boolean(query: Mapping[str, str], name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from aiohttp import web
 
+from actors.local.schema.nesting import look
 from actors.local.schema.statuses import Cause, bad_request, invalid_kind
 from actors.local.server.api_request import boolean, integer
 
@@ -82,10 +83,10 @@ def _container(pod: Mapping[str, Any], wanted: str) -> str:
 
 
 def _waiting(pod: Mapping[str, Any], container: str) -> str:
-    status = pod.get("status") or {}
-    for each in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
+    kinds = ("containerStatuses", "initContainerStatuses")
+    for each in (each for kind in kinds for each in look(pod, "status", kind) or ()):
         if each.get("name") == container:
-            return str(((each.get("state") or {}).get("waiting") or {}).get("reason") or "ContainerCreating")
+            return str(look(each, "state", "waiting", "reason") or "ContainerCreating")
     return "ContainerCreating"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from actors.local.schema.nesting import look
 from actors.local.store.objects import FINAL_PHASES
 
 if TYPE_CHECKING:
@@ -76,13 +77,7 @@ def _row(
 
 
 def _at(*path: str, default: str = _NONE) -> Callable[[Object, datetime], Any]:
-    def cell(obj: Object, _now: datetime) -> Any:
-        value: Any = obj
-        for step in path:
-            value = value.get(step) if isinstance(value, Mapping) else None
-        return value or default
-
-    return cell
+    return lambda obj, _now: look(obj, *path) or default
 
 
 def _since(text: Any, now: datetime) -> str:
@@ -124,18 +119,23 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def _statuses(pod: Object, key: str = "containerStatuses") -> Sequence[Object]:
-    return (pod.get("status") or {}).get(key) or ()
+    return look(pod, "status", key) or ()
+
+
+def _conditions(obj: Object) -> Mapping[str, str]:
+    """Their statuses, by type."""
+    return {each.get("type"): each.get("status") for each in look(obj, "status", "conditions") or ()}
 
 
 def _ready(pod: Object, _now: datetime) -> str:
-    ready = sum(bool(each.get("ready")) and "running" in (each.get("state") or {}) for each in _statuses(pod))
+    ready = sum(bool(each.get("ready")) and look(each, "state", "running") is not None for each in _statuses(pod))
     return f"{ready}/{len(pod['spec'].get('containers') or ())}"
 
 
 def _restarts(pod: Object, now: datetime) -> str:
     statuses = (*_statuses(pod), *_statuses(pod, "initContainerStatuses"))
     count = sum(each.get("restartCount") or 0 for each in statuses)
-    ends = [((each.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for each in statuses]
+    ends = [look(each, "lastState", "terminated", "finishedAt") for each in statuses]
     last = max((end for end in ends if end), default=None)
     return f"{count} ({_since(last, now)} ago)" if count and last else str(count)
 
@@ -183,9 +183,7 @@ def _container_word(pod: Object, word: str) -> str:
         elif each.get("ready") and "running" in state:
             running = True
     if word == "Completed" and running:
-        conditions = (pod.get("status") or {}).get("conditions") or ()
-        ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-        return "Running" if ready else "NotReady"
+        return "Running" if _conditions(pod).get("Ready") == "True" else "NotReady"
     return word
 
 
@@ -198,16 +196,13 @@ def _gates(pod: Object, _now: datetime) -> str:
     gates = pod["spec"].get("readinessGates") or ()
     if not gates:
         return _NONE
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    true = {each.get("type") for each in conditions if each.get("status") == "True"}
-    return f"{sum(gate.get('conditionType') in true for gate in gates)}/{len(gates)}"
+    conditions = _conditions(pod)
+    return f"{sum(conditions.get(gate.get('conditionType')) == 'True' for gate in gates)}/{len(gates)}"
 
 
 def _node_status(node: Object, _now: datetime) -> str:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((each.get("status") for each in conditions if each.get("type") == "Ready"), None)
-    word = {"True": "Ready", None: "Unknown"}.get(ready, "NotReady")
-    return f"{word},SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else word
+    word = {"True": "Ready", None: "Unknown"}.get(_conditions(node).get("Ready"), "NotReady")
+    return f"{word},SchedulingDisabled" if look(node, "spec", "unschedulable") else word
 
 
 def _node_roles(node: Object, _now: datetime) -> str:
@@ -217,7 +212,7 @@ def _node_roles(node: Object, _now: datetime) -> str:
 
 
 def _node_address(node: Object, _now: datetime) -> str:
-    addresses = (node.get("status") or {}).get("addresses") or ()
+    addresses = look(node, "status", "addresses") or ()
     return str(next((each["address"] for each in addresses if each.get("type") == "InternalIP"), _NONE))
 
 
