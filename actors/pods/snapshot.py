@@ -30,8 +30,6 @@ class Ended:
     uid: str
     state: PodState
     """How it ended: succeeded or failed if that was the last word on it, else `PodDeleted`, with the last Pod known."""
-    observed: bool
-    """Its DELETED event was seen; otherwise its end was inferred from a list."""
     confirmed: bool = True
     """False when its DELETED event came without a deletion: it may live on outside our selector, a GET tells."""
 

@@ -261,7 +261,7 @@ class Merge:
         """The end of these: their DELETED events will not come, or too late. In the order of their executor ids."""
         for uid, one in sorted(absent.items(), key=lambda item: item[1].executor_id):
             self._absent.pop(uid, None)
-            self._over(Ended(one.executor_id, uid, _ended(one.state), observed=False))
+            self._over(Ended(one.executor_id, uid, _ended(one.state)))
             if bury and self._floor is not None:
                 self._bury(uid, self._floor)
 
@@ -326,7 +326,7 @@ class Merge:
         uid = holder.pod.uid
         if is_old(pod.resource_version, holder.pod.resource_version):
             return False
-        self._over(Ended(number, uid, _ended(self._hide(uid, number)), observed=False))
+        self._over(Ended(number, uid, _ended(self._hide(uid, number))))
         self._bury(uid, pod.resource_version)
         return True
 
@@ -347,7 +347,7 @@ class Merge:
         if before is not None and before.final and not state.final:
             state = before
         confirmed = state.final or event.pod.terminating
-        self._over(Ended(number, event.pod.uid, _ended(state), observed=True, confirmed=confirmed))
+        self._over(Ended(number, event.pod.uid, _ended(state), confirmed=confirmed))
         self._bury(event.pod.uid, event.pod.resource_version)
 
     def _over(self, ended: Ended) -> None:

@@ -76,9 +76,8 @@ def watched(version: int, *pods: Pod) -> Store:
     return store
 
 
-def uids(ended: tuple[Ended, ...]) -> list[tuple[str, bool]]:
-    """Who ended, and whether that was seen."""
-    return [(each.uid, each.observed) for each in ended]
+def uids(ended: tuple[Ended, ...]) -> list[str]:
+    return [each.uid for each in ended]
 
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,7 +120,7 @@ def test_a_deleted_event_ends_a_pod_and_leaves_a_tombstone_against_what_is_late(
     store = watched(1, pod(1, version=1))
 
     merged = store.events(event("DELETED", pod(1, version=5, terminating=True)))
-    assert uids(merged.ended) == [("uid-1", True)]
+    assert uids(merged.ended) == ["uid-1"]
     assert isinstance(merged.ended[0].state, PodDeleted)
     assert merged.ended[0].confirmed
 
@@ -158,7 +157,7 @@ def test_a_pod_that_is_only_seen_to_go_came_and_went() -> None:
     merged = store.events(event("DELETED", pod(1, version=2, terminating=True)))
 
     assert merged.appeared == {1}
-    assert uids(merged.ended) == [("uid-1", True)]
+    assert uids(merged.ended) == ["uid-1"]
     assert merged.changed == frozenset()
 
 
@@ -166,7 +165,7 @@ def test_a_final_pod_stays_as_long_as_the_cluster_shows_it() -> None:
     store = watched(1, pod(1, version=1, phase="Failed"))
 
     assert store.list(2, pod(1, version=1, phase="Failed")).ended == ()
-    assert uids(store.list(3, stream=2).ended) == [("uid-1", False)]
+    assert uids(store.list(3, stream=2).ended) == ["uid-1"]
 
 
 def test_a_pod_that_comes_back_to_our_selector_is_shown_again() -> None:
@@ -179,7 +178,7 @@ def test_a_pod_that_comes_back_to_our_selector_is_shown_again() -> None:
     assert merged.appeared == {1}
     assert store.shown == {1: ("uid-1", "3")}
     assert "uid-1" not in store.history.tombstones
-    assert uids(store.events(event("DELETED", pod(1, version=4, terminating=True))).ended) == [("uid-1", True)]
+    assert uids(store.events(event("DELETED", pod(1, version=4, terminating=True))).ended) == ["uid-1"]
 
 
 def test_a_list_that_shows_a_pod_back_in_our_selector_proves_no_reset() -> None:
@@ -236,7 +235,7 @@ def test_a_pod_that_a_list_does_not_show_leaves_at_once_and_its_end_is_told_with
     assert (store.shown, absent.ended) == ({}, ())
 
     told = store.events(event("DELETED", pod(1, version=3, phase="Failed", terminating=True)))
-    assert uids(told.ended) == [("uid-1", True)]
+    assert uids(told.ended) == ["uid-1"]
     assert isinstance(told.ended[0].state, PodFailed)
     assert store.list(6).ended == ()
 
@@ -246,7 +245,7 @@ def test_an_absence_is_told_when_the_stream_has_passed_the_list() -> None:
     store.list(5)
 
     assert store.events(version=4).ended == ()
-    assert uids(store.events(version=5).ended) == [("uid-1", False)]
+    assert uids(store.events(version=5).ended) == ["uid-1"]
     assert store.events(version=6).ended == ()
 
 
@@ -254,17 +253,17 @@ def test_an_absence_is_told_by_the_next_list_if_that_comes_first() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
 
-    assert uids(store.list(6).ended) == [("uid-1", False)]
+    assert uids(store.list(6).ended) == ["uid-1"]
     assert store.list(7).ended == ()
 
 
 def test_an_absence_is_told_at_once_where_no_stream_can_bring_more() -> None:
     polled = Store()
     polled.list(1, pod(1, version=1))
-    assert uids(polled.list(2).ended) == [("uid-1", False)]
+    assert uids(polled.list(2).ended) == ["uid-1"]
 
     restarted = watched(1, pod(1, version=1))
-    assert uids(restarted.list(2, stream=2).ended) == [("uid-1", False)]
+    assert uids(restarted.list(2, stream=2).ended) == ["uid-1"]
 
 
 def test_a_late_word_on_an_absent_pod_is_its_last_word_and_brings_it_not_back() -> None:
@@ -316,7 +315,7 @@ def test_an_absent_pod_whose_place_is_taken_when_it_comes_back_has_ended() -> No
 
     merged = store.events(event("ADDED", pod(1, version=6)), version=6)
 
-    assert uids(merged.ended) == [("uid-1", False)]
+    assert uids(merged.ended) == ["uid-1"]
     assert [each.uid for each in merged.malformed] == ["uid-1"]
     assert store.shown == {1: ("copy", "4")}
 
@@ -349,7 +348,7 @@ def test_a_word_from_before_the_floor_on_an_unknown_pod_brings_nothing_to_life()
     assert merged.appeared == {1}
     assert (merged.ended, store.shown) == ((), {})
 
-    assert uids(store.events(event("DELETED", pod(1, version=8, terminating=True))).ended) == [("uid-1", True)]
+    assert uids(store.events(event("DELETED", pod(1, version=8, terminating=True))).ended) == ["uid-1"]
 
 
 def test_a_stale_list_from_a_cache_takes_no_pod_back_in_time() -> None:
@@ -387,7 +386,7 @@ def test_a_later_pod_of_the_same_name_ends_the_earlier_one() -> None:
 
     merged = store.events(event("ADDED", pod(1, version=5, uid="new")))
 
-    assert uids(merged.ended) == [("old", False)]
+    assert uids(merged.ended) == ["old"]
     assert merged.appeared == {1}
     assert store.shown == {1: ("new", "5")}
     assert store.events(event("DELETED", pod(1, version=4, uid="old"))).ended == ()
@@ -532,7 +531,7 @@ def test_a_stream_that_is_given_up_holds_nothing_back() -> None:
 
     merged = store.give_up(1)
 
-    assert uids(merged.ended) == [("uid-2", False)]
+    assert uids(merged.ended) == ["uid-2"]
     assert "uid-1" not in merged.history.tombstones
     assert not store.events(event("ADDED", pod(3, version=7)), stream=1).applied
     store.list(7, stream=2)
@@ -542,7 +541,7 @@ def test_a_stream_that_is_given_up_holds_nothing_back() -> None:
 def test_a_later_stream_that_is_given_up_takes_its_forerunner_along() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
-    assert uids(store.give_up(7).ended) == [("uid-1", False)]
+    assert uids(store.give_up(7).ended) == ["uid-1"]
 
 
 def test_giving_up_a_stream_before_the_current_one_changes_nothing() -> None:
@@ -564,7 +563,7 @@ def test_a_list_below_a_version_seen_before_it_was_asked_for_proves_a_reset() ->
 
     assert (merged.reset, merged.relist) == (True, True)
     assert store.shown == {1: ("uid-1", "3"), 9: ("uid-9", "19")}
-    assert uids(merged.ended) == [("uid-2", False)]
+    assert uids(merged.ended) == ["uid-2"]
     assert (store.history.floor, store.history.snapshot.resource_version) == ("20", "20")
 
 
@@ -712,8 +711,8 @@ def test_ends_are_told_and_forgotten_where_versions_are_no_numbers() -> None:
     store = Store()
     store.list("a", opaque(pod(1), "m"), opaque(pod(2), "n"), stream=1)
 
-    assert uids(store.events(event("DELETED", opaque(pod(1, terminating=True), "o"))).ended) == [("uid-1", True)]
-    assert uids(store.list("b").ended) == [("uid-2", False)]
+    assert uids(store.events(event("DELETED", opaque(pod(1, terminating=True), "o"))).ended) == ["uid-1"]
+    assert uids(store.list("b").ended) == ["uid-2"]
     store.list("c")
     store.list("d")
     assert not store.merged.reset
@@ -734,7 +733,7 @@ def test_reads_in_one_step_tell_what_each_would_have_told_alone() -> None:
     assert step.read((), "50", 1, now=store.now)
     assert step.read((event("ADDED", pod(1, version=60)),), "60", 1, now=store.now)
     merged = step.finish()
-    assert uids(merged.ended) == [("uid-1", False)]
+    assert uids(merged.ended) == ["uid-1"]
     assert merged.changed == merged.appeared == frozenset({1})
     assert (merged.history.position, merged.history.snapshot.resource_version) == ("60", "60")
 
