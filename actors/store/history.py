@@ -9,20 +9,31 @@ until both floor and position have passed it, so that what is still on its way b
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from immutables import Map
 
-from actors.kube.resource_version import number_of
+from actors.kube.resource_version import is_later, number_of, passed
 from actors.pods.snapshot import Ended, PodsSnapshot
 
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.pods.state import PodRules, PodState
+    from actors.runtime import Moment
 
-
-__all__ = ["SEEN_GRANULE", "SEEN_KEPT", "Absent", "History", "Merged", "Seen", "Tombstone", "highest_before", "see"]
+__all__ = [
+    "SEEN_GRANULE",
+    "SEEN_KEPT",
+    "Absent",
+    "History",
+    "Merged",
+    "Progress",
+    "Seen",
+    "Tombstone",
+    "highest_before",
+    "see",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +50,45 @@ class Tombstone:
     """A pod that ended: no word on it up to `version` is news. A later one tells of its return to our selector."""
 
     version: str
-    at: float
-    """When its end was told (monotonic): a list asked for later cannot rightly show it as it was."""
+    at: Moment
+    """When its end was told: a list asked for later cannot rightly show it as it was."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the store has come. A step changes a copy of its own; that of a `History` never changes."""
+
+    floor: str | None = None
+    """The version of the newest list applied."""
+    position: str | None = None
+    """How far the current watch stream has come; None when there is none, or it was given up."""
+    stream: int = 0
+    """The number of the current watch stream; events of an older one are dropped."""
+    version: str = ""
+    """The highest version of a list or an event so far: the snapshot's."""
+    full_sync_at: Moment | None = None
+    """When the newest consistent list was asked for: the snapshot's."""
+    newest: str = "0"
+    """No pod in the snapshot is known at a version that is later."""
+    seen: Seen = ()
+    event_at: Moment = -math.inf
+    """When the watch last brought an event; a list asked for before may be of a moment before that."""
+    reset_at: Moment = -math.inf
+    """When the last reset was found; a list asked for before may be of the history before it."""
+
+    def see(self, version: str, now: Moment) -> None:
+        """Remember that a version was handled, and when."""
+        self.seen = see(self.seen, version, now)
+        if not is_later(self.version, version):
+            self.version = version
+
+    def synced(self, requested_at: Moment) -> None:
+        """Remember that a consistent list was applied."""
+        self.full_sync_at = requested_at if self.full_sync_at is None else max(requested_at, self.full_sync_at)
+
+    def stream_has_passed(self, version: str | None) -> bool:
+        """Whether the current stream, if there is one, can bring no more events up to this version."""
+        return self.position is None or passed(self.position, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +97,13 @@ class History:
 
     rules: PodRules
     snapshot: PodsSnapshot = PodsSnapshot.EMPTY
-    floor: str | None = None
-    position: str | None = None
-    """None when there is no current stream, or it was given up."""
-    stream: int = 0
-    """The number of the current watch stream; events of an older one are dropped."""
-    newest: str = "0"
-    """No pod in the snapshot is known at a version that is later."""
+    progress: Progress = field(default_factory=Progress)
     known: Map[str, int] = Map()
     """The executor id that each pod in the snapshot has there. It keeps it, whatever somebody does to its label."""
     absent: Map[str, Absent] = Map()
     tombstones: Map[str, Tombstone] = Map()
     set_aside: Map[str, None] = Map()
     """UIDs of malformed pods that are there, so that each is logged once."""
-    seen: Seen = ()
-    event_at: float = -math.inf
-    """When the watch last brought an event (monotonic); a list asked for before may be of a moment before that."""
-    reset_at: float = -math.inf
-    """When the last reset was found (monotonic); a list asked for before may be of the history before it."""
-
-    @classmethod
-    def new(cls, rules: PodRules) -> History:
-        """Nothing known yet."""
-        return cls(rules)
 
 
 @dataclass(frozen=True, slots=True)

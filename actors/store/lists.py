@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from immutables import Map
 
 from actors.kube.resource_version import is_later, number_of
-from actors.store.history import History, Merged, highest_before
+from actors.store.history import Merged, Progress, highest_before
 from actors.store.merge import Merge
 
 if TYPE_CHECKING:
@@ -43,24 +43,25 @@ def apply_list(
 
     By UID, `moved` are the versions of those of the pods that are shown at a later one than they say.
     """
-    if requested_at <= history.reset_at:
+    progress = history.progress
+    if requested_at <= progress.reset_at:
         return _drop_list(history, stream)
     news = _unlike(history, pods, moved)
     if consistent and proves_reset(history, news, resource_version, requested_at):
-        if requested_at < history.event_at:  # it may lack what the watch has shown since: let the next one tell
+        if requested_at < progress.event_at:  # it may lack what the watch has shown since: let the next one tell
             return replace(_drop_list(history, stream), relist=True)
         pods = [_as_shown(pod, moved) for pod in pods]
         return _reset(history, pods, resource_version, requested_at=requested_at, stream=stream, now=now)
-    if is_later(history.floor, resource_version):
+    if is_later(progress.floor, resource_version):
         return _drop_list(history, stream)
-    outdated = stream is not None and stream < history.stream
+    outdated = stream is not None and stream < progress.stream
     merge = Merge(history, now)
     if stream is not None and not outdated:
-        merge.position, merge.stream = resource_version, stream
+        merge.progress.position, merge.progress.stream = resource_version, stream
     merge.list(pods, news, resource_version)
-    merge.see(resource_version)
+    merge.progress.see(resource_version, now)
     if consistent:
-        merge.synced(requested_at)
+        merge.progress.synced(requested_at)
     return replace(merge.finish(), relist=outdated)
 
 
@@ -69,7 +70,7 @@ def give_up_stream(history: History, stream: int) -> Merged:
 
     Nor does one before it: a source that crashed cannot give its own up, its successor does.
     """
-    return _end_stream(history, stream) if stream >= history.stream else Merged(history, applied=False)
+    return _end_stream(history, stream) if stream >= history.progress.stream else Merged(history, applied=False)
 
 
 def _unlike(history: History, pods: Sequence[Pod], moved: Mapping[str, str]) -> list[Pod]:
@@ -97,7 +98,7 @@ def _as_shown(pod: Pod, moved: Mapping[str, str]) -> Pod:
 
 def _drop_list(history: History, stream: int | None) -> Merged:
     """A list from the past tells nothing. A watch that starts from it would not either, and its forerunner is over."""
-    if stream is None or stream < history.stream:
+    if stream is None or stream < history.progress.stream:
         return Merged(history, applied=False, relist=stream is not None)
     return replace(_end_stream(history, stream), applied=False, relist=True)
 
@@ -105,7 +106,7 @@ def _drop_list(history: History, stream: int | None) -> Merged:
 def _end_stream(history: History, stream: int) -> Merged:
     """Up to this number no stream counts any more."""
     merge = Merge(history)
-    merge.position, merge.stream = None, stream + 1
+    merge.progress.position, merge.progress.stream = None, stream + 1
     merge.purge()
     return merge.finish()
 
@@ -117,25 +118,17 @@ def _reset(
 
     The current stream is of the old history, and ends. A list asked for before now may be: it will be dropped.
     """
-    forgotten = replace(
-        history,
-        snapshot=replace(history.snapshot, resource_version="", full_sync_at=None),
-        floor=None,
-        position=None,
-        newest="0",
-        tombstones=Map(),
-        seen=(),
-        reset_at=now,
-    )
-    merge = Merge(forgotten, now)
-    merge.start_over(pods, resource_version)
-    merge.see(resource_version)
-    merge.synced(requested_at)
-    starts = stream is not None and stream >= history.stream
+    known = history.progress
+    starts = stream is not None and stream >= known.stream
+    progress = Progress(stream=known.stream, event_at=known.event_at, reset_at=now)
     if stream is not None and starts:
-        merge.position, merge.stream = resource_version, stream
-    elif history.position is not None:
-        merge.stream += 1
+        progress.position, progress.stream = resource_version, stream
+    elif known.position is not None:
+        progress.stream += 1
+    merge = Merge(replace(history, progress=progress, tombstones=Map()), now)
+    merge.start_over(pods, resource_version)
+    merge.progress.see(resource_version, now)
+    merge.progress.synced(requested_at)
     return replace(merge.finish(), reset=True, relist=not starts)
 
 
@@ -149,7 +142,7 @@ def proves_reset(history: History, pods: Sequence[Pod], resource_version: str, r
     version = number_of(resource_version)
     if version is None:
         return False
-    return version < highest_before(history.seen, requested_at) or any(
+    return version < highest_before(history.progress.seen, requested_at) or any(
         _contradicts(history, pod, resource_version, requested_at) for pod in pods
     )
 
@@ -163,5 +156,6 @@ def _contradicts(history: History, pod: Pod, list_version: str, requested_at: fl
     tombstone = history.tombstones.get(pod.uid)
     if tombstone is not None and tombstone.at < requested_at:
         return number_of(tombstone.version) is not None and not is_later(pod.resource_version, tombstone.version)
-    ended_by = tombstone.version if tombstone is not None else history.floor if pod.uid in history.absent else None
+    floor = history.progress.floor if pod.uid in history.absent else None
+    ended_by = tombstone.version if tombstone is not None else floor
     return is_later(ended_by, pod.resource_version) and not is_later(ended_by, list_version)

@@ -8,6 +8,7 @@ to the next, both immutable; only the step itself, a `Merge`, takes in more whil
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,14 @@ from actors.kube.resource_version import is_later, is_old, passed
 from actors.pods.pod import executor_id
 from actors.pods.snapshot import Ended, SnapshotEdit
 from actors.pods.state import PodDeleted, PodTerminating, classify, malformed
-from actors.store.history import Absent, History, Merged, Tombstone, see
+from actors.store.history import Absent, History, Merged, Tombstone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from actors.pods.pod import Pod, PodEvent
     from actors.pods.state import PodState
+    from actors.runtime import Moment
 
 __all__ = ["Merge"]
 
@@ -36,23 +38,15 @@ class Merge:
     nothing of what it holds before `finish`, and is gone then: what others see is never changed.
     """
 
-    def __init__(self, history: History, now: float = math.inf) -> None:
+    def __init__(self, history: History, now: Moment = math.inf) -> None:
         self._history = history
         self._now = now
+        self.progress = copy(history.progress)
         self._edit = SnapshotEdit(history.snapshot)
-        self._states = self._edit.states
         self._known = history.known.mutate()
         self._absent = history.absent.mutate()
         self._tombstones = history.tombstones.mutate()
         self._set_aside = history.set_aside.mutate()
-        self._seen = history.seen
-        self._floor = history.floor
-        self._newest = history.newest
-        self._event_at = history.event_at
-        self.position = history.position
-        self.stream = history.stream
-        self._version = history.snapshot.resource_version
-        self._full_sync_at = history.snapshot.full_sync_at
         self._changed: set[int] = set()
         self._appeared: set[int] = set()
         self._ended: list[Ended] = []
@@ -67,21 +61,23 @@ class Merge:
 
     # ── reads of a watch stream ──────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, events: Iterable[PodEvent], resource_version: str, stream: int, now: float) -> bool:
+    def read(self, events: Sequence[PodEvent], resource_version: str, stream: int, now: Moment) -> bool:
         """Merge what one read of a watch stream brought; no events mean a bookmark. Answers whether it counts.
 
         Dropped is what comes from any other stream than the current one, which is the one that the last list of a watch
         started, if it has not been given up.
         """
-        if stream != self.stream or self.position is None:
+        progress = self.progress
+        if stream != progress.stream or progress.position is None:
             return False
         self._now = now
         for event in events:
             self._event(event)
-            self._event_at = now
-        if not is_later(self.position, resource_version):
-            self.position = resource_version
-        self.see(resource_version)
+        if events:
+            progress.event_at = now
+        if not is_later(progress.position, resource_version):
+            progress.position = resource_version
+        progress.see(resource_version, now)
         self._tell_absent()
         return True
 
@@ -91,18 +87,16 @@ class Merge:
         uid = pod.metadata.uid
         number = self._known.get(uid)
         if number is not None:
-            if self._is_news(pod, number):
-                self._known_event(event, number)
+            if not self._is_news(pod, number):
+                return
+            if event.type == "DELETED":
+                self._end(number, event, self._hide(uid, number))
+            else:
+                self._put(number, pod)
         elif (absent := self._absent.get(uid)) is not None:
             self._absent_event(event, absent)
         elif not self._is_buried(pod):
             self._new_event(event)
-
-    def _known_event(self, event: PodEvent, number: int) -> None:
-        if event.type == "DELETED":
-            self._end(number, event, self._hide(event.pod.uid, number))
-        else:
-            self._put(number, event.pod)
 
     def _absent_event(self, event: PodEvent, absent: Absent) -> None:
         """The last word on one that the list no longer shows, or its return, if it is later than that list."""
@@ -137,7 +131,8 @@ class Merge:
 
     def _is_in_list(self, pod: Pod) -> bool:
         """Whether the newest list comes after this word, so that its absence there is the later one."""
-        return self._floor is not None and is_old(pod.resource_version, self._floor)
+        floor = self.progress.floor
+        return floor is not None and is_old(pod.resource_version, floor)
 
     def _is_buried(self, pod: Pod) -> bool:
         """Whether it ended and this word is from before: a pod that comes back to our selector does so later."""
@@ -154,12 +149,12 @@ class Merge:
         shown = {pod.metadata.uid for pod in pods}
         self._tell({uid: absent for uid, absent in self._history.absent.items() if uid not in shown})
         for uid, number in self._history.known.items():
-            if uid not in shown and not is_later(self._states[number].pod.resource_version, version):
+            if uid not in shown and not is_later(self._edit.states[number].pod.resource_version, version):
                 self._absent[uid] = Absent(number, self._hide(uid, number))
         for pod in news:
             self._listed(pod)
         self._look_aside(shown)
-        self._floor = version
+        self.progress.floor = version
         self.purge()
 
     def start_over(self, pods: Sequence[Pod], version: str) -> None:
@@ -170,7 +165,7 @@ class Merge:
             if uid not in shown:
                 gone[uid] = Absent(number, self._hide(uid, number))
         self._absent = Map[str, Absent]().mutate()
-        self._tell(gone, bury=False)
+        self._tell(gone)
         for pod in pods:
             known = self._known.get(pod.uid)
             if known is not None:  # at a version of the history that is over: the list has the later word
@@ -178,7 +173,7 @@ class Merge:
             else:
                 self._listed(pod)
         self._look_aside(shown)
-        self._floor = version
+        self.progress.floor = version
 
     def _listed(self, pod: Pod) -> None:
         known, absent = self._known.get(pod.uid), self._absent.get(pod.uid)
@@ -204,38 +199,24 @@ class Merge:
     def purge(self) -> None:
         """Forget the tombstones that floor and position, if there is one, have both passed. O(tombstones), per list."""
         for uid, tombstone in self._history.tombstones.items():
-            if self._has_passed(tombstone.version) and passed(self._floor, tombstone.version):
+            if self.progress.stream_has_passed(tombstone.version) and passed(self.progress.floor, tombstone.version):
                 self._tombstones.pop(uid, None)
 
     # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def see(self, version: str) -> None:
-        """Remember how far we have seen, and when."""
-        self._seen = see(self._seen, version, self._now)
-        if not is_later(self._version, version):
-            self._version = version
-
-    def synced(self, requested_at: float) -> None:
-        """A consistent list that was asked for then is in the snapshot."""
-        self._full_sync_at = max(requested_at, requested_at if self._full_sync_at is None else self._full_sync_at)
-
     def finish(self) -> Merged:
         """The next history, once everything has been handed in."""
         self._tell_absent()
-        snapshot = self._edit.finish(self._version, self._full_sync_at)
-        history = replace(
-            self._history,
-            snapshot=snapshot,
-            floor=self._floor,
-            newest=self._newest,
-            event_at=self._event_at,
-            position=self.position,
-            stream=self.stream,
-            known=self._known.finish(),
-            absent=self._absent.finish(),
-            tombstones=self._tombstones.finish(),
-            set_aside=self._set_aside.finish(),
-            seen=self._seen,
+        progress = self.progress
+        snapshot = self._edit.finish(progress.version, progress.full_sync_at)
+        history = History(
+            self._history.rules,
+            snapshot,
+            progress,
+            self._known.finish(),
+            self._absent.finish(),
+            self._tombstones.finish(),
+            self._set_aside.finish(),
         )
         return Merged(
             history,
@@ -248,22 +229,18 @@ class Merge:
 
     def _tell_absent(self) -> None:
         """The end of those of which the stream will not tell it any more."""
-        if len(self._absent) and self._has_passed(self._floor):
+        if len(self._absent) and self.progress.stream_has_passed(self.progress.floor):
             absent = self._absent.finish()
             self._absent = absent.mutate()
             self._tell(absent)
 
-    def _has_passed(self, version: str | None) -> bool:
-        """Whether the stream, if there is one, can bring no more words up to this version."""
-        return self.position is None or passed(self.position, version)
-
-    def _tell(self, absent: Mapping[str, Absent], *, bury: bool = True) -> None:
+    def _tell(self, absent: Mapping[str, Absent]) -> None:
         """The end of these: their DELETED events will not come, or too late. In the order of their executor ids."""
         for uid, one in sorted(absent.items(), key=lambda item: item[1].executor_id):
             self._absent.pop(uid, None)
             self._over(Ended(one.executor_id, uid, _ended(one.state)))
-            if bury and self._floor is not None:
-                self._bury(uid, self._floor)
+            if self.progress.floor is not None:
+                self._bury(uid, self.progress.floor)
 
     def _return(self, pod: Pod, absent: Absent) -> None:
         """It is back, unless another pod has its executor id by now."""
@@ -284,11 +261,13 @@ class Merge:
         It does if it comes after all that is known of any pod: then that one, which is in no cache, is not looked at.
         """
         version = pod.metadata.resource_version
-        return is_later(version, self._newest) or not is_old(version, self._states[number].pod.resource_version)
+        if is_later(version, self.progress.newest):
+            return True
+        return not is_old(version, self._edit.states[number].pod.resource_version)
 
     def _is_copy(self, number: int, pod: Pod) -> bool:
         """Whether a pod of another name has this executor id (a copied label): the first keeps it while it lives."""
-        holder = self._states.get(number)
+        holder = self._edit.states.get(number)
         if holder is None or holder.pod.name == pod.name:
             return False
         self._put_aside(pod)
@@ -301,7 +280,7 @@ class Merge:
 
     def _show(self, number: int, pod: Pod) -> bool:
         """The pod comes into the snapshot; False if it cannot, because another one has its place."""
-        holder = self._states.get(number)
+        holder = self._edit.states.get(number)
         if self._is_copy(number, pod) or (holder is not None and not self._displace(number, holder, pod)):
             return False
         self._appeared.add(number)
@@ -316,8 +295,8 @@ class Merge:
         state = classify(pod, self._history.rules)
         self._edit.put(number, state)
         self._changed.add(number)
-        if is_later(pod.metadata.resource_version, self._newest):
-            self._newest = pod.metadata.resource_version
+        if is_later(pod.metadata.resource_version, self.progress.newest):
+            self.progress.newest = pod.metadata.resource_version
         if state.final or isinstance(state, PodTerminating):
             self.urgent = True
 
@@ -332,7 +311,7 @@ class Merge:
 
     def _hide(self, uid: str, number: int) -> PodState:
         """Take a pod out of the snapshot; its last state."""
-        state = self._states[number]
+        state = self._edit.states[number]
         self._edit.drop(number)
         del self._known[uid]
         return state

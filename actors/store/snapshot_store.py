@@ -88,7 +88,7 @@ class SnapshotStore(Actor):
     ) -> None:
         super().__init__(context)
         self._counts = counts or StoreCounts()
-        self._history = History.new(rules)
+        self._history = History(rules)
         self._merge: Merge | None = None
         """What the watch has brought since; it becomes the history when somebody wants to see it."""
         self._watch_source = watch_source

@@ -54,7 +54,7 @@ def _replace(bench: Bench, number: int) -> None:
 def _snapshot(bench: Bench) -> PodsSnapshot:
     page = listed(bench.store)
     merged = apply_list(
-        History.new(PodRules()), page.pods, page.resource_version, requested_at=0, consistent=True, stream=1, now=0
+        History(PodRules()), page.pods, page.resource_version, requested_at=0, consistent=True, stream=1, now=0
     )
     return merged.history.snapshot
 

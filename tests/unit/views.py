@@ -132,7 +132,7 @@ class View:
 
     def __init__(self) -> None:
         nothing = apply_list(
-            History.new(RULES), (), "0", requested_at=0.0, consistent=False, stream=0, now=0.0
+            History(RULES), (), "0", requested_at=0.0, consistent=False, stream=0, now=0.0
         )  # from a cache: a stream begins, and nothing is synced yet
         self._history = nothing.history
         self._pods: dict[int, Pod] = {}

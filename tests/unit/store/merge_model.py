@@ -111,7 +111,7 @@ class World:
         """Where WatchSource's stream has come to."""
         self.replica = 0
         self.relist = False
-        self.history = History.new(PodRules())
+        self.history = History(PodRules())
         self.step = Merge(self.history)
         """What was read since the last list, in one step beside those of `since`, one for each read."""
         self.since: list[Merged] = []
@@ -395,7 +395,7 @@ class World:
         counts = Counter((state.pod.profile, type(state)) for state in states.values())
         if dict(history.snapshot.counts) != dict(counts):
             raise Violation("the counts are wrong")
-        if any(int(state.pod.resource_version) > int(history.newest) for state in states.values()):
+        if any(int(state.pod.resource_version) > int(history.progress.newest) for state in states.values()):
             raise Violation("a pod is known at a version that is later than the newest")
         buried = set(history.tombstones)
         if buried & set(history.known) or set(history.absent) & (set(history.known) | buried):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Store:
     """A history and the time; each call is one message."""
 
-    history: History = field(default_factory=lambda: History.new(PodRules()))
+    history: History = field(default_factory=lambda: History(PodRules()))
     now: float = 100.0
     merged: Merged = field(init=False)
 
@@ -488,7 +488,7 @@ def test_an_event_before_any_list_or_of_another_stream_than_the_lists_is_dropped
 def test_the_position_of_a_stream_never_goes_back() -> None:
     store = watched(50, pod(1, version=1))
     store.events(version=40)
-    assert store.history.position == "50"
+    assert store.history.progress.position == "50"
 
 
 def test_a_version_of_absurd_length_harms_nobody() -> None:
@@ -564,7 +564,7 @@ def test_a_list_below_a_version_seen_before_it_was_asked_for_proves_a_reset() ->
     assert (merged.reset, merged.relist) == (True, True)
     assert store.shown == {1: ("uid-1", "3"), 9: ("uid-9", "19")}
     assert uids(merged.ended) == ["uid-2"]
-    assert (store.history.floor, store.history.snapshot.resource_version) == ("20", "20")
+    assert (store.history.progress.floor, store.history.snapshot.resource_version) == ("20", "20")
 
 
 def test_a_list_that_shows_a_pod_older_than_it_was_known_proves_a_reset() -> None:
@@ -735,7 +735,7 @@ def test_reads_in_one_step_tell_what_each_would_have_told_alone() -> None:
     merged = step.finish()
     assert uids(merged.ended) == ["uid-1"]
     assert merged.changed == merged.appeared == frozenset({1})
-    assert (merged.history.position, merged.history.snapshot.resource_version) == ("60", "60")
+    assert (merged.history.progress.position, merged.history.snapshot.resource_version) == ("60", "60")
 
 
 def test_a_step_changes_nothing_that_was_seen_before() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from actors.kube.resource_version import passed
 from actors.pods.pod import executor_id
 from actors.store import lists as resets
+from actors.store.history import Progress
 from actors.store.merge import Merge
 from tests.unit.store.merge_model import STEPS, Script, Violation, run
 
@@ -69,13 +70,13 @@ def search(*, restores: bool) -> None:
 
 def purge_by_floor_alone(self: Any) -> None:
     for uid, tombstone in self._history.tombstones.items():
-        if passed(self._floor, tombstone.version):
+        if passed(self.progress.floor, tombstone.version):
             self._tombstones.pop(uid, None)
 
 
 def purge_by_position_alone(self: Any) -> None:
     for uid, tombstone in self._history.tombstones.items():
-        if self._has_passed(tombstone.version):
+        if self.progress.stream_has_passed(tombstone.version):
             self._tombstones.pop(uid, None)
 
 
@@ -106,22 +107,22 @@ def show_whatever_a_list_shows(self: Any, pod: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "bug"),
+    ("rules", "rule", "bug"),
     [
-        ("purge", purge_by_floor_alone),
-        ("purge", purge_by_position_alone),
-        ("purge", never_purge),
-        ("_bury", bury_nothing),
-        ("_is_in_list", ignore_the_floor),
-        ("_has_passed", tell_absence_at_once),
-        ("_listed", show_whatever_a_list_shows),
+        (Merge, "purge", purge_by_floor_alone),
+        (Merge, "purge", purge_by_position_alone),
+        (Merge, "purge", never_purge),
+        (Merge, "_bury", bury_nothing),
+        (Merge, "_is_in_list", ignore_the_floor),
+        (Progress, "stream_has_passed", tell_absence_at_once),
+        (Merge, "_listed", show_whatever_a_list_shows),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_the_model_finds_a_bug_in_a_rule(
-    rule: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    rules: type, rule: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Merge, rule, bug)
+    monkeypatch.setattr(rules, rule, bug)
 
     with pytest.raises(Violation):
         search(restores=False)

@@ -75,7 +75,7 @@ def test_an_end_proves_what_the_highest_version_seen_is_too_coarse_to_prove() ->
     asked = store.now + SEEN_GRANULE / 4
     store.now += SEEN_GRANULE / 2 - 1
     store.events(version=51)
-    assert highest_before(store.history.seen, asked) < 40
+    assert highest_before(store.history.progress.seen, asked) < 40
     assert store.list(40, pod(1, version=5), asked=asked).reset
 
 

@@ -39,7 +39,7 @@ class Consumer:
 
     forgets: bool
     sharing: PodDeduplicator = field(default_factory=PodDeduplicator)
-    history: History = field(default_factory=lambda: History.new(PodRules()))
+    history: History = field(default_factory=lambda: History(PodRules()))
     decoder: WatchDecoder = field(init=False)
     left_out: int = 0
 
@@ -196,7 +196,7 @@ def test_after_a_reset_a_pod_has_the_version_at_which_the_list_showed_it() -> No
     """That at which it began to look as it does is of the history that is over."""
     metadata = ObjectMeta(name="e-1", uid="u-1", resource_version="30", labels={EXECUTOR_ID_LABEL: "1"})
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"))
-    history = History.new(PodRules())
+    history = History(PodRules())
     for requested_at, version, moved in ((1.0, "40", {}), (5.0, "20", {"u-1": "15"})):
         merged = apply_list(
             history,
