@@ -7,8 +7,7 @@ the `History` and answers with the next one and with what changed.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from immutables import Map
 
@@ -17,51 +16,36 @@ from actors.store.history import Merged, Progress, highest_before
 from actors.store.merge import Merge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable
 
+    from actors.messages import ReplaceSnapshot
     from actors.pods.pod import Pod
+    from actors.runtime import Moment
     from actors.store.history import History
 
-
-__all__ = ["apply_list", "give_up_stream", "proves_reset"]
-
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+__all__ = ["apply_list", "give_up_stream"]
 
 
-def apply_list(
-    history: History,
-    pods: Sequence[Pod],
-    resource_version: str,
-    *,
-    requested_at: float,
-    consistent: bool,
-    stream: int | None,
-    now: float,
-    moved: Mapping[str, str] = _NONE,
-) -> Merged:
-    """Merge the answer to a list of all executor pods, `stream` being the watch that starts from it, if one does.
-
-    By UID, `moved` are the versions of those of the pods that are shown at a later one than they say.
-    """
-    progress = history.progress
-    if requested_at <= progress.reset_at:
+def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
+    """Merge the answer to a list of all executor pods."""
+    progress, version, stream = history.progress, listed.resource_version, listed.stream
+    if listed.requested_at <= progress.reset_at:
         return _drop_list(history, stream)
-    news = _unlike(history, pods, moved)
-    if consistent and proves_reset(history, news, resource_version, requested_at):
-        if requested_at < progress.event_at:  # it may lack what the watch has shown since: let the next one tell
+    news = _unlike(history, listed)
+    if listed.consistent and _proves_reset(history, listed, news):
+        if listed.requested_at < progress.event_at:  # it may lack what the watch has shown since: let the next one tell
             return replace(_drop_list(history, stream), relist=True)
-        pods = [_as_shown(pod, moved) for pod in pods]
-        return _reset(history, pods, resource_version, requested_at=requested_at, stream=stream, now=now)
-    if is_later(progress.floor, resource_version):
+        return _reset(history, listed, now)
+    if is_later(progress.floor, version):
         return _drop_list(history, stream)
     outdated = stream is not None and stream < progress.stream
     merge = Merge(history, now)
     if stream is not None and not outdated:
-        merge.progress.position, merge.progress.stream = resource_version, stream
-    merge.list(pods, news, resource_version)
-    merge.progress.see(resource_version, now)
-    if consistent:
-        merge.progress.synced(requested_at)
+        merge.progress.position, merge.progress.stream = version, stream
+    merge.list({pod.metadata.uid for pod in listed.pods}, news, version)
+    merge.progress.see(version, now)
+    if listed.consistent:
+        merge.progress.synced(listed.requested_at)
     return replace(merge.finish(), relist=outdated)
 
 
@@ -73,26 +57,26 @@ def give_up_stream(history: History, stream: int) -> Merged:
     return _end_stream(history, stream) if stream >= history.progress.stream else Merged(history, applied=False)
 
 
-def _unlike(history: History, pods: Sequence[Pod], moved: Mapping[str, str]) -> list[Pod]:
+def _unlike(history: History, listed: ReplaceSnapshot) -> list[Pod]:
     """Those of which a list says anything else than we know. In a poll these are few: the others cost next to nothing.
 
     A word that is no news about a pod in the snapshot neither changes anything nor proves anything.
     """
     known, states = history.known, history.snapshot.states
     unlike: list[Pod] = []
-    for pod in pods:
+    for pod in listed.pods:
         number = known.get(pod.metadata.uid)
         last = states[number].pod if number is not None else None
         if last is pod:
             continue
-        shown = _as_shown(pod, moved)
+        shown = _as_shown(pod, listed)
         if last is None or last.resource_version != shown.resource_version:
             unlike.append(shown)
     return unlike
 
 
-def _as_shown(pod: Pod, moved: Mapping[str, str]) -> Pod:
-    version = moved.get(pod.metadata.uid)
+def _as_shown(pod: Pod, listed: ReplaceSnapshot) -> Pod:
+    version = listed.moved.get(pod.metadata.uid)
     return pod if version is None else pod.at_version(version)
 
 
@@ -111,43 +95,41 @@ def _end_stream(history: History, stream: int) -> Merged:
     return merge.finish()
 
 
-def _reset(
-    history: History, pods: Sequence[Pod], resource_version: str, *, requested_at: float, stream: int | None, now: float
-) -> Merged:
+def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
     """Forget every version and tombstone and take the list. What it does not show has ended.
 
     The current stream is of the old history, and ends. A list asked for before now may be: it will be dropped.
     """
-    known = history.progress
+    known, stream = history.progress, listed.stream
     starts = stream is not None and stream >= known.stream
     progress = Progress(stream=known.stream, event_at=known.event_at, reset_at=now)
     if stream is not None and starts:
-        progress.position, progress.stream = resource_version, stream
+        progress.position, progress.stream = listed.resource_version, stream
     elif known.position is not None:
         progress.stream += 1
     merge = Merge(replace(history, progress=progress, tombstones=Map()), now)
-    merge.start_over(pods, resource_version)
-    merge.progress.see(resource_version, now)
-    merge.progress.synced(requested_at)
+    merge.start_over([_as_shown(pod, listed) for pod in listed.pods], listed.resource_version)
+    merge.progress.see(listed.resource_version, now)
+    merge.progress.synced(listed.requested_at)
     return replace(merge.finish(), reset=True, relist=not starts)
 
 
-def proves_reset(history: History, pods: Sequence[Pod], resource_version: str, requested_at: float) -> bool:
+def _proves_reset(history: History, listed: ReplaceSnapshot, news: Iterable[Pod]) -> bool:
     """Whether a consistent list cannot be of the history we know.
 
     Judged by what was handled before it was asked for, it is below a version that we had seen, or shows a pod older
     than we knew it, or one that had ended. Judged by its own version, it shows a pod as it was before a change that the
     list comes after; of one history, no list does, whenever it was asked for.
     """
-    version = number_of(resource_version)
+    version, requested_at = number_of(listed.resource_version), listed.requested_at
     if version is None:
         return False
     return version < highest_before(history.progress.seen, requested_at) or any(
-        _contradicts(history, pod, resource_version, requested_at) for pod in pods
+        _contradicts(history, pod, listed.resource_version, requested_at) for pod in news
     )
 
 
-def _contradicts(history: History, pod: Pod, list_version: str, requested_at: float) -> bool:
+def _contradicts(history: History, pod: Pod, list_version: str, requested_at: Moment) -> bool:
     """Whether the list shows this pod as it can no longer be."""
     known = history.known.get(pod.uid)
     if known is not None:  # at a version that is later than the list's: if it was seen in time, that is proof enough

@@ -141,12 +141,11 @@ class Merge:
 
     # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def list(self, pods: Sequence[Pod], news: Iterable[Pod], version: str) -> None:
+    def list(self, shown: set[str], news: Iterable[Pod], version: str) -> None:
         """UID by UID: what the store has above the list's version stays; else the list decides, absence included.
 
-        `news` are those of the pods that are not just as they are known.
+        `shown` are the UIDs of its pods, `news` those of them that are not just as they are known.
         """
-        shown = {pod.metadata.uid for pod in pods}
         self._tell({uid: absent for uid, absent in self._history.absent.items() if uid not in shown})
         for uid, number in self._history.known.items():
             if uid not in shown and not is_later(self._edit.states[number].pod.resource_version, version):

@@ -138,16 +138,7 @@ class SnapshotStore(Actor):
     def _replace(self, listed: ReplaceSnapshot) -> None:
         self._settle()
         first = self._history.snapshot.full_sync_at is None
-        merged = apply_list(
-            self._history,
-            listed.pods,
-            listed.resource_version,
-            requested_at=listed.requested_at,
-            consistent=listed.consistent,
-            stream=listed.stream,
-            moved=listed.moved,
-            now=self.clock.monotonic(),
-        )
+        merged = apply_list(self._history, listed, self.clock.monotonic())
         source = Source.POLL if listed.stream is None else Source.WATCH
         seconds = self.clock.monotonic() - listed.requested_at
         self._counts.listed(source.value, applied=merged.applied, seconds=seconds)

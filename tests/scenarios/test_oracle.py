@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actors.messages import ReplaceSnapshot
 from actors.pods.state import PodRules
 from actors.store.history import History
 from actors.store.lists import apply_list
@@ -53,9 +54,8 @@ def _replace(bench: Bench, number: int) -> None:
 
 def _snapshot(bench: Bench) -> PodsSnapshot:
     page = listed(bench.store)
-    merged = apply_list(
-        History(PodRules()), page.pods, page.resource_version, requested_at=0, consistent=True, stream=1, now=0
-    )
+    whole = ReplaceSnapshot(page.pods, page.resource_version, 0.0, consistent=True, stream=1)
+    merged = apply_list(History(PodRules()), whole, 0.0)
     return merged.history.snapshot
 
 

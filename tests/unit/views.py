@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.messages import SnapshotBatch
+from actors.messages import ReplaceSnapshot, SnapshotBatch
 from actors.pods.pod import (
     Condition,
     ContainerSpec,
@@ -131,9 +131,8 @@ class View:
     """A cluster that a test changes pod by pod, and what a subscriber would hear of it."""
 
     def __init__(self) -> None:
-        nothing = apply_list(
-            History(RULES), (), "0", requested_at=0.0, consistent=False, stream=0, now=0.0
-        )  # from a cache: a stream begins, and nothing is synced yet
+        cached = ReplaceSnapshot((), "0", 0.0, consistent=False, stream=0)  # a stream begins, nothing is synced yet
+        nothing = apply_list(History(RULES), cached, 0.0)
         self._history = nothing.history
         self._pods: dict[int, Pod] = {}
         self._version = 0
@@ -166,15 +165,8 @@ class View:
     def sync(self, now: float) -> None:
         """A LIST that was asked for just now shows what there is."""
         self._version += 1
-        merged = apply_list(
-            self._history,
-            tuple(self._pods.values()),
-            str(self._version),
-            requested_at=now,
-            consistent=True,
-            stream=None,
-            now=now,
-        )
+        listed = ReplaceSnapshot(tuple(self._pods.values()), str(self._version), now, consistent=True)
+        merged = apply_list(self._history, listed, now)
         self._full_sync = True
         self._absorb(merged)
 

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from actors.messages import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodEvent, PodStatus
 from actors.pods.state import PodRules
 from actors.store.history import History
@@ -317,15 +318,9 @@ class World:
 
     def hear_list(self, listing: Listing, stream: int | None) -> None:
         self.check_step()
-        merged = apply_list(
-            self.history,
-            tuple(thing.pod() for thing in listing.things),
-            str(listing.version),
-            requested_at=listing.requested_at,
-            consistent=listing.consistent,
-            stream=stream,
-            now=self.now,
-        )
+        pods = tuple(thing.pod() for thing in listing.things)
+        answer = ReplaceSnapshot(pods, str(listing.version), listing.requested_at, listing.consistent, stream)
+        merged = apply_list(self.history, answer, self.now)
         if merged.reset:
             if not self.words - {listing.epoch}:
                 raise Violation(f"a reset was found where there was none, by the list at {listing.version}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from actors.messages import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, PodEvent
 from actors.pods.state import PodDeleted, PodFailed, PodPending, PodRules, PodRunning
 from actors.store.history import SEEN_GRANULE, SEEN_KEPT, History, Merged, highest_before, see
@@ -43,16 +44,9 @@ class Store:
     ) -> Merged:
         """A LIST that was asked for just now, unless another moment is given."""
         self.now += 1
+        at = self.now - 0.5 if asked is None else asked
         return self._take(
-            apply_list(
-                self.history,
-                pods,
-                str(version),
-                requested_at=self.now - 0.5 if asked is None else asked,
-                consistent=consistent,
-                stream=stream,
-                now=self.now,
-            )
+            apply_list(self.history, ReplaceSnapshot(pods, str(version), at, consistent, stream), self.now)
         )
 
     def give_up(self, stream: int) -> Merged:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from actors.kube.http import decode
 from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
+from actors.messages import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodStatus
 from actors.pods.state import PodRules
 from actors.store.history import History
@@ -58,16 +59,10 @@ class Consumer:
     def sees(self, body: bytes, *, asked_at: float, now: float, stream: int | None, arrives: bool) -> None:
         page = decode.pod_page(body, Complaints(), self.sharing)
         if arrives:
-            self.history = apply_list(
-                self.history,
-                page.pods,
-                page.resource_version,
-                requested_at=asked_at,
-                consistent=True,
-                stream=stream,
-                now=now,
-                moved=page.moved,
-            ).history
+            listed = ReplaceSnapshot(
+                page.pods, page.resource_version, asked_at, consistent=True, stream=stream, moved=page.moved
+            )
+            self.history = apply_list(self.history, listed, now).history
 
     def shows(self) -> dict[int, Any]:
         """All that is known of each executor but the version."""
@@ -198,16 +193,8 @@ def test_after_a_reset_a_pod_has_the_version_at_which_the_list_showed_it() -> No
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"))
     history = History(PodRules())
     for requested_at, version, moved in ((1.0, "40", {}), (5.0, "20", {"u-1": "15"})):
-        merged = apply_list(
-            history,
-            (known,),
-            version,
-            requested_at=requested_at,
-            consistent=True,
-            stream=STREAM,
-            now=requested_at + 1,
-            moved=moved,
-        )
+        listed = ReplaceSnapshot((known,), version, requested_at, consistent=True, stream=STREAM, moved=moved)
+        merged = apply_list(history, listed, requested_at + 1)
         history = merged.history
     assert merged.reset
     assert history.snapshot.states[1].pod == known.at_version("15")
