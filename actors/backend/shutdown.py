@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from actors.errors import ApiError
 from actors.kube.api import DeleteOptions
-from actors.messages import DeletePod, DeletePods, Drain, Drained, LeaseReleased, PodsDeleted, ReleaseLease
+from actors.messages import (
+    DeletePod,
+    DeletePods,
+    Drain,
+    Drained,
+    LeaseReleased,
+    PodsDeleted,
+    ReleaseLease,
+    ReplaceSnapshot,
+)
 from actors.pods.pod import executor_id, fleet_selector
-from actors.sources.listing import Listed, PageArrived, PagedList
+from actors.sources.listing import PageArrived, PagedList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,7 +239,7 @@ class Shutdown:
                 return
             case ApiError() as error:
                 logger.debug("what is left of the fleet cannot be listed: error=%s", error)
-            case Listed(listed):
+            case ReplaceSnapshot(listed):
                 pods = [pod for pod in listed if self._only is None or executor_id(pod) in self._only]
                 self._left = tuple(sorted(pod.name for pod in pods))
                 if self._step is _Step.PERMISSION:

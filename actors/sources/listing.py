@@ -7,7 +7,7 @@ pages come back to it as messages, so that a late page of a list that was given 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors import kube
@@ -16,12 +16,11 @@ from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
 from actors.messages import ReplaceSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from actors.pods.pod import Pod
-    from actors.runtime import Address, Clock
+    from actors.runtime import Address, Clock, Moment
+    from actors.sources.freshness import Touch
 
-__all__ = ["FROM_CACHE", "Listed", "PageArrived", "PagedList", "StreamedList", "cannot_stream"]
+__all__ = ["PageArrived", "PagedList", "StreamedList", "cannot_stream"]
 
 PAGE_SIZE: Final = 500
 """client-go's default page size: large enough to be few calls, small enough to decode without a pause."""
@@ -41,49 +40,25 @@ class PageArrived:
     page: PodPage | ApiError
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A whole list."""
-
-    pods: tuple[Pod, ...]
-    resource_version: str
-    requested_at: float
-    moved: Mapping[str, str] = field(default_factory=dict)
-    """See `PodPage`."""
-
-    def for_store(self, *, consistent: bool, stream: int | None = None) -> ReplaceSnapshot:
-        """What the store is told of it."""
-        return ReplaceSnapshot(
-            self.pods,
-            self.resource_version,
-            self.requested_at,
-            consistent=consistent,
-            stream=stream,
-            moved=self.moved,
-        )
-
-
 class PagedList:
     """Asks for pages until the last; `start` again abandons what was under way."""
 
-    def __init__(self, api: PodApi, selector: str, clock: Clock, myself: Address) -> None:
+    def __init__(self, api: PodApi, selector: str, clock: Clock, myself: Address, touch: Touch | None = None) -> None:
         self._api = api
         self._selector = selector
         self._clock = clock
         self._myself = myself
+        self._touch = touch
         self._pods: list[Pod] = []
         self._moved: dict[str, str] = {}
         self._number = 0
         self._call: Call | None = None
 
-    def start(self, resource_version: str | None = None) -> None:
-        """Ask for the first page; each page comes to the owner as `PageArrived`, to be handed to `arrived`.
-
-        Without a version the list is a consistent one.
-        """
+    def start(self, *, consistent: bool = True) -> None:
+        """Ask for the first page; each page comes to the owner as `PageArrived`, to be handed to `arrived`."""
         self.cancel()
         self._restarts = 0
-        self._resource_version = resource_version
+        self._consistent = consistent
         self._ask_first()
 
     def cancel(self) -> None:
@@ -93,11 +68,7 @@ class PagedList:
             self._call.cancel()
             self._call = None
 
-    def is_page(self, message: PageArrived) -> bool:
-        """Whether it brings a page of the list under way."""
-        return message.number == self._number and isinstance(message.page, PodPage)
-
-    def arrived(self, message: PageArrived) -> Listed | ApiError | None:
+    def arrived(self, message: PageArrived) -> ReplaceSnapshot | ApiError | None:
         """The whole list, why there is none, or None while pages are missing (or this one is of an abandoned list)."""
         if message.number != self._number:
             return None
@@ -113,10 +84,14 @@ class PagedList:
                 self._moved.update(page.moved)
                 if page.continue_token:
                     self._ask(page.continue_token)
+                    if self._touch is not None:
+                        self._touch.heard(works=False)
                     return None
                 pods, moved = tuple(self._pods), self._moved
                 self._pods, self._moved = [], {}  # what has changed since is not to be kept for us
-                return Listed(pods, page.resource_version, self._requested_at, moved)
+                return ReplaceSnapshot(
+                    pods, page.resource_version, self._requested_at, consistent=self._consistent, moved=moved
+                )
 
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()
@@ -127,7 +102,7 @@ class PagedList:
         self._number += 1
         self._continuing = bool(continue_token)
         number, myself = self._number, self._myself
-        version = None if continue_token else self._resource_version
+        version = None if continue_token or self._consistent else FROM_CACHE
         self._call = self._api.send(
             kube.List(self._selector, PAGE_SIZE, continue_token, version),
             lambda page: myself.tell(PageArrived(number, page)),
@@ -140,11 +115,11 @@ class StreamedList:
     The server reads on while it sends, so that a change may come before the mark: the list is what remains.
     """
 
-    def __init__(self, requested_at: float) -> None:
+    def __init__(self, requested_at: Moment) -> None:
         self._requested_at = requested_at
         self._pods: dict[str, Pod] = {}
 
-    def arrived(self, read: WatchEvents) -> Listed | None:
+    def arrived(self, read: WatchEvents) -> ReplaceSnapshot | None:
         """The whole list, None while its end mark has not come."""
         for event in read.events:
             if event.type == "DELETED":
@@ -153,7 +128,7 @@ class StreamedList:
                 self._pods[event.pod.uid] = event.pod
         if not read.initial_events_end:
             return None
-        return Listed(tuple(self._pods.values()), read.resource_version, self._requested_at)
+        return ReplaceSnapshot(tuple(self._pods.values()), read.resource_version, self._requested_at, consistent=True)
 
 
 def cannot_stream(ended: WatchEnded) -> bool:

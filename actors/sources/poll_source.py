@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from actors.errors import ApiError, Refused
-from actors.messages import Polled, Source, StartPolling, ToPollSource
+from actors.messages import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
 from actors.runtime import Actor, Address, Context
 from actors.sources.freshness import Touch
-from actors.sources.listing import FROM_CACHE, Listed, PageArrived, PagedList
+from actors.sources.listing import PageArrived, PagedList
 
 if TYPE_CHECKING:
     from actors.kube.api import PodApi
@@ -49,9 +49,9 @@ class PollSource(Actor):
         self._from_cache = settings.executor.polling_from_cache
         self._store = store
         self._backend = backend
-        self._listing = PagedList(api, selector, self.clock, self.myself)
-        self._started = False
         self._touch = Touch(Source.POLL, backend, self.clock)
+        self._listing = PagedList(api, selector, self.clock, self.myself, self._touch)
+        self._started = False
         self.at_end(self._listing.cancel)
         self.at_end(self._touch.ends)
         self._polls = 0
@@ -65,7 +65,7 @@ class PollSource(Actor):
             case StartPolling():
                 self._start()
             case _PollDue():
-                self._listing.start(None if self._is_consistent() else FROM_CACHE)
+                self._listing.start(consistent=not self._from_cache or self._polls % CONSISTENT_EVERY == 0)
             case PageArrived():
                 self._arrived(message)
             case _:
@@ -80,19 +80,12 @@ class PollSource(Actor):
         self._touch.begins(self.context.incarnation)
         self.timers.start("poll", self._interval, _PollDue())
 
-    def _is_consistent(self) -> bool:
-        """Whether the next list, or the one under way, is."""
-        return not self._from_cache or self._polls % CONSISTENT_EVERY == 0
-
     def _arrived(self, message: PageArrived) -> None:
-        is_page = self._listing.is_page(message)
         match self._listing.arrived(message):
             case None:
-                if is_page:
-                    self._touch.heard(works=False)
                 return
-            case Listed() as listed:
-                self._polled(listed, consistent=self._is_consistent())
+            case ReplaceSnapshot() as listed:
+                self._polled(listed)
             case ApiError() as error:
                 if not self._failing:
                     logger.warning("polling fails, it goes on every interval: error=%s", error)
@@ -100,12 +93,14 @@ class PollSource(Actor):
                 self._touch.fails(error)
         self.timers.start("poll", self.entropy.jittered(self._interval, JITTER), _PollDue())
 
-    def _polled(self, listed: Listed, *, consistent: bool) -> None:
+    def _polled(self, listed: ReplaceSnapshot) -> None:
         self._polls += 1
         if self._failing:
             logger.info("polling works again")
         self._failing = False
-        logger.debug("polled: pods=%d version=%s consistent=%s", len(listed.pods), listed.resource_version, consistent)
-        self._store.tell(listed.for_store(consistent=consistent))
-        self._touch.synced(listed.requested_at if consistent else None)
+        logger.debug(
+            "polled: pods=%d version=%s consistent=%s", len(listed.pods), listed.resource_version, listed.consistent
+        )
+        self._store.tell(listed)
+        self._touch.synced(listed.requested_at if listed.consistent else None)
         self._backend.tell(Polled())

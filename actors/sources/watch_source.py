@@ -11,7 +11,7 @@ server less. One that cannot do that is not asked for it again.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
@@ -19,10 +19,19 @@ from actors import kube
 from actors.errors import ApiError, Gone, Refused, Unavailable
 from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
 from actors.kube.retries import REFLECTOR, lacks_server, retry_delay
-from actors.messages import Relist, RetryNow, Source, StartWatching, StreamAbandoned, ToWatchSource, UpdatePods
+from actors.messages import (
+    Relist,
+    ReplaceSnapshot,
+    RetryNow,
+    Source,
+    StartWatching,
+    StreamAbandoned,
+    ToWatchSource,
+    UpdatePods,
+)
 from actors.runtime import Actor, Address, Context
 from actors.sources.freshness import Touch
-from actors.sources.listing import Listed, PageArrived, PagedList, StreamedList, cannot_stream
+from actors.sources.listing import PageArrived, PagedList, StreamedList, cannot_stream
 
 if TYPE_CHECKING:
     from actors.settings.model import Settings
@@ -84,9 +93,9 @@ class WatchSource(Actor):
         self._streams_list = settings.source.streaming_list
         self._streamed_list: StreamedList | None = None
         """The list that the connection has begun with and not ended yet."""
-        self._listing = PagedList(api, selector, self.clock, self.myself)
-        self._started = False
         self._touch = Touch(Source.WATCH, backend, self.clock)
+        self._listing = PagedList(api, selector, self.clock, self.myself, self._touch)
+        self._started = False
         self.at_end(self._close)
         self._stream = context.incarnation << 32
         self._connection = 0
@@ -158,24 +167,22 @@ class WatchSource(Actor):
             self._wait(None)
 
     def _listed(self, message: PageArrived) -> None:
-        is_page = self._listing.is_page(message)
         match self._listing.arrived(message):
             case None:
-                if is_page:
-                    self._touch.heard(works=False)
+                pass
             case ApiError() as error:
                 self._wait(error)
-            case Listed() as listed:
+            case ReplaceSnapshot() as listed:
                 self._synced(listed)
                 self._connect(listed.resource_version)
 
-    def _synced(self, listed: Listed) -> None:
+    def _synced(self, listed: ReplaceSnapshot) -> None:
         """A list is there, however it came: another stream begins."""
         self._stream += 1
         self._counts = True
         self._version = listed.resource_version
         logger.debug("listed: pods=%d version=%s stream=%d", len(listed.pods), self._version, self._stream)
-        self._store.tell(listed.for_store(consistent=True, stream=self._stream))
+        self._store.tell(replace(listed, stream=self._stream))
         self._resumed()
         self._touch.synced(listed.requested_at)
 

@@ -9,7 +9,8 @@ import pytest
 
 from actors.errors import Gone, Unavailable
 from actors.kube.api import PodPage
-from actors.sources.listing import MAX_RESTARTS, PAGE_SIZE, Listed, PageArrived, PagedList
+from actors.messages import ReplaceSnapshot
+from actors.sources.listing import MAX_RESTARTS, PAGE_SIZE, PageArrived, PagedList
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import pod
 
@@ -28,7 +29,7 @@ class Owner:
         self._probe: Probe = kit.probe("owner")
         self.list = PagedList(self.api, "a=b", kit.clock, self._probe.address)
 
-    def hand_over(self) -> Listed | object | None:
+    def hand_over(self) -> ReplaceSnapshot | object | None:
         self._kit.settle()
         return self.list.arrived(self._probe.take(PageArrived))
 
@@ -49,7 +50,7 @@ def test_a_list_of_one_page_is_one_call_with_the_selector_and_the_page_size(owne
     assert call.request.continue_token == ""
     assert call.request.resource_version is None
     listed = owner.answer(PodPage((pod(1),), "7"))
-    assert listed == Listed((pod(1),), "7", kit.clock.monotonic())
+    assert listed == ReplaceSnapshot((pod(1),), "7", kit.clock.monotonic(), consistent=True)
     assert owner.api.open() == ()
 
 
@@ -58,7 +59,7 @@ def test_pages_are_put_together_in_order(owner: Owner) -> None:
     assert owner.answer(PodPage((pod(1),), "7", "next")) is None
     assert owner.api.open()[0].request.continue_token == "next"
     listed = owner.answer(PodPage((pod(2),), "7"))
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ReplaceSnapshot)
     assert listed.pods == (pod(1), pod(2))
 
 
@@ -69,7 +70,7 @@ def test_a_list_is_dated_by_when_its_first_page_was_asked_for(owner: Owner, kit:
     owner.answer(PodPage((), "7", "next"))
     kit.advance(timedelta(seconds=3))
     listed = owner.answer(PodPage((), "7"))
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ReplaceSnapshot)
     assert listed.requested_at == asked_at
 
 
@@ -79,7 +80,8 @@ def test_an_expired_continue_token_starts_the_list_over(owner: Owner, kit: Kit) 
     kit.advance(timedelta(seconds=3))
     assert owner.answer(EXPIRED) is None
     assert owner.api.open()[0].request.continue_token == ""
-    assert owner.answer(PodPage((pod(2),), "9")) == Listed((pod(2),), "9", kit.clock.monotonic())
+    listed = owner.answer(PodPage((pod(2),), "9"))
+    assert listed == ReplaceSnapshot((pod(2),), "9", kit.clock.monotonic(), consistent=True)
 
 
 def test_a_token_that_expires_after_a_page_without_pods_starts_the_list_over_too(owner: Owner) -> None:
@@ -87,7 +89,7 @@ def test_a_token_that_expires_after_a_page_without_pods_starts_the_list_over_too
     owner.answer(PodPage((), "7", "next", malformed=500))
     assert owner.answer(EXPIRED) is None
     listed = owner.answer(PodPage((pod(1),), "9"))
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ReplaceSnapshot)
     assert listed.pods == (pod(1),)
 
 
@@ -107,7 +109,7 @@ def test_tokens_that_expired_in_one_list_do_not_count_in_the_next(owner: Owner) 
         for _ in range(MAX_RESTARTS):
             owner.answer(PodPage((pod(1),), "7", "next"))
             assert owner.answer(EXPIRED) is None
-        assert isinstance(owner.answer(PodPage((), "9")), Listed)
+        assert isinstance(owner.answer(PodPage((), "9")), ReplaceSnapshot)
 
 
 def test_a_first_page_that_is_gone_is_an_error(owner: Owner) -> None:
@@ -122,7 +124,7 @@ def test_an_error_on_any_page_is_the_answer_and_the_next_list_starts_from_nothin
     assert owner.answer(error) is error
     owner.list.start()
     listed = owner.answer(PodPage((pod(2),), "9"))
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ReplaceSnapshot)
     assert listed.pods == (pod(2),)
 
 
@@ -132,7 +134,7 @@ def test_starting_again_abandons_what_was_under_way(owner: Owner) -> None:
     owner.list.start()
     assert late.cancelled
     assert owner.hand_over() is None, "the cancelled page is no answer to the new list"
-    assert isinstance(owner.answer(PodPage((), "9")), Listed)
+    assert isinstance(owner.answer(PodPage((), "9")), ReplaceSnapshot)
 
 
 def test_a_page_that_was_answered_before_its_list_was_abandoned_is_dropped(owner: Owner) -> None:
