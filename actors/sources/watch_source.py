@@ -29,7 +29,7 @@ from actors.messages import (
     ToWatchSource,
     UpdatePods,
 )
-from actors.runtime import Actor, Address, Context
+from actors.runtime import Actor, Address, Context, Moment, elapsed
 from actors.sources.freshness import Touch
 from actors.sources.listing import PageArrived, PagedList, StreamedList, cannot_stream
 
@@ -54,11 +54,21 @@ GIVE_UP_AFTER: Final = timedelta(minutes=5)
 """A stream that could not be resumed for so long no longer holds tombstones; etcd has compacted past it anyway."""
 
 
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """One connection of the watch."""
+
+    opened_at: Moment
+    streamed_list: StreamedList | None
+    """The list that it has begun with and not ended yet."""
+    call: Call | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Streamed:
-    """What connection number `connection` brought."""
+    """What a connection brought."""
 
-    connection: int
+    connection: _Connection
     what: WatchEvents | WatchEnded
 
 
@@ -70,6 +80,8 @@ class _TryAgain:
 @dataclass(frozen=True, slots=True)
 class _SilenceDue:
     """The connection has been silent for `source.inactivity_timeout`, unless something came meanwhile."""
+
+    connection: _Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +103,18 @@ class WatchSource(Actor):
         self._list_silence = min(settings.backend.request_timeout, self._silence)
         """A list that streams is under way: the server has no reason to be silent, as it is asked by a call."""
         self._streams_list = settings.source.streaming_list
-        self._streamed_list: StreamedList | None = None
-        """The list that the connection has begun with and not ended yet."""
         self._touch = Touch(Source.WATCH, backend, self.clock)
         self._listing = PagedList(api, selector, self.clock, self.myself, self._touch)
         self._started = False
         self.at_end(self._close)
         self._stream = context.incarnation << 32
-        self._connection = 0
-        self._call: Call | None = None
+        self._connection: _Connection | None = None
         self._version: str | None = None
         """Where to resume; None means that only a list will do."""
         self._counts = context.incarnation > 1
         """The store waits for this stream, or for the one of an incarnation that crashed: it was told that it began,
         and not that it was given up.
         """
-        self._connected_at = 0.0
         self._failures = 0
         self._waited = timedelta()
         """Before the last try."""
@@ -125,11 +133,12 @@ class WatchSource(Actor):
             case PageArrived():
                 self._listed(message)
             case _Streamed(connection, what):
-                self._streamed(connection, what)
+                if connection is self._connection:
+                    self._streamed(connection, what)
             case _TryAgain():
                 self._go_on()
-            case _SilenceDue():
-                self._check_silence()
+            case _SilenceDue(connection):
+                self._check_silence(connection)
             case _GiveUpDue():
                 self._give_up()
             case _:
@@ -188,57 +197,47 @@ class WatchSource(Actor):
 
     def _connect(self, version: str, streamed_list: StreamedList | None = None) -> None:
         self._disconnect()
-        self._connection += 1
-        self._streamed_list = streamed_list
-        connection, myself = self._connection, self.myself
-        self._connected_at = self.clock.monotonic()
+        connection = self._connection = _Connection(self.clock.monotonic(), streamed_list)
+        myself = self.myself
         lifetime = timedelta(seconds=self.entropy.uniform(*(bound.total_seconds() for bound in LIFETIME)))
-        self._call = self._api.watch(
+        connection.call = self._api.watch(
             kube.Watch(self._selector, version, lifetime, send_initial_events=streamed_list is not None),
             lambda what: myself.tell(_Streamed(connection, what)),
         )
-        self.timers.start("silence", self._longest_silence(), _SilenceDue())
-        logger.debug("watching: version=%s stream=%d connection=%d", version, self._stream, connection)
+        self.timers.start("silence", self._longest_silence(connection), _SilenceDue(connection))
+        logger.debug("watching: version=%s stream=%d", version, self._stream)
 
-    def _disconnect(self) -> None:
-        """Close the connection, if there is one; whatever it still sends has an old number from now on."""
-        self._connection += 1
-        self._streamed_list = None
+    def _disconnect(self) -> timedelta:
+        """Close the connection, if there is one, and return how long it was open. What it still sends is dropped."""
+        connection, self._connection = self._connection, None
         self.timers.cancel("silence")
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
-            if self._lived() >= max(SETTLED, self._waited):
-                self._failures = 0
+        if connection is None or connection.call is None:
+            return timedelta()
+        connection.call.cancel()
+        lived = elapsed(connection.opened_at, self.clock.monotonic())
+        if lived >= max(SETTLED, self._waited):
+            self._failures = 0
+        return lived
 
-    def _lived(self) -> timedelta:
-        return timedelta(seconds=self.clock.monotonic() - self._connected_at)
-
-    def _streamed(self, connection: int, what: WatchEvents | WatchEnded) -> None:
-        if connection != self._connection:
-            return
+    def _streamed(self, connection: _Connection, what: WatchEvents | WatchEnded) -> None:
         match what:
-            case WatchEvents() if self._streamed_list is not None:
-                self._collect(self._streamed_list, what)
+            case WatchEvents() if connection.streamed_list is not None:
+                listed = connection.streamed_list.arrived(what)
+                if listed is None:
+                    self._touch.heard(works=False)
+                else:  # what comes after it is the watch
+                    connection.streamed_list = None
+                    self._synced(listed)
             case WatchEvents(events, version, unchanged=unchanged):
                 self._version = version or self._version
                 if self._version is not None:
                     self._store.tell(UpdatePods(events, self._version, self._stream, unchanged))
                 self._resumed()
                 self._touch.heard(works=True)
-            case WatchEnded() if self._streamed_list is not None:
+            case WatchEnded() if connection.streamed_list is not None:
                 self._list_ended(what)
             case WatchEnded(error):
                 self._ended(error)
-
-    def _collect(self, streamed_list: StreamedList, read: WatchEvents) -> None:
-        """A part of the list that streams; what comes after it is the watch."""
-        listed = streamed_list.arrived(read)
-        if listed is None:
-            self._touch.heard(works=False)
-        else:
-            self._streamed_list = None
-            self._synced(listed)
 
     def _list_ended(self, ended: WatchEnded) -> None:
         """The connection ended before the list did. What had come of it is no list."""
@@ -255,9 +254,9 @@ class WatchSource(Actor):
         self._streams_list = False
 
     def _ended(self, error: ApiError | None) -> None:
-        self._disconnect()
+        lived = self._disconnect()
         match error:
-            case None if self._lived() >= HEALTHY_LIFETIME:
+            case None if lived >= HEALTHY_LIFETIME:
                 self._resumed()
                 self._touch.works()
                 self._go_on()
@@ -278,10 +277,8 @@ class WatchSource(Actor):
             return
         if self._counts and not self.timers.active("give up"):
             self.timers.start("give up", GIVE_UP_AFTER, _GiveUpDue())
-        if self._error is None or type(self._error) is not type(error):
-            logger.warning("the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
-        else:
-            logger.debug("the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
+        level = logging.DEBUG if type(self._error) is type(error) else logging.WARNING
+        logger.log(level, "the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
         self._error = error
         self._touch.fails(error)
 
@@ -303,18 +300,19 @@ class WatchSource(Actor):
             logger.info("the watch works again: stream=%d", self._stream)
             self._error = None
 
-    def _longest_silence(self) -> timedelta:
-        return self._silence if self._streamed_list is None else self._list_silence
+    def _longest_silence(self, connection: _Connection) -> timedelta:
+        return self._silence if connection.streamed_list is None else self._list_silence
 
-    def _check_silence(self) -> None:
+    def _check_silence(self, connection: _Connection) -> None:
         """Restarting a timer with every event would cost more than the event: look when it is due."""
-        since = max(self._connected_at, self._touch.heard_at or self._connected_at)
-        left = self._longest_silence() - timedelta(seconds=self.clock.monotonic() - since)
+        since = max(connection.opened_at, self._touch.heard_at or connection.opened_at)
+        silence = self._longest_silence(connection)
+        left = silence - elapsed(since, self.clock.monotonic())
         if left > timedelta():
-            self.timers.start("silence", left, _SilenceDue())
+            self.timers.start("silence", left, _SilenceDue(connection))
             return
-        error = Unavailable(f"no byte on the watch for {self._longest_silence().total_seconds():g} s")
-        if self._streamed_list is not None:
+        error = Unavailable(f"no byte on the watch for {silence.total_seconds():g} s")
+        if connection.streamed_list is not None:
             self._page_from_now_on(error)  # one that does not know how, and does not say so, looks like this
         self._ended(error)
 
@@ -323,6 +321,6 @@ class WatchSource(Actor):
         logger.warning("the stream could not be resumed, giving it up: stream=%d", self._stream)
         self._store.tell(StreamAbandoned(self._stream))
         self._counts, self._version = False, None
-        if self._call is not None and self._streamed_list is None:
+        if self._connection is not None and self._connection.streamed_list is None:
             self._disconnect()
             self._go_on()
