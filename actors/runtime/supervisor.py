@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.backoff import Backoff
+from actors.runtime.clock import elapsed
 from actors.runtime.life import Hung, Life, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.timers import TimerDue
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from actors.runtime.actor import Actor, Context
     from actors.runtime.address import Address
+    from actors.runtime.clock import Moment
 
 __all__ = ["ChildSpec", "Supervisor"]
 
@@ -45,9 +47,7 @@ nobody will look again."""
 @final
 @dataclass(frozen=True, slots=True)
 class RestartDue(SupervisorMessage):
-    """The child's backoff is over."""
-
-    name: str
+    """A child's backoff is over."""
 
 
 @final
@@ -56,25 +56,19 @@ class HangCheckDue(SupervisorMessage):
     """Time to look whether a child is busy with one message for too long."""
 
 
-def _say_nothing(_: Address) -> None:
-    """A child that needs no first messages."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
     """How to make a child, and what its crash means."""
 
     name: str
     factory: Callable[[Context], Actor]
-    on_start: Callable[[Address], None] = _say_nothing
+    on_start: Callable[[Address], None] = lambda _: None
     """Sends its first messages, after each start and restart; they come right after `started`."""
     backoff: Backoff = field(default_factory=Backoff)
     limit: int | None = None
     """At this many failures in a row it is given up; None: never."""
     isolated: bool = False
     """Its crash concerns it alone. Otherwise those started after it depend on it and are restarted with it."""
-    address: Address | None = None
-    """Where it is to live, when others were given its address before; else `Supervisor.address(name)`."""
 
 
 class _State(Enum):
@@ -92,13 +86,11 @@ class _Child:
     spec: ChildSpec
     address: Address
     state: _State = _State.DOWN
-    rested: bool = True
-    """Its backoff is over."""
     unwanted: bool = False
     failures: int = 0
-    started_at: float = 0.0
-    busy_since: float | None = None
-    """Since when (monotonic) the last check found it busy with one message."""
+    started_at: Moment = 0.0
+    busy_since: Moment | None = None
+    """Since when the last check found it busy with one message."""
     busy: float = 0.0
     """For how many seconds of that it was found so."""
 
@@ -147,8 +139,7 @@ class Supervisor:
         Raises:
             Exception: what its factory raised, or that it could not be given a thread. It is no child then.
         """
-        address = self._addresses.setdefault(spec.name, spec.address or self.address(spec.name))
-        child = _Child(spec, address)
+        child = _Child(spec, self.address(spec.name))
         self._spawn(child)
         self._children.append(child)
         if not self._owner.timers.active("supervisor.hang"):
@@ -159,17 +150,16 @@ class Supervisor:
 
     def stop(self, name: str) -> None:
         """Stop one child in order, for good. Its end comes as `Terminated`; one that hangs is fenced as ever."""
-        for child in self._children:
-            if child.spec.name == name:
-                self._stop_for_good(child)
-        self._advance()
+        child = self._find(name)
+        if child is not None:
+            self._stop_for_good(child)
+            self._advance()
 
     def restart(self, name: str) -> None:
         """Stop one child in order and start it anew: what it knew holds no more. Others are left as they are."""
-        for child in self._children:
-            if child.spec.name == name and child.state is _State.RUNNING and self._restarting:
-                child.state = _State.STOPPING
-                child.address.stop()
+        child = self._find(name)
+        if child is not None and self._restarting:
+            _stop_running(child)
 
     def hurry(self, patience: timedelta) -> None:
         """From now on nobody may be busy with one message for longer than this: there is no time to wait."""
@@ -188,24 +178,25 @@ class Supervisor:
         match message:
             case Terminated():
                 self._terminated(message)
-            case RestartDue(name):
-                for child in self._children:
-                    child.rested = child.rested or child.spec.name == name
+            case RestartDue():
                 self._advance()
             case HangCheckDue():
                 self._fence_the_hung()
             case _:
                 raise TypeError(f"a supervisor does not know {type(message).__name__}")
 
+    def _find(self, name: str) -> _Child | None:
+        return next((child for child in self._children if child.spec.name == name), None)
+
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _terminated(self, message: Terminated) -> None:
-        child = next((child for child in self._children if child.spec.name == message.name), None)
+        child = self._find(message.name)
         if child is None or message.incarnation != child.address.incarnation:
             return
         if child.state is _State.DOWN or child.state is _State.ENDED:
             return
-        if self._owner.clock.monotonic() - child.started_at >= child.spec.backoff.reset_after.total_seconds():
+        if elapsed(child.started_at, self._owner.clock.monotonic()) >= child.spec.backoff.reset_after:
             child.failures = 0
         match message.cause:
             case _ if child.unwanted or not self._restarting:
@@ -227,7 +218,7 @@ class Supervisor:
             self._give_up(child, cause)
             return
         delay = spec.backoff.delay(child.failures - 1, self._owner.entropy)
-        child.state, child.rested = _State.DOWN, False
+        child.state = _State.DOWN
         logger.warning(
             "an actor failed and is restarted: actor=%s failures=%d delay=%.1fs cause=%r",
             spec.name,
@@ -235,7 +226,7 @@ class Supervisor:
             delay.total_seconds(),
             cause,
         )
-        self._owner.timers.start(_restart_key(child), delay, RestartDue(spec.name))
+        self._owner.timers.start(_restart_key(child), delay, RestartDue())
         if not spec.isolated:
             # If a group is down already, this child stands before it: those in it are not running and cannot fail.
             self._broken = self._children.index(child)
@@ -266,13 +257,9 @@ class Supervisor:
                 continue
             before = child.busy if busy_since == child.busy_since else 0.0
             child.busy_since, child.busy = busy_since, before + min(now - busy_since, passed, self._check_interval)
-            if child.busy > min(self._allowed(child), patience):
+            allowed = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT if child.unwanted else self._hang_timeout
+            if child.busy > min(allowed, self._patience, patience):
                 self._fence(life, now - busy_since)
-
-    def _allowed(self, child: _Child) -> float:
-        """Seconds with one message."""
-        allowed = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT if child.unwanted else self._hang_timeout
-        return min(allowed, self._patience)
 
     def _fence(self, life: Life, busy: float) -> None:
         """Report it dead in its stead. Its thread cannot be ended from outside: it is abandoned, deaf from now on."""
@@ -296,14 +283,15 @@ class Supervisor:
         if self._restarting:
             self._restart_group()
             for child in self._children[: self._broken]:
-                if child.state is _State.DOWN and child.rested and not self._restart(child):
+                if child.state is _State.DOWN and not self._restart(child):
                     break
         else:
             for child in self._children:
                 if child.state is _State.DOWN:
                     self._stop_for_good(child)
-            if self._stopping_all:
-                self._stop_last()
+            left = [child for child in self._children if child.state is not _State.ENDED]
+            if self._stopping_all and left:
+                self._stop_for_good(left[-1])
         if not self.children():
             self._owner.timers.cancel("supervisor.hang")
 
@@ -313,21 +301,24 @@ class Supervisor:
             return
         group = self._children[self._broken :]
         for child in reversed(group):
-            if child.state is _State.RUNNING:
-                child.state = _State.STOPPING
-                child.address.stop()
+            _stop_running(child)
         down = [child for child in group if child.state is _State.DOWN]
         if any(child.state is _State.STOPPING for child in group):
             return
-        if not all(child.rested or child.spec.isolated for child in down):
+        if any(self._rests(child) and not child.spec.isolated for child in down):
             return
         self._broken = None
         for child in down:  # an isolated one that still rests comes up alone, later
-            if child.rested and not self._restart(child):
+            if not self._restart(child):
                 return
 
+    def _rests(self, child: _Child) -> bool:
+        return self._owner.timers.active(_restart_key(child))
+
     def _restart(self, child: _Child) -> bool:
-        """Whether it could be made. If not, that is one more failure of it."""
+        """Start a child that is down, unless its backoff lasts. False if that failed."""
+        if self._rests(child):
+            return True
         try:
             self._spawn(child)
         except Exception as error:  # noqa: BLE001 - whatever a factory raises is what its child died of
@@ -347,10 +338,8 @@ class Supervisor:
     def _stop_for_good(self, child: _Child) -> None:
         child.unwanted = True
         self._owner.timers.cancel(_restart_key(child))
-        if child.state is _State.RUNNING:
-            child.state = _State.STOPPING
-            child.address.stop()
-        elif child.state is _State.DOWN:
+        _stop_running(child)
+        if child.state is _State.DOWN:
             child.state = _State.ENDED
 
     def _stop_at_once(self) -> None:
@@ -359,14 +348,15 @@ class Supervisor:
         for child in reversed(self._children):
             self._stop_for_good(child)
 
-    def _stop_last(self) -> None:
-        left = [child for child in self._children if child.state is not _State.ENDED]
-        if left:
-            self._stop_for_good(left[-1])
-
 
 def _restart_key(child: _Child) -> tuple[str, str]:
     return ("supervisor.restart", child.spec.name)
+
+
+def _stop_running(child: _Child) -> None:
+    if child.state is _State.RUNNING:
+        child.state = _State.STOPPING
+        child.address.stop()
 
 
 def _stack(life: Life) -> str:

@@ -124,8 +124,8 @@ def test_a_crashed_child_comes_back_at_its_address_after_the_backoff(company: Co
 
 
 def test_an_address_that_was_given_away_before_is_the_childs(company: Company) -> None:
-    address = company.kit.system.address("a")
-    company.hire("a", address=address)
+    address = company.child("a")
+    company.hire("a")
     assert company.kit.ask(address, "hi") == "hi"
     assert company.child("a") is address
 
