@@ -5,13 +5,16 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
+from itertools import count
 from typing import TYPE_CHECKING, Final, final
 
-from actors.runtime.clock import Clock, SystemClock
+from actors.runtime.clock import Clock, SystemClock, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
+
+    from actors.runtime.clock import Moment
 
 __all__ = ["TimerThread"]
 
@@ -30,7 +33,7 @@ class _Entry:
 
     __slots__ = ("_thread", "callback", "due", "order")
 
-    def __init__(self, thread: TimerThread, due: float, order: int, callback: Callable[[], None]) -> None:
+    def __init__(self, thread: TimerThread, due: Moment, order: int, callback: Callable[[], None]) -> None:
         self._thread = thread
         self.due = due
         self.order = order
@@ -51,7 +54,7 @@ class TimerThread:
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._heap: list[_Entry] = []
-        self._creator = 0
+        self._order = count()
         self._cancelled = 0
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -63,8 +66,7 @@ class TimerThread:
             RuntimeError: the thread could not be started; nothing is scheduled.
         """
         with self._changed:
-            self._creator += 1
-            entry = _Entry(self, self._clock.monotonic() + delay.total_seconds(), self._creator, callback)
+            entry = _Entry(self, later(self._clock.monotonic(), delay), next(self._order), callback)
             if self._closed:
                 entry.callback = None
                 return entry

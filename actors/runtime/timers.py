@@ -35,17 +35,15 @@ class TimerService(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class TimerDue(Signal):
-    """Timer `key` is due, unless it was cancelled or replaced since it was given `number`."""
+    """Timer `key` is due, unless it was cancelled or replaced meanwhile: it is another one's then."""
 
     key: Hashable
-    number: int
     message: object
 
 
 @dataclass(slots=True)
 class _Timer:
-    number: int
-    message: object
+    due: TimerDue
     interval: timedelta | None
     scheduled: Scheduled
 
@@ -58,7 +56,6 @@ class Timers:
         self._service = service
         self._post = post
         self._timers: dict[Hashable, _Timer] = {}
-        self._numbers = 0
 
     def start(self, key: Hashable, delay: timedelta, message: object) -> None:
         """Receive `message` once, `delay` from now. Replaces the timer of this key."""
@@ -91,21 +88,17 @@ class Timers:
     def handle(self, due: TimerDue, receive: Callable[[Any], object]) -> None:
         """Hand the message on, if its timer still stands."""
         timer = self._timers.get(due.key)
-        if timer is None or timer.number != due.number:
+        if timer is None or timer.due is not due:
             return
         if timer.interval is None:
             del self._timers[due.key]
-            receive(timer.message)
-            return
         try:
-            receive(timer.message)
+            receive(due.message)
         finally:
-            if self._timers.get(due.key) is timer:
-                self._arm(due.key, timer.interval, timer.message, timer.interval)
+            if timer.interval is not None and self._timers.get(due.key) is timer:
+                self._arm(due.key, timer.interval, due.message, timer.interval)
 
     def _arm(self, key: Hashable, delay: timedelta, message: object, interval: timedelta | None) -> None:
         self.cancel(key)
-        self._numbers += 1
-        due = TimerDue(key, self._numbers, message)
-        scheduled = self._service.schedule(delay, lambda: self._post(due))
-        self._timers[key] = _Timer(due.number, message, interval, scheduled)
+        due = TimerDue(key, message)
+        self._timers[key] = _Timer(due, interval, self._service.schedule(delay, lambda: self._post(due)))
