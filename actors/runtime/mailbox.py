@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pykka._envelope import Envelope
     from pykka._types import OptExcInfo
 
-    from actors.runtime.clock import Clock
+    from actors.runtime.clock import Clock, Moment
 
 __all__ = ["DeadLetters", "Mailbox", "MailboxClosed", "Reply", "Signal"]
 
@@ -67,17 +67,12 @@ class DeadLetters:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: a signal handler or a finalizer may come in between
-        self._total = 0
-
-    @property
-    def total(self) -> int:
-        """How many there were."""
-        return self._total
+        self.total = 0
 
     def record(self, receiver: str, message: object) -> None:
         """Count one. Only its type is logged: a message may hold what must not be in a log."""
         with self._lock:
-            self._total += 1
+            self.total += 1
         logger.debug("dead letter: receiver=%s message=%s", receiver, type(message).__name__)
 
 
@@ -93,41 +88,25 @@ class Mailbox:
         self._dead_letters = dead_letters
         self._queue: queue.SimpleQueue[Envelope[Any] | None] = queue.SimpleQueue()
         self._claim = threading.Lock()
-        self._closed = False
-        self._current: Envelope[Any] | None = None
-        self._busy_since: float | None = None
-        self._high_water = 0
         self._warn_at = MANY_WAITING
-
-    @property
-    def closed(self) -> bool:
-        """It takes no more messages."""
-        return self._closed
+        self.closed = False
+        """No more messages are taken."""
+        self.current: Envelope[Any] | None = None
+        """What the actor is busy with, None while it waits."""
+        self.busy_since: Moment | None = None
+        """Since when the actor has been busy with one message, None while it waits."""
+        self.high_water = 0
+        """The most messages that ever waited, as the reader found it when it took one."""
 
     @property
     def depth(self) -> int:
         """How many messages wait."""
-        return 0 if self._closed else self._queue.qsize()
-
-    @property
-    def high_water(self) -> int:
-        """The most that ever waited, as the reader found it when it took a message."""
-        return self._high_water
-
-    @property
-    def current(self) -> Envelope[Any] | None:
-        """What the actor is busy with, None while it waits."""
-        return self._current
-
-    @property
-    def busy_since(self) -> float | None:
-        """Since when (monotonic) the actor has been busy with one message, None while it waits."""
-        return self._busy_since
+        return 0 if self.closed else self._queue.qsize()
 
     def put(self, envelope: Envelope[Any], /) -> None:
         """Take a message, or make sure that its sender or the count of dead letters knows better."""
         self._queue.put(envelope)
-        if self._closed:
+        if self.closed:
             self._drain()
 
     def get(self) -> Envelope[Any]:
@@ -136,18 +115,18 @@ class Mailbox:
         Raises:
             MailboxClosed: there will be none.
         """
-        self._busy_since = None
-        self._current = None
-        envelope = self._take() if not self._closed else None
+        self.busy_since = None
+        self.current = None
+        envelope = self._take() if not self.closed else None
         if envelope is None:
             raise MailboxClosed
-        if self._closed:
+        if self.closed:
             self._discard(envelope)
             raise MailboxClosed
-        self._current = envelope
-        self._busy_since = self._clock.monotonic()
+        self.current = envelope
+        self.busy_since = self._clock.monotonic()
         waiting = self._queue.qsize()
-        if waiting > self._high_water:
+        if waiting > self.high_water:
             self._risen_to(waiting)
         return envelope
 
@@ -162,16 +141,16 @@ class Mailbox:
         """
         if not self._claim.acquire(blocking=False):  # never released: this is a claim, not a critical section
             return False
-        self._closed = True
+        self.closed = True
         self._drain()
-        current = self._current
+        current = self.current
         if abandon and current is not None:
             self._discard(current)
         return True
 
     def _risen_to(self, waiting: int) -> None:
         """Warn at each doubling. Seen from the reader: `put` may run in a signal handler, where nobody can log."""
-        self._high_water = waiting
+        self.high_water = waiting
         if waiting >= self._warn_at:
             logger.warning("an actor falls behind: actor=%s waiting=%d", self.name, waiting)
         while self._warn_at <= waiting:

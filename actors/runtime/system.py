@@ -73,11 +73,6 @@ class ActorSystem:
             timers = self._timer_thread = TimerThread(self.clock)
         self.timers: TimerService = timers
 
-    @property
-    def dead_letters(self) -> int:
-        """How many messages were told to nobody so far."""
-        return self.letters.total
-
     def address(self, name: str) -> Address:
         """An address where nobody lives yet, so that peers can be given each other's before any is started."""
         return Address(name, self.letters)

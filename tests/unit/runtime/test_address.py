@@ -56,7 +56,7 @@ def test_peers_can_be_given_an_address_before_anybody_lives_there(kit: Kit) -> N
     assert (address.depth, address.incarnation, address.ref) == (0, 0, None)
     address.tell("early")
     address.stop()
-    assert kit.system.dead_letters == 1
+    assert kit.system.letters.total == 1
     with pytest.raises(ActorDeadError, match="echo has not been started"):
         kit.ask(address, "early")
 
@@ -81,7 +81,7 @@ def test_what_is_told_between_two_incarnations_is_a_dead_letter(kit: Kit) -> Non
     address.stop()
     kit.settle()
     address.tell("nobody hears this")
-    assert kit.system.dead_letters == 1
+    assert kit.system.letters.total == 1
     with pytest.raises(ActorDeadError):
         kit.ask(address, "nor this")
 
@@ -102,7 +102,7 @@ def test_a_completion_of_the_last_incarnation_does_not_reach_the_next(kit: Kit) 
     kit.system.spawn(Echo, name="echo", owner=None, address=address)
     first.tell("late")
     kit.settle()
-    assert kit.system.dead_letters == 1
+    assert kit.system.letters.total == 1
     assert address.is_alive()
     assert not first.is_alive()
 

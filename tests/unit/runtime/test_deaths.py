@@ -249,7 +249,7 @@ def test_what_waited_in_the_mailbox_of_a_crashed_actor_is_answered_or_counted(st
     reader = stage.spawn(lambda c: Reader(c, "", None, []), name="reader", owned=True)
     reader.tell("go")
     stage.ended(reader)
-    assert stage.system.dead_letters == 2
+    assert stage.system.letters.total == 2
     with pytest.raises(ActorDeadError, match="reader-1 ended before it answered str"):
         futures[0].get(timeout=0)
 

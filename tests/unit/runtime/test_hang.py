@@ -179,10 +179,10 @@ def test_what_one_that_wakes_up_late_tells_is_a_dead_letter(play: Play) -> None:
     thread = play.hang()
     play.advance(2 * HANG_TIMEOUT)
     assert play.child.incarnation == 2
-    letters = play.system.dead_letters
+    letters = play.system.letters.total
     play.leave.set()
     thread.join(SAFETY)
-    assert play.system.dead_letters == letters + len(play.listeners)
+    assert play.system.letters.total == letters + len(play.listeners)
     assert ours.ask("all", WAIT) == []
     assert hosts.ask("all", timeout=SAFETY) == []
     ours.stop()

@@ -213,14 +213,14 @@ def test_a_tell_to_the_dead_raises_in_its_sender_and_is_counted_with_ours(free: 
     address.stop()
     free.ended(address)
     address.tell("late")
-    assert free.system.dead_letters == 1
+    assert free.system.letters.total == 1
 
 
 def test_queued_tells_are_dropped_silently_at_death_and_counted_with_ours(free: Stage, hooks: list[str]) -> None:
     address = ours(free, "", ValueError(), hooks)
     address.stop()
     free.ended(address)
-    assert free.system.dead_letters == 0
+    assert free.system.letters.total == 0
 
     class Sleeper(Ours):
         def receive(self, message: Any) -> Any:
@@ -237,7 +237,7 @@ def test_queued_tells_are_dropped_silently_at_death_and_counted_with_ours(free: 
     assert sleeper.depth == 2
     leave.set()
     free.ended(sleeper)
-    assert free.system.dead_letters == 2
+    assert free.system.letters.total == 2
 
 
 def test_the_threads_of_pykka_are_not_daemons_and_ours_are(free: Stage, hooks: list[str]) -> None:

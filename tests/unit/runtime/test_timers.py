@@ -167,7 +167,7 @@ def test_timers_end_with_their_incarnation(kit: Kit, sleeper: Address, rang: lis
     kit.advance(5 * SECOND)
     assert rang == []
     assert kit.timers.pending == 0
-    assert kit.system.dead_letters == 0
+    assert kit.system.letters.total == 0
 
 
 def test_a_timer_that_is_due_after_the_end_is_nobodys_dead_letter(kit: Kit, sleeper: Address) -> None:
@@ -176,4 +176,4 @@ def test_a_timer_that_is_due_after_the_end_is_nobodys_dead_letter(kit: Kit, slee
     kit.timers.fire_next()
     assert sleeper.life is not None
     sleeper.life.end(None)
-    assert kit.system.dead_letters == 0
+    assert kit.system.letters.total == 0
