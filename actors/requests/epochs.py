@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from actors.messages import Drained, EpochBegun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from actors.messages import BeginEpoch, CreatePod
-    from actors.requests.kinds import Create
     from actors.runtime import Address
 
 __all__ = ["Epochs"]
@@ -40,12 +39,12 @@ class Epochs:
     def __bool__(self) -> bool:
         return self._begin is not None or self._draining is not None
 
-    def begin(self, message: BeginEpoch, dropped: Iterable[int]) -> None:
-        """A new Allocator; `dropped` are ids of an earlier one's creates that never left."""
+    def begin(self, message: BeginEpoch) -> None:
+        """A new Allocator."""
         self._begin = message
         self._again &= message.unseen
         self._lost = frozenset(i for i in message.unseen - self._again if self._first is None or i < self._first)
-        self._dropped |= {*dropped, *self._refused}
+        self._dropped |= self._refused
         self._refused.clear()
 
     def asked(self, create: CreatePod) -> None:
@@ -68,9 +67,8 @@ class Epochs:
         if self._begin is not None and create.epoch < self._begin.epoch:
             self._dropped.add(create.executor_id)
 
-    def settle(self, creates: Iterable[Create]) -> None:
-        """Answer what nothing of these, which are open, stands in the way of."""
-        epochs = [create.message.epoch for create in creates]
+    def settle(self, epochs: Collection[int]) -> None:
+        """Answer what no create stands in the way of; `epochs` are those of the creates that are open."""
         if self._begin is not None and all(epoch >= self._begin.epoch for epoch in epochs):
             begin, self._begin = self._begin, None
             begin.reply_to.tell(EpochBegun(begin.epoch, frozenset(self._dropped), self._lost))
