@@ -13,11 +13,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import TooManyRequests, Unavailable
-from actors.runtime import Backoff
+from actors.runtime import Backoff, later
 
 if TYPE_CHECKING:
     from actors.requests.kinds import Request
-    from actors.runtime import Entropy
+    from actors.runtime import Entropy, Moment
 
 __all__ = ["HOLD_BACK", "Refusals"]
 
@@ -31,9 +31,9 @@ HOLD_BACK: Final = Backoff(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A request that was refused, and may be sent again then (monotonic)."""
+    """A request that was refused, and may be sent again then."""
 
-    until: float
+    until: Moment
     refusals: int
 
 
@@ -45,12 +45,12 @@ class Refusals:
         self._held: dict[object, _Held] = {}
         """By the request's key, the one that was refused last being the last."""
 
-    def hold_back(self, request: Request, now: float) -> bool:
+    def hold_back(self, request: Request, now: Moment) -> bool:
         """Whether this request was refused too recently to be sent again."""
         held = self._held.get(request.key)
         return held is not None and now < held.until
 
-    def note(self, request: Request, answer: object, now: float, entropy: Entropy) -> None:
+    def note(self, request: Request, answer: object, now: Moment, entropy: Entropy) -> None:
         """Log the final answer of a request if it is a refusal, or the first of its kind that is none again."""
         error = request.refusal(answer)
         if error is not None:
@@ -65,13 +65,11 @@ class Refusals:
             logger.info("requests are accepted again: kind=%s", request.kind)
             del self._known[request.kind]
 
-    def _hold(self, request: Request, now: float, entropy: Entropy) -> None:
+    def _hold(self, request: Request, now: Moment, entropy: Entropy) -> None:
         if not request.repeated:
             return
-        forget_before = now - HOLD_BACK.reset_after.total_seconds()  # nobody has asked again: it is gone
-        while self._held and (oldest := next(iter(self._held.items())))[1].until < forget_before:
-            del self._held[oldest[0]]
+        while self._held and later((oldest := next(iter(self._held.items())))[1].until, HOLD_BACK.reset_after) < now:
+            del self._held[oldest[0]]  # nobody has asked again: it is gone
         held = self._held.pop(request.key, None)
         refusals = 0 if held is None else held.refusals
-        delay = HOLD_BACK.delay(refusals, entropy).total_seconds()
-        self._held[request.key] = _Held(now + delay, refusals + 1)
+        self._held[request.key] = _Held(later(now, HOLD_BACK.delay(refusals, entropy)), refusals + 1)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from actors.runtime import Moment
 
 __all__ = ["TokenBucket"]
 
@@ -30,7 +33,7 @@ class TokenBucket:
         """How many seconds ahead of the even pace requests may be."""
         self._full_at = -math.inf
 
-    def spend(self, now: float) -> timedelta:
+    def spend(self, now: Moment) -> timedelta:
         """Spend one request and return zero; or, if none is left, return how long until there is one again."""
         full_at = max(self._full_at, now)
         ahead = full_at - now - self._burst
