@@ -16,16 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["LOOPBACK", "ContainerRun", "LogFile", "PodRun"]
+    from actors.runtime import Scheduled
+
+__all__ = ["GRACE_TIMER", "LOOPBACK", "ContainerRun", "LogFile", "PodRun"]
 
 LOOPBACK: Final = "127.0.0.1"
 """The address of the node and of every pod: they are processes of this machine."""
 
+GRACE_TIMER: Final = ""
+"""The key of the timer that ends a deletion's grace period: no container has this name."""
 _FIRST_BACKOFF: Final = timedelta(seconds=10)
 _MAX_BACKOFF: Final = timedelta(minutes=5)
 _BACKOFF_RESET: Final = timedelta(minutes=10)
-# https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy: 10s, 20s, 40s … capped at 5
-# minutes, forgotten after 10 minutes without a problem. The first restart is immediate.
+"""https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy: 10s, 20s, 40s … capped at 5
+minutes, forgotten after 10 minutes without a problem. The first restart is immediate."""
 
 
 @dataclass(slots=True)
@@ -154,6 +158,8 @@ class PodRun:
         """Its last status is written and, if it was deleted, its object's removal asked for."""
         self.gone = False
         """Its object is gone: nothing can be written any more, whatever still runs must die."""
+        self.timers: dict[str, Scheduled] = {}
+        """By container that waits for its restart, and `GRACE_TIMER`."""
         self._transitions: dict[str, tuple[str, str]] = {}
 
     def containers(self) -> Iterator[ContainerRun]:
@@ -164,6 +170,18 @@ class PodRun:
     def live(self) -> list[ContainerRun]:
         """Those with a process."""
         return [container for container in self.containers() if container.key is not None]
+
+    def cancel_timers(self) -> None:
+        """Nothing that was to happen later will."""
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def close_logs(self) -> None:
+        """Nothing is written any more: followers need not wait."""
+        for container in self.containers():
+            if container.log is not None:
+                container.log.complete = True
 
     def restarts(self, container: ContainerRun) -> bool:
         """Whether a container that has ended is to be started again."""

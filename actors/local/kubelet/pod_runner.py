@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from signal import SIGKILL, SIGTERM
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from actors.local.kubelet.containers import (
     CannotCreate,
@@ -23,7 +23,7 @@ from actors.local.kubelet.containers import (
     signal_name,
     unsupported,
 )
-from actors.local.kubelet.pod_run import LOOPBACK, ContainerRun, LogFile, PodRun
+from actors.local.kubelet.pod_run import GRACE_TIMER, LOOPBACK, ContainerRun, LogFile, PodRun
 from actors.local.kubelet.processes import NOT_FOUND
 from actors.local.kubelet.recorder import EventRecorder
 from actors.local.kubelet.scheduler import Scheduler
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Later", "PodRunner"]
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Later: TypeAlias = Callable[[timedelta, Callable[[], None]], Scheduled]
 """Run something on the kubelet's thread, a while from now."""
@@ -69,8 +69,6 @@ class PodRunner:
         self._scheduler = Scheduler(store, self._events, node=node, max_pods=max_pods)
         self._runs: dict[str, PodRun] = {}
         self._by_key: dict[str, tuple[PodRun, ContainerRun]] = {}
-        self._grace_timers: dict[str, Scheduled] = {}
-        self._restart_timers: dict[tuple[str, str], Scheduled] = {}
 
     # ── What the kubelet sees ────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,7 +146,7 @@ class PodRunner:
             for container in run.live()
         ]
         for container in live:
-            _LOG.info("signalling a container", extra={"pod": name, "signal": signal_name(number)})
+            logger.info("container signalled: pod=%s signal=%s", name, signal_name(number))
             self._signal(container, number, group=True)
         return len(live)
 
@@ -162,10 +160,9 @@ class PodRunner:
 
     def close(self) -> None:
         """Nothing will happen any more: followers of logs need not wait."""
-        for timer in (*self._grace_timers.values(), *self._restart_timers.values()):
-            timer.cancel()
         for run in self._runs.values():
-            _close_logs(run)
+            run.cancel_timers()
+            run.close_logs()
         self._runs.clear()
 
     # ── Starting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,7 +227,7 @@ class PodRunner:
         self._write_status(run)
         if not over:
             return
-        self._cancel_timers(run)
+        run.cancel_timers()
         if run.grace is not None:
             self._remove(run)
         self._scheduler.freed(run.uid)
@@ -242,12 +239,11 @@ class PodRunner:
             self._start_container(run, container)
             return
         self._events.record(run.pod, "BackOff", f"Back-off restarting failed container {container.name}", "Warning")
-        self._restart_timers[run.uid, container.name] = self._later(delay, lambda: self._restart_due(run, container))
+        run.timers[container.name] = self._later(delay, lambda: self._restart_due(run, container))
         self._write_status(run)
 
     def _restart_due(self, run: PodRun, container: ContainerRun) -> None:
-        waited = self._restart_timers.pop((run.uid, container.name), None)
-        if waited is not None and not run.gone and run.grace is None:
+        if run.timers.pop(container.name, None) is not None and not run.gone and run.grace is None:
             self._start_container(run, container)
 
     def _terminate(self, run: PodRun, grace: int) -> None:
@@ -255,7 +251,7 @@ class PodRunner:
         if run.finished or run.gone or run.grace == grace:
             return
         first, run.grace = run.grace is None, grace
-        self._cancel_timers(run)
+        run.cancel_timers()
         live = run.live()
         if not live:
             self._after_end(run)
@@ -266,7 +262,7 @@ class PodRunner:
         if grace == 0:
             self._kill_containers(run)
         else:
-            self._grace_timers[run.uid] = self._later(timedelta(seconds=grace), lambda: self._kill_containers(run))
+            run.timers[GRACE_TIMER] = self._later(timedelta(seconds=grace), lambda: self._kill_containers(run))
 
     def _kill_containers(self, run: PodRun) -> None:
         for container in run.live():
@@ -287,18 +283,11 @@ class PodRunner:
     def _forget_if_over(self, run: PodRun) -> None:
         if run.live():
             return
-        self._cancel_timers(run)
-        _close_logs(run)
+        run.cancel_timers()
+        run.close_logs()
         self._runs.pop(run.uid, None)
         shutil.rmtree(self._log_dir / run.uid, ignore_errors=True)
         self._scheduler.freed(run.uid)
-
-    def _cancel_timers(self, run: PodRun) -> None:
-        timers = [self._grace_timers.pop(run.uid, None)]
-        timers += [self._restart_timers.pop((run.uid, container.name), None) for container in run.containers()]
-        for timer in timers:
-            if timer is not None:
-                timer.cancel()
 
     def _write_status(self, run: PodRun) -> None:
         """Conditions of others (a disruption, say) stay: the patch is a strategic one."""
@@ -310,9 +299,3 @@ class PodRunner:
         except ApiStatus as refusal:
             if refusal.code not in {404, 409, 422}:  # gone, or another pod of that name by now
                 raise
-
-
-def _close_logs(run: PodRun) -> None:
-    for container in run.containers():
-        if container.log is not None:
-            container.log.complete = True
