@@ -38,8 +38,8 @@ _INHERITED: Final = frozenset(
         *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     }
 )
-# What an image would bring along: where programs and libraries are, and the locale. Not the rest: a container never
-# sees its host's environment, in which credentials may stand.
+"""What an image would bring along: where programs and libraries are, and the locale. Not the rest: a container never
+sees its host's environment, in which credentials may stand."""
 
 _PLAIN_FIELDS: Final = frozenset(
     {
@@ -47,13 +47,13 @@ _PLAIN_FIELDS: Final = frozenset(
         *("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"),
     }
 )
-# A pod has one address here, so that a list of them is that one.
+"""A pod has one address here, so that a list of them is that one."""
 _KEYED_FIELD: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 _TAIL_LINES: Final = 80
 _TAIL_BYTES: Final = 2048
-# Of `terminationMessagePolicy: FallbackToLogsOnError`, https://kubernetes.io/docs/tasks/debug/debug-application/
-# determine-pod-failure-reason/: "limited to 2048 bytes or 80 lines, whichever is smaller".
+"""Of `terminationMessagePolicy: FallbackToLogsOnError`, https://kubernetes.io/docs/tasks/debug/debug-application/
+determine-pod-failure-reason/: "limited to 2048 bytes or 80 lines, whichever is smaller"."""
 
 
 class CannotCreate(Exception):  # noqa: N818 - reads as the waiting reason that it becomes

@@ -12,7 +12,7 @@ from typing import Final
 
 _IDENTITY: Final = ("EXECUTOR_ID", "EXECUTOR_APP_ID", "EXECUTOR_PROFILE", "EXECUTOR_POD_NAME", "DRIVER_ADDRESS")
 _SIGN_OF_LIFE_SECONDS: Final = 10.0
-# Often enough for a person who follows the log, too seldom to fill a disk.
+"""Often enough for a person who follows the log, too seldom to fill a disk."""
 
 
 def main() -> None:

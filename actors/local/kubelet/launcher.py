@@ -29,9 +29,9 @@ from typing import Any, Final, NoReturn
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# Both from <linux/prctl.h>.
+"""Both from <linux/prctl.h>."""
 _RESTORED_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-# Python ignores these at start, and an ignored signal stays ignored across exec.
+"""Python ignores these at start, and an ignored signal stays ignored across exec."""
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ KUBERNETES_VERSION: Final = "v1.34.4"
 """The version whose behaviour the embedded cluster follows."""
 
 _SYSTEM_NAMES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-# Go's words for machine types; others are named alike.
+"""Go's words for machine types; others are named alike."""
 
 
 def local_node(name: str, max_pods: int, now: datetime) -> dict[str, Any]:

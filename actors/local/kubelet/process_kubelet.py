@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessKubelet"]
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _DEFAULT_MAX_PODS: Final = 500
-# Enough for any fleet that a laptop can run, few enough that a driver gone wild cannot fork it to death.
+"""Enough for any fleet that a laptop can run, few enough that a driver gone wild cannot fork it to death."""
 _ANSWER_SECONDS: Final = 10.0
-# The kubelet's thread does nothing that takes long; this only keeps a caller from waiting for ever on a bug.
+"""The kubelet's thread does nothing that takes long; this only keeps a caller from waiting for ever on a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ class ProcessKubelet:
         while not isinstance(message := self._inbox.get(), _Stop):
             try:
                 self._receive(message)
-            except Exception:  # noqa: BLE001 - one pod that cannot be handled must not end all others
-                _LOG.exception("the kubelet could not handle a message", extra={"message_type": type(message).__name__})
+            except Exception:  # one pod that cannot be handled must not end all others
+                logger.exception("message not handled: type=%s", type(message).__name__)
         if self._subscription is not None:
             self._subscription.cancel()
         self._processes.close()

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_FOUND", "LauncherLost", "ProcessEvent", "ProcessExited", "ProcessFailed", "ProcessStarted", "Processes"]
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _CLOSE_SECONDS: Final = 5.0
-# The launcher kills with SIGKILL; only a process stuck in the kernel takes longer, and then nobody can end it.
+"""The launcher kills with SIGKILL; only a process stuck in the kernel takes longer, and then nobody can end it."""
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
-# What a shell says of a command that it cannot find, or cannot run.
+"""What a shell says of a command that it cannot find, or cannot run."""
 CANNOT_START: Final = 128
-# What containerd says of a container that could not be set up (a missing working directory, say).
+"""What containerd says of a container that could not be set up (a missing working directory, say)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Processes:
             try:
                 launcher.wait(_CLOSE_SECONDS)
             except subprocess.TimeoutExpired:
-                _LOG.warning("a process cannot be killed: its launcher is abandoned", extra={"pid": launcher.pid})
+                logger.warning("launcher abandoned, a process cannot be killed: pid=%d", launcher.pid)
                 launcher.kill()
                 launcher.wait()
         if reader is not None:
@@ -151,7 +151,7 @@ class Processes:
                 if self._socket is ours:
                     self._on_event(self._event(json.loads(line)))
         if self._socket is ours:
-            _LOG.warning("the launcher of local processes was lost; its processes are killed")
+            logger.warning("launcher lost, its processes are killed")
             for pid in self._pids:  # The kernel has done so already, except where it cannot.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["EventRecorder"]
 
 _KEPT: Final = 2_000
-# A fleet that restarts all day makes a few events a pod; nobody reads back further, and each is held in memory.
+"""A fleet that restarts all day makes a few events a pod; nobody reads back further, and each is held in memory."""
 
 
 class EventRecorder:

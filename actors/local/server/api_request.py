@@ -40,13 +40,13 @@ __all__ = [
 ]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?")
-# Wider than any resource's own rule, which the store applies to new objects; narrow enough never to be a path.
+"""Wider than any resource's own rule, which the store applies to new objects; narrow enough never to be a path."""
 _FALSE: Final = frozenset({"false", "0"})
-# `Convert_Slice_string_To_bool` of apimachinery.
+"""`Convert_Slice_string_To_bool` of apimachinery."""
 _NAMESPACED: Final = {(each.group, each.version, each.plural) for each in RESOURCES.values() if each.namespaced}
 _INCLUDES: Final[tuple[IncludeObject, ...]] = ("None", "Metadata", "Object")
 _JSON_TYPES: Final = frozenset({"application/json", "application/octet-stream", "*/*"})
-# aiohttp reports a body without a type as octet-stream; kubectl always names it.
+"""aiohttp reports a body without a type as octet-stream; kubectl always names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiServer"]
 
-_LOG: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ADDRESS: Final = "127.0.0.1"
 _LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _MAX_BODY: Final = 3 * 1024 * 1024
-# What a real server takes (`DefaultMaxRequestBodyBytes`-ish: etcd's request limit and some).
+"""What a real server takes (`DefaultMaxRequestBodyBytes`-ish: etcd's request limit and some)."""
 _BOOKMARK_SECONDS: Final = 60.0
-# A real server's watch cache sends one about once a minute.
+"""A real server's watch cache sends one about once a minute."""
 _SHUTDOWN_SECONDS: Final = 1.0
-# For answers to notice that they are cancelled; they have nothing to wait for.
+"""For answers to notice that they are cancelled; they have nothing to wait for."""
 
 
 class ApiServer:
@@ -119,9 +119,9 @@ class ApiServer:
     def _run(self, listening: Future[None]) -> None:
         try:
             asyncio.run(self._serve(listening))
-        except BaseException as error:  # noqa: BLE001 - whoever starts the server gets it
+        except BaseException as error:  # whoever starts the server gets it
             if listening.done():
-                _LOG.exception("the API server has died")
+                logger.exception("API server died")
             else:
                 listening.set_exception(error)
 
@@ -242,8 +242,8 @@ async def _statuses(request: web.Request, handler: Handler) -> web.StreamRespons
         return status_response(ApiStatus(413, "RequestEntityTooLarge", message))
     except (web.HTTPException, ConnectionError):
         raise
-    except Exception:  # noqa: BLE001 - a bug in one answer must not become a broken connection
-        _LOG.exception("a request could not be answered", extra={"method": request.method, "path": request.path})
+    except Exception:  # a bug in one answer must not become a broken connection
+        logger.exception("request not answered: method=%s path=%s", request.method, request.path)
         return status_response(internal_error("an error of the embedded cluster; its log says more"))
 
 

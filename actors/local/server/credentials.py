@@ -33,7 +33,7 @@ __all__ = ["ServerCredentials", "new_credentials", "remove_kubeconfig", "write_k
 _TOKEN_BYTES: Final = 32
 _VALID_FOR: Final = timedelta(days=365)
 _CLOCK_SKEW: Final = timedelta(hours=1)
-# A year outlives any run; an hour back forgives a clock that is set right meanwhile.
+"""A year outlives any run; an hour back forgives a clock that is set right meanwhile."""
 _NAMES: Final = (
     x509.DNSName("localhost"),
     x509.IPAddress(ipaddress.ip_address("127.0.0.1")),

@@ -21,7 +21,7 @@ __all__ = ["LogSource", "stream_log"]
 
 _BLOCK: Final = 64 * 1024
 _LOOK_AGAIN_SECONDS: Final = 0.1
-# Files cannot be waited for in the standard library; a follower is a person, who does not see a tenth of a second.
+"""Files cannot be waited for in the standard library; a follower is a person, who does not see a tenth of a second."""
 _NO_TIMES: Final = "the embedded cluster does not keep the times of log lines"
 
 

@@ -18,9 +18,9 @@ __all__ = ["json_response", "large_json_response", "status_response"]
 
 _GZIP_FROM: Final = 128 * 1024
 _GZIP_LEVEL: Final = 1
-# As a real server has both (`responsewriters.defaultGzipThresholdBytes`, `defaultGzipContentEncodingLevel`).
+"""As a real server has both (`responsewriters.defaultGzipThresholdBytes`, `defaultGzipContentEncodingLevel`)."""
 _ENCODED_AT_ONCE: Final = 100
-# Objects that are encoded faster than a thread is asked to.
+"""Objects that are encoded faster than a thread is asked to."""
 
 
 def json_response(body: Any, status: int = 200, *, warnings: Sequence[str] = ()) -> web.Response:

@@ -52,16 +52,16 @@ _Handler: TypeAlias = Callable[[web.Request, Target], Awaitable[web.StreamRespon
 
 _NOT_OLDER: Final = "NotOlderThan"
 _MIN_WATCH_SECONDS: Final = 1800.0
-# A watch without a timeout lives this long to twice as long (`--min-request-timeout` of a real server).
+"""A watch without a timeout lives this long to twice as long (`--min-request-timeout` of a real server)."""
 _MAX_WATCH_SECONDS: Final = 86_400.0
-# Nobody watches longer than a day; `asyncio` cannot wait for ever.
+"""Nobody watches longer than a day; `asyncio` cannot wait for ever."""
 _NOT_IMPLEMENTED: Final = frozenset(
     {"attach", "ephemeralcontainers", "exec", "finalize", "portforward", "proxy", "resize", "token"}
 )
 _OLD_WATCH: Final = re.compile("/api/[^/]+/watch/|/apis/[^/]+/[^/]+/watch/")
-# How watches were asked for before `?watch=true`; a real server still answers that.
+"""How watches were asked for before `?watch=true`; a real server still answers that."""
 _OPTIONS: Final[Mapping[str, str]] = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
-# Methods with a `dryRun` in the query only; a DELETE may have it in the body, too.
+"""Methods with a `dryRun` in the query only; a DELETE may have it in the body, too."""
 _PATCH_TYPES: Final[Mapping[str, Literal["json", "merge", "strategic"]]] = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["WatchQueue", "stream_watch"]
 
 _QUEUED: Final = 10_000
-# Messages that a client may lag behind: as many as the store remembers, so that it could not resume from further back.
+"""Messages that a client may lag behind: as many as the store remembers, so that it could not resume
+from further back."""
 _LINES_A_WRITE: Final = 200
-# Between two writes the loop serves others.
+"""Between two writes the loop serves others."""
 _GOODBYE_SECONDS: Final = 5.0
-# For a client to take the last chunk of a stream that ends; one that has stopped to read never will.
+"""For a client to take the last chunk of a stream that ends; one that has stopped to read never will."""
 
 
 class WatchQueue:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["State"]
 
-_log = logging.getLogger("actors.local.store")
+logger = logging.getLogger(__name__)
 
 CLAIMS: Final = RESOURCES["persistentvolumeclaims"]
 _SPACE_EXCEEDED: Final = "etcdserver: mvcc: database space exceeded"
@@ -272,8 +272,8 @@ class State:
                 message = subscription.pending.popleft()
             try:
                 subscription.listener(message)
-            except Exception:  # noqa: BLE001 - whatever is wrong with one listener is not the others' trouble
-                _log.exception("a watch is cut: its listener failed")
+            except Exception:  # whatever is wrong with one listener is not the others' trouble
+                logger.exception("watch cut, its listener failed")
                 self.cancel(subscription)
 
     # ── Backups ──────────────────────────────────────────────────────────────────────────────────────────────────
