@@ -343,22 +343,24 @@ class Allocator(Actor):
 
     def _tell_all_blocked(self, missing: Mapping[str, int]) -> None:
         """Where executors are missing, what holds all of them up; where none is, nothing does."""
-        others, sort = None, "claims"
+        all_wait, sort_of_all = None, None
         if self._stale:
-            sort = "stale"
-            others = "nothing was heard of the cluster for too long: what there is may not be there any more"
+            sort_of_all = "stale"
+            all_wait = "nothing was heard of the cluster for too long: what there is may not be there any more"
         elif self._creator.limit_reached():
-            sort = "max_created"
+            sort_of_all = "max_created"
             limit = self._settings.max_created
-            others = f"allocation.max_created = {limit}: so many pods were created in this driver's life"
+            all_wait = f"allocation.max_created = {limit}: so many pods were created in this driver's life"
         for profile in sorted({*missing, *self._creator.creations}):
             lacks_some = missing.get(profile, 0) > 0
             if not lacks_some:
                 self._creator.creation(profile).satisfied()
-            waits = self._volumes.waits_for(profile, (self._totals or {}).get(profile, 0))
-            if waits is None and (waits := self._starts.waits_for(profile, self.clock.monotonic())) is not None:
-                sort = sort if others else "cut_short"
-            self._tell_blocked(profile, (others or waits) if lacks_some else None, sort)
+            others, sort = all_wait, sort_of_all
+            if others is None:
+                others, sort = self._volumes.waits_for(profile, (self._totals or {}).get(profile, 0)), "claims"
+            if others is None:
+                others, sort = self._starts.waits_for(profile, self.clock.monotonic()), "cut_short"
+            self._tell_blocked(profile, others if lacks_some else None, sort)
 
     def _tell_status(self, snapshot: PodsSnapshot) -> None:
         """Backend hears the counts when they change."""

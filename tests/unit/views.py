@@ -46,9 +46,11 @@ def settings(
     allocation: dict[str, Any] | None = None,
     source: dict[str, Any] | None = None,
     backend: dict[str, Any] | None = None,
+    driver_pod_name: str | None = None,
 ) -> Settings:
     return Settings(
         app_id=APP_ID,
+        driver_pod_name=driver_pod_name,
         executor=ExecutorSettings(**{"image": "worker:1", **(executor or {})}),
         allocation=AllocationSettings(**(allocation or {})),
         source=SourceSettings(**(source or {})),

@@ -72,7 +72,9 @@ class Rig:
         self.store, self.pool, self.backend = (kit.probe(name) for name in ("store", "pool", "backend"))
         self.view = View()
         shapes = {name: ProfileSettings() for name in profiles}
-        self.settings = settings(executor=executor, allocation=allocation).model_copy(update={"profiles": shapes})
+        driver = self.owner["name"] if self.owner is not None else None
+        fleet = settings(executor=executor, allocation=allocation, driver_pod_name=driver)
+        self.settings = fleet.model_copy(update={"profiles": shapes})
         self.epoch = 0
         self.allocator = self.spawn()
 

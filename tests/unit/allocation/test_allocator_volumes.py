@@ -9,14 +9,25 @@ import pytest
 
 from actors.errors import AlreadyExists, ApiError, Forbidden, QuotaExceeded
 from actors.manifests.executor_pod import claim_name, owner_reference
-from actors.messages import ClaimsListed, CreatePod, CreationBlocked, ExecutorsRequested, ListClaims, PodCreateFailed
+from actors.messages import (
+    AllocatorStatus,
+    ClaimsListed,
+    CreatePod,
+    CreationBlocked,
+    ExecutorsRequested,
+    ListClaims,
+    PodCreateFailed,
+    SetTotalExpectedExecutors,
+)
 from tests.unit.allocation.test_allocator import MINUTE, SECOND, Rig
-from tests.unit.views import running
+from tests.unit.allocation.test_volumes import mounting
+from tests.unit.views import going, labelled, running
 
 if TYPE_CHECKING:
     from typing import Self
 
     from actors.kube.api import Manifest
+    from actors.pods.pod import Pod
     from actors.testing import Kit
 
 DATA: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
@@ -170,3 +181,29 @@ def test_neither_a_list_that_is_awaited_nor_one_that_is_refused_stands_in_the_wa
 
     assert rig.requested() == [1]
     assert rig.backend.take_all(CreationBlocked) == []
+
+
+def test_each_profile_that_is_blocked_reports_its_own_cause(kit: Kit) -> None:
+    rig = Disks(kit, executor={"wait_to_reuse_claim": True}, profiles=("large",)).start()
+
+    def create() -> list[CreatePod]:
+        rig.look()
+        creates = rig.requests()
+        rig.keep(*creates)
+        rig.created(*creates)
+        return creates
+
+    def end(*pods: Pod) -> None:
+        for observed in (pods, map(going, pods)):
+            rig.view.show(*observed)
+            rig.round()
+
+    rig.tell(SetTotalExpectedExecutors({"default": 1, "large": 1}))
+    _, large = create()
+    end(running(1))
+    create()
+    end(running(3), mounting(labelled(running(2), profile="large"), *mounts(large)))
+    rig.look()
+    status = rig.backend.take_all(AllocatorStatus)[-1].profiles
+    blocked_by = {name: profile.blocked_by for name, profile in status.items()}
+    assert blocked_by == {"default": "cut_short", "large": "claims"}
