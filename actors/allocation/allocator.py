@@ -18,6 +18,7 @@ from actors.allocation.decisions import LIVE, LIVE_OR_GOING
 from actors.allocation.deleter import UNWANTED, Deleter
 from actors.allocation.executor_tracker import ExecutorTracker
 from actors.allocation.start_failures import StartFailures
+from actors.allocation.volumes import Volumes
 from actors.errors import AlreadyExists, ApiError, Conflict
 from actors.messages import (
     AddSubscriber,
@@ -43,12 +44,10 @@ from actors.messages import (
 from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from actors.allocation.creator import BuildPod
-    from actors.allocation.deleter import NameOf
-    from actors.allocation.volumes import Volumes
     from actors.kube.api import Manifest
+    from actors.manifests.executor_pod import ExecutorManifests
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
     from actors.pods.state import PodRules
@@ -68,9 +67,7 @@ class Allocator(Actor):
         *,
         settings: Settings,
         rules: PodRules,
-        build: BuildPod,
-        name_of: NameOf,
-        volumes: Callable[[], Volumes],
+        manifests: ExecutorManifests,
         store: Address,
         pool: Address,
         backend: Address,
@@ -87,14 +84,14 @@ class Allocator(Actor):
         """When the pool had begun this epoch (monotonic); a full sync asked for before says nothing of ours."""
         self._totals: Mapping[str, int] | None = None
         self._tracker = ExecutorTracker(LIVE_OR_GOING if self._settings.pod_replacement_policy == "Failed" else LIVE)
-        self._volumes = volumes()
+        self._volumes = Volumes(settings, manifests)
         self._starts = StartFailures(rules, settings.executor)
         self._deleter = Deleter(
             settings,
             self.clock,
             tracker=self._tracker,
             starts=self._starts,
-            name_of=name_of,
+            manifests=manifests,
             pool=pool,
             backend=backend,
         )
@@ -105,7 +102,7 @@ class Allocator(Actor):
             tracker=self._tracker,
             starts=self._starts,
             volumes=self._volumes,
-            build=build,
+            manifests=manifests,
             pool=pool,
             backend=backend,
             reply_to=self.myself,

@@ -8,7 +8,7 @@ may have been made, and a name is never made twice.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from actors.allocation.batch_pacing import BatchPacing
 from actors.allocation.decisions import shares, slots
@@ -20,21 +20,14 @@ if TYPE_CHECKING:
     from actors.allocation.executor_tracker import ExecutorTracker
     from actors.allocation.start_failures import StartFailures
     from actors.allocation.volumes import Mounts, Volumes
-    from actors.kube.api import Manifest
+    from actors.manifests.executor_pod import ExecutorManifests
     from actors.pods.snapshot import PodsSnapshot
     from actors.runtime import Address, Clock
     from actors.settings.model import AllocationSettings
 
-__all__ = ["BuildPod", "Creator"]
+__all__ = ["Creator"]
 
 logger = logging.getLogger(__name__)
-
-
-class BuildPod(Protocol):
-    """Makes the manifest of one executor's pod."""
-
-    def __call__(self, executor_id: int, profile: str, *, claims: Mapping[str, str]) -> Manifest:
-        """A v1 Pod as JSON."""
 
 
 class Creator:
@@ -49,7 +42,7 @@ class Creator:
         tracker: ExecutorTracker,
         starts: StartFailures,
         volumes: Volumes,
-        build: BuildPod,
+        manifests: ExecutorManifests,
         pool: Address,
         backend: Address,
         reply_to: Address,
@@ -60,7 +53,7 @@ class Creator:
         self._tracker = tracker
         self._starts = starts
         self._volumes = volumes
-        self._build = build
+        self._manifests = manifests
         self._pool = pool
         self._backend = backend
         self._reply_to = reply_to
@@ -153,5 +146,5 @@ class Creator:
         for executor_id, mounted in zip(asked, mounts, strict=True):
             if again:
                 self._tracker.newly.asked_again(executor_id)
-            pod = self._build(executor_id, profile, claims=mounted.names)
+            pod = self._manifests.pod(executor_id, profile, mounted.names)
             self._pool.tell(CreatePod(executor_id, self._epoch, pod, self._reply_to, mounted.made, again))

@@ -8,29 +8,28 @@ survives; Backend always hears first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from actors.kube.api import DeleteOptions
 from actors.messages import DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from actors.allocation.executor_tracker import ExecutorTracker
     from actors.allocation.start_failures import StartFailures
+    from actors.manifests.executor_pod import ExecutorManifests
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
     from actors.pods.state import PodState
     from actors.runtime import Address, Clock
     from actors.settings.model import Settings
 
-__all__ = ["Deleter", "NameOf"]
+__all__ = ["Deleter"]
 
 logger = logging.getLogger(__name__)
 
 UNWANTED: Final = "it is not wanted any more"
-
-NameOf: TypeAlias = Callable[[int], str]
-"""The name of an executor's pod."""
 
 
 class Deleter:
@@ -43,7 +42,7 @@ class Deleter:
         *,
         tracker: ExecutorTracker,
         starts: StartFailures,
-        name_of: NameOf,
+        manifests: ExecutorManifests,
         pool: Address,
         backend: Address,
     ) -> None:
@@ -54,7 +53,7 @@ class Deleter:
         self._clock = clock
         self._tracker = tracker
         self._starts = starts
-        self._name_of = name_of
+        self._manifests = manifests
         self._pool = pool
         self._backend = backend
 
@@ -100,7 +99,7 @@ class Deleter:
 
     def take_back(self, executor_ids: tuple[int, ...], why: str) -> None:
         """Give ids up, and delete what may exist of them."""
-        pods = [(self._name_of(executor_id), self._tracker.newly[executor_id].pod) for executor_id in executor_ids]
+        pods = [(self._manifests.pod_name(i), self._tracker.newly[i].pod) for i in executor_ids]
         self.forget(executor_ids, why)
         for name, pod in pods:
             self._pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))

@@ -15,38 +15,32 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from actors.allocation.claims import Claim, fitting, free, read
 from actors.errors import ApiError
-from actors.manifests.executor_pod import CLAIM_LABEL, claimant
+from actors.manifests.executor_pod import CLAIM_LABEL
 from actors.pods.pod import claims_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from actors.kube.api import Manifest
+    from actors.manifests.executor_pod import ExecutorManifests
     from actors.messages import SnapshotBatch
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
     from actors.settings.model import ClaimSettings, Settings
 
-__all__ = ["MakeClaims", "Mounts", "Volumes"]
+__all__ = ["Mounts", "Volumes"]
 
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = timedelta(seconds=5)
 """How often claims are listed while executors wait for one, though no executor has ended: they come of age, and others
 may make some."""
-
-
-class MakeClaims(Protocol):
-    """Makes the manifests of one executor's claims, but for those that it takes over."""
-
-    def __call__(self, executor_id: int, profile: str, *, reused: Collection[str]) -> Sequence[Manifest]:
-        """v1 PersistentVolumeClaims as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +82,12 @@ class _Stock:
 
 
 class Volumes:
-    """`owner` is the UID of the driver's pod; without one, executors own their volumes."""
+    """Without an owner of the fleet's pods, executors own their volumes."""
 
-    def __init__(self, settings: Settings, *, make: MakeClaims, owner: str | None) -> None:
+    def __init__(self, settings: Settings, manifests: ExecutorManifests) -> None:
         executor = settings.executor
-        self._make = make
-        self._prefix = settings.pod_prefix
-        self._owner = owner if executor.own_claims else None
+        self._manifests = manifests
+        self._owner = manifests.owner_uid if executor.own_claims else None
         names = settings.profile_names if self._owner is not None else ()
         self._claims = {name: claims for name in names if (claims := settings.profile(name).claims)}
         self._reuses = executor.reuse_claims
@@ -137,7 +130,7 @@ class Volumes:
             return 1
         self._are_listed = True
         self._listed = tuple(claim for each in answer if (claim := read(each)) is not None)
-        return max((claimant(self._prefix, claim.name) for claim in self._listed), default=0) + 1
+        return max((self._manifests.claimant(claim.name) for claim in self._listed), default=0) + 1
 
     def used_up(self) -> None:
         """The round is over: what the next one sees may be another thing."""
@@ -199,7 +192,7 @@ class Volumes:
                 names[setting] = stock.free.popleft().name
             elif stock.room is not None:
                 stock.room -= 1
-        for manifest in self._make(executor_id, profile, reused=names):
+        for manifest in self._manifests.claims(executor_id, profile, reused=names):
             setting = str(manifest["metadata"]["labels"][CLAIM_LABEL])
             names[setting], unused[setting] = _name(manifest), manifest
         self._given[executor_id] = _Given(profile, names, unused)

@@ -11,12 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from actors.allocation.allocator import Allocator
-from actors.allocation.volumes import Volumes
 from actors.kube.fence import FencedPodApi
 from actors.kube.retries import REFLECTOR
 from actors.lease.lease_keeper import LeaseKeeper
 from actors.lifecycle.lifecycle_manager import LifecycleManager
-from actors.manifests import executor_pod
+from actors.manifests.executor_pod import ExecutorManifests
 from actors.messages import KeepLease, StartPolling, StartWatching
 from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.pods.pod import fleet_selector
@@ -59,24 +58,7 @@ def specs(
     rules, app_id = settings.pod_rules, settings.app_id
     pool, store, watch = address(POOL), address(STORE), address(WATCH)
     selector = fleet_selector(app_id)
-    build = partial(
-        executor_pod.build,
-        shapes=executor_pod.shapes(settings),
-        app_id=app_id,
-        prefix=settings.pod_prefix,
-        namespace=api.namespace,
-        driver_address=settings.driver_address,
-        owner=owner,
-    )
-    make_claims = partial(
-        executor_pod.claim_manifests,
-        shapes=executor_pod.shapes(settings),
-        app_id=app_id,
-        prefix=settings.pod_prefix,
-        namespace=api.namespace,
-        owner=owner,
-    )
-    name_of = partial(executor_pod.name, settings.pod_prefix)
+    manifests = ExecutorManifests(settings, namespace=api.namespace, owner=owner)
     limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
     part = partial(ChildSpec, backoff=REFLECTOR, limit=MAX_CRASHES)
     source = partial(ChildSpec, backoff=REFLECTOR, limit=None, isolated=True)
@@ -112,9 +94,7 @@ def specs(
                 Allocator,
                 settings=settings,
                 rules=rules,
-                build=build,
-                name_of=name_of,
-                volumes=partial(Volumes, settings, make=make_claims, owner=owner["uid"] if owner is not None else None),
+                manifests=manifests,
                 store=store,
                 pool=pool,
                 backend=backend,

@@ -10,7 +10,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.manifests.pod_template import Shape, executor_of, shapes
+from actors.manifests.pod_template import executor_of, shape_of
 from actors.manifests.template_checks import check_template
 from actors.pods.pod import (
     APP_ID_LABEL,
@@ -25,20 +25,16 @@ from actors.pods.pod import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from actors.settings.model import ClaimSettings
+    from actors.settings.model import ClaimSettings, Settings
 
 __all__ = [
     "CLAIM_LABEL",
     "CLASS_ANNOTATION",
-    "Shape",
-    "build",
+    "ExecutorManifests",
     "check_template",
-    "claim_manifests",
     "claim_name",
-    "claimant",
     "name",
     "owner_reference",
-    "shapes",
 ]
 
 CLAIM_LABEL: Final = "executor-pods/claim"
@@ -78,118 +74,104 @@ def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
     }
 
 
-def claimant(prefix: str, claim: str) -> int:
-    """The id of the executor that a claim was made for, by its name; 0 if it is none of ours."""
-    match = re.fullmatch(rf"{re.escape(prefix)}-exec-([0-9]+)-pvc-[0-9]+", claim)
-    return (parse_executor_id(match[1]) if match is not None else None) or 0
+class ExecutorManifests:
+    """The pods and claims of one fleet's executors, in one namespace."""
 
+    def __init__(self, settings: Settings, *, namespace: str, owner: Mapping[str, Any] | None = None) -> None:
+        """`owner` is an `owner_reference`, that of the driver's pod."""
+        self._shapes = {name: shape_of(settings, name) for name in settings.profile_names}
+        self._app_id = settings.app_id
+        self._prefix = settings.pod_prefix
+        self._driver_address = settings.driver_address
+        self._namespace = namespace
+        self._owner = owner
 
-def build(
-    executor_id: int,
-    profile: str,
-    *,
-    shapes: Mapping[str, Shape],
-    app_id: str,
-    prefix: str,
-    namespace: str,
-    driver_address: str | None,
-    owner: Mapping[str, Any] | None = None,
-    claims: Mapping[str, str] = _NO_CLAIMS,
-) -> dict[str, Any]:
-    """The v1 Pod, as JSON, of one executor.
+    @property
+    def owner_uid(self) -> str | None:
+        """The UID of the driver's pod, if it owns the executors."""
+        return self._owner["uid"] if self._owner is not None else None
 
-    Args:
-        executor_id: its id.
-        profile: the name of its profile, one of `shapes`.
-        shapes: what the pods of each profile have in common.
-        app_id: the fleet's.
-        prefix: what its name starts with.
-        namespace: where it will live.
-        driver_address: where it finds the driver.
-        owner: an `owner_reference`, that of the driver's pod.
-        claims: for each of the profile's claims that outlives the pod, the PersistentVolumeClaim to mount: one that
-            `claim_manifests` makes, or another's. The others are generic ephemeral volumes: the cluster makes a claim
-            `<pod>-<name>` for each, which the pod owns.
-    """
-    shape = shapes[profile]
-    pod = shape.copy()
-    metadata = pod["metadata"]
-    metadata["name"], metadata["namespace"] = name(prefix, executor_id), namespace
-    metadata["labels"] = {
-        **(metadata.get("labels") or {}),
-        **_labels(app_id, profile),
-        EXECUTOR_ID_LABEL: str(executor_id),
-    }
-    if owner is not None:
-        metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), dict(owner)]
-    executor = executor_of(pod["spec"]["containers"], shape.container)
-    own = _environment(executor_id, profile, app_id=app_id, driver_address=driver_address)
-    executor["env"] = [*own, *(executor.get("env") or ())]  # first, so that the template's can refer to them
-    for claim in shape.claims:
-        _mount(pod["spec"], executor, claim, _volume(claim, claims.get(claim.name), app_id, profile))
-    return pod
+    def pod_name(self, executor_id: int) -> str:
+        """The name of an executor's pod."""
+        return name(self._prefix, executor_id)
 
+    def claimant(self, claim: str) -> int:
+        """The id of the executor that a claim was made for, by its name; 0 if it is none of ours."""
+        match = re.fullmatch(rf"{re.escape(self._prefix)}-exec-([0-9]+)-pvc-[0-9]+", claim)
+        return (parse_executor_id(match[1]) if match is not None else None) or 0
 
-def claim_manifests(
-    executor_id: int,
-    profile: str,
-    *,
-    shapes: Mapping[str, Shape],
-    app_id: str,
-    prefix: str,
-    namespace: str,
-    owner: Mapping[str, Any] | None = None,
-    reused: Collection[str] = (),
-) -> list[dict[str, Any]]:
-    """The v1 PersistentVolumeClaims, as JSON, to be made for one executor: one for each claim not `reused`, by name.
+    def pod(self, executor_id: int, profile: str, claims: Mapping[str, str] = _NO_CLAIMS) -> dict[str, Any]:
+        """The v1 Pod, as JSON, of one executor.
 
-    They have the fleet's labels but no executor id, for one executor after the other may have them.
-    """
-    return [
-        _claim(
-            claim,
-            {
-                "name": claim_name(prefix, executor_id, index),
-                "namespace": namespace,
-                "labels": {**_labels(app_id, profile), CLAIM_LABEL: claim.name},
-                **({} if owner is None else {"ownerReferences": [dict(owner)]}),
-            },
-        )
-        for index, claim in enumerate(shapes[profile].claims)
-        if claim.name not in reused
-    ]
+        `claims` has, for each of the profile's claims that outlives the pod, the PersistentVolumeClaim to mount: one
+        that `claims` makes, or another's. The others are generic ephemeral volumes: the cluster makes a claim
+        `<pod>-<name>` for each, which the pod owns.
+        """
+        shape = self._shapes[profile]
+        pod = shape.copy()
+        metadata = pod["metadata"]
+        metadata["name"], metadata["namespace"] = self.pod_name(executor_id), self._namespace
+        metadata["labels"] = {
+            **(metadata.get("labels") or {}),
+            **self._labels(profile),
+            EXECUTOR_ID_LABEL: str(executor_id),
+        }
+        if self._owner is not None:
+            metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), dict(self._owner)]
+        executor = executor_of(pod["spec"]["containers"], shape.container)
+        own = self._environment(executor_id, profile)
+        executor["env"] = [*own, *(executor.get("env") or ())]  # first, so that the template's can refer to them
+        for claim in shape.claims:
+            _mount(pod["spec"], executor, claim, self._volume(claim, claims.get(claim.name), profile))
+        return pod
 
+    def claims(self, executor_id: int, profile: str, reused: Collection[str] = ()) -> list[dict[str, Any]]:
+        """The v1 PersistentVolumeClaims, as JSON, to be made for an executor: one for each claim not `reused`, by name.
 
-def _labels(app_id: str, profile: str) -> dict[str, str]:
-    return {
-        APP_ID_LABEL: app_id,
-        ROLE_LABEL: ROLE_EXECUTOR,
-        PROFILE_LABEL: profile,
-        MANAGED_BY_LABEL: "executor-pods",
-    }
+        They have the fleet's labels but no executor id, for one executor after the other may have them.
+        """
+        return [
+            _claim(
+                claim,
+                {
+                    "name": claim_name(self._prefix, executor_id, index),
+                    "namespace": self._namespace,
+                    "labels": {**self._labels(profile), CLAIM_LABEL: claim.name},
+                    **({} if self._owner is None else {"ownerReferences": [dict(self._owner)]}),
+                },
+            )
+            for index, claim in enumerate(self._shapes[profile].claims)
+            if claim.name not in reused
+        ]
 
+    def _labels(self, profile: str) -> dict[str, str]:
+        return {
+            APP_ID_LABEL: self._app_id,
+            ROLE_LABEL: ROLE_EXECUTOR,
+            PROFILE_LABEL: profile,
+            MANAGED_BY_LABEL: "executor-pods",
+        }
 
-def _environment(executor_id: int, profile: str, *, app_id: str, driver_address: str | None) -> list[dict[str, Any]]:
-    """What an executor finds in its environment."""
-    own: list[dict[str, Any]] = [
-        {"name": "EXECUTOR_ID", "value": str(executor_id)},
-        {"name": "EXECUTOR_APP_ID", "value": app_id},
-        {"name": "EXECUTOR_PROFILE", "value": profile},
-        {"name": "EXECUTOR_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "EXECUTOR_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-    ]
-    if driver_address is not None:
-        own.append({"name": "DRIVER_ADDRESS", "value": driver_address})
-    return own
+    def _environment(self, executor_id: int, profile: str) -> list[dict[str, Any]]:
+        """What an executor finds in its environment."""
+        own: list[dict[str, Any]] = [
+            {"name": "EXECUTOR_ID", "value": str(executor_id)},
+            {"name": "EXECUTOR_APP_ID", "value": self._app_id},
+            {"name": "EXECUTOR_PROFILE", "value": profile},
+            {"name": "EXECUTOR_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "EXECUTOR_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ]
+        if self._driver_address is not None:
+            own.append({"name": "DRIVER_ADDRESS", "value": self._driver_address})
+        return own
 
-
-def _volume(claim: ClaimSettings, claim_name: str | None, app_id: str, profile: str) -> dict[str, Any]:
-    """Where a volume comes from: a claim of this name, or one that comes and goes with the pod."""
-    if claim_name is None:
-        template = {"metadata": {"labels": _labels(app_id, profile)}, "spec": _claim_spec(claim)}
-        return {"ephemeral": {"volumeClaimTemplate": template}}
-    read_only = {"readOnly": True} if claim.read_only else {}
-    return {"persistentVolumeClaim": {"claimName": claim_name, **read_only}}
+    def _volume(self, claim: ClaimSettings, claim_name: str | None, profile: str) -> dict[str, Any]:
+        """Where a volume comes from: a claim of this name, or one that comes and goes with the pod."""
+        if claim_name is None:
+            template = {"metadata": {"labels": self._labels(profile)}, "spec": _claim_spec(claim)}
+            return {"ephemeral": {"volumeClaimTemplate": template}}
+        read_only = {"readOnly": True} if claim.read_only else {}
+        return {"persistentVolumeClaim": {"claimName": claim_name, **read_only}}
 
 
 def _mount(spec: dict[str, Any], executor: dict[str, Any], claim: ClaimSettings, volume: dict[str, Any]) -> None:

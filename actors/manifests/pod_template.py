@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from actors.settings.model import ClaimSettings, ProfileSettings, Settings
 
-__all__ = ["Shape", "executor_of", "patched", "shape_of", "shapes"]
+__all__ = ["Shape", "executor_of", "patched", "shape_of"]
 
 SERVER_FIELDS: Final = (
     "creationTimestamp",
@@ -47,13 +47,8 @@ class Shape:
         return pod
 
 
-def shapes(settings: Settings) -> dict[str, Shape]:
-    """The shape of each profile. The settings must have passed `check_template`."""
-    return {name: shape_of(settings, name) for name in settings.profile_names}
-
-
 def shape_of(settings: Settings, name: str) -> Shape:
-    """The shape of one profile."""
+    """The shape of one profile. The settings must have passed `check_template`."""
     profile, container = settings.profile(name), settings.executor.container
     pod = patched(profile, container)
     _make_new(pod)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from actors.manifests import executor_pod
+from actors.manifests.executor_pod import ExecutorManifests
 from actors.settings.model import AllocationSettings, Settings
-from tests.benchmarks.pods import APP_ID
 
 if TYPE_CHECKING:
     import ssl
@@ -24,20 +23,8 @@ CONNECTIONS: Final = AllocationSettings().max_requests_in_flight
 
 def bodies(settings: Settings, executors: int) -> list[bytes]:
     """The pods that a backend of these settings asks for, as JSON."""
-    shapes = executor_pod.shapes(settings)
-    pods = [
-        executor_pod.build(
-            number,
-            "default",
-            shapes=shapes,
-            app_id=APP_ID,
-            prefix=settings.pod_prefix,
-            namespace=settings.namespace or "default",
-            driver_address=None,
-        )
-        for number in range(1, executors + 1)
-    ]
-    return [json.dumps(pod).encode() for pod in pods]
+    manifests = ExecutorManifests(settings, namespace=settings.namespace or "default")
+    return [json.dumps(manifests.pod(number, "default")).encode() for number in range(1, executors + 1)]
 
 
 def post_all(url: str, pods: Sequence[bytes], *, token: str, trust: ssl.SSLContext | bool = True) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from actors.errors import SettingsError
-from actors.manifests.executor_pod import build, check_template, claim_manifests, shapes
+from actors.manifests.executor_pod import ExecutorManifests, check_template
 from actors.settings.loading import ENV_PREFIX
 from actors.settings.model import Settings, setting_names
 from tests.fuzz.material import DEEP, SECRET, scalars, spoiled, tried, values
@@ -78,21 +78,15 @@ def made_or_refused(**changes: Any) -> None:
     subject = tried(checked, SettingsError)
     if subject is None:
         return
-    made = shapes(subject)
+    manifests = ExecutorManifests(subject, namespace="space")
     for profile in subject.profile_names:
-        pod = build(
-            7, profile, shapes=made, app_id="app", prefix="app", namespace="space", driver_address=None, owner=None
-        )
+        pod = manifests.pod(7, profile)
         msgspec.json.encode(pod)
         assert (pod["metadata"]["name"], pod["metadata"]["namespace"]) == ("app-exec-7", "space")
         assert pod["metadata"]["labels"]["executor-pods/app-id"] == "app"
         assert pod["metadata"]["labels"]["executor-pods/executor-id"] == "7"
         assert pod["spec"]["restartPolicy"] == "Never"
-        msgspec.json.encode(
-            claim_manifests(
-                7, profile, shapes=made, app_id="app", prefix="app", namespace="space", owner=None, reused=()
-            )
-        )
+        msgspec.json.encode(manifests.claims(7, profile))
 
 
 @given(spoiled(TEMPLATE), st.none() | spoiled(PATCH))

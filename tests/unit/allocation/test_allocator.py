@@ -11,9 +11,8 @@ import pytest
 from immutables import Map
 
 from actors.allocation.allocator import Allocator
-from actors.allocation.volumes import Volumes
 from actors.errors import AlreadyExists, ApiError, Cancelled, Forbidden, Invalid, QuotaExceeded, Unavailable
-from actors.manifests import executor_pod
+from actors.manifests.executor_pod import ExecutorManifests
 from actors.messages import (
     AddSubscriber,
     AllocatorStatus,
@@ -40,7 +39,6 @@ from actors.messages import (
     WithdrawPods,
 )
 from actors.settings.model import ProfileSettings
-from tests.unit.builders import pod_name
 from tests.unit.views import RULES, View, evicted, failed, going, pending, running, settings, succeeded, waiting
 
 if TYPE_CHECKING:
@@ -79,32 +77,11 @@ class Rig:
         self.allocator = self.spawn()
 
     def spawn(self) -> Address:
-        build = partial(
-            executor_pod.build,
-            shapes=executor_pod.shapes(self.settings),
-            app_id="app",
-            prefix="app",
-            namespace="default",
-            driver_address=None,
-            owner=self.owner,
-        )
-        claims = partial(
-            executor_pod.claim_manifests,
-            shapes=executor_pod.shapes(self.settings),
-            app_id="app",
-            prefix="app",
-            namespace="default",
-            owner=self.owner,
-        )
         make = partial(
             Allocator,
             settings=self.settings,
             rules=RULES,
-            build=build,
-            name_of=pod_name,
-            volumes=partial(
-                Volumes, self.settings, make=claims, owner=self.owner["uid"] if self.owner is not None else None
-            ),
+            manifests=ExecutorManifests(self.settings, namespace="default", owner=self.owner),
             store=self.store.address,
             pool=self.pool.address,
             backend=self.backend.address,

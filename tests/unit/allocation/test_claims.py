@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.allocation.claims import Claim, fitting, free, read
-from actors.manifests.executor_pod import claim_manifests, owner_reference, shapes
+from actors.manifests.executor_pod import ExecutorManifests, owner_reference
 from actors.settings.model import ClaimSettings, Settings
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ WANTED: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 def manifest(executor_id: int = 1, *, profile: str = "default", **wanted: Any) -> dict[str, Any]:
     """A claim as the API shows it a while after it was made."""
     settings = Settings(app_id="app", executor={"image": "i", "claims": [{**WANTED, **wanted}]}, profiles={"big": {}})
-    (made,) = claim_manifests(
-        executor_id, profile, shapes=shapes(settings), app_id="app", prefix="app", namespace="space", owner=OWNER
-    )
+    (made,) = ExecutorManifests(settings, namespace="space", owner=OWNER).claims(executor_id, profile)
     stored = {"creationTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
     return {**made, "metadata": {**made["metadata"], **stored}, "status": {"phase": "Bound"}}
 

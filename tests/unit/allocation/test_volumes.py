@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +12,7 @@ import pytest
 from actors.allocation.claims import read
 from actors.allocation.volumes import LOOK_EVERY, Volumes
 from actors.errors import Forbidden
-from actors.manifests.executor_pod import claim_manifests, claim_name, owner_reference, shapes
+from actors.manifests.executor_pod import ExecutorManifests, claim_name, owner_reference
 from actors.pods.pod import ClaimVolume, ContainerSpec, PodSpec, Volume
 from actors.settings.model import Settings
 from tests.unit.views import View, failed, going, pending, running
@@ -52,10 +51,8 @@ class Rig:
             executor={"image": "i", "claims": list(claims or (DATA,)), **executor},
             profiles={"big": {}},
         )
-        self.make = partial(
-            claim_manifests, shapes=shapes(settings), app_id="app", prefix="app", namespace="space", owner=OWNER
-        )
-        self.volumes = Volumes(settings, make=self.make, owner="u" if owner else None)
+        self.manifests = ExecutorManifests(settings, namespace="space", owner=OWNER if owner else None)
+        self.volumes = Volumes(settings, self.manifests)
         self.view = View()
         self.unseen: set[int] = set()
         self.stored: list[dict[str, Any]] = []
@@ -63,7 +60,7 @@ class Rig:
     def there(self, *executor_ids: int, profile: str = "default") -> None:
         """Claims that were made for these long ago."""
         for executor_id in executor_ids:
-            for made in self.make(executor_id, profile):
+            for made in self.manifests.claims(executor_id, profile):
                 self.stored.append({**made, "metadata": {**made["metadata"], "creationTimestamp": MADE}})
 
     def look(self) -> int:
@@ -372,7 +369,7 @@ def test_who_waits_asks_again_after_a_while_or_when_something_ends_or_with_anoth
 
 
 def test_a_claim_reads_back_as_it_was_made() -> None:
-    (manifest,) = Rig().make(1, "default")
+    (manifest,) = Rig().manifests.claims(1, "default")
     claim = read(manifest)
 
     assert claim is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,14 +12,11 @@ from hypothesis import strategies as st
 
 from actors.kube.strategic_merge import strategic_merge
 from actors.manifests.executor_pod import (
-    build,
+    ExecutorManifests,
     check_template,
-    claim_manifests,
     claim_name,
-    claimant,
     name,
     owner_reference,
-    shapes,
 )
 from actors.pods.pod import Pod, PodStatus, executor_id
 from actors.pods.state import PodRules, executor_container, malformed
@@ -50,9 +46,14 @@ CLAIM: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 OWNER = owner_reference("driver", "u")
 
 
-def settings(profile: dict[str, Any] | None = None, **executor: Any) -> Settings:
+def settings(profile: dict[str, Any] | None = None, *, driver_address: str | None = None, **executor: Any) -> Settings:
     """Of a fleet with the profile "big"."""
-    subject = Settings(app_id="app", executor={"image": "worker:1", **executor}, profiles={"big": profile or {}})
+    subject = Settings(
+        app_id="app",
+        driver_address=driver_address,
+        executor={"image": "worker:1", "prefix": "prefix", **executor},
+        profiles={"big": profile or {}},
+    )
     check_template(subject)
     return subject
 
@@ -67,30 +68,12 @@ def made(
     **executor: Any,
 ) -> dict[str, Any]:
     """The pod of executor 7, of the profile "big"."""
-    return build(
-        7,
-        name,
-        shapes=shapes(settings(profile, **executor)),
-        app_id="app",
-        prefix="prefix",
-        namespace="space",
-        driver_address=driver_address,
-        owner=owner,
-        claims=claims or {},
-    )
+    subject = settings(profile, driver_address=driver_address, **executor)
+    return ExecutorManifests(subject, namespace="space", owner=owner).pod(7, name, claims or {})
 
 
 def claimed(*, owner: dict[str, Any] | None = None, reused: tuple[str, ...] = (), **executor: Any) -> list[Any]:
-    return claim_manifests(
-        7,
-        "big",
-        shapes=shapes(settings(**executor)),
-        app_id="app",
-        prefix="prefix",
-        namespace="space",
-        owner=owner,
-        reused=reused,
-    )
+    return ExecutorManifests(settings(**executor), namespace="space", owner=owner).claims(7, "big", reused)
 
 
 def changed(**spec: Any) -> dict[str, Any]:
@@ -164,14 +147,7 @@ def test_a_template_keeps_what_is_its_own_and_is_not_changed() -> None:
 
 
 def test_two_pods_of_one_template_share_nothing() -> None:
-    make = partial(
-        build,
-        shapes=shapes(settings(pod_template=TEMPLATE)),
-        app_id="a",
-        prefix="a",
-        namespace="s",
-        driver_address=None,
-    )
+    make = ExecutorManifests(settings(pod_template=TEMPLATE), namespace="s").pod
     first, second = make(1, "big"), make(2, "big")
     before = copy.deepcopy(second)
     container(first)["env"].append({"name": "X", "value": "1"})
@@ -518,11 +494,13 @@ def test_a_claim_that_has_no_name_yet_is_an_ephemeral_volume_which_the_pod_owns(
     ],
 )
 def test_the_id_that_a_claim_was_made_for_is_read_from_its_name_if_it_is_ours(claim: str, executor_id: int) -> None:
-    assert claimant("prefix", claim) == executor_id
+    assert ExecutorManifests(settings(), namespace="space").claimant(claim) == executor_id
 
 
 def test_a_prefix_is_no_pattern() -> None:
-    assert claimant("pre.ix", claim_name("prefix", 7, 0)) == 0
+    subject = settings()
+    unchecked = subject.model_copy(update={"executor": subject.executor.model_copy(update={"prefix": "pre.ix"})})
+    assert ExecutorManifests(unchecked, namespace="space").claimant(claim_name("prefix", 7, 0)) == 0
 
 
 @given(st.lists(st.sampled_from("abcdef"), unique=True), st.sets(st.sampled_from("abcdef")))
