@@ -6,9 +6,9 @@ Each refuses what contradicts itself within it; what lies between two groups is 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from actors.settings.durations import format_duration
 from actors.settings.profiles import ShapeSettings
@@ -24,7 +24,6 @@ from actors.settings.types import (
     Ratio,
     Size,
     Switch,
-    refuse,
 )
 
 if TYPE_CHECKING:
@@ -220,10 +219,6 @@ class AllocationSettings(Group):
         """
         return self.max_requests_in_flight + 4
 
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        return refuse(self, self._contradictions())
-
     def _contradictions(self) -> Iterator[str]:
         if self.max_batch_size < self.batch_size:
             yield f"max_batch_size = {self.max_batch_size}: must be at least batch_size ({self.batch_size})"
@@ -243,10 +238,6 @@ class SourceSettings(Group):
     """
     inactivity_timeout: Duration = timedelta(seconds=70)
     """A watch without a byte for this long is taken for dead; the API sends a bookmark about once a minute."""
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        return refuse(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[str]:
         if self.inactivity_timeout > self.stale_after:
@@ -301,10 +292,6 @@ class BackendSettings(Group):
     """How long the Lease lasts without being renewed, in whole seconds, until another driver may take it; it is renewed
     every third of this.
     """
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        return refuse(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[str]:
         if self.request_timeout >= self.shutdown_timeout:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -40,13 +40,13 @@ from actors.settings.profiles import ClaimSettings, ProfileSettings, ResourceSet
 from actors.settings.types import (
     DEFAULT_PROFILE,
     LONGEST_DNS_LABEL,
+    Consistent,
     DnsLabel,
     FromJson,
     Group,
     PodName,
     ProfileName,
     Word,
-    refuse,
 )
 
 if TYPE_CHECKING:
@@ -74,16 +74,10 @@ _file_values: ContextVar[Mapping[str, Any] | None] = ContextVar("_file_values", 
 """What `Settings.load` read, for the time of one construction: pydantic-settings has no argument for it."""
 
 
-class Settings(BaseSettings):
+class Settings(Consistent, BaseSettings):
     """All settings. Raises `SettingsError` when something is wrong with them, naming every problem."""
 
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        validate_default=True,
-        env_prefix=ENV_PREFIX,
-        env_nested_delimiter="__",
-    )
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__")
 
     app_id: DnsLabel = Field(default_factory=lambda: f"fleet-{Entropy().token(6)}", examples=["etl"])
     """Tells this fleet's pods from those of others in the namespace; generated unless set. Set it, and a restarted
@@ -202,10 +196,6 @@ class Settings(BaseSettings):
         return PodRules(
             executor_container=self.executor.container, check_all_containers=self.executor.check_all_containers
         )
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        return refuse(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[str]:
         if len(self.pod_prefix) > _LONGEST_PREFIX:

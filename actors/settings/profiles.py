@@ -7,9 +7,9 @@ list of `executor`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic_settings import NoDecode
 
 from actors.kube.quantities import parse_quantity
@@ -30,7 +30,6 @@ from actors.settings.types import (
     SubPath,
     Template,
     Word,
-    refuse,
 )
 
 if TYPE_CHECKING:
@@ -51,9 +50,8 @@ class ResourceSettings(Group):
     limits: Quantities = Field(default_factory=dict)
     """What it may use at most."""
 
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        return refuse(self, resource_problems(self.requests, self.limits, complete=False))
+    def _contradictions(self) -> Iterator[str]:
+        return resource_problems(self.requests, self.limits, complete=False)
 
 
 def resource_problems(
@@ -116,10 +114,6 @@ class ClaimSettings(Group):
     """The folder of the volume that is mounted; without it, all. Spark: `…persistentVolumeClaim.<name>.mount.subPath`.
     """
 
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        return refuse(self, self._contradictions())
-
     def _contradictions(self) -> Iterator[str]:
         modes = list(self.access_modes)
         if not modes:
@@ -178,10 +172,6 @@ class ShapeSettings(Group):
 
     Spark: `spark.kubernetes.executor.volumes.persistentVolumeClaim.<name>.…`.
     """
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        return refuse(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[str]:
         for what, values in (

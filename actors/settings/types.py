@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import NoDecode
 
 from actors.kube.names import dns_label_problem, dns_subdomain_problem, label_key_problem, label_value_problem
@@ -23,7 +23,7 @@ from actors.settings.durations import parse_duration
 from actors.settings.problems import GroupError, from_validation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -31,6 +31,7 @@ __all__ = [
     "AccessMode",
     "Argv",
     "ClaimSize",
+    "Consistent",
     "Count",
     "DeletionCost",
     "DnsLabel",
@@ -54,7 +55,6 @@ __all__ = [
     "Switch",
     "Template",
     "Word",
-    "refuse",
 ]
 
 DEFAULT_PROFILE: Final = "default"
@@ -77,26 +77,31 @@ _STANDARD_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 # ── What a group of settings is ──────────────────────────────────────────────────────────────────────────────────
 
-_M = TypeVar("_M", bound=BaseModel)
 
-
-class Group(BaseModel):
-    """Settings that belong together."""
+class Consistent(BaseModel):
+    """Settings that are refused if they contradict each other."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if problems := list(self._contradictions()):
+            raise GroupError(problems)
+        return self
+
+    def _contradictions(self) -> Iterable[str]:
+        """One line a problem."""
+        return ()
+
+
+class Group(Consistent):
+    """Settings that belong together."""
 
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise from_validation(error, list(type(self).model_fields)) from None
-
-
-def refuse(settings: _M, contradictions: Iterator[str]) -> _M:
-    """The settings, if nothing speaks against them."""
-    if problems := list(contradictions):
-        raise GroupError(problems)
-    return settings
 
 
 # ── What a value may be ──────────────────────────────────────────────────────────────────────────────────────────
