@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from actors.kube.api import Manifest
-    from actors.settings.model import ClaimSettings
+    from actors.settings import ClaimSettings
 
 __all__ = ["Claim", "fitting", "free", "read"]
 

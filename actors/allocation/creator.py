@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from actors.manifests.executor_pod import ExecutorManifests
     from actors.pods.snapshot import PodsSnapshot
     from actors.runtime import Address, Clock
-    from actors.settings.model import AllocationSettings
+    from actors.settings import AllocationSettings
 
 __all__ = ["Creator"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from actors.messages import SnapshotBatch
     from actors.pods.pod import Pod
     from actors.runtime import Entropy
-    from actors.settings.model import ExecutorSettings
+    from actors.settings import ExecutorSettings
 
 __all__ = ["ProfileStartFailures", "StartFailures", "was_start_failure"]
 

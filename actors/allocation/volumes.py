@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from actors.messages import SnapshotBatch
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
-    from actors.settings.model import ClaimSettings, Settings
+    from actors.settings import ClaimSettings, Settings
 
 __all__ = ["Mounts", "Volumes"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from actors.executors.ledger import Ledger
     from actors.messages import LedgerEntry, ToDriver
     from actors.runtime import Actor, Address
-    from actors.settings.model import ExecutorSettings
+    from actors.settings import ExecutorSettings
 
 __all__ = ["BY_DRIVER", "ROLLED", "DeleteDue", "Kills"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from actors.runtime import Moment
-    from actors.settings.model import ExecutorSettings
+    from actors.settings import ExecutorSettings
 
 __all__ = ["Cleanup"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.runtime import Moment
-    from actors.settings.model import ExecutorSettings
+    from actors.settings import ExecutorSettings
 
 
 __all__ = ["DECOMMISSIONED", "DriverIntents"]

@@ -25,7 +25,7 @@ from actors.pods.pod import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from actors.settings.model import ClaimSettings, Settings
+    from actors.settings import ClaimSettings, Settings
 
 __all__ = [
     "CLAIM_LABEL",

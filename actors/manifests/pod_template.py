@@ -14,7 +14,7 @@ from actors.kube.strategic_merge import copy_json, strategic_merge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from actors.settings.model import ClaimSettings, ProfileSettings, Settings
+    from actors.settings import ClaimSettings, ProfileSettings, Settings
 
 __all__ = ["Shape", "executor_of", "patched", "shape_of"]
 

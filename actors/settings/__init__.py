@@ -1,17 +1,15 @@
 """Every setting: `Settings` and its groups."""
 
-from actors.settings.model import (
+from actors.settings.groups import (
     AllocationSettings,
     BackendSettings,
-    ClaimSettings,
     ExecutorSettings,
-    ProfileSettings,
-    ResourceSettings,
     RollSettings,
-    Settings,
     SourceSettings,
     StoreSettings,
 )
+from actors.settings.model import Settings
+from actors.settings.profiles import ClaimSettings, ProfileSettings, ResourceSettings
 
 __all__ = [
     "AllocationSettings",

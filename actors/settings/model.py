@@ -36,7 +36,7 @@ from actors.settings.groups import (
 )
 from actors.settings.loading import ENV_PREFIX, environment, is_given, read_file
 from actors.settings.problems import from_validation, unknown
-from actors.settings.profiles import ClaimSettings, ProfileSettings, ResourceSettings
+from actors.settings.profiles import ProfileSettings
 from actors.settings.types import (
     DEFAULT_PROFILE,
     LONGEST_DNS_LABEL,
@@ -54,16 +54,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "AllocationSettings",
-    "BackendSettings",
-    "ClaimSettings",
-    "ExecutorSettings",
-    "ProfileSettings",
-    "ResourceSettings",
-    "RollSettings",
     "Settings",
-    "SourceSettings",
-    "StoreSettings",
+    "setting_names",
 ]
 
 _LONGEST_PREFIX: Final = LONGEST_DNS_LABEL - len("-exec-999999999")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from actors.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
@@ -22,21 +24,21 @@ __all__ = ["GroupError", "from_validation", "unknown"]
 _LONGEST_VALUE: Final = 60
 """Characters of a value that are repeated in an error: enough to recognise it, too few to fill a screen."""
 
-_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "bool_parsing": lambda _: "must be true or false",
-    "bool_type": lambda _: "must be true or false",
-    "dict_type": lambda _: "must be a map of names to values",
-    "float_parsing": lambda _: "must be a number",
-    "float_type": lambda _: "must be a number",
-    "greater_than_equal": lambda context: f"must be at least {context['ge']}",
-    "int_from_float": lambda _: "must be a whole number",
-    "int_parsing": lambda _: "must be a whole number",
-    "int_type": lambda _: "must be a whole number",
-    "less_than_equal": lambda context: f"must be at most {context['le']}",
-    "literal_error": lambda context: f"must be {context['expected']}",
-    "model_type": lambda _: "must be a table of settings",
-    "string_type": lambda _: "must be text",
-    "tuple_type": lambda _: "must be a list",
+_WORDS: Final[Mapping[str, str]] = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a map of names to values",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "model_type": "must be a table of settings",
+    "string_type": "must be text",
+    "tuple_type": "must be a list",
 }
 """Our sentence for each of pydantic's error types that the settings can meet; its own words serve for any other."""
 
@@ -93,7 +95,7 @@ def _plain(name: str) -> str:
 
 def _words(problem: ErrorDetails) -> str:
     words = _WORDS.get(problem["type"])
-    return words(problem.get("ctx", {})) if words else problem["msg"]
+    return words.format(**problem.get("ctx", {})) if words else problem["msg"]
 
 
 def _origin(line: str, variables: Mapping[str, str]) -> str:

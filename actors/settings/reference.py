@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
+from actors.settings import ProfileSettings, Settings
 from actors.settings.durations import format_duration
 from actors.settings.loading import ENV_PREFIX
-from actors.settings.model import ProfileSettings, Settings
 from actors.settings.types import Group
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from actors.manifests.executor_pod import ExecutorManifests
-from actors.settings.model import AllocationSettings, Settings
+from actors.settings import AllocationSettings, Settings
 
 if TYPE_CHECKING:
     import ssl

@@ -21,7 +21,7 @@ from actors.messages import (
     RegisterExecutor,
     StopBackend,
 )
-from actors.settings.model import AllocationSettings, Settings
+from actors.settings import AllocationSettings, Settings
 from tests.benchmarks.pods import APP_ID
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from actors import kube
-from actors.settings.model import AllocationSettings, Settings
+from actors.settings import AllocationSettings, Settings
 from tests.benchmarks.bare import bodies, post_all
 from tests.benchmarks.ours import Fleet
 from tests.benchmarks.pods import APP_ID

@@ -22,7 +22,7 @@ from actors.pods.loss import explain, missing
 from actors.pods.pod import Pod, claims_of
 from actors.pods.state import PodRules, classify, malformed
 from actors.pods.stuck import does_not_start, why_stuck
-from actors.settings.model import ClaimSettings
+from actors.settings import ClaimSettings
 from tests.fuzz.material import DEEP, spoiled, spoiled_bytes, values
 
 if TYPE_CHECKING:

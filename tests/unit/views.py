@@ -23,7 +23,7 @@ from actors.pods.pod import (
     WaitingState,
 )
 from actors.pods.state import PodRules
-from actors.settings.model import AllocationSettings, BackendSettings, ExecutorSettings, Settings, SourceSettings
+from actors.settings import AllocationSettings, BackendSettings, ExecutorSettings, Settings, SourceSettings
 from actors.store.history import History, Merged
 from actors.store.lists import apply_list
 from tests.unit.builders import APP_ID, apply_events, pod

@@ -38,7 +38,7 @@ from actors.messages import (
     StartFailuresExceeded,
     WithdrawPods,
 )
-from actors.settings.model import ProfileSettings
+from actors.settings import ProfileSettings
 from tests.unit.views import RULES, View, evicted, failed, going, pending, running, settings, succeeded, waiting
 
 if TYPE_CHECKING:

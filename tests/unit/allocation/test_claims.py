@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors.allocation.claims import Claim, fitting, free, read
 from actors.manifests.executor_pod import ExecutorManifests, owner_reference
-from actors.settings.model import ClaimSettings, Settings
+from actors.settings import ClaimSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from actors.allocation.start_failures import ProfileStartFailures, ShortLived, S
 from actors.pods.pod import ContainerState, ContainerStatus, Pod, PodStatus, TerminatedState
 from actors.pods.state import PodDeleted, PodFailed, PodState, PodSucceeded
 from actors.runtime import Entropy
-from actors.settings.model import ExecutorSettings
+from actors.settings import ExecutorSettings
 from tests.unit.views import RULES, View, evicted, failed, going, pending, running, succeeded, waiting
 
 TEN = timedelta(seconds=10)

@@ -11,7 +11,7 @@ from actors.lifecycle.driver_intents import DriverIntents
 from actors.messages import ExecutorKilled, LabelPod, LedgerEntry
 from actors.pods.loss import Asked
 from actors.pods.state import PodPending
-from actors.settings.model import ExecutorSettings
+from actors.settings import ExecutorSettings
 from tests.unit.views import STARTED, pending, running
 
 if TYPE_CHECKING:

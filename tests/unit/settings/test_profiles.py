@@ -14,7 +14,7 @@ from actors import messages
 from actors.errors import SettingsError
 from actors.kube.names import label_value_problem
 from actors.kube.quantities import parse_quantity
-from actors.settings.model import AllocationSettings, ClaimSettings, ProfileSettings, ResourceSettings, Settings
+from actors.settings import AllocationSettings, ClaimSettings, ProfileSettings, ResourceSettings, Settings
 from actors.settings.profiles import ShapeSettings, resource_problems
 from actors.settings.types import DEFAULT_PROFILE
 

@@ -17,8 +17,9 @@ import actors
 from actors.errors import SettingsError
 from actors.kube.names import label_key_problem, label_value_problem
 from actors.pods.state import PodRules
+from actors.settings import AllocationSettings, ExecutorSettings, ProfileSettings, Settings
 from actors.settings.durations import LONGEST, format_duration, parse_duration
-from actors.settings.model import AllocationSettings, ExecutorSettings, ProfileSettings, Settings, setting_names
+from actors.settings.model import setting_names
 from actors.settings.reference import attribute_docstrings, render_reference
 
 CONFIG = Path(__file__).parents[3] / "config"

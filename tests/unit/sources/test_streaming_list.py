@@ -12,7 +12,7 @@ from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooMan
 from actors.kube.api import PodPage
 from actors.kube.retries import REFLECTOR
 from actors.messages import Freshness, Relist, ReplaceSnapshot, Source, StartWatching, StreamAbandoned, UpdatePods
-from actors.settings.model import Settings, SourceSettings
+from actors.settings import Settings, SourceSettings
 from actors.sources.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME
 from tests.unit.builders import event, pod
 from tests.unit.sources.test_watch_source import World
