@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from actors.errors import Refused
-from actors.messages import DEFAULT_PROFILE
+from actors.pods.pod import DEFAULT_PROFILE
 
 __all__ = ["checked_ids", "checked_totals"]
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from immutables import Map
 
 from actors.messages import (
-    DEFAULT_PROFILE,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
@@ -20,6 +19,7 @@ from actors.messages import (
     LedgerEntry,
 )
 from actors.pods.loss import LossKind, LossReason, never_started
+from actors.pods.pod import DEFAULT_PROFILE
 from actors.pods.state import PodPending, PodRunning, PodTerminating
 
 if TYPE_CHECKING:

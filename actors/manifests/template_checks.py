@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from actors.errors import SettingsError
 from actors.kube.strategic_merge import UnmergeableError
 from actors.manifests.pod_template import executor_of, patched, shape_of
+from actors.pods.pod import DEFAULT_PROFILE
 from actors.settings.profiles import resource_problems
-from actors.settings.types import DEFAULT_PROFILE, RESERVED_LABELS
+from actors.settings.types import RESERVED_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,16 +14,12 @@ from actors.pods.state import PodState
 from actors.pods.stuck import StuckKind
 
 __all__ = [
-    "DEFAULT_PROFILE",
     "ExecutorKilled",
     "LedgerEntries",
     "LedgerEntry",
     "StartFailureCount",
     "StartFailureRecord",
 ]
-
-DEFAULT_PROFILE = "default"
-"""The profile that an int target means, and that a pod without the profile label belongs to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APP_ID_LABEL",
+    "DEFAULT_PROFILE",
     "EXECUTOR_ID_LABEL",
     "INACTIVE_LABEL",
     "MANAGED_BY_LABEL",
@@ -60,6 +61,9 @@ PROFILE_LABEL: Final = "executor-pods/profile"
 INACTIVE_LABEL: Final = "executor-pods/inactive"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 ROLE_EXECUTOR: Final = "executor"
+
+DEFAULT_PROFILE: Final = "default"
+"""The profile that `[executor]` describes, that an int target means, and that a pod without `PROFILE_LABEL` has."""
 
 MAX_ID_DIGITS: Final = 18
 """Executor ids of more digits are refused: 18 always fit a signed 64-bit integer."""
@@ -220,7 +224,7 @@ class Pod(_Json, frozen=True):
     def profile(self) -> str:
         """The profile's name from its label, `"default"` if the label is missing."""
         labels = self.metadata.labels
-        return labels.get(PROFILE_LABEL, "default") if labels else "default"
+        return labels.get(PROFILE_LABEL, DEFAULT_PROFILE) if labels else DEFAULT_PROFILE
 
     @property
     def terminating(self) -> bool:

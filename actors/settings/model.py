@@ -23,6 +23,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError as UnreadableVariable
 
 from actors.errors import SettingsError
+from actors.pods.pod import DEFAULT_PROFILE
 from actors.pods.state import PodRules
 from actors.runtime import Entropy
 from actors.settings.durations import format_duration
@@ -38,7 +39,6 @@ from actors.settings.loading import ENV_PREFIX, environment, is_given, read_file
 from actors.settings.problems import from_validation, unknown
 from actors.settings.profiles import ProfileSettings
 from actors.settings.types import (
-    DEFAULT_PROFILE,
     LONGEST_DNS_LABEL,
     Consistent,
     DnsLabel,

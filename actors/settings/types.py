@@ -19,6 +19,7 @@ from pydantic_settings import NoDecode
 
 from actors.kube.names import dns_label_problem, dns_subdomain_problem, label_key_problem, label_value_problem
 from actors.kube.quantities import parse_quantity
+from actors.pods.pod import DEFAULT_PROFILE
 from actors.settings.durations import parse_duration
 from actors.settings.problems import GroupError, from_validation
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
-    "DEFAULT_PROFILE",
     "RESERVED_LABELS",
     "AccessMode",
     "Argv",
@@ -56,9 +56,6 @@ __all__ = [
     "Template",
     "Word",
 ]
-
-DEFAULT_PROFILE: Final = "default"
-"""The profile that the group `executor` describes."""
 
 RESERVED_LABELS: Final = "executor-pods/"
 """Labels that start so are the fleet's."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
-    DEFAULT_PROFILE,
     AddSubscriber,
     BackendFailed,
     ExecutorPending,
@@ -30,7 +29,7 @@ from actors.messages import (
     StopBackend,
 )
 from actors.pods.loss import LossKind
-from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
+from actors.pods.pod import APP_ID_LABEL, DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
 from tests.scenarios.memory import shared, sizes
 from tests.scenarios.world import World
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from actors.local.store.object_store import WatchMessage
 from actors.messages import (
-    DEFAULT_PROFILE,
     BackendStopped,
     ExecutorPending,
     ExecutorRemoved,
@@ -20,7 +19,7 @@ from actors.messages import (
     ExecutorTerminating,
     SnapshotBatch,
 )
-from actors.pods.pod import EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
+from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -26,14 +26,13 @@ from actors.local.faults.kinds import (
 )
 from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWaiting
 from actors.messages import (
-    DEFAULT_PROFILE,
     BackendStarted,
     DecommissionExecutors,
     ExecutorDisconnected,
     ExecutorRemoved,
     RegisterExecutor,
 )
-from actors.pods.pod import INACTIVE_LABEL
+from actors.pods.pod import DEFAULT_PROFILE, INACTIVE_LABEL
 from tests.scenarios.chaos import GATED, GENERATIONS, Chaos
 
 if TYPE_CHECKING:

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors import messages
 from actors.errors import SettingsError
 from actors.kube.names import label_value_problem
 from actors.kube.quantities import parse_quantity
 from actors.settings import AllocationSettings, ClaimSettings, ProfileSettings, ResourceSettings, Settings
 from actors.settings.profiles import ShapeSettings, resource_problems
-from actors.settings.types import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +64,6 @@ def test_the_default_profile_is_what_executor_says() -> None:
     settings = Settings(executor=EVERYWHERE)
     assert settings.profile("default") == ProfileSettings(**EVERYWHERE)
     assert settings.profile_names == ("default",)
-    assert DEFAULT_PROFILE == messages.DEFAULT_PROFILE
 
 
 @pytest.mark.parametrize("own", ShapeSettings.model_fields)
