@@ -9,14 +9,13 @@ it decides is in `actors.allocation.decisions` and the values beside it; it neve
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never, cast
 
+from actors.allocation.creation_block import CreationBlock
 from actors.allocation.creator import Creator
-from actors.allocation.decisions import LIVE, LIVE_OR_GOING
 from actors.allocation.deleter import UNWANTED, Deleter
 from actors.allocation.executor_tracker import ExecutorTracker
+from actors.allocation.profile import Profile, Profiles
 from actors.allocation.start_failures import StartFailures
 from actors.allocation.volumes import Volumes
 from actors.errors import AlreadyExists, ApiError, Conflict
@@ -36,21 +35,26 @@ from actors.messages import (
     PodCreateDelayed,
     PodCreateFailed,
     PodsObserved,
+    ProfileStatus,
     SetTotalExpectedExecutors,
     SnapshotBatch,
+    StartFailureCount,
+    StartFailureRecord,
     StartFailuresExceeded,
     ToAllocator,
 )
-from actors.runtime import Actor, Address, Context
+from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
+from actors.runtime import Actor, Address, Context, Moment, elapsed
+from actors.settings.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from actors.kube.api import Manifest
     from actors.manifests.executor_pod import ExecutorManifests
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
-    from actors.pods.state import PodRules
     from actors.settings.model import Settings
 
 __all__ = ["Allocator"]
@@ -66,7 +70,6 @@ class Allocator(Actor):
         context: Context,
         *,
         settings: Settings,
-        rules: PodRules,
         manifests: ExecutorManifests,
         store: Address,
         pool: Address,
@@ -75,20 +78,21 @@ class Allocator(Actor):
         super().__init__(context)
         self._settings = settings.allocation
         self._stale_after = settings.source.stale_after
+        self._validity_interval = settings.executor.failures_validity_interval
         self._store = store
         self._pool = pool
         self._backend = backend
         self._epoch = context.incarnation
         self._born_at = self.clock.monotonic()
-        self._epoch_at: float | None = None
-        """When the pool had begun this epoch (monotonic); a full sync asked for before says nothing of ours."""
+        self._epoch_at: Moment | None = None
+        """When the pool had begun this epoch; a full sync asked for before says nothing of ours."""
         self._totals: Mapping[str, int] | None = None
-        self._tracker = ExecutorTracker(LIVE_OR_GOING if self._settings.pod_replacement_policy == "Failed" else LIVE)
+        self._profiles = Profiles(settings)
+        self._tracker = ExecutorTracker(settings)
         self._volumes = Volumes(settings, manifests)
-        self._starts = StartFailures(rules, settings.executor)
+        self._starts = StartFailures(settings, self._tracker, self._profiles)
         self._deleter = Deleter(
-            settings,
-            self.clock,
+            clock=self.clock,
             tracker=self._tracker,
             starts=self._starts,
             manifests=manifests,
@@ -96,21 +100,24 @@ class Allocator(Actor):
             backend=backend,
         )
         self._creator = Creator(
-            settings.allocation,
-            self.clock,
+            settings=settings.allocation,
+            clock=self.clock,
             epoch=self._epoch,
+            reply_to=self.myself,
             tracker=self._tracker,
-            starts=self._starts,
+            profiles=self._profiles,
             volumes=self._volumes,
             manifests=manifests,
             pool=pool,
             backend=backend,
-            reply_to=self.myself,
         )
         self._latest: SnapshotBatch | None = None
         self._has_acted = False
         self._stale = False
-        self._told = AllocatorStatus({})
+        self._failed: CreationBlock | None = None
+        """Too many executors failed to start: creation has stopped until the driver sets another target."""
+        self._failed_since: datetime | None = None
+        self._reported = AllocatorStatus({})
 
     def receive(self, message: object) -> object:  # noqa: C901 - one line a message
         """One case a message."""
@@ -149,7 +156,11 @@ class Allocator(Actor):
         self._creator.count_on(known.next_id)
         self._creator.created = known.created
         self._tracker.learn(known.ledger.values(), self.clock.monotonic())
-        self._starts.learn(known.starts)
+        record = known.starts
+        self._failed_since = record.failed_since
+        self._failed = CreationBlock("start_failures", record.failed) if record.failed is not None else None
+        for name, counts in record.tallies.items():
+            self._profiles[name].starts = counts
         self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.newly)))
 
     def _epoch_begun(self, begun: EpochBegun) -> None:
@@ -173,9 +184,14 @@ class Allocator(Actor):
     def _retarget(self, totals: Mapping[str, int], *, forgives: bool) -> None:
         if totals != self._totals:
             logger.info("the target is set: totals=%s", dict(totals))
-        if forgives and self._starts.forgive():
+        if forgives and self._failed is not None:
             logger.info("creation goes on: the driver has set a target after the fleet failed")
+            self._failed = self._failed_since = None
+            for profile in self._profiles.values():
+                profile.forgive()
         self._totals = dict(totals)
+        for name in {*self._profiles, *totals}:
+            self._profiles[name].target = totals.get(name, 0)
         self._round()
 
     def _on_registered(self, executor_id: int) -> None:
@@ -205,7 +221,7 @@ class Allocator(Actor):
         self._tracker.newly.answered(executor_id, self.clock.monotonic(), answer.pod)
         if answer.withdrawn:
             self._deleter.take_back((executor_id,), UNWANTED)
-        if self._creator.creation(new.profile).created():
+        if self._profiles[new.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy):
             self._round()
 
     def _create_failed(self, answer: PodCreateFailed) -> None:
@@ -215,11 +231,12 @@ class Allocator(Actor):
         self._creator.created -= 1
         self._volumes.refused(answer.executor_id, taken=isinstance(answer.error, AlreadyExists))
         self._deleter.forget([answer.executor_id], f"it could not be created: {answer.error}", created=False)
-        creation, now = self._creator.creation(new.profile), self.clock.monotonic()
-        is_last, news = creation.not_created(answer.error, now=now, entropy=self.entropy)
-        if news:
-            logger.warning("executors cannot be created: profile=%s error=%s", new.profile, answer.error)
-            self._tell_blocked(new.profile)
+        profile = self._profiles[new.profile]
+        before = profile.refusal
+        is_last = profile.answered(answer.error, now=self.clock.monotonic(), entropy=self.entropy)
+        if profile.refusal is not before:
+            logger.warning("executors cannot be created: profile=%s error=%s", profile.name, answer.error)
+            self._report_block(profile, None, lacks_some=True)
         if is_last:
             self._round()
 
@@ -228,9 +245,9 @@ class Allocator(Actor):
         new = self._tracker.newly.get(delay.executor_id)
         if delay.epoch != self._epoch or new is None:
             return
-        for profile, creation in self._creator.creations.items():
-            if profile == new.profile or (creation.awaited and not isinstance(delay.error, Conflict)):
-                creation.creation_block.put_off(delay.error, self.clock.monotonic())
+        for profile in self._profiles.values():
+            if profile.name == new.profile or (profile.awaited and not isinstance(delay.error, Conflict)):
+                profile.delayed(delay.error, self.clock.monotonic())
 
     def _claims_listed(self, claims: Sequence[Manifest] | ApiError) -> None:
         """What executors may take over, in this one round."""
@@ -238,13 +255,12 @@ class Allocator(Actor):
         self._round()
         self._volumes.used_up()
 
-    def _tell_blocked(self, profile: str, others: str | None = None, sort: str | None = None) -> None:
+    def _report_block(self, profile: Profile, fleet: CreationBlock | None, *, lacks_some: bool) -> None:
         """Backend hears why creation stands still when that begins, changes or ends."""
-        creation_block = self._creator.creation(profile).creation_block
-        if creation_block.tell(others, now=self.clock.monotonic(), at=self.clock.now(), sort=sort):
-            if creation_block.told is None:
-                logger.info("executors can be created again: profile=%s", profile)
-            self._backend.tell(CreationBlocked(profile, creation_block.told))
+        if profile.report(fleet, lacks_some=lacks_some, now=self.clock.monotonic(), at=self.clock.now()):
+            if profile.block is None:
+                logger.info("executors can be created again: profile=%s", profile.name)
+            self._backend.tell(CreationBlocked(profile.name, profile.block.message if profile.block else None))
 
     # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,7 +281,7 @@ class Allocator(Actor):
             new = self._tracker.newly.take(executor_id)
             if new.answered_at is None and not new.lost and self._epoch_at is not None:
                 unanswered[executor_id] = shown[executor_id]
-                self._creator.creation(new.profile).created()
+                self._profiles[new.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy)
         if unanswered:
             self._pool.tell(PodsObserved(unanswered))
 
@@ -273,35 +289,36 @@ class Allocator(Actor):
         """Keep what is known of single executors in step with what changed."""
         now = self.clock.monotonic()
         tracker = self._tracker
-        early = self._starts.follow(batch, tracker.registered, now, is_asked_to_go=tracker.is_asked_to_go)
+        early = self._starts.follow(batch, now)
         if self._has_acted:  # what ended before is an earlier life's, or was counted before our restart
-            for profile, count in early.failed.items():
-                self._start_failed(profile, count, now)
-            for profile, executor_ids in early.cut_short.items():
-                self._cut_short(profile, executor_ids, now)
+            for name, count in early.failed.items():
+                self._start_failed(self._profiles[name], count, now)
+            for name, executor_ids in early.cut_short.items():
+                self._cut_short(self._profiles[name], executor_ids, now)
         tracker.follow(batch, now)
-        self._volumes.follow(
-            batch, lambda executor_id: executor_id in tracker.newly or executor_id in tracker.abandoned
-        )
-        for profile in {ended.state.pod.profile for ended in batch.ended}:
-            self._creator.creation(profile).creation_block.hasten(now)
+        self._volumes.follow(batch, tracker.may_appear)
+        for name in {ended.state.pod.profile for ended in batch.ended}:
+            self._profiles[name].ended(now)
 
-    def _start_failed(self, profile: str, count: int, now: float) -> None:
-        target = (self._totals or {}).get(profile, 0)
-        wait, stops = self._starts.failed(
-            profile, count, target=target, now=now, at=self.clock.now(), entropy=self.entropy
+    def _start_failed(self, profile: Profile, count: int, now: Moment) -> None:
+        exceeds = profile.start_failed(count, now=now, entropy=self.entropy)
+        wait = profile.starts.until - now
+        logger.info(
+            "executors ended before they were of use: profile=%s count=%d wait=%.1fs", profile.name, count, wait
         )
-        logger.info("executors ended before they were of use: profile=%s count=%d wait=%.1fs", profile, count, wait)
-        if stops and self._starts.exceeded is not None:
-            logger.warning("the fleet has failed, creation stops: %s", self._starts.exceeded)
-            self._backend.tell(StartFailuresExceeded(self._starts.exceeded))
+        if exceeds and self._failed is None:
+            interval = self._validity_interval
+            within = f" within {format_duration(interval)}" if interval is not None else ""
+            seen = len(profile.starts.times)
+            cause = f"{seen} executors of profile {profile.name!r} ended before they were of use{within}"
+            self._failed, self._failed_since = CreationBlock("start_failures", cause), self.clock.now()
+            logger.warning("the fleet has failed, creation stops: %s", cause)
+            self._backend.tell(StartFailuresExceeded(cause))
 
-    def _cut_short(self, profile: str, executor_ids: Sequence[int], now: float) -> None:
-        newest, entropy = self._creator.next_id - 1, self.entropy
-        wait = self._starts.cut_short(profile, executor_ids, newest=newest, now=now, entropy=entropy)
-        if wait is not None:
+    def _cut_short(self, profile: Profile, executor_ids: Sequence[int], now: Moment) -> None:
+        if profile.cut_short(executor_ids, newest=self._creator.next_id - 1, now=now, entropy=self.entropy):
             words = "others ended executors before they were of use: profile=%s ids=%s wait=%.1fs"
-            logger.info(words, profile, list(executor_ids), wait)
+            logger.info(words, profile.name, list(executor_ids), max(0.0, profile.starts.waves_until - now))
 
     def _round(self) -> None:
         batch, totals = self._latest, self._totals
@@ -312,14 +329,15 @@ class Allocator(Actor):
             self._has_acted = True
             self._deleter.give_up_overdue(snapshot)
             self._deleter.drop_lost()
-            self._deleter.replace_stuck(snapshot)
+            if self._failed is None:
+                self._deleter.replace_stuck(snapshot)
         missing = self._tracker.missing(snapshot, totals)
         self._deleter.delete_surplus(missing, snapshot, stale=stale)
-        if not stale:
-            self._creator.request(missing, totals, snapshot)
+        if not stale and self._failed is None:
+            self._creator.request(missing, snapshot)
             missing = self._tracker.missing(snapshot, totals)
-        self._tell_all_blocked(missing)
-        self._tell_status(snapshot)
+        self._report_all_blocks(missing)
+        self._report_status(sorted(missing), snapshot)
 
     def _is_synced(self, batch: SnapshotBatch) -> bool:
         """Whether the snapshot knows of all that was requested before our start."""
@@ -328,8 +346,8 @@ class Allocator(Actor):
 
     def _is_stale(self, batch: SnapshotBatch) -> bool:
         """Whether nothing was heard of the cluster for so long that the snapshot may not be acted on."""
-        now = self.clock.monotonic()
-        age = timedelta(seconds=now - (batch.heard_at if batch.heard_at is not None else self._born_at))
+        heard_at = batch.heard_at if batch.heard_at is not None else self._born_at
+        age = elapsed(heard_at, self.clock.monotonic())
         stale = age > self._stale_after
         if stale and not self._stale:
             logger.warning("the snapshot is stale, creating and deleting nothing: age=%.0fs", age.total_seconds())
@@ -338,41 +356,41 @@ class Allocator(Actor):
         self._stale = stale
         return stale
 
-    def _tell_all_blocked(self, missing: Mapping[str, int]) -> None:
+    def _report_all_blocks(self, missing: Mapping[str, int]) -> None:
         """Where executors are missing, what holds all of them up; where none is, nothing does."""
-        all_wait, sort_of_all = None, None
+        fleet = None
         if self._stale:
-            sort_of_all = "stale"
-            all_wait = "nothing was heard of the cluster for too long: what there is may not be there any more"
+            message = "nothing was heard of the cluster for too long: what there is may not be there any more"
+            fleet = CreationBlock("stale", message)
         elif self._creator.limit_reached():
-            sort_of_all = "max_created"
             limit = self._settings.max_created
-            all_wait = f"allocation.max_created = {limit}: so many pods were created in this driver's life"
-        for profile in sorted({*missing, *self._creator.creations}):
-            lacks_some = missing.get(profile, 0) > 0
-            if not lacks_some:
-                self._creator.creation(profile).satisfied()
-            others, sort = all_wait, sort_of_all
-            if others is None:
-                others, sort = self._volumes.waits_for(profile, (self._totals or {}).get(profile, 0)), "claims"
-            if others is None:
-                others, sort = self._starts.waits_for(profile, self.clock.monotonic()), "cut_short"
-            self._tell_blocked(profile, others if lacks_some else None, sort)
+            message = f"allocation.max_created = {limit}: so many pods were created in this driver's life"
+            fleet = CreationBlock("max_created", message)
+        for name in sorted({*missing, *self._profiles}):
+            self._report_block(self._profiles[name], fleet, lacks_some=missing.get(name, 0) > 0)
 
-    def _tell_status(self, snapshot: PodsSnapshot) -> None:
+    def _report_status(self, names: Sequence[str], snapshot: PodsSnapshot) -> None:
         """Backend hears the counts when they change."""
-        totals, now, starts = self._totals or {}, self.clock.monotonic(), self._starts
-        profiles = {}
-        for profile in self._tracker.profiles(snapshot, totals):
-            creation_block = self._creator.creation(profile).creation_block
-            profiles[profile] = replace(
-                self._tracker.status(snapshot, profile, totals.get(profile, 0)),
-                blocked=starts.exceeded or creation_block.told,
-                blocked_since=starts.exceeded_since if starts.exceeded else creation_block.told_since,
-                blocked_by="start_failures" if starts.exceeded else creation_block.told_sort,
-                start_failures=starts.count(profile, now),
-            )
-        status = AllocatorStatus(profiles, starts.record())
-        if status != self._told:
-            self._told = status
+        statuses = {name: self._status(self._profiles[name], snapshot) for name in names}
+        counts = {
+            name: profile.starts for name, profile in self._profiles.items() if profile.starts != StartFailureCount()
+        }
+        failed = self._failed.message if self._failed is not None else None
+        status = AllocatorStatus(statuses, StartFailureRecord(counts, failed, self._failed_since))
+        if status != self._reported:
+            self._reported = status
             self._backend.tell(status)
+
+    def _status(self, profile: Profile, snapshot: PodsSnapshot) -> ProfileStatus:
+        block = self._failed or profile.block
+        return ProfileStatus(
+            target=profile.target,
+            newly_created=self._tracker.newly.count(profile.name),
+            pending=snapshot.count(PodPending, profile=profile.name),
+            running=snapshot.count(PodRunning, PodUnknown, profile=profile.name),
+            terminating=snapshot.count(PodTerminating, profile=profile.name),
+            blocked=block.message if block is not None else None,
+            blocked_since=self._failed_since if self._failed is not None else profile.blocked_since,
+            blocked_by=block.cause if block is not None else None,
+            start_failures=profile.start_failures(self.clock.monotonic()),
+        )

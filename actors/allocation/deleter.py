@@ -8,6 +8,7 @@ survives; Backend always hears first.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors.kube.api import DeleteOptions
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from actors.pods.snapshot import PodsSnapshot
     from actors.pods.state import PodState
     from actors.runtime import Address, Clock
-    from actors.settings.model import Settings
 
 __all__ = ["Deleter"]
 
@@ -32,58 +32,41 @@ logger = logging.getLogger(__name__)
 UNWANTED: Final = "it is not wanted any more"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deleter:
     """Of one Allocator."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        *,
-        tracker: ExecutorTracker,
-        starts: StartFailures,
-        manifests: ExecutorManifests,
-        pool: Address,
-        backend: Address,
-    ) -> None:
-        self._unseen_timeout = settings.allocation.unseen_timeout
-        self._idle_timeout = settings.allocation.idle_timeout
-        self._stuck_timeout = settings.executor.stuck_timeout
-        self._remembered = settings.executor.removed_executors_ttl
-        self._clock = clock
-        self._tracker = tracker
-        self._starts = starts
-        self._manifests = manifests
-        self._pool = pool
-        self._backend = backend
+    clock: Clock
+    tracker: ExecutorTracker
+    starts: StartFailures
+    manifests: ExecutorManifests
+    pool: Address
+    backend: Address
 
     def give_up_overdue(self, snapshot: PodsSnapshot) -> None:
         """Those that never appeared are deleted, in case they do, and their number is requested anew in this round."""
-        now = self._clock.monotonic()
-        ids = self._tracker.overdue(snapshot, now, self._unseen_timeout)
-        if ids:
-            seconds = self._unseen_timeout.total_seconds()
+        now = self.clock.monotonic()
+        if ids := self.tracker.overdue(snapshot, now):
             logger.warning("executors were not seen after their creation, giving them up: ids=%s", list(ids))
+            seconds = self.tracker.unseen_timeout.total_seconds()
             self.take_back(ids, f"no pod was seen within {seconds:g} s after its creation")
-        self._tracker.forget_given_up(now, self._remembered)
+        self.tracker.forget_given_up(now)
 
     def replace_stuck(self, snapshot: PodsSnapshot) -> None:
         """Delete those that will never run, unless they have got on since: they are missing then, and made anew."""
-        if self._starts.exceeded is not None:
-            return
-        for executor_id, state in self._tracker.hopeless(snapshot, self._clock.monotonic(), self._stuck_timeout):
-            if self._starts.replaced(state.pod.uid):
+        for executor_id, state in self.tracker.hopeless(snapshot, self.clock.monotonic()):
+            if self.starts.replaced(state.pod.uid):
                 logger.warning("one will never run, replacing it: executor=%d pod=%s", executor_id, state.pod.name)
             self._delete(state)
 
     def drop_lost(self) -> None:
         """Those whose request is lost and that the driver has ended since."""
-        self.take_back(self._tracker.lost_and_ended(), UNWANTED)
+        self.take_back(self.tracker.lost_and_ended(), UNWANTED)
 
     def delete_surplus(self, missing: Mapping[str, int], snapshot: PodsSnapshot, *, stale: bool) -> None:
         """Where there are too many, short of those that go already; of a stale snapshot only what is not made yet."""
         for profile, count in missing.items():
-            excess = -count - self._tracker.going(snapshot, profile)
+            excess = -count - self.tracker.going(snapshot, profile)
             if excess > 0:
                 excess -= self._withdraw(profile, excess)
             if excess > 0 and not stale:
@@ -93,34 +76,33 @@ class Deleter:
         """Give ids up. Their pods may have been made, unless not `created`."""
         ids = tuple(executor_ids)
         for executor_id in ids:
-            self._tracker.give_up(executor_id, self._clock.monotonic())
+            self.tracker.give_up(executor_id, self.clock.monotonic())
         if ids:
-            self._backend.tell(ExecutorsAbandoned(ids, why, created))
+            self.backend.tell(ExecutorsAbandoned(ids, why, created))
 
     def take_back(self, executor_ids: tuple[int, ...], why: str) -> None:
         """Give ids up, and delete what may exist of them."""
-        pods = [(self._manifests.pod_name(i), self._tracker.newly[i].pod) for i in executor_ids]
+        pods = [(self.manifests.pod_name(i), self.tracker.newly[i].pod) for i in executor_ids]
         self.forget(executor_ids, why)
         for name, pod in pods:
-            self._pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))
+            self.pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))
 
     def take_back_shown(self, executor_id: int, pod: Pod) -> None:
         """One that was made though nobody wanted it any more, unless it is in use by now."""
-        if executor_id not in self._tracker.registered:
-            self._backend.tell(ExecutorsScaledDown({executor_id: pod.uid}))
-            self._starts.taken_back(pod.uid)
-            self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
+        if executor_id not in self.tracker.registered:
+            self.backend.tell(ExecutorsScaledDown({executor_id: pod.uid}))
+            self.starts.taken_back(pod.uid)
+            self.pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
 
     def _withdraw(self, profile: str, excess: int) -> int:
         """Those that wait for a POST are not made. Said in each round, for one on the wire may come back to wait."""
-        ids = self._tracker.unanswered(profile)[:excess]
+        ids = self.tracker.unanswered(profile)[:excess]
         if ids:
-            self._pool.tell(WithdrawPods(frozenset(ids)))
+            self.pool.tell(WithdrawPods(frozenset(ids)))
         return len(ids)
 
     def _delete_so_many(self, profile: str, excess: int, snapshot: PodsSnapshot) -> None:
-        now = self._clock.monotonic()
-        unseen, pending = self._tracker.surplus(excess, snapshot, profile, now, self._idle_timeout)
+        unseen, pending = self.tracker.surplus(excess, snapshot, profile, self.clock.monotonic())
         if unseen or pending:
             logger.info(
                 "deleting executors that are too many: profile=%s newly_created=%d pending=%d",
@@ -130,12 +112,14 @@ class Deleter:
             )
         self.take_back(unseen, UNWANTED)
         if pending:
-            self._backend.tell(ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending}))
-        for _, state in pending:
-            self._starts.taken_back(state.pod.uid)
+            self.backend.tell(
+                ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending.items()})
+            )
+        for state in pending.values():
+            self.starts.taken_back(state.pod.uid)
             self._delete(state)
 
     def _delete(self, state: PodState) -> None:
         """If it is still as we know it: one that has started meanwhile survives."""
         options = DeleteOptions(uid=state.pod.uid, resource_version=state.pod.resource_version)
-        self._pool.tell(DeletePod(state.pod.name, options))
+        self.pool.tell(DeletePod(state.pod.name, options))

@@ -6,34 +6,44 @@ newest snapshot follow the numbers that a round works with.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
-from actors.allocation.decisions import counted, overdue, surplus
 from actors.allocation.expectations import Expectations
-from actors.messages import ProfileStatus
 from actors.pods.state import PodPending, PodRunning, PodState, PodTerminating, PodUnknown
 from actors.pods.stuck import never_heals
+from actors.runtime import Moment, elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
-    from datetime import timedelta
 
     from actors.messages import LedgerEntry, SnapshotBatch
     from actors.pods.snapshot import PodsSnapshot
+    from actors.settings import Settings
 
 __all__ = ["ExecutorTracker"]
 
+_KINDS: Final[dict[str, tuple[type[PodState], ...]]] = {
+    "TerminatingOrFailed": (PodPending, PodRunning, PodUnknown),
+    "Failed": (PodPending, PodRunning, PodUnknown, PodTerminating),
+}
+"""By `pod_replacement_policy`, the states in which an executor counts toward its profile's target."""
+
 
 class ExecutorTracker:
-    """`kinds` are the states in which an executor counts toward its profile's target."""
+    """Of one Allocator."""
 
-    def __init__(self, kinds: tuple[type[PodState], ...]) -> None:
-        self._kinds = kinds
+    def __init__(self, settings: Settings) -> None:
+        self._kinds = _KINDS[settings.allocation.pod_replacement_policy]
+        self.unseen_timeout = settings.allocation.unseen_timeout
+        self._idle_timeout = settings.allocation.idle_timeout
+        self._stuck_timeout = settings.executor.stuck_timeout
+        self._remembered = settings.executor.removed_executors_ttl
         self.newly = Expectations()
         """Requested and not shown yet."""
-        self.abandoned: dict[int, float] = {}
-        """Ids whose pods do not count, should they come up, and when they were given up (monotonic), earliest first."""
+        self.abandoned: dict[int, Moment] = {}
+        """Ids whose pods do not count, should they come up, and when they were given up, earliest first."""
         self._late: set[int] = set()
         """Those of them that the snapshot shows."""
         self.registered: set[int] = set()
@@ -42,13 +52,13 @@ class ExecutorTracker:
         """Those that the driver has taken back and that have not ended yet: they are in excess already."""
         self.decommissioned: set[int] = set()
         """Those that the driver lets finish: they count until they are gone."""
-        self._pending_since: dict[int, float] = {}
-        self._never_heal: dict[int, float] = {}
-        """Pending ones that wait for what will not come, and since when (monotonic), earliest first."""
+        self._pending_since: dict[int, Moment] = {}
+        self._never_heal: dict[int, Moment] = {}
+        """Pending ones that wait for what will not come, and since when, earliest first."""
 
     # ── keeping in step ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def learn(self, entries: Iterable[LedgerEntry], now: float) -> None:
+    def learn(self, entries: Iterable[LedgerEntry], now: Moment) -> None:
         """Take the ledger up at a start. What was requested and never seen counts as newly created."""
         for entry in entries:
             if entry.abandoned:
@@ -64,7 +74,7 @@ class ExecutorTracker:
             if entry.decommissioned:
                 self.decommissioned.add(entry.executor_id)
 
-    def follow(self, batch: SnapshotBatch, now: float) -> None:
+    def follow(self, batch: SnapshotBatch, now: Moment) -> None:
         """Take a batch in; O(changes), but for a full sync."""
         states = batch.snapshot.states
         for executor_id in batch.changed:
@@ -80,7 +90,7 @@ class ExecutorTracker:
                 if ids:
                     ids.difference_update(ids.difference(states, self.newly))
 
-    def _follow_one(self, executor_id: int, state: PodState | None, now: float) -> None:
+    def _follow_one(self, executor_id: int, state: PodState | None, now: Moment) -> None:
         if isinstance(state, PodPending):
             self._pending_since.setdefault(executor_id, now)
         else:
@@ -96,19 +106,22 @@ class ExecutorTracker:
         """Its end is our doing, or is to be."""
         return any(executor_id in ids for ids in (self.killed, self.decommissioned, self.abandoned))
 
-    def give_up(self, executor_id: int, now: float) -> None:
+    def give_up(self, executor_id: int, now: Moment) -> None:
         """Wait no longer for a newly created one."""
         self.newly.take(executor_id)
         self.killed.discard(executor_id)
         self.decommissioned.discard(executor_id)
         self.abandoned[executor_id] = now
 
-    def forget_given_up(self, now: float, ttl: timedelta) -> None:
-        """Those that nothing came up of for `ttl`. One that came up stays, and is looked at again later."""
-        expired = now - ttl.total_seconds()
+    def may_appear(self, executor_id: int) -> bool:
+        """Whether its pod may come up yet."""
+        return executor_id in self.newly or executor_id in self.abandoned
+
+    def forget_given_up(self, now: Moment) -> None:
+        """Those that nothing came up of for long. One that came up stays, and is looked at again later."""
         while self.abandoned:
             executor_id, at = next(iter(self.abandoned.items()))
-            if at >= expired:
+            if elapsed(at, now) <= self._remembered:
                 return
             del self.abandoned[executor_id]
             if executor_id in self._late:
@@ -116,44 +129,28 @@ class ExecutorTracker:
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def profiles(self, snapshot: PodsSnapshot, totals: Mapping[str, int]) -> list[str]:
-        """Those that any executor is wanted of, shown of or unseen of."""
-        return sorted({*totals, *snapshot.profiles(), *self.newly.profiles()})
-
     def missing(self, snapshot: PodsSnapshot, totals: Mapping[str, int]) -> dict[str, int]:
-        """How many executors each profile lacks; negative where there are too many."""
-        return {
-            profile: totals.get(profile, 0) - self.expected(snapshot, profile)
-            for profile in self.profiles(snapshot, totals)
-        }
-
-    def status(self, snapshot: PodsSnapshot, profile: str, target: int) -> ProfileStatus:
-        """A profile's numbers."""
-        return ProfileStatus(
-            target=target,
-            newly_created=self.newly.count(profile),
-            pending=snapshot.count(PodPending, profile=profile),
-            running=snapshot.count(PodRunning, PodUnknown, profile=profile),
-            terminating=snapshot.count(PodTerminating, profile=profile),
-        )
+        """How many executors each profile lacks, be one wanted, shown or unseen; negative where there are too many."""
+        profiles = sorted({*totals, *snapshot.profiles(), *self.newly.profiles()})
+        return {profile: totals.get(profile, 0) - self.expected(snapshot, profile) for profile in profiles}
 
     def expected(self, snapshot: PodsSnapshot, profile: str) -> int:
         """How many executors of a profile there are, or will be when what was requested has come up."""
-        shown = snapshot.count(*self._kinds, profile=profile) - counted(self._late, snapshot, profile, self._kinds)
+        shown = snapshot.count(*self._kinds, profile=profile) - _count(self._late, snapshot, profile, self._kinds)
         return shown + self._finishing(snapshot, profile) + self.newly.count(profile)
 
     def going(self, snapshot: PodsSnapshot, profile: str) -> int:
         """How many of those that are expected the driver has taken back: they are in excess already."""
         going = self.killed | self.decommissioned
         unseen = sum(self.newly[i].profile == profile for i in going & self.newly.keys())
-        shown = counted(going - self._late, snapshot, profile, self._kinds)
+        shown = _count(going - self._late, snapshot, profile, self._kinds)
         return unseen + shown + self._finishing(snapshot, profile)
 
     def _finishing(self, snapshot: PodsSnapshot, profile: str) -> int:
         """How many were let finish and now terminate: they are not replaced before they are gone."""
         if PodTerminating in self._kinds:
             return 0  # they count anyway
-        return counted(self.decommissioned - self._late, snapshot, profile, (PodTerminating,))
+        return _count(self.decommissioned - self._late, snapshot, profile, (PodTerminating,))
 
     def pending(self, snapshot: PodsSnapshot, profile: str | None = None) -> int:
         """How many do not run yet, of one profile or of all."""
@@ -162,24 +159,51 @@ class ExecutorTracker:
 
     # ── whom ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def overdue(self, snapshot: PodsSnapshot, now: float, timeout: timedelta) -> tuple[int, ...]:
-        """Newly created ones to give up."""
-        return overdue(self.newly, snapshot, now=now, timeout=timeout)
+    def overdue(self, snapshot: PodsSnapshot, now: Moment) -> tuple[int, ...]:
+        """Newly created ones to give up.
+
+        Their POST was answered long ago, and a full sync that was asked for after the answer does not show them.
+        """
+        synced_at = snapshot.full_sync_at
+        if synced_at is None:
+            return ()
+        return tuple(
+            executor_id
+            for executor_id in self.newly.answered_by(later(now, -self.unseen_timeout))
+            if (at := self.newly[executor_id].answered_at) is not None
+            and synced_at > at
+            and executor_id not in snapshot.states
+        )
 
     def surplus(
-        self, excess: int, snapshot: PodsSnapshot, profile: str, now: float, idle_timeout: timedelta
-    ) -> tuple[tuple[int, ...], tuple[tuple[int, PodPending], ...]]:
-        """Whom to delete when there are so many too many: newly created ones, and pending ones."""
-        return surplus(
-            excess,
-            self.newly,
-            snapshot,
-            self._pending_since,
-            profile=profile,
-            spared=self._spared(),
-            now=now,
-            idle_timeout=idle_timeout,
-        )
+        self, excess: int, snapshot: PodsSnapshot, profile: str, now: Moment
+    ) -> tuple[tuple[int, ...], dict[int, PodPending]]:
+        """Whom to delete of `excess` executors too many: newly created ones first, then pending, oldest first.
+
+        Never one that is younger than `idle_timeout`, that is spared, whose POST is not answered, or that runs: which
+        of the running ones is of least use only the driver knows. One whose request is lost goes before all others.
+        """
+        spared, states = self._spared(), snapshot.states
+        unseen = sorted(
+            (not new.lost, new.requested_at, executor_id)
+            for executor_id, new in self.newly.items()
+            if new.profile == profile
+            and (new.lost or (new.answered_at is not None and self._is_old_enough(new.requested_at, now)))
+            and executor_id not in spared
+        )[:excess]
+        oldest = sorted((since, executor_id) for executor_id, since in self._pending_since.items())
+        pending = {
+            executor_id: state
+            for since, executor_id in oldest
+            if self._is_old_enough(since, now)
+            and executor_id not in spared
+            and isinstance(state := states.get(executor_id), PodPending)
+            and state.pod.profile == profile
+        }
+        return tuple(executor_id for _, _, executor_id in unseen), dict(islice(pending.items(), excess - len(unseen)))
+
+    def _is_old_enough(self, since: Moment, now: Moment) -> bool:
+        return elapsed(since, now) >= self._idle_timeout
 
     def unanswered(self, profile: str) -> list[int]:
         """Newly created ones that may not be made yet, and need not be: the newest first."""
@@ -202,13 +226,19 @@ class ExecutorTracker:
         """Whoever is too many, these are not."""
         return self.registered | self.killed | self.decommissioned | self.abandoned.keys()
 
-    def hopeless(self, snapshot: PodsSnapshot, now: float, timeout: timedelta) -> Iterator[tuple[int, PodState]]:
+    def hopeless(self, snapshot: PodsSnapshot, now: Moment) -> Iterator[tuple[int, PodState]]:
         """Pending ones that have waited so long for what will not come."""
         for executor_id, since in self._never_heal.items():
-            if now - since < timeout.total_seconds():
+            if elapsed(since, now) < self._stuck_timeout:
                 return
             state = snapshot.states.get(executor_id)
             if state is not None and not any(
                 executor_id in ids for ids in (self.registered, self.killed, self.abandoned)
             ):
                 yield executor_id, state
+
+
+def _count(ids: Iterable[int], snapshot: PodsSnapshot, profile: str, kinds: tuple[type[PodState], ...]) -> int:
+    """How many of these executors the snapshot shows in one of `kinds`."""
+    states = (snapshot.states.get(executor_id) for executor_id in ids)
+    return sum(isinstance(state, kinds) and state.pod.profile == profile for state in states)

@@ -21,12 +21,14 @@ from actors.allocation.claims import Claim, fitting, free, read
 from actors.errors import ApiError
 from actors.manifests.executor_pod import CLAIM_LABEL
 from actors.pods.pod import claims_of
+from actors.runtime import Moment, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
+    from actors.allocation.profile import Profile
     from actors.kube.api import Manifest
     from actors.manifests.executor_pod import ExecutorManifests
     from actors.messages import SnapshotBatch
@@ -99,13 +101,11 @@ class Volumes:
         self._are_listed = True
         """Whether the last LIST was answered by one, and not refused."""
         self._is_asked = False
-        self._look_at = 0.0
-        """When to look again while executors wait (monotonic), unless something ends before."""
+        self._look_at: Moment = 0.0
+        """When to look again while executors wait, unless something ends before."""
         self._given: dict[int, _Given] = {}
         self._spare: dict[tuple[str, str], deque[Manifest]] = {}
         """By profile and setting: claims that were asked for, and may have been made, for pods that were refused."""
-        self._waiting: dict[str, tuple[int, str]] = {}
-        """Profiles whose executors wait for a claim: of which of the profile's, and with which target."""
 
     # ── the list ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,11 +113,11 @@ class Volumes:
         """Whether executors of this profile can be equipped: there is a list, or none is needed."""
         return self._listed is not None or not self._reuses or profile not in self._claims
 
-    def should_ask(self, profile: str, target: int, now: float) -> bool:
+    def should_ask(self, profile: Profile, now: Moment) -> bool:
         """Whether a list is to be asked for now, for a profile that is not ready. Who is told so asks."""
-        if self._is_asked or (self.waits_for(profile, target) is not None and now < self._look_at):
+        if self._is_asked or (profile.awaited_claim is not None and now < self._look_at):
             return False
-        self._is_asked, self._look_at = True, now + LOOK_EVERY.total_seconds()
+        self._is_asked, self._look_at = True, later(now, LOOK_EVERY)
         return True
 
     def listed(self, answer: Sequence[Manifest] | ApiError, at: datetime) -> int:
@@ -153,31 +153,26 @@ class Volumes:
         for setting, manifest in given.unused.items():
             self._spare.setdefault((given.profile, setting), deque()).append(manifest)
 
-    def waits_for(self, profile: str, target: int) -> str | None:
-        """Why executors of this profile wait, None if they do not: with another target, that is to be seen."""
-        waiting_at, setting = self._waiting.get(profile, (None, ""))
-        if waiting_at != target:
-            return None
-        return f"executors wait for a claim {setting!r} to be free: there is one for each of the {target} wanted"
-
     # ── handing out ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def equip(self, profile: str, ids: Sequence[int], *, target: int, snapshot: PodsSnapshot) -> list[Mounts]:
+    def equip(self, profile: Profile, ids: Sequence[int], snapshot: PodsSnapshot) -> list[Mounts]:
         """What each of these executors gets; fewer than asked for if the others have to wait for a claim."""
-        self._waiting.pop(profile, None)
-        claims = self._claims.get(profile, ())
+        profile.claim_wait = None
+        claims = self._claims.get(profile.name, ())
         if not claims:
             return [_NOTHING] * len(ids)
-        stocks = self._stocks(profile, claims, target, snapshot)
+        stocks = self._stocks(profile, claims, snapshot)
         mounts: list[Mounts] = []
         for executor_id in ids:
             lacking = next((claim.name for claim in claims if stocks[claim.name].is_empty()), None)
             if lacking is not None:
-                self._waiting[profile] = (target, lacking)
+                profile.claim_wait = (profile.target, lacking)
                 break
-            mounts.append(self._take(executor_id, profile, stocks))
+            mounts.append(self._take(executor_id, profile.name, stocks))
         if reused := sum(len(each.names) - len(each.made) for each in mounts):
-            logger.info("executors take over claims: profile=%s executors=%d claims=%d", profile, len(mounts), reused)
+            logger.info(
+                "executors take over claims: profile=%s executors=%d claims=%d", profile.name, len(mounts), reused
+            )
         return mounts
 
     def _take(self, executor_id: int, profile: str, stocks: Mapping[str, _Stock]) -> Mounts:
@@ -199,23 +194,21 @@ class Volumes:
         to_make = (manifest for setting, manifest in unused.items() if names[setting] not in stocks[setting].made)
         return Mounts(names, tuple(to_make))
 
-    def _stocks(
-        self, profile: str, claims: Iterable[ClaimSettings], target: int, snapshot: PodsSnapshot
-    ) -> dict[str, _Stock]:
+    def _stocks(self, profile: Profile, claims: Iterable[ClaimSettings], snapshot: PodsSnapshot) -> dict[str, _Stock]:
         """For each of the profile's `claims`, in their order."""
         stocks = {
-            claim.name: _Stock(self._spare.setdefault((profile, claim.name), deque()), deque(), frozenset(), None)
+            claim.name: _Stock(self._spare.setdefault((profile.name, claim.name), deque()), deque(), frozenset(), None)
             for claim in claims
         }
         if self._listed is None or self._listed_at is None or self._owner is None or not self._are_listed:
             return stocks
         in_use = self._in_use(snapshot)
         for claim in claims:
-            stock, fit = stocks[claim.name], fitting(self._listed, claim, profile, self._owner)
+            stock, fit = stocks[claim.name], fitting(self._listed, claim, profile.name, self._owner)
             stock.made = {each.name for each in fit}
             stock.free.extend(free(fit, in_use, now=self._listed_at, older_than=self._age))
             if self._waits:
-                stock.room = max(0, target - len(stock.made | self._promised(profile, claim.name)))
+                stock.room = max(0, profile.target - len(stock.made | self._promised(profile.name, claim.name)))
         return stocks
 
     def _in_use(self, snapshot: PodsSnapshot) -> set[str]:

@@ -93,7 +93,6 @@ def specs(
             partial(
                 Allocator,
                 settings=settings,
-                rules=rules,
                 manifests=manifests,
                 store=store,
                 pool=pool,

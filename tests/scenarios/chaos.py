@@ -91,7 +91,7 @@ entry goes within two TTLs."""
 ROOM: Final = 12
 """Entries that a collection may have besides one for each pod: kinds of causes, timers, subscribers."""
 
-OF_ITS_OWN: Final = {"times": SETTINGS["executor"]["max_failures"], "_counts": 60, "_buckets": 60}
+OF_ITS_OWN: Final = {"_counts": 60, "_buckets": 60}
 """Collections that are as large whatever the fleet is."""
 
 GENERATIONS: Final = 8

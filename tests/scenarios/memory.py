@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["shared", "sizes"]
 
 LEAVES: Final = tuple(
-    f"actors.{room}" for room in ("errors", "kube", "local", "messages", "pods", "runtime", "settings", "testing")
+    f"actors.{room}"
+    for room in ("errors", "kube", "local", "manifests", "messages", "pods", "runtime", "settings", "testing")
 )
 """Values, machinery and the cluster: not looked into."""
 

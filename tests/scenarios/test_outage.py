@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.allocation.creation_block import CREATE_BACKOFF
+from actors.allocation.profile import CREATE_BACKOFF
 from actors.errors import NotFound, Unavailable
 from actors.local.faults.faulty_stream import FaultyStream
 from actors.local.faults.kinds import LoseAnswer, Refuse, Stall, server_error

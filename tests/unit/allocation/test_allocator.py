@@ -35,11 +35,13 @@ from actors.messages import (
     PodCreateFailed,
     PodsObserved,
     SetTotalExpectedExecutors,
+    StartFailureCount,
+    StartFailureRecord,
     StartFailuresExceeded,
     WithdrawPods,
 )
 from actors.settings import ProfileSettings
-from tests.unit.views import RULES, View, evicted, failed, going, pending, running, settings, succeeded, waiting
+from tests.unit.views import View, evicted, failed, going, pending, running, settings, succeeded, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +82,6 @@ class Rig:
         make = partial(
             Allocator,
             settings=self.settings,
-            rules=RULES,
             manifests=ExecutorManifests(self.settings, namespace="default", owner=self.owner),
             store=self.store.address,
             pool=self.pool.address,
@@ -1129,6 +1130,23 @@ def test_a_restarted_one_goes_on_from_the_failures_that_were_counted(rig: Callab
     assert subject.answered() == [2]
     fail(subject, 2, failed(2))
     assert len(subject.backend.take_all(StartFailuresExceeded)) == 1
+
+
+def test_a_restarted_one_goes_on_from_how_often_others_ended_some(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    counts = StartFailureCount(waves=2, waves_until=subject.now + 10, newest=1)
+    record = StartFailureRecord({"default": counts, "quiet": StartFailureCount()})
+    subject.tell(LedgerLoaded(Map(), 2, starts=record))
+    subject.begin()
+    subject.want(1)
+    subject.round(synced=True)
+    assert subject.requested() == []
+    status = subject.backend.take_all(AllocatorStatus)[-1]
+    assert status.profiles["default"].blocked_by == "cut_short"
+    assert status.starts.tallies == {"default": counts}, "nothing is kept where nothing failed"
+    subject.kit.advance(10 * SECOND)
+    subject.round()
+    assert subject.requested() == [2]
 
 
 def test_a_restarted_one_does_not_say_again_that_the_fleet_has_failed(rig: Callable[..., Rig]) -> None:

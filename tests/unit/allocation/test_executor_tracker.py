@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import msgspec
 import pytest
 
-from actors.allocation.decisions import LIVE, LIVE_OR_GOING
 from actors.allocation.executor_tracker import ExecutorTracker
 from actors.messages import LedgerEntry
 from actors.pods.pod import PROFILE_LABEL, Pod
-from tests.unit.views import View, failed, going, pending, running, waiting
-
-MINUTES = timedelta(minutes=5)
+from actors.pods.snapshot import PodsSnapshot
+from tests.unit.views import View, failed, going, pending, running, settings, waiting
 
 
 class Rig:
     """A roster that follows a view."""
 
     def __init__(self, *, replaced_when_gone: bool = False) -> None:
-        self.tracker = ExecutorTracker(LIVE_OR_GOING if replaced_when_gone else LIVE)
+        policy = "Failed" if replaced_when_gone else "TerminatingOrFailed"
+        self.tracker = ExecutorTracker(settings(allocation={"pod_replacement_policy": policy}))
         self.view = View()
 
     def follow(self, now: float = 0.0, *, synced: bool = False) -> None:
@@ -29,6 +26,10 @@ class Rig:
         self.batch = self.view.batch(now)
         self.tracker.follow(self.batch, now)
 
+    def created(self, executor_id: int, *, requested_at: float, answered_at: float, profile: str = "default") -> None:
+        self.tracker.newly.requested(executor_id, profile, requested_at)
+        self.tracker.newly.answered(executor_id, answered_at, None)
+
     def expected(self, profile: str = "default") -> int:
         return self.tracker.expected(self.batch.snapshot, profile)
 
@@ -36,7 +37,15 @@ class Rig:
         return self.tracker.going(self.batch.snapshot, profile)
 
     def hopeless(self, now: float) -> list[int]:
-        return [i for i, _ in self.tracker.hopeless(self.batch.snapshot, now, MINUTES)]
+        return [i for i, _ in self.tracker.hopeless(self.batch.snapshot, now)]
+
+
+@pytest.mark.parametrize(("replaced_when_gone", "expected"), [(False, 2), (True, 3)])
+def test_one_that_goes_counts_only_when_replacements_wait_for_its_end(replaced_when_gone: bool, expected: int) -> None:
+    rig = Rig(replaced_when_gone=replaced_when_gone)
+    rig.view.show(pending(1), running(2), going(running(3)))
+    rig.follow()
+    assert (rig.expected(), rig.expected("gpu")) == (expected, 0)
 
 
 def of_profile(pod: Pod, profile: str) -> Pod:
@@ -87,18 +96,18 @@ def test_one_that_was_given_up_does_not_count_while_it_is_shown_and_is_forgotten
     rig.view.show(running(1))
     rig.follow(1.0)
     assert rig.expected() == 0
-    rig.tracker.forget_given_up(301.0, MINUTES)
+    rig.tracker.forget_given_up(181.0)
     assert (rig.expected(), 1 in rig.tracker.abandoned) == (0, True)
     rig.view.end(1)
-    rig.follow(302.0)
-    rig.tracker.forget_given_up(601.0, MINUTES)
+    rig.follow(182.0)
+    rig.tracker.forget_given_up(361.0)
     assert 1 in rig.tracker.abandoned
-    rig.tracker.forget_given_up(601.1, MINUTES)
+    rig.tracker.forget_given_up(361.1)
     assert rig.tracker.abandoned == {}
 
 
 def test_the_ledger_says_who_is_unseen_in_use_and_on_the_way_out() -> None:
-    tracker = ExecutorTracker(LIVE)
+    tracker = ExecutorTracker(settings())
     tracker.learn(
         (
             LedgerEntry(1, "default"),
@@ -163,3 +172,89 @@ def test_one_that_is_in_use_or_on_its_way_out_is_not_replaced_as_hopeless(kept: 
     else:
         getattr(rig.tracker, kept).add(1)
     assert rig.hopeless(999.0) == []
+
+
+# ── which are overdue ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overdue(rig: Rig, *, synced_at: float, now: float) -> tuple[int, ...]:
+    """A full sync that was asked for at `synced_at` shows what the view has; creation may take a minute."""
+    rig.follow(synced_at, synced=True)
+    return rig.tracker.overdue(rig.batch.snapshot, now)
+
+
+def test_one_whose_request_is_not_answered_is_never_overdue() -> None:
+    rig = Rig()
+    rig.tracker.newly.requested(1, "default", 0.0)
+    assert overdue(rig, synced_at=999.0, now=1000.0) == ()
+
+
+def test_one_is_overdue_when_the_timeout_has_passed_since_the_answer() -> None:
+    rig = Rig()
+    rig.created(1, requested_at=0.0, answered_at=10.0)
+    assert overdue(rig, synced_at=11.0, now=69.9) == ()
+    assert overdue(rig, synced_at=11.0, now=70.0) == (1,)
+
+
+def test_one_is_not_overdue_before_a_full_sync_that_was_asked_for_after_the_answer() -> None:
+    rig = Rig()
+    rig.created(1, requested_at=0.0, answered_at=10.0)
+    assert rig.tracker.overdue(PodsSnapshot.EMPTY, 500.0) == ()
+    assert overdue(rig, synced_at=10.0, now=500.0) == ()
+
+
+def test_one_that_the_snapshot_shows_is_not_overdue() -> None:
+    rig = Rig()
+    rig.view.show(pending(1))
+    rig.created(1, requested_at=0.0, answered_at=10.0)
+    assert overdue(rig, synced_at=11.0, now=500.0) == ()
+
+
+# ── which are deleted for being in excess ────────────────────────────────────────────────────────────────────────
+
+
+def chosen(
+    excess: int, answered: dict[int, float], pending_since: dict[int, float], *, spared: tuple[int, ...] = ()
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of those requested and answered, and of those pending, since these moments: at 100 s, after a minute."""
+    rig = Rig()
+    for executor_id, at in answered.items():
+        rig.created(executor_id, requested_at=at, answered_at=at)
+    for executor_id, since in sorted(pending_since.items(), key=lambda item: item[1]):
+        rig.view.show(pending(executor_id))
+        rig.follow(since)
+    rig.tracker.registered.update(spared)
+    rig.view.show(running(90), running(91))
+    rig.follow(100.0)
+    unseen, waiting = rig.tracker.surplus(excess, rig.batch.snapshot, "default", 100.0)
+    return unseen, tuple(waiting)
+
+
+def test_newly_created_ones_go_before_pending_ones_and_the_oldest_first() -> None:
+    assert chosen(3, {8: 20.0, 7: 10.0}, {2: 5.0, 1: 6.0}) == ((7, 8), (2,))
+    assert chosen(1, {8: 20.0, 7: 10.0}, {2: 5.0, 1: 6.0}) == ((7,), ())
+
+
+def test_no_more_than_the_excess_is_chosen() -> None:
+    assert chosen(0, {7: 0.0}, {1: 0.0}) == ((), ())
+
+
+def test_one_younger_than_the_idle_timeout_is_left() -> None:
+    assert chosen(2, {7: 40.1}, {1: 40.1, 2: 40.0}) == ((), (2,))
+
+
+def test_a_spared_one_is_left() -> None:
+    assert chosen(2, {7: 0.0}, {1: 0.0, 2: 0.0}, spared=(1, 7)) == ((), (2,))
+
+
+def test_a_running_one_is_never_chosen() -> None:
+    assert chosen(5, {}, {}) == ((), ())
+
+
+def test_one_whose_request_is_under_way_or_that_is_of_another_profile_is_left() -> None:
+    rig = Rig()
+    rig.tracker.newly.requested(7, "default", 0.0)
+    rig.created(8, requested_at=0.0, answered_at=0.0, profile="gpu")
+    rig.view.show(of_profile(pending(1), "gpu"))
+    rig.follow()
+    assert rig.tracker.surplus(3, rig.batch.snapshot, "default", 100.0) == ((), {})

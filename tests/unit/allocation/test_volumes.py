@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from actors.allocation.claims import read
+from actors.allocation.profile import Profiles
 from actors.allocation.volumes import LOOK_EVERY, Volumes
 from actors.errors import Forbidden
 from actors.manifests.executor_pod import ExecutorManifests, claim_name, owner_reference
@@ -20,6 +21,7 @@ from tests.unit.views import View, failed, going, pending, running
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from actors.allocation.profile import Profile
     from actors.allocation.volumes import Mounts
     from actors.pods.pod import Pod
 
@@ -53,6 +55,7 @@ class Rig:
         )
         self.manifests = ExecutorManifests(settings, namespace="space", owner=OWNER if owner else None)
         self.volumes = Volumes(settings, self.manifests)
+        self.profiles = Profiles(settings)
         self.view = View()
         self.unseen: set[int] = set()
         self.stored: list[dict[str, Any]] = []
@@ -70,10 +73,14 @@ class Rig:
         """In a round of its own, with a list of its own."""
         self.look()
         snapshot = self.view.batch(0.0).snapshot
-        mounts = self.volumes.equip(profile, executor_ids, target=target, snapshot=snapshot)
+        mounts = self.volumes.equip(self.profile(profile, target), executor_ids, snapshot)
         self.unseen.update(executor_ids[: len(mounts)])
         self.volumes.used_up()
         return mounts
+
+    def profile(self, name: str = "default", target: int = 1) -> Profile:
+        self.profiles[name].target = target
+        return self.profiles[name]
 
     def names(self, *executor_ids: int, **options: Any) -> list[str]:
         return [name for mounts in self.equip(*executor_ids, **options) for name in mounts.names.values()]
@@ -145,13 +152,13 @@ def test_a_list_is_asked_for_once_and_serves_one_round() -> None:
     volumes = rig.volumes
 
     assert not volumes.is_ready("default")
-    assert volumes.should_ask("default", 1, 0.0)
-    assert not volumes.should_ask("default", 1, 0.0), "it is on its way"
+    assert volumes.should_ask(rig.profile(target=1), 0.0)
+    assert not volumes.should_ask(rig.profile(target=1), 0.0), "it is on its way"
     rig.look()
     assert volumes.is_ready("default")
     volumes.used_up()
     assert not volumes.is_ready("default")
-    assert volumes.should_ask("default", 1, 0.0)
+    assert volumes.should_ask(rig.profile(target=1), 0.0)
 
 
 def test_ids_go_on_after_those_that_claims_are_named_after() -> None:
@@ -170,7 +177,7 @@ def test_claims_that_cannot_be_listed_are_not_taken_over_and_that_is_said_once(
             assert rig.volumes.listed(REFUSED, NOW) == 1
             assert rig.volumes.is_ready("default")
             snapshot = rig.view.batch(0.0).snapshot
-            (mounts,) = rig.volumes.equip("default", [executor_id], target=1, snapshot=snapshot)
+            (mounts,) = rig.volumes.equip(rig.profile(), [executor_id], snapshot)
             assert made(mounts) == [disk(executor_id)]
     assert len(caplog.records) == 1
 
@@ -266,10 +273,10 @@ def test_what_was_made_for_a_refused_pod_is_not_made_again_once_a_list_shows_it(
 def test_with_reuse_off_what_was_made_for_a_refused_pod_still_goes_to_the_next() -> None:
     rig = Rig(reuse_claims=False)
     snapshot = rig.view.batch(0.0).snapshot
-    rig.volumes.equip("default", [1], target=1, snapshot=snapshot)
+    rig.volumes.equip(rig.profile(), [1], snapshot)
     rig.volumes.refused(1, taken=False)
 
-    (mounts,) = rig.volumes.equip("default", [2], target=1, snapshot=snapshot)
+    (mounts,) = rig.volumes.equip(rig.profile(), [2], snapshot)
 
     assert made(mounts) == [disk(1)]
 
@@ -296,9 +303,7 @@ def test_who_is_to_wait_gets_new_claims_only_until_there_is_one_for_each() -> No
     rig = Rig(wait_to_reuse_claim=True)
 
     assert rig.names(1, 2, 3, target=2) == [disk(1), disk(2)]
-    words = rig.volumes.waits_for("default", 2)
-    assert words is not None
-    assert "'data'" in words
+    assert rig.profile(target=2).awaited_claim == "data"
 
 
 def test_claims_that_were_given_count_once_whether_a_list_shows_them_or_not() -> None:
@@ -341,13 +346,13 @@ def test_the_wait_is_over_with_a_claim_or_another_target() -> None:
     rig.there(1)
     rig.show(mounting(running(1), disk(1)))
     assert rig.equip(2, target=1) == []
-    assert rig.volumes.waits_for("default", 1) is not None
-    assert rig.volumes.waits_for("default", 2) is None
-    assert rig.volumes.waits_for("big", 1) is None
+    assert rig.profile("default", 1).awaited_claim is not None
+    assert rig.profile("default", 2).awaited_claim is None
+    assert rig.profile("big", 1).awaited_claim is None
 
     rig.end(1)
     assert rig.names(2, target=1) == [disk(1)]
-    assert rig.volumes.waits_for("default", 1) is None
+    assert rig.profile("default", 1).awaited_claim is None
 
 
 def test_who_waits_asks_again_after_a_while_or_when_something_ends_or_with_another_target() -> None:
@@ -356,16 +361,16 @@ def test_who_waits_asks_again_after_a_while_or_when_something_ends_or_with_anoth
     rig.show(mounting(running(1), disk(1)))
     volumes = rig.volumes
     for now in (0.0, soon):
-        assert volumes.should_ask("default", 1, now)
+        assert volumes.should_ask(rig.profile(target=1), now)
         assert rig.equip(2, target=1) == []
-        assert not volumes.should_ask("default", 1, now + soon / 2)
+        assert not volumes.should_ask(rig.profile(target=1), now + soon / 2)
     rig.end(1)
-    assert volumes.should_ask("default", 1, soon + 0.1)
+    assert volumes.should_ask(rig.profile(target=1), soon + 0.1)
     rig.stored.clear()
     rig.there(3)
     rig.show(mounting(running(3), disk(3)))
     assert rig.equip(4, target=1) == []
-    assert volumes.should_ask("default", 2, soon + 0.2)
+    assert volumes.should_ask(rig.profile(target=2), soon + 0.2)
 
 
 def test_a_claim_reads_back_as_it_was_made() -> None:

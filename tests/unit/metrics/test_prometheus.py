@@ -17,7 +17,6 @@ from prometheus_client.registry import REGISTRY
 
 import actors
 from actors import errors
-from actors.allocation.creation_block import sort_of
 from actors.cli.metrics_page import serve_metrics
 from actors.errors import ApiError, SettingsError
 from actors.messages import FleetStatus, ProfileStatus, ReplaceSnapshot, Source, UpdatePods, names
@@ -251,11 +250,6 @@ def test_how_many_series_a_fleet_has_is_bounded_by_profiles_and_kinds(kit: Kit) 
     metrics = answers(standing())
     metrics.add(fleet)
     assert sum(len(metric.samples) for metric in metrics.collect()) < 400
-
-
-def test_the_sort_of_a_cause_is_one_word_whatever_the_api_says() -> None:
-    error = errors.QuotaExceeded('pods "etl-exec-17" is forbidden: exceeded quota: q, requested: pods=1', status=403)
-    assert sort_of(error).partition("/")[0] == "QuotaExceeded"
 
 
 # ── counting ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,307 @@
+"""One profile's creation: how many are requested at a time, and why and until when creation is blocked."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from actors.allocation.creation_block import CreationBlock
+from actors.allocation.profile import Profile, Profiles
+from actors.errors import (
+    AlreadyExists,
+    ApiError,
+    Cancelled,
+    Conflict,
+    Forbidden,
+    Invalid,
+    QuotaExceeded,
+    TooManyRequests,
+    Unavailable,
+)
+from actors.runtime import Entropy
+from tests.unit.views import settings
+
+AT = datetime(2024, 1, 1, tzinfo=UTC)
+NO = Forbidden("no", status=403)
+TAKEN = AlreadyExists("taken", status=409)
+SLOW_DOWN = TooManyRequests("slow down", status=429)
+DOWN = Unavailable("down", status=503)
+LIMIT = CreationBlock("max_created", "a limit of ours")
+
+
+def quota(pod: int = 1, name: str = "q") -> QuotaExceeded:
+    return QuotaExceeded(f'pods "app-exec-{pod}" is forbidden: exceeded quota: {name}, requested: pods=1', status=403)
+
+
+def invalid(*fields: str) -> Invalid:
+    return Invalid("Pod is invalid", status=422, causes=tuple((field, "Required value") for field in fields))
+
+
+def profile(
+    batch_size: int = 20, max_batch_size: int = 500, *, executor: dict[str, Any] | None = None, target: int = 1
+) -> Profile:
+    sizes = {"batch_size": batch_size, "max_batch_size": max_batch_size}
+    subject = Profile("default", settings(allocation=sizes, executor=executor))
+    subject.target = target
+    return subject
+
+
+def answer(subject: Profile, *answers: ApiError | None, now: float = 0.0) -> list[bool]:
+    """Request a batch, have it answered like this (None: created); for each, whether it was the last."""
+    subject.requested(len(answers))
+    return [subject.answered(error, now=now, entropy=Entropy(0)) for error in answers]
+
+
+def report(
+    subject: Profile, now: float = 0.0, fleet: CreationBlock | None = None, *, lacks_some: bool = True
+) -> str | None:
+    """What is reported at this moment: the message, "None" for an end, None if nothing has changed."""
+    if not subject.report(fleet, lacks_some=lacks_some, now=now, at=AT):
+        return None
+    return subject.block.message if subject.block is not None else "None"
+
+
+# ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_batches_double_up_to_a_maximum_and_fall_back() -> None:
+    subject = profile(20, 50)
+    sizes = [subject.batch_size]
+    for error in (None, None, None, TAKEN, NO):
+        answer(subject, error)
+        sizes.append(subject.batch_size)
+    assert sizes == [20, 40, 50, 50, 20, 1]
+
+
+def test_the_next_batch_waits_for_the_last_answer() -> None:
+    subject = profile(2, 8)
+    assert answer(subject, None, TAKEN, NO) == [False, False, True]
+    assert subject.awaited == 0
+
+
+def test_after_a_refusal_one_is_requested_then_as_many_as_get_through() -> None:
+    subject = profile(4, 16)
+    answer(subject, None, NO, None, None)
+    sizes = [subject.batch_size]
+    while subject.batch_size < 16:
+        answer(subject, *[None] * subject.batch_size)
+        sizes.append(subject.batch_size)
+    assert sizes == [1, 2, 4, 8, 16]
+
+
+def test_a_name_that_is_taken_or_a_request_that_is_withdrawn_is_no_refusal() -> None:
+    subject = profile(4, 16)
+    answer(subject, None, None, None, None)
+    for error in (TAKEN, Cancelled("killed")):
+        assert answer(subject, error) == [True]
+        assert (subject.batch_size, subject.blocked_until, subject.refusal) == (4, 0.0, None)
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_block_is_reported_when_it_begins_when_it_changes_and_when_it_ends() -> None:
+    subject = profile(1)
+    answer(subject, quota(1), now=0.0)
+    assert report(subject) == CreationBlock.of(quota(1)).message
+    answer(subject, quota(2), now=2.0)
+    assert report(subject, 2.0) is None, "it is the same block, though another pod was refused"
+    assert (subject.blocked_since, subject.block) == (AT, CreationBlock.of(quota(1)))
+    answer(subject, invalid("spec.a"), now=9.0)
+    assert report(subject, 9.0) == CreationBlock.of(invalid("spec.a")).message
+    assert report(subject, 10.0) is None
+    answer(subject, None, now=30.0)
+    assert (report(subject, 30.0), subject.block, subject.blocked_since) == ("None", None, None)
+
+
+def test_each_refused_batch_doubles_the_wait_up_to_a_minute() -> None:
+    subject, waits, now = profile(), [], 0.0
+    for _ in range(8):
+        answer(subject, quota(1), quota(2), now=now)
+        waits.append(subject.blocked_until - now)
+        now = subject.blocked_until
+    for wait, least in zip(waits, (1, 2, 4, 8, 16, 32, 60, 60), strict=True):
+        assert least <= wait <= least * 1.2, waits
+
+
+def test_one_that_got_through_ends_the_wait_and_enough_of_them_end_the_refusal() -> None:
+    subject = profile(4, 16)
+    for now in (0.0, 10.0, 20.0):
+        answer(subject, quota(), now=now)
+    blocked = []
+    for size in (1, 2, 4):
+        report(subject, 20.0)
+        blocked.append(subject.block is not None)
+        answer(subject, *[None] * size, now=20.0)
+        assert subject.blocked_until == 0.0
+    assert (blocked, report(subject, 20.0)) == ([True, True, True], "None")
+    answer(subject, quota(), now=30.0)
+    assert subject.blocked_until <= 31.2, "the wait begins anew"
+
+
+def test_when_no_executor_is_missing_a_refusal_is_over_but_its_wait_still_counts() -> None:
+    subject = profile()
+    answer(subject, quota())
+    report(subject)
+    assert report(subject, 0.5, lacks_some=False) == "None"
+    assert subject.blocked_until >= 1.0
+
+
+def test_a_refusal_is_not_over_while_answers_are_awaited_though_no_executor_is_missing() -> None:
+    subject = profile()
+    answer(subject, NO)
+    subject.requested(1)
+    report(subject, lacks_some=False)
+    assert subject.block is not None
+    subject.answered(None, now=0.0, entropy=Entropy(0))
+    report(subject, lacks_some=False)
+    assert subject.block is None
+
+
+@pytest.mark.parametrize(("error", "hastens"), [(quota(), True), (NO, False), (invalid("x"), False)])
+def test_the_end_of_an_executor_may_make_room_in_a_quota_and_nowhere_else(error: ApiError, hastens: bool) -> None:
+    subject = profile()
+    for now in (0.0, 10.0, 20.0, 30.0, 50.0):
+        answer(subject, error, now=now)
+    until = subject.blocked_until
+    subject.ended(51.0)
+    assert subject.blocked_until == (52.0 if hastens else until)
+
+
+# ── delays, and which block is reported ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_delay_is_reported_when_it_lasts_and_until_it_is_answered() -> None:
+    subject = profile()
+    subject.requested(2)
+    subject.delayed(SLOW_DOWN, 10.0)
+    assert report(subject, 14.9) is None
+    assert report(subject, 15.0) == CreationBlock.of(SLOW_DOWN).message
+    subject.delayed(SLOW_DOWN, 16.0)
+    assert report(subject, 16.0) is None
+    subject.delayed(DOWN, 17.0)
+    assert report(subject, 17.0) == "the API server is not available: down", "it has lasted since the first of them"
+    subject.answered(None, now=18.0, entropy=Entropy(0))
+    assert report(subject, 18.0) == "None"
+    subject.delayed(SLOW_DOWN, 19.0)
+    assert report(subject, 23.0) is None
+
+
+def test_a_refusal_is_reported_before_a_delay_a_delay_before_the_fleets_limits_and_those_before_a_wait() -> None:
+    subject = profile(target=3)
+    subject.claim_wait = (3, "data")
+    assert "'data'" in str(report(subject, 0.0))
+    assert report(subject, 0.0, LIMIT) == "a limit of ours"
+    subject.delayed(Conflict("modified", status=409), 0.0)
+    assert str(report(subject, 9.0, LIMIT)).startswith("others change")
+    answer(subject, invalid("spec.a"), now=9.0)
+    assert str(report(subject, 9.0, LIMIT)).startswith("what was to be made is invalid")
+
+
+def test_neither_a_limit_nor_a_wait_blocks_a_profile_that_lacks_no_executor() -> None:
+    subject = profile(target=3)
+    subject.claim_wait = (3, "data")
+    assert report(subject, 0.0, LIMIT, lacks_some=False) is None
+
+
+def test_a_wait_for_a_claim_is_over_with_another_target() -> None:
+    subject = profile(target=3)
+    subject.claim_wait = (3, "data")
+    assert subject.awaited_claim == "data"
+    subject.target = 4
+    assert subject.awaited_claim is None
+
+
+# ── start failures ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it() -> None:
+    subject = profile(executor={"max_failures": 99})
+
+    def wait() -> float:
+        now = 1000.0 + subject.blocked_until
+        subject.start_failed(1, now=now, entropy=Entropy(0))
+        return subject.blocked_until - now
+
+    assert [wait() for _ in range(11)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    subject.succeeded()
+    assert subject.blocked_until == 0.0
+    assert wait() == 1
+
+
+def test_only_failures_within_the_interval_are_counted() -> None:
+    subject = profile(executor={"max_failures": 99, "failures_validity_interval": "1m"})
+    counts = []
+    for now in (0.0, 60.0, 61.0, 200.0):
+        subject.start_failed(1, now=now, entropy=Entropy(0))
+        counts.append(len(subject.starts.times))
+    assert counts == [1, 2, 2, 1]
+    assert (subject.start_failures(260.0), subject.start_failures(260.1)) == (1, 0)
+
+
+def test_no_more_failures_are_remembered_than_the_fleet_may_have() -> None:
+    subject = profile(executor={"max_failures": 7})
+    exceeds = [subject.start_failed(5, now=float(now), entropy=Entropy(0)) for now in range(100)]
+    assert exceeds[:2] == [False, True]
+    assert len(subject.starts.times) == 7
+
+
+def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> None:
+    subject = profile(executor={"max_failures": 99})
+    for now in (10.0, 10.1, 10.9):
+        subject.start_failed(1, now=now, entropy=Entropy(0))
+    assert (subject.blocked_until, subject.starts.rounds, len(subject.starts.times)) == (11.0, 1, 3)
+    subject.start_failed(1, now=11.0, entropy=Entropy(0))
+    assert subject.blocked_until == 13.0
+
+
+def test_failures_that_are_forgiven_count_no_more_but_what_others_ended_does() -> None:
+    subject = profile()
+    for executor_id, now in ((1, 10.0), (2, 20.0)):
+        subject.cut_short([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+    subject.start_failed(1, now=20.0, entropy=Entropy(0))
+    subject.forgive()
+    assert (subject.start_failures(20.0), subject.starts.rounds, subject.starts.waves) == (0, 0, 2)
+
+
+# ── what others end ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_time_is_not_waited_for_and_then_each_time_twice_as_long() -> None:
+    subject, now, waits = profile(), 1000.0, []
+    for executor_id in range(1, 12):
+        assert subject.cut_short([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+        waits.append(max(0.0, subject.blocked_until - now))
+        now += 400
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    subject.succeeded()
+    assert subject.cut_short([99], newest=99, now=now, entropy=Entropy(0))
+    assert subject.blocked_until == 0.0
+
+
+def test_those_that_were_made_before_are_the_rest_of_what_went() -> None:
+    subject = profile()
+    assert subject.cut_short([3, 7], newest=9, now=1.0, entropy=Entropy(0))
+    assert not subject.cut_short([8, 9], newest=20, now=2.0, entropy=Entropy(0))
+    assert not subject.cut_short([1], newest=20, now=3.0, entropy=Entropy(0))
+    assert subject.blocked_until == 0.0
+    assert subject.cut_short([9, 10], newest=20, now=4.0, entropy=Entropy(0)), "one that was made in their place"
+    assert subject.blocked_until == 5.0
+
+
+def test_the_wait_for_what_others_ended_is_reported_while_it_lasts() -> None:
+    subject = profile()
+    for executor_id, now in ((1, 100.0), (2, 200.0)):
+        subject.cut_short([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+    assert report(subject, 200.9) is not None
+    assert subject.block is not None
+    assert subject.block.cause == "cut_short"
+    assert report(subject, 201.0) == "None"
+
+
+def test_a_profile_is_made_when_it_is_first_asked_for() -> None:
+    profiles = Profiles(settings())
+    assert profiles["gpu"] is profiles["gpu"]
+    assert list(profiles) == ["gpu"]
