@@ -17,7 +17,6 @@ __all__ = [
     "AddSubscriber",
     "BatchDone",
     "Freshness",
-    "NotifySubscribers",
     "Polled",
     "Relist",
     "ReplaceSnapshot",
@@ -78,11 +77,6 @@ class AddSubscriber:
 
 
 @dataclass(frozen=True, slots=True)
-class NotifySubscribers:
-    """Send everyone a batch now."""
-
-
-@dataclass(frozen=True, slots=True)
 class BatchDone:
     """`subscriber` has handled batch `seq` and can take the next."""
 
@@ -90,9 +84,7 @@ class BatchDone:
     seq: int
 
 
-ToSnapshotStore: TypeAlias = (
-    UpdatePods | ReplaceSnapshot | StreamAbandoned | AddSubscriber | NotifySubscribers | BatchDone
-)
+ToSnapshotStore: TypeAlias = UpdatePods | ReplaceSnapshot | StreamAbandoned | AddSubscriber | BatchDone
 
 
 # ── To a subscriber ──────────────────────────────────────────────────────────────────────────────────────────────────

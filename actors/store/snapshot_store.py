@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, assert_never, cast
 from actors.messages import (
     AddSubscriber,
     BatchDone,
-    NotifySubscribers,
     Relist,
     ReplaceSnapshot,
     SnapshotBatch,
@@ -111,9 +110,6 @@ class SnapshotStore(Actor):
                 self._absorb(give_up_stream(self._history, stream))
             case AddSubscriber(subscriber, interval):
                 self._subscribe(subscriber, interval)
-            case NotifySubscribers():
-                for subscription in self._subscriptions.values():
-                    self._round(subscription)
             case BatchDone(subscriber, seq):
                 self._done(subscriber, seq)
             case _RoundDue(subscriber):

@@ -11,7 +11,6 @@ import pytest
 from actors.messages import (
     AddSubscriber,
     BatchDone,
-    NotifySubscribers,
     Relist,
     ReplaceSnapshot,
     SnapshotBatch,
@@ -230,12 +229,13 @@ def test_a_list_from_the_servers_cache_is_no_full_sync(world: World, kit: Kit) -
 # ── at once ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_notify_subscribers_sends_everyone_a_batch_at_once(world: World, kit: Kit) -> None:
+def test_an_end_sends_everyone_a_batch_at_once(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     world.two.subscribe(timedelta(minutes=1))
+    later(kit)
     world.update(event("ADDED", pod(2, version=11)))
-    world.tell(NotifySubscribers())
+    world.delete(1, 12)
     assert world.one.handle().appeared == world.two.handle().appeared == {2}
     kit.advance(INTERVAL - MOMENT)
     assert world.one.has_nothing(), "the interval starts anew with each batch"
@@ -292,8 +292,7 @@ def test_an_end_that_was_told_with_another_round_needs_none_of_its_own(world: Wo
     world.list(pod(1), version=10)
     world.one.subscribe()
     world.delete(1, 11)
-    world.tell(NotifySubscribers())
-    assert [ended.executor_id for ended in world.one.handle().ended] == [1]
+    assert [ended.executor_id for ended in world.one.subscribe().ended] == [1]
     kit.advance(INTERVAL - MOMENT)
     assert world.one.has_nothing()
 
@@ -316,7 +315,6 @@ def test_no_batch_is_sent_while_one_is_outstanding(world: World, kit: Kit) -> No
     world.tell(AddSubscriber(world.one.probe.address, INTERVAL))
     world.one.take()
     world.delete(1, 11)
-    world.tell(NotifySubscribers())
     kit.advance(10 * INTERVAL)
     assert world.one.has_nothing()
 
@@ -350,7 +348,7 @@ def test_done_counts_only_for_the_outstanding_batch_and_once(world: World, kit: 
     kit.advance(INTERVAL)
     second = world.one.take()
     assert second.seq > first.seq
-    world.tell(NotifySubscribers())
+    kit.advance(INTERVAL)
     world.one.done(first)
     assert world.one.has_nothing(), "the second batch is still outstanding"
     world.one.done(second)
