@@ -1,7 +1,7 @@
 """Backend: the facade. What a driver starts, talks to and stops.
 
-It builds and supervises the other actors, decides when they may begin and when they must wait, and answers queries from
-what it was last told; what concerns single executors is the `Executors`'s. The last word that a driver hears is
+It builds the other actors and plain helpers, and hands each message to the one who takes it, by a table. What concerns
+executors, the start, the stop, or the right to write is its helpers'. The last word that a driver hears is
 `BackendStopped` or `BackendFailed`, once, however the backend ends. It calls the API itself only to review its rights
 and look at the driver's pod at the start, and to see, while stopping, whether the fleet is gone; and no handler waits.
 """
@@ -13,45 +13,35 @@ import platform
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
-from actors.backend import children as parts
+from actors.backend import children
 from actors.backend.driver_channel import DriverChannel
-from actors.backend.driver_pod import DriverPod, DriverPodMessage
-from actors.backend.shutdown import Shutdown, ShutdownMessage
-from actors.backend.startup import Startup, StartupMessage
+from actors.backend.driver_pod import DriverPod
+from actors.backend.shutdown import Shutdown
+from actors.backend.startup import Startup
 from actors.errors import Refused
-from actors.executors.executors import AboutExecutors, Executors, ExecutorsTimer
+from actors.executors.executors import Executors
+from actors.executors.fleet_state import FleetState
+from actors.executors.kills import Kills
 from actors.executors.status import fleet_status, joined
 from actors.kube.metered import MeteredPodApi
-from actors.lease.write_permission import LeaseOver, WritePermission
+from actors.lease.write_permission import LeaseChange, LeaseOver, WritePermission
 from actors.manifests import executor_pod
 from actors.messages import (
-    AllocationBlocked,
-    AllocationUnblocked,
-    AllocatorStatus,
     BackendFailed,
-    BackendStarted,
     BackendStopped,
-    CreationBlocked,
-    DecommissionExecutors,
-    FleetFailed,
     FleetStatus,
     Freshness,
-    FromDriver,
-    FromInside,
     GetFleetStatus,
-    KillExecutors,
     LeaseHeld,
     LeaseNotHeld,
     Polled,
-    Relist,
     RetryNow,
     Source,
-    StartFailuresExceeded,
     StopBackend,
 )
-from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
+from actors.messages.names import POOL, WATCH
 from actors.metrics.counts import FleetCounts
 from actors.runtime import (
     Actor,
@@ -66,10 +56,12 @@ from actors.runtime import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from actors.executors.roll import RollPolicy
-    from actors.kube.api import Manifest, PodApi
+    from actors.kube.api import PodApi
     from actors.metrics.counts import Metrics
-    from actors.settings.model import Settings
+    from actors.settings import Settings
 
 __all__ = ["Backend"]
 
@@ -141,326 +133,224 @@ class Backend(Actor):
         settings: Settings,
         driver: Address,
         api: PodApi,
-        owns_system: bool = False,
-        roll_policy: RollPolicy | None = None,
-        counts: FleetCounts | None = None,
+        owns_system: bool,
+        roll_policy: RollPolicy | None,
+        counts: FleetCounts,
     ) -> None:
         super().__init__(context)
-        self._counts = counts or FleetCounts(settings.app_id, settings.profile_names)
         self._settings = settings
         self._driver = driver
-        self._api = MeteredPodApi(api, self._counts.api, self.clock)
-        self._sources: dict[Source, Freshness] = {}
-        self._has_started = False
-        """The fleet was listed and our rights are known: the driver has heard of it."""
-        self._stopping: Shutdown | None = None
-        self._line = DriverChannel(
-            driver,
-            self.clock,
-            counts=self._counts.backend,
-            profile_of=lambda executor_id: self._fleet.book.entries[executor_id].profile,
-            ending=lambda: self._opening.end(),  # noqa: PLW0108 - it is made below
-        )
+        self._api = MeteredPodApi(api, counts.api, self.clock)
         self._owns_system = owns_system
+        self._counts = counts
+        self._sources: dict[Source, Freshness] = {}
         self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)  # ends all with us
-        self._fleet = Executors(
+        self._children = {name: self._supervisor.address(name) for name in children.names(settings)}
+        counts.letters = context.system.letters
+        counts.addresses = {"backend": self.address, "driver": driver, **self._children}
+        self._state = FleetState(settings.initial_totals, settings.pod_prefix)
+        self._channel = DriverChannel(driver, self.clock, counts=counts.backend, profile_of=self._state.profile_of)
+        tell = self._channel.tell
+        self._permission = WritePermission(self, settings, pool=self._children[POOL], tell=tell)
+        self._executors = Executors(
+            self, settings, state=self._state, children=self._children, tell=tell, counts=counts.backend
+        )
+        self._kills = Kills(
             self,
             settings,
-            address=self._address,
-            tell=self._line.tell,
+            state=self._state,
+            children=self._children,
+            tell=tell,
+            why_not=self._permission.why_not,
             policy=roll_policy,
-            counts=self._counts.backend,
         )
-        self._permission = WritePermission(
+        self._driver_pod = DriverPod(self, settings, self._api)
+        self._startup = Startup(
             self,
             settings,
-            pool=self._address(POOL),
-            tell=self._line.tell,
-            go_on=self._go_on,
-            lease_changed=self._lease_changed,
-        )
-        self._driver_pod = self._make_driver_pod()
-        self._opening = Startup(
-            self,
             self._api,
-            settings,
-            sources=self._sources.values,
-            before=lambda: self._driver_pod.error if self._driver_pod is not None else None,
-            done=self._begin,
-            failed=self._cannot_start,
+            supervisor=self._supervisor,
+            specs=partial(
+                children.specs,
+                settings,
+                self._api,
+                identity=f"{settings.driver_pod_name or platform.node()}_{self.entropy.token(8)}",
+                backend=self.address,
+                children=self._children,
+                counts=counts,
+                introduce=self._introduce,
+            ),
+            driver_pod=self._driver_pod,
+            sources=self._sources,
+            permission=self._permission,
+            executors=self._executors,
+            kills=self._kills,
+            tell=tell,
+            fail=self._cannot_start,
         )
-        self._counts.letters = context.system.letters
-        names = (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *((LEASE,) if settings.uses_lease else ()))
-        self._counts.addresses = {
-            "backend": self.address,
-            "driver": driver,
-            **{name: self._address(name) for name in names},
-        }
+        self._shutdown = Shutdown(
+            self,
+            settings,
+            self._api,
+            supervisor=self._supervisor,
+            state=self._state,
+            permission=self._permission,
+            tell=tell,
+            end=self._end,
+        )
+        self._handlers = _merged(
+            self.handlers(),
+            self._executors.handlers(),
+            self._kills.handlers(),
+            self._permission.handlers(),
+            self._startup.handlers(),
+            self._shutdown.handlers(),
+        )
         self.at_end(self._close)
-
-    def _make_driver_pod(self) -> DriverPod | None:
-        if self._settings.driver_pod_name is None:
-            return None
-        return DriverPod(
-            self,
-            self._api,
-            self._settings.driver_pod_name,
-            ready_timeout=self._settings.backend.driver_ready_timeout,
-            found=self._start_parts,
-            ready=self._permission.driver_pod_ready,
-            failed=self._cannot_start,
-        )
-
-    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def started(self) -> None:
-        """Start everything; what executors belong to must be known before."""
-        logger.info("the backend starts: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
-        with self._line.crashes_told():
-            self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
-            self._opening.begin()
-            if self._driver_pod is not None:
-                self._driver_pod.look()
-            else:
-                self._start_parts(None)
-
-    def _start_parts(self, owner: Manifest | None) -> None:
-        """In the order in which things depend on each other."""
-        for spec in parts.specs(
-            self._settings,
-            self._api,
-            owner=owner,
-            identity=f"{self._settings.driver_pod_name or platform.node()}_{self.entropy.token(8)}",
-            backend=self.address,
-            counts=self._counts,
-            address=self._address,
-            introduce={
-                POOL: self._introduce_pool,
-                LIFECYCLE: self._introduce_lifecycle_manager,
-                ALLOCATOR: self._introduce_allocator,
-            },
-        ):
-            self._supervisor.start(spec)
-        self._opening.review_rights()
-
-    def _close(self) -> None:
-        """The end, of whatever kind: the supervisor has told every actor of ours to end; no connection is left."""
-        with ExitStack() as last:  # each of these, whatever becomes of the others
-            last.callback(self._line.end, BackendStopped())  # nobody has said why: the host stopped us
-            if self._owns_system:
-                last.callback(self.context.system.close)
-            last.callback(self._api.close)
-
-    def _introduce_pool(self, child: Address) -> None:
-        self._permission.introduce_pool(child)
-        if self._stopping is not None:
-            self._stopping.pool_restarted()
-
-    def _introduce_lifecycle_manager(self, child: Address) -> None:
-        if self._has_started:  # without the ledger it does nothing
-            self._fleet.introduce_lifecycle_manager(child)
-
-    def _introduce_allocator(self, _: Address) -> None:
-        if self._has_started and self._permission.may_create:  # the same
-            self._fleet.introduce_allocator()
-
-    def _escalated(self, name: str, cause: BaseException) -> None:
-        """A part cannot be kept alive, or the host does not want it to be."""
-        if isinstance(cause, StoppedByHost):
-            logger.info("the host stops a part of the backend, so all of it ends: part=%s", name)
-            self._line.end(BackendStopped())
-            self.stop()
-            return
-        logger.error("a part of the backend cannot be kept alive: part=%s cause=%r", name, cause)
-        self._fail(cause)
-
-    def _fail(self, cause: BaseException) -> None:
-        """Tell the driver and end; the fleet is left as it is."""
-        if self._stopping is not None:
-            self._stopping.give_up(cause)
-            return
-        self._line.end(BackendFailed(cause))
-        self.stop()
 
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def handlers(self) -> dict[type, Callable[..., object]]:
+        """What is not the matter of one helper."""
+        return {
+            Freshness: self._source_changed,
+            GetFleetStatus: self._status,
+            LeaseHeld: self._lease_changed,
+            LeaseNotHeld: self._lease_changed,
+            LeaseOver: self._lease_changed,
+            Polled: self._hasten_watch,
+            StopBackend: self._begin_stop,
+            _OwnerCheckDue: self._check_owner,
+        }
+
     def receive(self, message: object) -> object:
         """From the driver, from inside, or about the children."""
-        with self._line.crashes_told():
+        with self._channel.crashes_told():
             return self._receive(message)
 
-    def _receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one line a message
-        match message:
-            case SupervisorMessage():
-                if isinstance(message, Terminated):
-                    self._counts.backend.ended(message.name, message.cause)
-                self._supervisor.handle(message)
-                if self._stopping is not None:
-                    self._stopping.child_ended()
-            case _ if isinstance(message, ShutdownMessage):
-                if self._stopping is not None:
-                    self._stopping.handle(message)
-            case _ if isinstance(message, ExecutorsTimer):
-                self._fleet.due(message, may_write=self._permission.may_write)
-            case _ if isinstance(message, DriverPodMessage):
-                if self._driver_pod is not None and self._stopping is None:
-                    self._driver_pod.handle(message)
-            case _OwnerCheckDue():
-                self._check_owner()
-            case LeaseOver():
-                self._permission.handle(message)
-            case _ if isinstance(message, StartupMessage):
-                self._opening.handle(message)
-            case _ if isinstance(message, FromInside):
-                self._from_inside(message)
-                if self._driver_pod is not None:
-                    self._driver_pod.suspect(message)
-            case _ if isinstance(message, FromDriver):
-                return self._from_driver(message)
-            case _:
-                raise Refused(f"the backend does not know the message {type(message).__name__}")
-        return None
+    def _receive(self, message: object) -> object:
+        if isinstance(message, SupervisorMessage):
+            self._supervise(message)
+            return None
+        handle = self._handlers.get(type(message))
+        if handle is None:
+            raise Refused(f"the backend does not know the message {type(message).__name__}")
+        answer = handle(message)
+        self._driver_pod.suspect(message)
+        return answer
 
-    def _from_inside(self, message: FromInside) -> None:
-        match message:
-            case AllocatorStatus():
-                self._fleet.counted(message)
-            case CreationBlocked(profile, cause) if self._permission.may_create:
-                self._line.tell(AllocationUnblocked(profile) if cause is None else AllocationBlocked(profile, cause))
-            case CreationBlocked():
-                pass  # by the Allocator before: since then more than that stands in the way
-            case StartFailuresExceeded(cause):
-                self._line.tell(FleetFailed(cause))
-            case Freshness():
-                self._sources[message.source] = joined(self._sources.get(message.source), message)
-                self._opening.look()
-            case Polled():
-                self._hasten_watch()
-            case LeaseHeld():
-                self._fleet.count_on(message.last_id)
-                self._permission.handle(message)
-            case LeaseNotHeld():
-                self._permission.handle(message)
-            case _ if isinstance(message, AboutExecutors):
-                self._fleet.handle(message)
-            case _:
-                assert_never(message)
+    def _supervise(self, message: SupervisorMessage) -> None:
+        if isinstance(message, Terminated):
+            self._counts.backend.ended(message.name, message.cause)
+        self._supervisor.handle(message)
+        self._shutdown.child_ended()
 
-    def _hasten_watch(self) -> None:
+    def _source_changed(self, message: Freshness) -> None:
+        self._sources[message.source] = joined(self._sources.get(message.source), message)
+        self._startup.advance()
+
+    def _hasten_watch(self, _: Polled) -> None:
         """A poll got through: if the watch waits for a server, it need not wait on."""
-        watch, freshness = self._address(WATCH), self._sources.get(Source.WATCH)
+        watch, freshness = self._children[WATCH], self._sources.get(Source.WATCH)
         if freshness is not None and freshness.error is not None and watch.is_alive():
             watch.tell(RetryNow())
 
-    def _from_driver(self, message: FromDriver) -> object:
-        match message:
-            case GetFleetStatus():
-                return self._status()
-            case StopBackend(delete_pods):
-                self._begin_stop(delete_pods)
-                return None
-            case KillExecutors() | DecommissionExecutors() if not self._permission.may_write:
-                raise Refused(f"executors cannot be ended now: {self._permission.why_not}")
-            case _ if isinstance(message, AboutExecutors):
-                return self._fleet.handle(message)
-            case _:
-                assert_never(message)
+    def _lease_changed(self, message: LeaseHeld | LeaseNotHeld | LeaseOver) -> None:
+        if isinstance(message, LeaseHeld):
+            self._executors.count_on(message.last_id)
+        change = self._permission.handle(message)
+        if change is not None and self._shutdown.has_begun:
+            self._shutdown.permission_changed()
+        elif change is LeaseChange.AT_ONCE:
+            self._startup.advance()
+        elif change is LeaseChange.LATE:
+            self._startup.restart_allocator()
 
-    def _check_owner(self) -> None:
+    def _check_owner(self, _: _OwnerCheckDue) -> None:
         if not self._driver.is_alive():
             logger.warning("the driver is gone: the backend ends, the fleet is left as it is")
             self.stop()
 
-    def _status(self) -> FleetStatus:
+    def _status(self, _: GetFleetStatus) -> FleetStatus:
+        ledger = self._state.ledger
         return fleet_status(
             self._settings.app_id,
             self._api.namespace,
-            book=self._fleet.book,
-            profiles=self._permission.over(self._fleet.counts(), self._fleet.book.entries.values()),
+            ledger=ledger,
+            profiles=self._permission.over(self._state.counts(), ledger.entries.values()),
             sources=self._sources,
             now=self.clock.monotonic(),
-            stopping=self._stopping is not None,
+            stopping=self._shutdown.has_begun,
             may_write=self._permission.may_write,
             lease_held=self._permission.lease_held,
         )
 
     # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def started(self) -> None:
+        """Begin; the order is in `Startup.advance`."""
+        logger.info("the backend starts: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
+        with self._channel.crashes_told():
+            self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
+            self._startup.begin()
+
+    def _introduce(self, name: str) -> None:
+        self._startup.introduce(name)
+        if name == POOL:
+            self._shutdown.pool_restarted()
+
     def _cannot_start(self, cause: Exception) -> None:
-        logger.error("the backend cannot %s: %s", "go on" if self._has_started else "start", cause)
+        logger.error("the backend cannot %s: %s", "go on" if self._startup.is_done else "start", cause)
         self._fail(cause)
 
-    def _begin(self) -> None:
-        self._has_started = True
-        self._line.tell(BackendStarted(self._settings.app_id, self._api.namespace))
-        self._fleet.begin()
-        self._introduce_lifecycle_manager(self._address(LIFECYCLE))
-        self._introduce_allocator(self._address(ALLOCATOR))
-        self._permission.begin_to_tell()
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    # ── who writes ──────────────────────────────────────────────────────────────────────────────────
-
-    def _go_on(self) -> None:
-        if self._stopping is not None:
-            self._permit_stop(self._stopping)
-        else:
-            self._introduce_allocator(self._address(ALLOCATOR))
-
-    def _lease_changed(self) -> None:
-        """Another driver may have written: what the Allocator knows holds no more, nor what was listed before."""
-        if self._stopping is not None:
-            self._permit_stop(self._stopping)
+    def _begin_stop(self, message: StopBackend) -> None:
+        if self._shutdown.has_begun:
             return
-        self._fleet.hold_allocator()
-        self._supervisor.restart(ALLOCATOR)
-        if self._permission.may_write:
-            self._address(WATCH).tell(Relist())
-
-    def _permit_stop(self, stopping: Shutdown) -> None:
-        if self._permission.may_write:
-            stopping.may_write()
-        else:
-            stopping.may_not_write(self._permission.holder)
-
-    # ── the stop ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _begin_stop(self, delete_pods: bool | None) -> None:
-        if self._stopping is not None:
-            return
-        backend = self._settings.backend
-        delete = backend.delete_on_stop if delete_pods is None else delete_pods
-        only = None if delete else self._fleet.killed()
+        delete = self._settings.backend.delete_on_stop if message.delete_pods is None else message.delete_pods
         logger.info("the backend stops: delete_pods=%s", delete)
-        self._line.stop_begins()
-        self._opening.end()
+        self._channel.stop_begins()
+        self._startup.end()
+        self._permission.end_to_tell()
         for key in ("owner", "roll"):  # a driver may tell us to stop as the last thing it does
             self.timers.cancel(key)
-        self._stopping = Shutdown(
-            self,
-            supervisor=self._supervisor,
-            api=self._api,
-            app_id=self._settings.app_id,
-            only=only,
-            delete_inactive=delete and backend.delete_inactive_on_stop,
-            timeout=backend.shutdown_timeout,
-            pool=self._address(POOL),
-            lease=LEASE if self._settings.uses_lease else None,
-            writers=(WATCH, POLL, ALLOCATOR),
-            known_pods=partial(self._fleet.known_pods, only),
-            finished=partial(self._stop_finished, only),
-        )
-        self._permission.end_to_tell()
-        self._permit_stop(self._stopping)
-        self._stopping.begin()
+        self._shutdown.begin(delete=delete)
 
-    def _stop_finished(self, only: frozenset[int] | None, left_behind: tuple[str, ...], deleted: bool) -> None:
-        """The last words: each executor that went with the fleet, then the end."""
-        if deleted:
-            self._fleet.tell_the_ends(only, left_behind)
-        if left_behind:
-            logger.warning("the backend has stopped, pods may be left: pods=%s", list(left_behind))
-        self._line.end(BackendStopped(left_behind))
+    def _escalated(self, name: str, cause: BaseException) -> None:
+        """A part cannot be kept alive, or the host does not want it to be."""
+        if isinstance(cause, StoppedByHost):
+            logger.info("the host stops a part of the backend, so all of it ends: part=%s", name)
+            self._end(BackendStopped())
+            return
+        logger.error("a part of the backend cannot be kept alive: part=%s cause=%r", name, cause)
+        self._fail(cause)
+
+    def _fail(self, cause: BaseException) -> None:
+        """The fleet is left as it is."""
+        if self._shutdown.has_begun:
+            self._shutdown.give_up(cause)
+        else:
+            self._end(BackendFailed(cause))
+
+    def _end(self, last_word: BackendStopped | BackendFailed) -> None:
+        self._startup.end()
+        self._channel.end(last_word)
         self.stop()
 
-    def _address(self, name: str) -> Address:
-        return self._supervisor.address(name)
+    def _close(self) -> None:
+        """The end, of whatever kind: the supervisor has told every actor of ours to end; no connection is left."""
+        with ExitStack() as last:  # each of these, whatever becomes of the others
+            last.callback(self._channel.end, BackendStopped())  # nobody has said why: the host stopped us
+            if self._owns_system:
+                last.callback(self.context.system.close)
+            last.callback(self._api.close)
+
+
+def _merged(*tables: Mapping[type, Callable[..., object]]) -> dict[type, Callable[..., object]]:
+    """One table: a message has one handler."""
+    merged: dict[type, Callable[..., object]] = {}
+    for table in tables:
+        assert not merged.keys() & table.keys(), "two take the same message"
+        merged |= table
+    return merged

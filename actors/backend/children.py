@@ -16,7 +16,6 @@ from actors.kube.retries import REFLECTOR
 from actors.lease.lease_keeper import LeaseKeeper
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.manifests.executor_pod import ExecutorManifests
-from actors.messages import KeepLease, StartPolling, StartWatching
 from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.pods.pod import fleet_selector
 from actors.requests.request_pool import RequestPool
@@ -30,13 +29,18 @@ if TYPE_CHECKING:
 
     from actors.kube.api import Manifest, PodApi
     from actors.metrics.counts import FleetCounts
-    from actors.settings.model import Settings
+    from actors.settings import Settings
 
 
-__all__ = ["specs"]
+__all__ = ["names", "specs"]
 
 MAX_CRASHES: Final = 5
 """In a row, of one of the parts that hold state: then the fault is not a passing one, and the driver must know."""
+
+
+def names(settings: Settings) -> tuple[str, ...]:
+    """All that these settings need."""
+    return (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *((LEASE,) if settings.uses_lease else ()))
 
 
 def specs(
@@ -46,9 +50,9 @@ def specs(
     owner: Manifest | None,
     identity: str,
     backend: Address,
+    children: Mapping[str, Address],
     counts: FleetCounts,
-    address: Callable[[str], Address],
-    introduce: Mapping[str, Callable[[Address], None]],
+    introduce: Callable[[str], None],
 ) -> tuple[ChildSpec, ...]:
     """The parts in the order of their start.
 
@@ -56,24 +60,21 @@ def specs(
     it must know, at each of its starts.
     """
     rules, app_id = settings.pod_rules, settings.app_id
-    pool, store, watch = address(POOL), address(STORE), address(WATCH)
+    pool, store, watch = children[POOL], children[STORE], children[WATCH]
     selector = fleet_selector(app_id)
     manifests = ExecutorManifests(settings, namespace=api.namespace, owner=owner)
     limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
-    part = partial(ChildSpec, backoff=REFLECTOR, limit=MAX_CRASHES)
-    source = partial(ChildSpec, backoff=REFLECTOR, limit=None, isolated=True)
     fenced = partial(_fenced, api)
-    keeper = source(
-        LEASE,
-        fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)),
-        lambda lease: lease.tell(KeepLease()),
-    )
+
+    def part(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
+        return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=MAX_CRASHES)
+
+    def source(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
+        return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=None, isolated=True)
+
+    keeper = source(LEASE, fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)))
     return (
-        part(
-            POOL,
-            fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=rate, counts=counts.pool)),
-            introduce[POOL],
-        ),
+        part(POOL, fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=rate, counts=counts.pool))),
         part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store)),
         part(
             LIFECYCLE,
@@ -86,7 +87,6 @@ def specs(
                 backend=backend,
                 owner=owner,
             ),
-            introduce[LIFECYCLE],
         ),
         part(
             ALLOCATOR,
@@ -98,18 +98,9 @@ def specs(
                 pool=pool,
                 backend=backend,
             ),
-            introduce[ALLOCATOR],
         ),
-        source(
-            POLL,
-            fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend)),
-            lambda poll: poll.tell(StartPolling()),
-        ),
-        source(
-            WATCH,
-            fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend)),
-            lambda watch: watch.tell(StartWatching()),
-        ),
+        source(POLL, fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend))),
+        source(WATCH, fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend))),
         *((keeper,) if settings.uses_lease else ()),
     )
 

@@ -34,7 +34,6 @@ class DriverChannel:
     Args:
         driver: who is told.
         profile_of: an executor's profile.
-        ending: called before the last word.
     """
 
     def __init__(
@@ -44,13 +43,11 @@ class DriverChannel:
         *,
         counts: BackendCounts,
         profile_of: Callable[[int], str],
-        ending: Callable[[], None],
     ) -> None:
         self._driver = driver
         self._clock = clock
         self._counts = counts
         self._profile_of = profile_of
-        self._ending = ending
         self._is_over = False
         self._is_stopping = False
         self._began = clock.monotonic()
@@ -74,7 +71,6 @@ class DriverChannel:
         self._is_over = True
         if self._is_stopping:
             self._counts.stop_seconds = self._clock.monotonic() - self._began
-        self._ending()
         self._driver.tell(last_word)
 
     @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, assert_never, get_args
 
 from actors import kube
 from actors.backend.rbac import Right, lacking
@@ -21,12 +21,12 @@ from actors.messages import ExecutorSeen, RemoveExecutor
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import Pod
 from actors.pods.state import PodTerminating
+from actors.runtime import elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from actors.kube.api import Manifest, PodApi
-    from actors.runtime import Actor
+    from actors.runtime import Actor, Moment
+    from actors.settings import Settings
 
 __all__ = ["DriverPod", "DriverPodMessage"]
 
@@ -53,40 +53,37 @@ class _WaitedEnough:
 
 
 DriverPodMessage: TypeAlias = _Found | _LookDue | _WaitedEnough
-"""What the Backend hands on to `DriverPod.handle`."""
 
 
 class DriverPod:
-    """Calls `found(owner)` once, with the ownerReference for executors; later `ready()`, once; or `failed(error)`."""
+    """What is known of the pod. Without `driver_pod_name` there is none: it counts as found and ready."""
 
-    def __init__(
-        self,
-        backend: Actor,
-        api: PodApi,
-        name: str,
-        *,
-        ready_timeout: timedelta,
-        found: Callable[[Manifest], None],
-        ready: Callable[[], None],
-        failed: Callable[[Exception], None],
-    ) -> None:
+    handles: ClassVar[tuple[type, ...]] = get_args(DriverPodMessage)
+
+    def __init__(self, backend: Actor, settings: Settings, api: PodApi) -> None:
         self._backend = backend
         self._api = api
-        self._name = name
-        self._ready_timeout = ready_timeout
-        self._found = found
-        self._ready = ready
-        self._failed = failed
+        self._name = settings.driver_pod_name or ""
+        self._ready_timeout = settings.backend.driver_ready_timeout
+        self.is_found = self.is_ready = not self._name
+        self.owner: Manifest | None = None
+        """The pod as an ownerReference, once it was found."""
+        self.failure: Exception | None = None
+        """Why no executors can be made, for good."""
         self.error: ApiError | None = None
         """Why it is not known yet."""
         self._uid: str | None = None
         """Once it was found."""
         self._is_done = False
-        self._suspected_at: float | None = None
-        """When it was looked for last because an executor went (monotonic)."""
+        self._suspected_at: Moment | None = None
+        """When it was looked for last because an executor went."""
 
-    def look(self) -> None:
-        """GET the pod; the rest follows."""
+    def begin(self) -> None:
+        """GET the pod, if the driver runs in one; the rest follows."""
+        if self._name:
+            self._look()
+
+    def _look(self) -> None:
         myself = self._backend.myself
         self._api.send(kube.Get(self._name), lambda answer: myself.tell(_Found(answer)))
 
@@ -103,7 +100,7 @@ class DriverPod:
                 assert isinstance(answer, ApiError)
                 self._trouble(answer)
             case _LookDue():
-                self.look()
+                self._look()
             case _WaitedEnough():
                 seconds = self._ready_timeout.total_seconds()
                 logger.warning(
@@ -125,9 +122,9 @@ class DriverPod:
 
     def _make_sure(self) -> None:
         now, last = self._backend.clock.monotonic(), self._suspected_at
-        if self._is_done and (last is None or now - last >= LOOK_EVERY.total_seconds()):
+        if self._is_done and (last is None or elapsed(last, now) >= LOOK_EVERY):
             self._suspected_at = now
-            self.look()
+            self._look()
 
     def _see_again(self, answer: Pod | ApiError) -> None:
         """All that counts now is whether it exists."""
@@ -143,7 +140,7 @@ class DriverPod:
         if self._uid is None:
             self._uid = pod.uid
             self._backend.timers.start("driver-pod.enough", self._ready_timeout, _WaitedEnough())
-            self._found(owner_reference(pod.name, pod.uid))
+            self.is_found, self.owner = True, owner_reference(pod.name, pod.uid)
         if _is_ready(pod):
             self._end()
         else:
@@ -171,14 +168,14 @@ class DriverPod:
 
     def _give_up(self, error: Exception) -> None:
         self._finish()
-        self._failed(error)
+        self.failure = error
 
     def _look_again(self) -> None:
         self._backend.timers.start("driver-pod.look", LOOK_EVERY, _LookDue())
 
     def _end(self) -> None:
         self._finish()
-        self._ready()
+        self.is_ready = True
 
     def _finish(self) -> None:
         self._is_done = True

@@ -15,7 +15,7 @@ from actors.kube.api import CLAIMS, LEASES, PODS, Resource
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from actors.settings.model import Settings
+    from actors.settings import Settings
 
 __all__ = ["LIST_PODS", "Reviews", "Right", "lacking", "needed"]
 

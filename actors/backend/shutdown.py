@@ -13,33 +13,44 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final
 
 from actors.errors import ApiError
 from actors.kube.api import DeleteOptions
 from actors.messages import (
+    BackendStopped,
     DeletePod,
     DeletePods,
     Drain,
     Drained,
+    ExecutorRemoved,
     LeaseReleased,
     PodsDeleted,
     ReleaseLease,
     ReplaceSnapshot,
 )
+from actors.messages.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
+from actors.pods.loss import stopped_with_fleet
 from actors.pods.pod import executor_id, fleet_selector
 from actors.sources.listing import PageArrived, PagedList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from actors.executors.fleet_state import FleetState
     from actors.kube.api import PodApi
+    from actors.lease.write_permission import WritePermission
+    from actors.messages import ToDriver
     from actors.pods.pod import Pod
-    from actors.runtime import Actor, Address, Supervisor
+    from actors.runtime import Actor, Supervisor
+    from actors.settings import Settings
 
-__all__ = ["Shutdown", "ShutdownMessage"]
+__all__ = ["Shutdown"]
 
 logger = logging.getLogger(__name__)
+
+WRITERS: Final = (WATCH, POLL, ALLOCATOR)
+"""Which stop first: the Allocator, so that nothing more is created, and the sources, which nobody needs then."""
 
 FIRST_LOOK: Final = timedelta(milliseconds=100)
 LAST_LOOK: Final = timedelta(seconds=2)
@@ -64,11 +75,8 @@ class _LookDue:
     """Time to list what is left of the fleet."""
 
 
-ShutdownMessage: TypeAlias = _TimedOut | _LookDue | PageArrived | Drained | PodsDeleted | LeaseReleased
-"""What the Backend hands on to `Shutdown.handle`."""
-
-
 class _Step(Enum):
+    NOT_BEGUN = "not begun"
     WRITERS = "waiting for the sources and the Allocator"
     DRAIN = "waiting for creates under way"
     PERMISSION = "waiting for the lease, to delete the fleet"
@@ -80,110 +88,114 @@ class _Step(Enum):
 
 
 class Shutdown:
-    """One stop of one Backend. `finished(left_behind, deleted)` is called once, when there is nothing more to do.
+    """One stop of one Backend. It writes while it has the permission.
 
-    `only` are the executors that are deleted, None meaning all. `lease` is the name of who keeps it, if one is used.
+    Args:
+        end: called once with the last word, when there is nothing more to do.
     """
+
+    _only: frozenset[int] | None
+    """The executors that are deleted, None meaning all."""
+    _bulk_delete: DeletePods
+    _listing: PagedList
 
     def __init__(
         self,
         backend: Actor,
+        settings: Settings,
+        api: PodApi,
         *,
         supervisor: Supervisor,
-        api: PodApi,
-        app_id: str,
-        only: frozenset[int] | None,
-        delete_inactive: bool = False,
-        timeout: timedelta,
-        pool: Address,
-        lease: str | None = None,
-        writers: Sequence[str],
-        known_pods: Callable[[], tuple[str, ...]],
-        finished: Callable[[tuple[str, ...], bool], None],
+        state: FleetState,
+        permission: WritePermission,
+        tell: Callable[[ToDriver], None],
+        end: Callable[[BackendStopped], None],
     ) -> None:
         self._backend = backend
+        self._api = api
+        self._app_id = settings.app_id
+        self._delete_inactive = settings.backend.delete_inactive_on_stop
+        self._timeout = settings.backend.shutdown_timeout
+        self._lease = supervisor.address(LEASE) if settings.uses_lease else None
+        self._pool = supervisor.address(POOL)
         self._supervisor = supervisor
-        self._deletes = only is None or bool(only)
-        self._only = only
-        self._timeout = timeout
-        self._pool = pool
-        self._lease = lease
-        self._bulk_delete = DeletePods(only, reply_to=backend.myself, include_inactive=delete_inactive)
-        self._writers = writers
-        self._known_pods = known_pods
-        self._finished = finished
-        selector = fleet_selector(app_id, active_only=not delete_inactive)
-        self._listing = PagedList(api, selector, backend.clock, backend.myself)
+        self._state = state
+        self._permission = permission
+        self._tell = tell
+        self._end = end
+        self._deletes = False
         self._look_in = FIRST_LOOK
         self._left: tuple[str, ...] | None = None
         """Names of the pods that the last list showed, None before the first."""
-        self._may_write = True
         self._slices = 0
         """Bulk deletes of some that are not answered yet."""
-        self._one_by_one = only is not None
+        self._one_by_one = False
         """So are a few; and all, if the bulk delete was refused: it needs a right of its own."""
-        self._step = _Step.WRITERS
+        self._step = _Step.NOT_BEGUN
 
-    def begin(self) -> None:
-        """Stop what writes; the rest follows."""
+    def handlers(self) -> dict[type, Callable[..., object]]:
+        """Who handles what."""
+        return {
+            Drained: self._drained,
+            LeaseReleased: self._lease_released,
+            PageArrived: self._looked,
+            PodsDeleted: self._bulk_deleted,
+            _LookDue: self._look,
+            _TimedOut: self._timed_out,
+        }
+
+    @property
+    def has_begun(self) -> bool:
+        """The Backend stops, or has stopped."""
+        return self._step is not _Step.NOT_BEGUN
+
+    def begin(self, *, delete: bool) -> None:
+        """Stop what writes; the rest follows. Executors that were killed go, whether the others are deleted or left."""
+        include_inactive = delete and self._delete_inactive
+        self._only = None if delete else self._state.ledger.killed_ids()
+        self._deletes = self._only is None or bool(self._only)
+        self._one_by_one = self._only is not None
+        self._bulk_delete = DeletePods(self._only, reply_to=self._backend.myself, include_inactive=include_inactive)
+        selector = fleet_selector(self._app_id, active_only=not include_inactive)
+        self._listing = PagedList(self._api, selector, self._backend.clock, self._backend.myself)
+        self._step = _Step.WRITERS
+        self.permission_changed()
         if not self._supervisor.children():  # it was waiting for the driver's pod: nothing was begun
             self._left = ()
             self._finish()
             return
         self._backend.timers.start("shutdown", self._timeout, _TimedOut())
         self._supervisor.hurry(self._timeout * PATIENCE)
-        for name in self._writers:
+        for name in WRITERS:
             self._supervisor.stop(name)
         self.child_ended()
 
     def child_ended(self) -> None:
         """A child of the Backend has ended: perhaps the last one of a step."""
         running = self._supervisor.children()
-        if self._step is _Step.WRITERS and not set(self._writers) & set(running):
+        if self._step is _Step.WRITERS and not set(WRITERS) & set(running):
             self._step = _Step.DRAIN
             self._pool.tell(Drain(self._backend.myself))
-        elif self._step is _Step.REST and not {*running} - {self._lease}:
+        elif self._step is _Step.REST and not {*running} - {LEASE}:
             self._release()
         elif self._step is _Step.LEASE and not self._keeper_lives():
             self._stop_children()
         elif self._step is _Step.CHILDREN and not running:
             self._finish()
 
-    def may_write(self) -> None:
-        """The lease is ours."""
-        self._may_write = True
-        if self._step is _Step.PERMISSION:
-            self._delete_fleet()
-
-    def may_not_write(self, holder: str | None) -> None:
-        """The lease is not ours: `holder`'s, whose the fleet is then, or nobody's of whom we know that it lives."""
-        self._may_write = False
-        if holder is not None and self._deletes:
-            logger.warning("the fleet is not deleted, it is another driver's: holder=%s", holder)
+    def permission_changed(self) -> None:
+        """The lease is ours, or not: if another driver that lives has it, the fleet is that driver's."""
+        if self._permission.may_write:
+            if self._step is _Step.PERMISSION:
+                self._delete_fleet()
+            return
+        if self._permission.holder is not None and self._deletes:
+            logger.warning("the fleet is not deleted, it is another driver's: holder=%s", self._permission.holder)
             self._deletes = False
         if self._step in {_Step.PERMISSION, _Step.FLEET}:
             self._backend.timers.cancel("look")
             self._listing.cancel()
             self._decide()
-
-    def handle(self, message: ShutdownMessage) -> None:
-        """One case a message."""
-        match message:
-            case Drained():
-                self._drained()
-            case PodsDeleted(executor_ids, error):
-                self._bulk_deleted(executor_ids, error)
-            case _LookDue():
-                self._look()
-            case PageArrived():
-                self._looked(message)
-            case LeaseReleased():
-                if self._step is _Step.LEASE:
-                    self._stop_children()
-            case _TimedOut():
-                self._timed_out()
-            case _:
-                assert_never(message)
 
     def pool_restarted(self) -> None:
         """What the pool was asked and had not done it has forgotten."""
@@ -199,7 +211,7 @@ class Shutdown:
         self._supervisor.stop_all()
         self._finish()
 
-    def _drained(self) -> None:
+    def _drained(self, _: Drained) -> None:
         if self._step is _Step.DRAIN:
             self._decide()
 
@@ -208,7 +220,7 @@ class Shutdown:
         if not self._deletes:
             self._left = ()
             self._let_go()
-        elif self._may_write:
+        elif self._permission.may_write:
             self._delete_fleet()
         else:
             self._step = _Step.PERMISSION
@@ -220,15 +232,15 @@ class Shutdown:
         self._pool.tell(self._bulk_delete)
         self._backend.timers.start("look", LAST_LOOK, _LookDue())  # a fleet that is large takes its time
 
-    def _bulk_deleted(self, executor_ids: frozenset[int] | None, error: ApiError | None) -> None:
+    def _bulk_deleted(self, message: PodsDeleted) -> None:
         """Look how far it got. Of the slices the last one says that more can be asked for."""
-        if executor_ids != self._only:
+        if message.executor_ids != self._only:
             self._slices -= 1
             return
-        self._one_by_one = self._one_by_one or error is not None
+        self._one_by_one = self._one_by_one or message.error is not None
         self._look()
 
-    def _look(self) -> None:
+    def _look(self, _: _LookDue | None = None) -> None:
         """While nothing may be deleted once is enough: to name what is there, should the time run out."""
         if self._step is _Step.FLEET or (self._step is _Step.PERMISSION and self._left is None):
             self._listing.start()
@@ -263,7 +275,11 @@ class Shutdown:
                 part = frozenset(ids[start : start + SLICE])
                 self._pool.tell(replace(self._bulk_delete, executor_ids=part))
 
-    def _timed_out(self) -> None:
+    def _lease_released(self, _: LeaseReleased) -> None:
+        if self._step is _Step.LEASE:
+            self._stop_children()
+
+    def _timed_out(self, _: _TimedOut) -> None:
         """Out of time: whatever was under way is given up, and what may be left is named."""
         logger.warning("the stop took too long: step=%s timeout=%ss", self._step.value, self._timeout.total_seconds())
         self._supervisor.stop_all()
@@ -276,7 +292,7 @@ class Shutdown:
             return
         self._step = _Step.REST
         for name in reversed(self._supervisor.children()):
-            if name != self._lease:
+            if name != LEASE:
                 self._supervisor.stop(name)
         self.child_ended()
 
@@ -284,12 +300,12 @@ class Shutdown:
         """A keeper that is down holds nothing up: the lease runs out."""
         self._step = _Step.LEASE
         if self._lease is not None and self._keeper_lives():
-            self._supervisor.address(self._lease).tell(ReleaseLease(self._backend.myself))
+            self._lease.tell(ReleaseLease(self._backend.myself))
         else:
             self._stop_children()
 
     def _keeper_lives(self) -> bool:
-        return self._lease is not None and self._supervisor.address(self._lease).is_alive()
+        return self._lease is not None and self._lease.is_alive()
 
     def _stop_children(self) -> None:
         self._step = _Step.CHILDREN
@@ -303,5 +319,16 @@ class Shutdown:
         self._listing.cancel()
         left = self._left
         if left is None:
-            left = self._known_pods() if self._deletes else ()
-        self._finished(left, self._deletes)
+            left = self._state.known_pods(self._only) if self._deletes else ()
+        if self._deletes:
+            self._tell_the_ends(left)
+        if left:
+            logger.warning("the backend has stopped, pods may be left: pods=%s", list(left))
+        self._end(BackendStopped(left))
+
+    def _tell_the_ends(self, left: tuple[str, ...]) -> None:
+        """Each executor that went with the fleet is reported removed."""
+        for entry in self._state.ledger.present():
+            if (self._only is None or entry.executor_id in self._only) and self._state.pod_name(entry) not in left:
+                reason = stopped_with_fleet(entry.executor_id, entry.killed.words if entry.killed is not None else None)
+                self._tell(ExecutorRemoved(entry.executor_id, reason))

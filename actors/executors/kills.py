@@ -1,7 +1,7 @@
 """Kills: the executors that the driver ends or lets finish, who hears of it, and when their pods are deleted.
 
-A plain object of `Executors`, whose ledger it keeps in step. A killed executor has `executor.kill_grace_period` to end
-by itself; then its pod is deleted, by label, so that one whose POST is still on its way is met, too.
+A plain object of the Backend. A killed executor has `executor.kill_grace_period` to end by itself; then its pod is
+deleted, by label, so that one whose POST is still on its way is met, too.
 """
 
 from __future__ import annotations
@@ -10,19 +10,30 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from actors.messages import DeletePods, ExecutorDecommissioned, ExecutorKilled
+from actors.errors import Refused
+from actors.executors.checks import checked_ids
+from actors.executors.roll import POLICIES, candidates, choose, lacks
+from actors.messages import (
+    DecommissionExecutors,
+    DeletePods,
+    ExecutorDecommissioned,
+    ExecutorKilled,
+    KillExecutors,
+    SetTotalExpectedExecutors,
+)
 from actors.messages.names import ALLOCATOR, LIFECYCLE, POOL
+from actors.runtime import later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import timedelta
+    from collections.abc import Callable, Iterable, Mapping
 
-    from actors.executors.ledger import Ledger
+    from actors.executors.fleet_state import FleetState
+    from actors.executors.roll import RollPolicy
     from actors.messages import LedgerEntry, ToDriver
     from actors.runtime import Actor, Address
-    from actors.settings import ExecutorSettings
+    from actors.settings import Settings
 
-__all__ = ["BY_DRIVER", "ROLLED", "DeleteDue", "Kills"]
+__all__ = ["Kills"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,103 +43,162 @@ ROLLED: Final = "was rolled, for a new one to take its place"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteDue:
+class _DeleteDue:
     """Killed executors had their time to end by themselves."""
 
     executor_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _RollDue:
+    """Time to replace the next executor."""
 
 
 class Kills:
     """Of one fleet.
 
     Args:
-        backend: whose timers and clock are used; `DeleteDue` comes to it.
-        book: every executor, as it is now.
-        keep: takes the next book.
-        take_back: lowers the targets of these profiles by one each.
-        address: a part of the Backend by its name.
+        backend: whose timers and clock are used.
+        state: what is known of the fleet.
+        children: the parts of the Backend, by name.
         tell: the driver.
+        why_not: why nothing may be written now, "" while it may.
+        policy: who is rolled next; by default as `roll.policy` has it.
     """
 
     def __init__(
         self,
         backend: Actor,
-        settings: ExecutorSettings,
+        settings: Settings,
         *,
-        book: Callable[[], Ledger],
-        keep: Callable[[Ledger], None],
-        take_back: Callable[[list[str]], None],
-        address: Callable[[str], Address],
+        state: FleetState,
+        children: Mapping[str, Address],
         tell: Callable[[ToDriver | None], None],
+        why_not: Callable[[], str],
+        policy: RollPolicy | None = None,
     ) -> None:
         self._timers = backend.timers
         self._clock = backend.clock
-        self._grace = settings.kill_grace_period
-        self._book = book
-        self._keep = keep
-        self._take_back = take_back
-        self._address = address
+        self._grace = settings.executor.kill_grace_period
+        self._roll_interval = settings.roll.interval
+        self._policy = policy or POLICIES[settings.roll.policy]
+        self._state = state
+        self._children = children
         self._tell = tell
-        self._kills = 0
+        self._why_not = why_not
 
-    def kill(
+    def handlers(self) -> dict[type, Callable[..., object]]:
+        """Who handles what."""
+        return {
+            DecommissionExecutors: self._decommission,
+            KillExecutors: self._kill,
+            _DeleteDue: self._delete_killed,
+            _RollDue: self._roll,
+        }
+
+    def begin(self) -> None:
+        """The fleet is being kept from now on."""
+        if self._roll_interval is not None:
+            self._timers.every("roll", self._roll_interval, _RollDue())
+
+    # ── from the driver ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _kill(self, message: KillExecutors) -> tuple[int, ...]:
+        self._check_permission()
+        return self._end(checked_ids(message.executor_ids), adjust_target=message.adjust_target)
+
+    def _decommission(self, message: DecommissionExecutors) -> tuple[int, ...]:
+        self._check_permission()
+        return self._let_finish(checked_ids(message.executor_ids))
+
+    def _check_permission(self) -> None:
+        if why_not := self._why_not():
+            raise Refused(f"executors cannot be ended now: {why_not}")
+
+    # ── timers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _delete_killed(self, due: _DeleteDue) -> None:
+        if not self._why_not():
+            self._delete(due.executor_ids)
+
+    def _roll(self, _: _RollDue) -> None:
+        """Replace one executor, unless the last one's replacement does not run yet: the fleet never shrinks by two."""
+        if self._why_not():
+            return
+        among = candidates(self._state.ledger.entries.values(), self._state.states, self._clock.monotonic())
+        lacking = lacks(among, self._state.totals, self._state.profiles)
+        if lacking is not None:
+            logger.info("not rolling, the fleet is not whole: profile=%s", lacking)
+            return
+        try:
+            chosen = choose(among, self._policy)
+        except Exception:
+            logger.exception("the roll policy failed, nobody is replaced")
+            return
+        if chosen is not None:
+            logger.info("rolling: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
+            self._let_finish((chosen.executor_id,))
+            self._end((chosen.executor_id,), words=ROLLED)
+
+    # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(
         self, executor_ids: Iterable[int], *, adjust_target: bool = False, words: str = BY_DRIVER
     ) -> tuple[int, ...]:
         """The driver is told at once; the pods are deleted when their time is over, those that do not run yet now."""
-        killed = [entry for executor_id in executor_ids if (entry := self._kill_one(executor_id, words)) is not None]
+        killed = [entry for executor_id in executor_ids if (entry := self._end_one(executor_id, words)) is not None]
         new = [entry for entry in killed if entry.killed is None]
-        self._take_back([entry.profile for entry in new] if adjust_target else [])
-        self.delete([entry.executor_id for entry in killed if not entry.running])
-        self._let_end([entry.executor_id for entry in new if entry.running], self._grace)
+        if adjust_target and new:
+            self._lower_target(entry.profile for entry in new)
+        self._delete(entry.executor_id for entry in killed if not entry.running)
+        if running := tuple(entry.executor_id for entry in new if entry.running):
+            self._timers.start(("kill", running), self._grace, _DeleteDue(running))
         ids = tuple(entry.executor_id for entry in killed)
         if ids:
             logger.info("killing executors: ids=%s adjust_target=%s", list(ids), adjust_target)
         return ids
 
-    def decommission(self, executor_ids: Iterable[int]) -> tuple[int, ...]:
-        """They finish by themselves."""
+    def _end_one(self, executor_id: int, words: str) -> LedgerEntry | None:
+        """Answers with its entry from before, None if there is no such executor, or it has ended."""
+        now, entry = self._clock.monotonic(), self._state.ledger.entries.get(executor_id)
+        delete_at = later(now, self._grace) if entry is not None and entry.running else now
+        done = self._state.ledger.killed(ExecutorKilled(executor_id, self._clock.now(), delete_at, words), now)
+        if done is None:
+            logger.warning("cannot kill, there is no such executor: executor=%s", executor_id)
+            return None
+        self._state.ledger, kill, told = done
+        self._tell(told)
+        self._tell_both(kill)
+        return entry
+
+    def _let_finish(self, executor_ids: Iterable[int]) -> tuple[int, ...]:
         done: list[int] = []
         for executor_id in executor_ids:
-            book = self._book().decommissioned(executor_id)
-            if book is None:
+            ledger = self._state.ledger.decommissioned(executor_id)
+            if ledger is None:
                 logger.warning("cannot decommission, there is no such executor: executor=%s", executor_id)
                 continue
-            self._keep(book)
-            for name in (LIFECYCLE, ALLOCATOR):
-                self._address(name).tell(ExecutorDecommissioned(executor_id))
+            self._state.ledger = ledger
+            self._tell_both(ExecutorDecommissioned(executor_id))
             done.append(executor_id)
         if done:
             logger.info("decommissioning executors: ids=%s", done)
         return tuple(done)
 
-    def delete(self, executor_ids: Iterable[int]) -> None:
+    def _lower_target(self, profiles: Iterable[str]) -> None:
+        """The target falls with them: an executor counts once."""
+        totals = self._state.totals
+        for profile in profiles:
+            totals[profile] = max(0, totals.get(profile, 0) - 1)
+        self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals)))
+
+    def _delete(self, executor_ids: Iterable[int]) -> None:
         """By label: that also meets one whose POST is still on its way."""
-        entries = (self._book().entries.get(executor_id) for executor_id in executor_ids)
+        entries = (self._state.ledger.entries.get(executor_id) for executor_id in executor_ids)
         left = frozenset(entry.executor_id for entry in entries if entry is not None and entry.removed_at is None)
         if left:
-            self._address(POOL).tell(DeletePods(left))
+            self._children[POOL].tell(DeletePods(left))
 
-    def _kill_one(self, executor_id: int, words: str) -> LedgerEntry | None:
-        """Answers with its entry from before, None if there is no such executor, or it has ended."""
-        now = self._clock.monotonic()
-        book = self._book()
-        entry = book.entries.get(executor_id)
-        delete_at = now + self._grace.total_seconds() if entry is not None and entry.running else now
-        done = book.killed(ExecutorKilled(executor_id, self._clock.now(), delete_at, words), now)
-        if entry is None or done is None:
-            logger.warning("cannot kill, there is no such executor: executor=%s", executor_id)
-            return None
-        book, told = done
-        self._keep(book)
-        self._tell(told)
-        kill = book.entries[executor_id].killed
-        assert kill is not None
-        for name in (LIFECYCLE, ALLOCATOR):
-            self._address(name).tell(kill)
-        return entry
-
-    def _let_end(self, executor_ids: list[int], grace: timedelta) -> None:
-        """They have until the end of the grace period; LifecycleManager marks their pods for whoever looks at them."""
-        if executor_ids:
-            self._kills += 1
-            self._timers.start(("kill", self._kills), grace, DeleteDue(tuple(executor_ids)))
+    def _tell_both(self, message: ExecutorKilled | ExecutorDecommissioned) -> None:
+        self._children[LIFECYCLE].tell(message)
+        self._children[ALLOCATOR].tell(message)

@@ -107,8 +107,11 @@ class Ledger:
         )
         return self._with(changed), told, True
 
-    def killed(self, kill: ExecutorKilled, now: float) -> tuple[Ledger, ToDriver | None] | None:
-        """The driver asks for an executor's end; None if there is no such executor, or it has ended."""
+    def killed(self, kill: ExecutorKilled, now: float) -> tuple[Ledger, ExecutorKilled, ToDriver | None] | None:
+        """The driver asks for an executor's end; None if there is no such executor, or it has ended.
+
+        The kill that counts is the first.
+        """
         executor_id = kill.executor_id
         entry = self.entries.get(executor_id)
         if entry is None or entry.removed_at is not None or entry.abandoned:
@@ -116,7 +119,13 @@ class Ledger:
         words = f"executor {executor_id} {kill.words}"
         told = None if entry.terminating else ExecutorTerminating(executor_id, None, words)
         told_at = now if entry.told_at is None else entry.told_at
-        return self._with(replace(entry, killed=entry.killed or kill, terminating=True, told_at=told_at)), told
+        kill = entry.killed or kill
+        return self._with(replace(entry, killed=kill, terminating=True, told_at=told_at)), kill, told
+
+    def killed_ids(self) -> frozenset[int]:
+        """Those whose end the driver asked for and that have not ended."""
+        entries = self.entries.values()
+        return frozenset(e.executor_id for e in entries if e.killed is not None and e.removed_at is None)
 
     def decommissioned(self, executor_id: int) -> Ledger | None:
         """The driver lets an executor finish; None if there is no such executor, or it has ended."""

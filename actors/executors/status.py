@@ -37,7 +37,7 @@ def fleet_status(
     app_id: str,
     namespace: str,
     *,
-    book: Ledger,
+    ledger: Ledger,
     profiles: Mapping[str, ProfileStatus],
     sources: Mapping[Source, Freshness],
     now: float,
@@ -47,7 +47,7 @@ def fleet_status(
 ) -> FleetStatus:
     """What is known at `now` (monotonic), in the shape of an answer."""
     counts = {
-        profile: replace(status, registered=book.registered_count(profile)) for profile, status in profiles.items()
+        profile: replace(status, registered=ledger.registered_count(profile)) for profile, status in profiles.items()
     }
     nothing = {source: Freshness(source, None, None) for source in Source}
     freshness = {source.value: _source_status(word, now) for source, word in {**nothing, **sources}.items()}

@@ -22,7 +22,7 @@ from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL
 from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
-    from actors.settings.model import Settings
+    from actors.settings import Settings
 
 __all__ = ["LeaseKeeper"]
 

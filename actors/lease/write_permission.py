@@ -6,17 +6,20 @@ import logging
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
+    CreationBlocked,
     LeaseHeld,
     LeaseNotHeld,
     ProfileStatus,
     ResumeWrites,
     SuspendWrites,
 )
+from actors.runtime import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -24,10 +27,9 @@ if TYPE_CHECKING:
 
     from actors.messages import LedgerEntry, ToDriver
     from actors.runtime import Actor, Address
-    from actors.settings.model import Settings
+    from actors.settings import Settings
 
-
-__all__ = ["Blockers", "LeaseOver", "WritePermission"]
+__all__ = ["Blockers", "LeaseChange", "LeaseOver", "WritePermission"]
 
 
 class Blockers:
@@ -121,6 +123,15 @@ class LeaseOver:
 _AboutLease: TypeAlias = LeaseHeld | LeaseNotHeld | LeaseOver
 
 
+class LeaseChange(Enum):
+    """What has changed for those who write."""
+
+    AT_ONCE = auto()
+    """The wait at the start is over."""
+    LATE = auto()
+    """Another driver may have the lease, or had it: what we know may be old."""
+
+
 class WritePermission:
     """Of one Backend.
 
@@ -128,26 +139,13 @@ class WritePermission:
         backend: whose timers and clock are used.
         pool: who writes, and is told when it may.
         tell: the driver.
-        go_on: called when the wait at the start is over.
-        lease_changed: called when another driver may have the lease, or had it, and what we know may be old.
     """
 
-    def __init__(
-        self,
-        backend: Actor,
-        settings: Settings,
-        *,
-        pool: Address,
-        tell: Callable[[ToDriver], None],
-        go_on: Callable[[], None],
-        lease_changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, backend: Actor, settings: Settings, *, pool: Address, tell: Callable[[ToDriver], None]) -> None:
         self._timers = backend.timers
         self._clock = backend.clock
         self._pool = pool
         self._tell = tell
-        self._go_on = go_on
-        self._lease_changed = lease_changed
         self._profiles = settings.profile_names
         self._lease_is_optional = settings.backend.lease == "auto"
         self._is_lease_kept = False
@@ -178,9 +176,8 @@ class WritePermission:
         """The lease is ours; false also where none is used, or may be."""
         return self._is_lease_kept and self.may_write
 
-    @property
     def why_not(self) -> str:
-        """What stands in the way of writing, in words for a person."""
+        """What stands in the way of writing, in words for a person; "" if nothing does."""
         return self._holdups.of(_BY_LEASE) or ""
 
     def over(
@@ -189,10 +186,10 @@ class WritePermission:
         """The fleet's counts, and why it does not grow."""
         return self._holdups.over(profiles, entries)
 
-    def introduce_pool(self, pool: Address) -> None:
+    def introduce_pool(self) -> None:
         """What a pool must know at its start."""
         if not self.may_write:
-            pool.tell(SuspendWrites(self.why_not))
+            self._pool.tell(SuspendWrites(self.why_not()))
 
     # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,57 +206,62 @@ class WritePermission:
         """Executors can connect to the driver."""
         self._holdups.end(_BY_DRIVER_POD)
         self._tell_news()
-        self._go_on()
 
-    def handle(self, message: _AboutLease) -> None:
-        """One case a message."""
+    def handlers(self) -> dict[type, Callable[..., object]]:
+        """Who handles what, but for the lease: what comes of that is the caller's (`handle`)."""
+        return {CreationBlocked: self._creation_blocked}
+
+    def _creation_blocked(self, message: CreationBlocked) -> None:
+        if self.may_create:  # else it was the Allocator before: since then more than that stands in the way
+            profile, cause = message.profile, message.cause
+            self._tell(AllocationUnblocked(profile) if cause is None else AllocationBlocked(profile, cause))
+
+    def handle(self, message: _AboutLease) -> LeaseChange | None:
+        """One case a message; None if nothing has changed for those who write."""
         match message:
             case LeaseHeld(until):
-                self._held(timedelta(seconds=until - self._clock.monotonic()))
+                return self._held(elapsed(self._clock.monotonic(), until))
             case LeaseNotHeld(why) if message.forbidden and self._lease_is_optional and not self._is_lease_kept:
-                self._go_without(why)
+                return self._go_without(why)
             case LeaseNotHeld(_, holder, False) if holder is not None and holder == self.holder:
-                pass  # its keeper has come up again and has yet to see what it told before
+                return None  # its keeper has come up again and has yet to see what it told before
             case LeaseNotHeld(why, holder, holder_lives):
                 self._is_lease_kept = self._is_lease_kept or holder_lives
-                self._not_held(why, holder if holder_lives else None)
+                return self._not_held(why, holder if holder_lives else None)
             case LeaseOver():
-                self._not_held("nobody has renewed the lease in time, it may be another driver's by now", None)
+                return self._not_held("nobody has renewed the lease in time, it may be another driver's by now", None)
             case _:
                 assert_never(message)
 
-    def _go_without(self, why: str) -> None:
+    def _go_without(self, why: str) -> LeaseChange | None:
         if not self.may_write:
             logger.warning("going on without a lease, another driver would not be noticed: %s", why)
-            self._end_suspension()
+        return self._end_suspension()
 
-    def _held(self, left: timedelta) -> None:
+    def _held(self, left: timedelta) -> LeaseChange | None:
         if left <= timedelta(0):
-            return
+            return None
         self._timers.start("lease", left, LeaseOver())
         self._is_lease_kept, self.holder = True, None
-        self._end_suspension()
+        return self._end_suspension()
 
-    def _end_suspension(self) -> None:
+    def _end_suspension(self) -> LeaseChange | None:
         if self.may_write:
-            return
+            return None
         at_once = self._holdups.is_quiet(_BY_LEASE)
         self._pool.tell(ResumeWrites())
         self._holdups.end(_BY_LEASE)
         self._tell_news()
-        if at_once:
-            self._go_on()
-        else:
-            self._lease_changed()
+        return LeaseChange.AT_ONCE if at_once else LeaseChange.LATE
 
-    def _not_held(self, why: str, holder: str | None) -> None:
+    def _not_held(self, why: str, holder: str | None) -> LeaseChange:
         self._timers.cancel("lease")
         if self.may_write:
             self._pool.tell(SuspendWrites(why))
         self.holder = holder
         self._holdups.begin(_BY_LEASE, why, self._clock.now())
         self._tell_news()
-        self._lease_changed()
+        return LeaseChange.LATE
 
     def _tell_news(self) -> None:
         if self._tells and (news := self._holdups.news()) is not None:

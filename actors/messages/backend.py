@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from actors.errors import ApiError
 from actors.messages.executors import ExecutorsAbandoned, ExecutorsScaledDown
-from actors.messages.lease import LeaseHeld, LeaseNotHeld
+from actors.messages.lease import LeaseHeld, LeaseNotHeld, LeaseReleased
 from actors.messages.ledger import StartFailureRecord
 from actors.messages.observation import Freshness, Polled
 from actors.pods.loss import LossReason
@@ -162,8 +162,11 @@ FromInside: TypeAlias = (
     | StartFailuresExceeded
     | Freshness
     | Polled
+    | PodsDeleted
+    | Drained
+    | LeaseReleased
 )
-"""What a running backend hears; `PodsDeleted`, `Drained` and `LeaseReleased` are answers to one that stops."""
+"""What the Backend's own actors send to it; the last three answer one that stops."""
 
 
 # ── From the driver ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -91,7 +91,7 @@ entry goes within two TTLs."""
 ROOM: Final = 12
 """Entries that a collection may have besides one for each pod: kinds of causes, timers, subscribers."""
 
-OF_ITS_OWN: Final = {"_counts": 60, "_buckets": 60}
+OF_ITS_OWN: Final = {"_counts": 60, "_buckets": 60, "_handlers": 60}
 """Collections that are as large whatever the fleet is."""
 
 GENERATIONS: Final = 8
@@ -239,8 +239,8 @@ class Chaos(World):
 
     def _requested(self) -> list[LedgerEntry]:
         """Executors whose pods were asked for and not seen yet."""
-        book: Ledger = self._actor("backend")._fleet.book
-        return [entry for entry in book.entries.values() if entry.uid is None and entry.removed_at is None]
+        ledger: Ledger = self._actor("backend")._state.ledger
+        return [entry for entry in ledger.entries.values() if entry.uid is None and entry.removed_at is None]
 
     def _history_was_reset(self) -> None:
         """The store is about to take a list of another history."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.allocation.allocator import Allocator
 from actors.backend.backend import Backend
 from actors.backend.children import MAX_CRASHES
+from actors.backend.startup import Startup
 from actors.lease.lease_keeper import LeaseKeeper
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.messages import BackendFailed, BackendStopped, StopBackend
@@ -58,7 +59,10 @@ PARTS: Final[Mapping[str, type[Any]]] = {
 SOURCES: Final = (POLL, WATCH, LEASE)
 """Nothing depends on these: each comes back alone, however often it crashes."""
 
-FROM_WITHIN: Final = {"started": "_start_parts", "receive": "_receive"}
+FROM_WITHIN: Final[Mapping[str, tuple[type, str]]] = {
+    "started": (Startup, "_start_children"),
+    "receive": (Backend, "_receive"),
+}
 """Where a Backend is when it starts, and when it handles a message."""
 
 SETTINGS: Final[Mapping[str, Any]] = {
@@ -131,8 +135,9 @@ class Plan:
     @contextmanager
     def planted(self) -> Iterator[None]:
         """For as long as this lasts."""
-        kind = PARTS.get(self.part, Backend)
-        name = FROM_WITHIN.get(self.hook, self.hook) if kind is Backend else self.hook
+        kind, name = PARTS.get(self.part, Backend), self.hook
+        if kind is Backend:
+            kind, name = FROM_WITHIN.get(name, (kind, name))
         right, is_its_own = getattr(kind, name), name in vars(kind)
         setattr(kind, name, self._around(right))
         try:

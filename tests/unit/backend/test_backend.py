@@ -552,7 +552,7 @@ def test_executors_that_ended_long_ago_are_forgotten(fleet: Callable[..., Fleet]
         subject.delete(f"app-exec-{executor_id}")
     subject.kit.advance(timedelta(minutes=7))
     backend = next(actor for actor in subject.kit.dispatcher.actors if isinstance(actor, Backend))
-    assert list(backend._fleet.book.entries) == [6]
+    assert list(backend._state.ledger.entries) == [6]
 
 
 # ── an earlier life ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from actors.errors import Refused
-from actors.executors.executors import Executors, ExecutorsTimer
+from actors.executors.executors import Executors
+from actors.executors.fleet_state import FleetState
+from actors.executors.kills import Kills
 from actors.messages import (
     ConnectionLost,
     DecommissionExecutors,
@@ -32,6 +34,7 @@ from actors.messages import (
     TakenOver,
     TakeOver,
 )
+from actors.messages.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning
 from actors.runtime import Actor
@@ -53,8 +56,12 @@ class Host(Actor):
         super().__init__(context)
         subject = settings(executor={"instances": 2, **executor})
         self._driver = driver
-        self.fleet = Executors(self, subject, address=lambda _: parts, tell=self._tell)
-        self.may_write = True
+        children = dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), parts)
+        self.state = FleetState(subject.initial_totals, subject.pod_prefix)
+        self.fleet = Executors(self, subject, state=self.state, children=children, tell=self._tell)
+        kills = Kills(self, subject, state=self.state, children=children, tell=self._tell, why_not=lambda: self.why_not)
+        self.handlers = {**self.fleet.handlers(), **kills.handlers()}
+        self.why_not = ""
 
     def _tell(self, word: ToDriver | None) -> None:
         if word is not None:
@@ -62,10 +69,7 @@ class Host(Actor):
 
     def receive(self, message: Any) -> object:
         """A timer, or what the Backend would hand on."""
-        if isinstance(message, ExecutorsTimer):
-            self.fleet.due(message, may_write=self.may_write)
-            return None
-        return self.fleet.handle(message)
+        return self.handlers[type(message)](message)
 
 
 class Rig:
@@ -155,9 +159,11 @@ def test_a_kill_whose_time_is_over_while_another_driver_writes_is_left_to_it(rig
     subject.have(1)
     subject.ask(KillExecutors((1,)))
     subject.told()
-    subject.inside.may_write = False
+    subject.inside.why_not = "another driver has the lease"
     subject.kit.advance(10 * SECOND)
     assert subject.told() == []
+    with pytest.raises(Refused, match="cannot be ended now: another driver has the lease"):
+        subject.ask(KillExecutors((1,)))
 
 
 @pytest.mark.parametrize("message", [KillExecutors, DecommissionExecutors])
@@ -218,7 +224,7 @@ def test_executors_that_ended_are_forgotten_after_their_time(rig: Any) -> None:
         subject.have(executor_id)
         subject.ask(RemoveExecutor(executor_id, f"uid-{executor_id}", GONE))
         subject.kit.advance(10 * SECOND)
-    assert len(subject.fleet.book.entries) <= 2 * 18 + 1
+    assert len(subject.inside.state.ledger.entries) <= 2 * 18 + 1
 
 
 # ── the Allocator's begin ────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,7 +249,7 @@ def test_a_lifecycle_manager_begins_with_what_the_one_before_it_saw_last(rig: An
     subject.have(1)
     newer = PodRunning(running(1, version=7))
     subject.ask(ExecutorsObserved({1: newer}))
-    subject.fleet.introduce_lifecycle_manager(subject.parts.address)
+    subject.fleet.introduce_lifecycle_manager()
     subject.kit.settle()
     (known,) = subject.told()
     assert known.ledger[1].pod_in(known.shown) is newer.pod
@@ -257,7 +263,7 @@ def test_pods_are_named_as_they_were_shown_and_the_others_as_they_are_made(rig: 
     subject.have(1, 2)
     renamed = msgspec.structs.replace(running(1).metadata, name="earlier-exec-1")
     subject.ask(ExecutorsObserved({1: PodRunning(msgspec.structs.replace(running(1), metadata=renamed))}))
-    assert subject.fleet.known_pods() == ("earlier-exec-1", "app-exec-2")
+    assert subject.inside.state.known_pods(None) == ("earlier-exec-1", "app-exec-2")
 
 
 def test_an_allocator_that_was_restarted_meanwhile_begins_once(rig: Any) -> None:

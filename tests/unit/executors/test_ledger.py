@@ -173,7 +173,7 @@ def test_a_kill_is_announced_once() -> None:
     assert first is not None
     second = first[0].killed(kill(1, 1.0), 1.0)
     assert second is not None
-    assert kinds([first[1], second[1]]) == [ExecutorTerminating, None]
+    assert kinds([first[2], second[2]]) == [ExecutorTerminating, None]
 
 
 def test_a_killed_one_is_not_announced_again_when_its_deletion_begins() -> None:
@@ -330,8 +330,8 @@ def test_a_kill_is_announced_in_the_words_of_who_asked_for_it() -> None:
     rolled = ExecutorKilled(1, datetime(2024, 1, 1, tzinfo=UTC), 0.0, "was rolled")
     done = requested(1).killed(rolled, 1.0)
     assert done is not None
-    assert isinstance(done[1], ExecutorTerminating)
-    assert done[1].reason == "executor 1 was rolled"
+    assert isinstance(done[2], ExecutorTerminating)
+    assert done[2].reason == "executor 1 was rolled"
 
 
 def test_of_two_kills_the_first_stands() -> None:

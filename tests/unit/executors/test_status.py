@@ -21,7 +21,7 @@ def status(*words: Freshness, now: float) -> SourceStatus:
         last = joined(last, word)
     assert last is not None
     return fleet_status(
-        "app", "default", book=Ledger(), profiles={}, sources={Source.WATCH: last}, now=now, stopping=False
+        "app", "default", ledger=Ledger(), profiles={}, sources={Source.WATCH: last}, now=now, stopping=False
     ).sources["watch"]
 
 
@@ -36,13 +36,13 @@ def test_ages_are_as_of_the_answer() -> None:
 
 
 def test_a_source_that_has_said_nothing_yet_is_shown_too() -> None:
-    answer = fleet_status("app", "default", book=Ledger(), profiles={}, sources={}, now=20.0, stopping=False)
+    answer = fleet_status("app", "default", ledger=Ledger(), profiles={}, sources={}, now=20.0, stopping=False)
     nothing = SourceStatus(synced=False, since_full_sync=None, since_heard=None, error=None)
     assert dict(answer.sources) == {"watch": nothing, "poll": nothing}
 
 
 def test_an_answer_cannot_be_changed() -> None:
-    answer: Any = fleet_status("app", "default", book=Ledger(), profiles={}, sources={}, now=20.0, stopping=False)
+    answer: Any = fleet_status("app", "default", ledger=Ledger(), profiles={}, sources={}, now=20.0, stopping=False)
     for mapping in (answer.profiles, answer.sources):
         with pytest.raises(TypeError):
             mapping["default"] = None

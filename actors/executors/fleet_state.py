@@ -1,0 +1,56 @@
+"""What the Backend knows of its fleet: one value that `Executors` and `Kills` change, and that others read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from actors.executors.ledger import Ledger
+from actors.manifests import executor_pod
+from actors.messages import ProfileStatus, StartFailureRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.messages import LedgerEntry
+    from actors.pods.state import PodState
+
+__all__ = ["FleetState"]
+
+
+@dataclass(slots=True)
+class FleetState:
+    """One fleet, for one incarnation of its driver."""
+
+    totals: dict[str, int]
+    """The target of each profile."""
+    pod_prefix: str
+    ledger: Ledger = field(default_factory=Ledger)
+    states: Mapping[int, PodState] = field(default_factory=dict)
+    """The newest snapshot's states: the Backend keeps pods here and nowhere else."""
+    profiles: Mapping[str, ProfileStatus] = field(default_factory=dict)
+    """What the Allocator counted last."""
+    starts: StartFailureRecord = field(default_factory=StartFailureRecord)
+    """What the Allocator knows of failed starts, kept for its next incarnation."""
+
+    def counts(self) -> Mapping[str, ProfileStatus]:
+        """Return what the Allocator counted last; before its first count, the targets."""
+        return self.profiles or {name: ProfileStatus(target=total) for name, total in self.totals.items()}
+
+    def profile_of(self, executor_id: int) -> str:
+        """Return the profile of an executor in the ledger."""
+        return self.ledger.entries[executor_id].profile
+
+    def known_pods(self, only: frozenset[int] | None) -> tuple[str, ...]:
+        """Return the names of all pods that may exist, of these executors or (None) of all, requested ones included."""
+        entries = sorted(self.ledger.entries.values(), key=lambda entry: entry.executor_id)
+        return tuple(
+            self.pod_name(entry)
+            for entry in entries
+            if entry.removed_at is None and (only is None or entry.executor_id in only)
+        )
+
+    def pod_name(self, entry: LedgerEntry) -> str:
+        """Return the name of an executor's pod: as observed, since a previous driver may have had another prefix."""
+        pod = entry.pod_in(self.states)
+        return pod.name if pod is not None else executor_pod.name(self.pod_prefix, entry.executor_id)

@@ -1,0 +1,58 @@
+"""The Backend's table: who handles which message."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from inspect import signature
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+from actors.backend import backend as backend_module
+from actors.backend import driver_pod, shutdown, startup
+from actors.backend.backend import Backend
+from actors.executors import executors, kills
+from actors.lease.write_permission import LeaseOver
+from actors.messages import FromDriver, FromInside
+from actors.sources.listing import PageArrived
+from actors.testing.manual_api import ManualPodApi
+from tests.unit.views import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.testing import Kit
+
+PRIVATE = {
+    kind
+    for module in (backend_module, driver_pod, executors, kills, shutdown, startup)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and name.startswith("_") and kind.__module__ == module.__name__
+    if not issubclass(kind, Enum)
+}
+"""The messages that the Backend and its helpers send to themselves: timers and answers of the API."""
+
+
+@pytest.fixture
+def table(kit: Kit) -> dict[type, Callable[..., object]]:
+    Backend.start(settings(), kit.probe("driver").address, ManualPodApi(), system=kit.system)
+    (subject,) = (actor for actor in kit.dispatcher.actors if isinstance(actor, Backend))
+    return subject._handlers
+
+
+def test_every_message_has_a_handler_and_there_is_none_for_anything_else(table: Any) -> None:
+    assert set(table) == {*get_args(FromInside), *get_args(FromDriver), *PRIVATE, LeaseOver, PageArrived}
+
+
+def test_each_handler_is_made_for_its_message(table: Any) -> None:
+    for kind, handler in table.items():
+        (first, *_) = signature(handler).parameters.values()
+        module = sys.modules[handler.__func__.__module__]
+        taken = eval(first.annotation, vars(module))  # the module's own annotation
+        assert taken is object or kind in (taken, *get_args(taken)), f"{handler.__qualname__} takes no {kind.__name__}"
+
+
+def test_two_handlers_of_one_message_are_a_mistake() -> None:
+    with pytest.raises(AssertionError, match="two take the same message"):
+        backend_module._merged({int: print, str: print}, {str: repr})
