@@ -160,7 +160,7 @@ class Kills:
 
     def _end_one(self, executor_id: int, words: str) -> LedgerEntry | None:
         """Answers with its entry from before, None if there is no such executor, or it has ended."""
-        now, entry = self._clock.monotonic(), self._state.ledger.entries.get(executor_id)
+        now, entry = self._clock.monotonic(), self._state.ledger.current(executor_id)
         delete_at = later(now, self._grace) if entry is not None and entry.running else now
         done = self._state.ledger.killed(ExecutorKilled(executor_id, self._clock.now(), delete_at, words), now)
         if done is None:
@@ -194,8 +194,7 @@ class Kills:
 
     def _delete(self, executor_ids: Iterable[int]) -> None:
         """By label: that also meets one whose POST is still on its way."""
-        entries = (self._state.ledger.entries.get(executor_id) for executor_id in executor_ids)
-        left = frozenset(entry.executor_id for entry in entries if entry is not None and entry.removed_at is None)
+        left = frozenset(i for i in executor_ids if self._state.ledger.current(i) is not None)
         if left:
             self._children[POOL].tell(DeletePods(left))
 

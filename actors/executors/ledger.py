@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from actors.messages import ExecutorKilled, LedgerEntries, ToDriver
     from actors.pods.state import PodState
     from actors.pods.stuck import StuckKind
+    from actors.runtime import Moment
 
 __all__ = ["Ledger"]
 
@@ -79,7 +80,7 @@ class Ledger:
         return self.first_id is not None and self.first_id <= executor_id <= self.last_id
 
     def seen(
-        self, executor_id: int, state: PodState, now: float, at: datetime | None = None
+        self, executor_id: int, state: PodState, now: Moment, at: datetime | None = None
     ) -> tuple[Ledger, ToDriver | None, bool]:
         """A snapshot shows an executor alive: the next book, what the driver hears, and whether it is one of ours.
 
@@ -91,7 +92,7 @@ class Ledger:
             if self.gave_out(executor_id):
                 return self, None, False
             entry = LedgerEntry(executor_id, state.pod.profile)
-        if entry.abandoned or entry.removed_at is not None:  # its pod, back, or another one
+        if entry.removed_at is not None:  # its pod, back, or another one
             return self, None, False
         told = _news(entry, state)
         running_at = entry.running_at
@@ -107,20 +108,18 @@ class Ledger:
         )
         return self._with(changed), told, True
 
-    def killed(self, kill: ExecutorKilled, now: float) -> tuple[Ledger, ExecutorKilled, ToDriver | None] | None:
+    def killed(self, kill: ExecutorKilled, now: Moment) -> tuple[Ledger, ExecutorKilled, ToDriver | None] | None:
         """The driver asks for an executor's end; None if there is no such executor, or it has ended.
 
         The kill that counts is the first.
         """
-        executor_id = kill.executor_id
-        entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None or entry.abandoned:
+        entry = self.current(kill.executor_id)
+        if entry is None:
             return None
-        words = f"executor {executor_id} {kill.words}"
-        told = None if entry.terminating else ExecutorTerminating(executor_id, None, words)
-        told_at = now if entry.told_at is None else entry.told_at
+        words = f"executor {kill.executor_id} {kill.words}"
+        told = None if entry.terminating else ExecutorTerminating(kill.executor_id, None, words)
         kill = entry.killed or kill
-        return self._with(replace(entry, killed=kill, terminating=True, told_at=told_at)), kill, told
+        return self._with(replace(entry, killed=kill, terminating=True, told_at=_first(entry.told_at, now))), kill, told
 
     def killed_ids(self) -> frozenset[int]:
         """Those whose end the driver asked for and that have not ended."""
@@ -129,20 +128,23 @@ class Ledger:
 
     def decommissioned(self, executor_id: int) -> Ledger | None:
         """The driver lets an executor finish; None if there is no such executor, or it has ended."""
+        entry = self.current(executor_id)
+        return None if entry is None else self._with(replace(entry, decommissioned=True))
+
+    def current(self, executor_id: int) -> LedgerEntry | None:
+        """Return the entry of an executor that has neither ended nor been abandoned."""
         entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None:
-            return None
-        return self._with(replace(entry, decommissioned=True))
+        return entry if entry is not None and entry.removed_at is None else None
 
     def stuck(self, executor_id: int, uid: str, kind: StuckKind) -> Ledger | None:
         """Something keeps an executor from running; None if that was told, or it has ended, or is another pod."""
-        entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None or entry.uid != uid or kind in entry.stuck:
+        entry = self.current(executor_id)
+        if entry is None or entry.uid != uid or kind in entry.stuck:
             return None
         return self._with(replace(entry, stuck=entry.stuck | {kind}))
 
     def removed(
-        self, executor_id: int, uid: str | None, reason: LossReason, now: float
+        self, executor_id: int, uid: str | None, reason: LossReason, now: Moment
     ) -> tuple[Ledger, ExecutorRemoved | None]:
         """An executor has ended. The driver hears it unless it did already, or the executor was never its business.
 
@@ -153,17 +155,17 @@ class Ledger:
         if entry is None:
             return replace(self, next_id=max(self.next_id, executor_id + 1)), None
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
-        if entry.removed_at is not None or entry.abandoned or other_pod:
+        if entry.removed_at is not None or other_pod:
             return self, None
         book = self._with(replace(entry, uid=uid or entry.uid, removed_at=now))
         return book, ExecutorRemoved(executor_id, reason)
 
     def abandoned(
-        self, executor_id: int, why: str, now: float, *, created: bool = True
+        self, executor_id: int, why: str, now: Moment, *, created: bool = True
     ) -> tuple[Ledger, ExecutorRemoved | None]:
         """The Allocator waits no longer. The driver hears it only if it had heard of this executor before."""
-        entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None or entry.abandoned:
+        entry = self.current(executor_id)
+        if entry is None:
             return self, None
         book = self._with(replace(entry, abandoned=True, removed_at=now))
         if not created:
@@ -175,31 +177,31 @@ class Ledger:
             reason = LossReason(LossKind.KILLED_BY_DRIVER, reason.exit_code, reason.caused_by_app, reason.message)
         return book, ExecutorRemoved(executor_id, reason)
 
-    def registered(self, executor_id: int, now: float) -> Ledger | None:
+    def registered(self, executor_id: int, now: Moment) -> Ledger | None:
         """The driver has its connection; None if there is no such executor, or it has ended."""
-        entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None:
+        entry = self.current(executor_id)
+        if entry is None:
             return None
-        told_at = now if entry.told_at is None else entry.told_at
+        told_at = _first(entry.told_at, now)
         return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None, told_at=told_at))
 
-    def disconnected(self, executor_id: int, now: float) -> Ledger | None:
+    def disconnected(self, executor_id: int, now: Moment) -> Ledger | None:
         """Its connection is gone: inactive; None if there is no such executor, or it has ended."""
-        entry = self.entries.get(executor_id)
-        if entry is None or entry.removed_at is not None:
+        entry = self.current(executor_id)
+        if entry is None:
             return None
-        since = now if entry.disconnected_at is None else entry.disconnected_at
+        since = _first(entry.disconnected_at, now)
         return self._with(replace(entry, active=False, disconnected_at=since, disconnects=entry.disconnects + 1))
 
-    def forgotten(self, before: float) -> Ledger:
-        """Without those that ended before a moment (monotonic).
+    def forgotten(self, before: Moment) -> Ledger:
+        """Without those that ended before a moment.
 
         An id that this life gave out is known by its number; those of an earlier life, or of another driver, are kept,
         lest one whose pod is still to be seen is taken for new.
         """
         return self.without(i for i in self._ended(before) if self.gave_out(i))
 
-    def others_ended(self, before: float) -> frozenset[int]:
+    def others_ended(self, before: Moment) -> frozenset[int]:
         """Another driver's executors that ended before a moment: while it writes they come to no end.
 
         Those of an earlier life are no more than there were when this one began to write.
@@ -217,30 +219,23 @@ class Ledger:
             del entries[executor_id]
         return replace(self, entries=entries.finish())
 
-    def _ended(self, before: float) -> list[int]:
+    def _ended(self, before: Moment) -> list[int]:
         entries = self.entries.values()
         return [e.executor_id for e in entries if e.removed_at is not None and e.removed_at < before]
 
     def present(self) -> list[LedgerEntry]:
         """Executors that the driver was told of and that have not ended, by id."""
-        entries = (entry for entry in self.entries.values() if entry.told_at is not None and entry.removed_at is None)
+        entries = (entry for entry in self.entries.values() if entry.is_present)
         return sorted(entries, key=lambda entry: entry.executor_id)
 
     def is_active(self, executor_id: int) -> bool:
         """Told of, not ended, not being killed, not disconnected."""
-        entry = self.entries.get(executor_id)
-        return (
-            entry is not None
-            and entry.told_at is not None
-            and entry.removed_at is None
-            and entry.active
-            and entry.killed is None
-        )
+        entry = self.current(executor_id)
+        return entry is not None and entry.told_at is not None and entry.active and entry.killed is None
 
     def is_excluded(self, executor_id: int) -> bool:
         """Given up, ended, or none of ours: should it call, it must be turned away."""
-        entry = self.entries.get(executor_id)
-        return entry is None or entry.abandoned or entry.removed_at is not None
+        return self.current(executor_id) is None
 
     def registered_count(self, profile: str = DEFAULT_PROFILE) -> int:
         """How many of a profile are registered now."""
@@ -254,6 +249,10 @@ class Ledger:
             counts = counts.set(entry.profile, counts.get(entry.profile, 0) + more)
         entries = self.entries.set(entry.executor_id, entry)
         return replace(self, entries=entries, next_id=next_id, registered_now=counts)
+
+
+def _first(earlier: Moment | None, now: Moment) -> Moment:
+    return now if earlier is None else earlier
 
 
 def _is_registered(entry: LedgerEntry | None) -> bool:

@@ -86,7 +86,7 @@ class Blockers:
         """The Allocator's counts; while anything holds it up nobody counts, but executors come and go: by the book."""
         if not self._words:
             return profiles
-        present = [entry for entry in entries if entry.told_at is not None and entry.removed_at is None]
+        present = [entry for entry in entries if entry.is_present]
         going = Counter(entry.profile for entry in present if entry.terminating)
         running = Counter(entry.profile for entry in present if entry.running and not entry.terminating)
         pending = Counter(entry.profile for entry in present if not entry.running and not entry.terminating)

@@ -74,6 +74,11 @@ class LedgerEntry:
     removed_at: float | None = None
     """When the driver was told of its end (monotonic); nothing about it is told after that."""
 
+    @property
+    def is_present(self) -> bool:
+        """The driver was told of it, and not of its end."""
+        return self.told_at is not None and self.removed_at is None
+
     def pod_in(self, shown: Mapping[int, PodState]) -> Pod | None:
         """Its pod as a snapshot shows it, None if it does not."""
         state = shown.get(self.executor_id)
