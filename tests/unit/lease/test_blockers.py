@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from actors.lease.write_permission import Blockers
+from actors.lease.blockers import Blockers
 from actors.messages import LedgerEntry, ProfileStatus
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
