@@ -11,6 +11,7 @@ import logging
 import math
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from actors import kube
@@ -19,9 +20,12 @@ from actors.kube.api import LEASES, Call, Manifest, PodApi
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
 from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease, ToLeaseKeeper
 from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL
-from actors.runtime import Actor, Address, Context
+from actors.runtime import Actor, Address, Context, elapsed, later
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.runtime import Moment
     from actors.settings import Settings
 
 __all__ = ["LeaseKeeper"]
@@ -55,9 +59,9 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The answer to a PATCH that was sent at `sent_at` (monotonic), with that last id."""
+    """The answer to a PATCH that was sent at `sent_at`, with that last id."""
 
-    sent_at: float
+    sent_at: Moment
     last_id: int
     answer: Manifest | ApiError
 
@@ -105,8 +109,8 @@ class LeaseKeeper(Actor):
         self._last_id = 0
         """The highest executor id that we know to be given out."""
         self._seen: Lease | None = None
-        self._seen_at = 0.0
-        """Since when the record has been as it is (monotonic)."""
+        self._seen_at: Moment = 0.0
+        """Since when the record has been as it is."""
         self._has_looked = False
         """There was a first look: what we find changed after that was written by one that lives."""
         self._holder_lives = False
@@ -154,35 +158,42 @@ class LeaseKeeper(Actor):
         self.timers.start("expiry", self._duration * GIVE_UP_AFTER, _Expired())  # nobody waits longer to hear why
         self._look()
 
-    def _look(self) -> None:
+    def _send(self, request: kube.Request[Manifest], answered: Callable[[Manifest | ApiError], object]) -> None:
         myself = self.myself
-        self._call = self._api.send(kube.GetObject(LEASES, self._name), lambda answer: myself.tell(_Read(answer)))
+        self._call = self._api.send(request, lambda answer: myself.tell(answered(answer)))
 
-    # ── looking and taking ───────────────────────────────────────────────────────────────────────────────────────
-
-    def _read(self, answer: Manifest | ApiError) -> None:
+    def _received(self, answer: Manifest | ApiError) -> Lease | None:
+        """Return the lease in an answer; None if it is an error, or if the lease is to be released."""
         self._call = None
         if not isinstance(answer, ApiError):
             self._last = read(answer)
         if self._release_to is not None:
             self._release(self._release_to)
-            return
-        match answer:
-            case NotFound():
-                self._has_looked = True
-                self._create()
-            case ApiError():
-                self._failed(answer)
-            case _:
-                self._judge(read(answer))
-                self._has_looked = True
+        elif isinstance(answer, ApiError):
+            self._failed(answer)
+        else:
+            return self._last
+        return None
+
+    # ── looking and taking ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _look(self) -> None:
+        self._send(kube.GetObject(LEASES, self._name), _Read)
+
+    def _read(self, answer: Manifest | ApiError) -> None:
+        if isinstance(answer, NotFound) and self._release_to is None:
+            self._call, self._has_looked = None, True
+            self._create()
+        elif (lease := self._received(answer)) is not None:
+            self._judge(lease)
+            self._has_looked = True
 
     def _judge(self, lease: Lease) -> None:
         now = self.clock.monotonic()
         if self._seen is None or (lease.holder, lease.renewed) != (self._seen.holder, self._seen.renewed):
             self._seen, self._seen_at = lease, now
             self._holder_lives = self._has_looked
-        match decide(lease, self._identity, timedelta(seconds=now - self._seen_at)):
+        match decide(lease, self._identity, elapsed(self._seen_at, now)):
             case Take():
                 self._take(lease)
             case Wait(holder):
@@ -198,45 +209,29 @@ class LeaseKeeper(Actor):
 
     def _create(self) -> None:
         labels = {APP_ID_LABEL: self._app_id, MANAGED_BY_LABEL: "executor-pods"}
-        now, myself = self.clock.now(), self.myself
+        now = self.clock.now()
         lease = first_lease(self._app_id, self._identity, self._duration, now, labels, last_id=self._last_id)
-        self._call = self._api.send(kube.CreateObject(LEASES, lease), lambda answer: myself.tell(_Made(answer)))
+        self._send(kube.CreateObject(LEASES, lease), _Made)
 
     def _made(self, answer: Manifest | ApiError) -> None:
         """A lease that we may not renew is none: that is tried before it is believed in."""
-        self._call = None
-        if self._release_to is not None:
-            self._release(self._release_to)
-        elif isinstance(answer, ApiError):
-            self._failed(answer)
-        else:
-            self._last = read(answer)
-            self._take(self._last)
+        if (lease := self._received(answer)) is not None:
+            self._take(lease)
 
     def _take(self, lease: Lease) -> None:
         self._last_id = last_id = max(self._last_id, lease.last_id)
         patch = taken(lease, self._identity, self._duration, self.clock.now(), last_id=last_id)
-        myself, sent_at = self.myself, self.clock.monotonic()
-        self._call = self._api.send(
-            kube.PatchObject(LEASES, self._name, patch), lambda answer: myself.tell(_Written(sent_at, last_id, answer))
-        )
+        written = partial(_Written, self.clock.monotonic(), last_id)
+        self._send(kube.PatchObject(LEASES, self._name, patch), written)
 
     def _written(self, written: _Written) -> None:
-        self._call = None
-        answer = written.answer
-        if not isinstance(answer, ApiError):
-            self._last = read(answer)
-        if self._release_to is not None:
-            self._release(self._release_to)
-            return
-        if isinstance(answer, ApiError):
-            self._failed(answer)
+        if self._received(written.answer) is None:
             return
         self._error = None
-        age = timedelta(seconds=self.clock.monotonic() - written.sent_at)
+        age = elapsed(written.sent_at, self.clock.monotonic())
         left = self._duration * GIVE_UP_AFTER - age
         if left > timedelta(0):
-            self._hold(written.sent_at + (self._duration * GOOD_FOR).total_seconds(), written.last_id)
+            self._hold(later(written.sent_at, self._duration * GOOD_FOR), written.last_id)
             self.timers.start("expiry", left, _Expired())
         self._again(max(self._duration / 3 - age, timedelta(0)))
         if self._last_id > written.last_id:
@@ -257,7 +252,7 @@ class LeaseKeeper(Actor):
             self.timers.cancel("look")
             self._take(self._last)
 
-    def _hold(self, until: float, last_id: int) -> None:
+    def _hold(self, until: Moment, last_id: int) -> None:
         if self._held is not True:
             logger.info("the lease is ours: lease=%s identity=%s", self._name, self._identity)
         self._held, self._why = True, ""
@@ -305,10 +300,8 @@ class LeaseKeeper(Actor):
             reply_to.tell(LeaseReleased())
             return
         assert self._last is not None
-        patch, myself = released(self._last, self.clock.now(), last_id=self._last_id), self.myself
-        self._call = self._api.send(
-            kube.PatchObject(LEASES, self._name, patch), lambda answer: myself.tell(_LetGo(reply_to, answer))
-        )
+        patch = released(self._last, self.clock.now(), last_id=self._last_id)
+        self._send(kube.PatchObject(LEASES, self._name, patch), partial(_LetGo, reply_to))
 
     def _let_go(self, reply_to: Address, answer: Manifest | ApiError) -> None:
         if isinstance(answer, ApiError):
