@@ -51,7 +51,7 @@ class DriverChannel:
         self._is_over = False
         self._is_stopping = False
         self._began = clock.monotonic()
-        """When the start began, or the stop (monotonic)."""
+        """When the start began, or the stop."""
 
     def tell(self, message: ToDriver | None) -> None:
         """Say it, unless the last word is said, or there is nothing to be said."""

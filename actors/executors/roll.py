@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from actors.messages import LedgerEntry, ProfileStatus
     from actors.pods.state import PodState
+    from actors.runtime import Moment
 
 __all__ = ["POLICIES", "Candidate", "RollPolicy", "candidates", "choose", "lacks"]
 
@@ -55,7 +56,7 @@ def _most_failures(among: Sequence[Candidate]) -> int | None:
 POLICIES: Final[Mapping[str, RollPolicy]] = {"id": _lowest_id, "age": _oldest, "failures": _most_failures}
 
 
-def candidates(entries: Iterable[LedgerEntry], shown: Mapping[int, PodState], now: float) -> tuple[Candidate, ...]:
+def candidates(entries: Iterable[LedgerEntry], shown: Mapping[int, PodState], now: Moment) -> tuple[Candidate, ...]:
     """Those that run, are not about to go, and that nobody has asked to go; by id."""
     return tuple(
         Candidate(entry.executor_id, entry.profile, now - entry.running_at, entry.disconnects + _restarts(pod), pod)

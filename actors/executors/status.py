@@ -6,17 +6,18 @@ A driver's mistake is the driver's to hear of (`Refused`); it must never become 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from actors.messages import FleetStatus, Freshness, ProfileStatus, Source, SourceStatus
+from actors.runtime import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from actors.executors.ledger import Ledger
-
+    from actors.runtime import Moment
 
 __all__ = ["fleet_status", "joined"]
 
@@ -29,7 +30,7 @@ def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
     return replace(later, synced_at=synced_at, heard_at=heard_at)
 
 
-def _latest(*moments: float | None) -> float | None:
+def _latest(*moments: Moment | None) -> Moment | None:
     return max((moment for moment in moments if moment is not None), default=None)
 
 
@@ -40,12 +41,12 @@ def fleet_status(
     ledger: Ledger,
     profiles: Mapping[str, ProfileStatus],
     sources: Mapping[Source, Freshness],
-    now: float,
+    now: Moment,
     stopping: bool,
     may_write: bool = True,
     lease_held: bool = False,
 ) -> FleetStatus:
-    """What is known at `now` (monotonic), in the shape of an answer."""
+    """What is known at `now`, in the shape of an answer."""
     counts = {
         profile: replace(status, registered=ledger.registered_count(profile)) for profile, status in profiles.items()
     }
@@ -55,7 +56,7 @@ def fleet_status(
     return FleetStatus(app_id, namespace, *shown, stopping=stopping, may_write=may_write, lease_held=lease_held)
 
 
-def _source_status(freshness: Freshness, now: float) -> SourceStatus:
+def _source_status(freshness: Freshness, now: Moment) -> SourceStatus:
     return SourceStatus(
         synced=freshness.synced_at is not None and freshness.error is None,
         since_full_sync=_age(freshness.synced_at, now),
@@ -64,5 +65,5 @@ def _source_status(freshness: Freshness, now: float) -> SourceStatus:
     )
 
 
-def _age(moment: float | None, now: float) -> timedelta | None:
-    return None if moment is None else timedelta(seconds=now - moment)
+def _age(moment: Moment | None, now: Moment) -> timedelta | None:
+    return None if moment is None else elapsed(moment, now)

@@ -4,8 +4,7 @@ Commands are imperative, events are past tense; all are frozen. A union alias pe
 that actor accepts, so that its `match` can be checked for exhaustiveness. Messages that never leave one module are
 private to it and start with an underscore.
 
-Times in messages: `datetime` in UTC is the API's or the wall clock's; `float` is `Clock.monotonic()` in seconds, which
-only this process can compare.
+Times in messages: a `datetime` in UTC is the API's or the wall clock's; a `Moment` is the process's own clock's.
 """
 
 from actors.messages.backend import *

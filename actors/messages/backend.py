@@ -15,6 +15,7 @@ from actors.messages.observation import Freshness, Polled
 from actors.pods.loss import LossReason
 from actors.pods.state import PodState
 from actors.pods.stuck import Stuck
+from actors.runtime import Moment
 
 __all__ = [
     "AllocatorStatus",
@@ -74,8 +75,8 @@ class RemoveExecutor:
     executor_id: int
     uid: str | None
     reason: LossReason
-    since: float | None = field(default=None, compare=False)
-    """When the store had what shows it (monotonic), None if it was found out otherwise: to measure how fast we are."""
+    since: Moment | None = field(default=None, compare=False)
+    """When the store had what shows it, None if it was found out otherwise: to measure how fast we are."""
 
 
 @dataclass(frozen=True, slots=True)

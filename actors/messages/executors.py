@@ -12,6 +12,7 @@ from actors.messages.ledger import ExecutorKilled, LedgerEntries, StartFailureRe
 from actors.messages.observation import SnapshotBatch
 from actors.pods.pod import Pod
 from actors.pods.state import PodState
+from actors.runtime import Moment
 
 __all__ = [
     "ClaimsListed",
@@ -50,7 +51,7 @@ class ExecutorRegistered:
     """The driver has an executor's connection: it is in use, and never deleted for being in excess."""
 
     executor_id: int
-    at: float
+    at: Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class ConnectionLost:
     """The executor's connection to the driver is gone; its pod's events will say why."""
 
     executor_id: int
-    at: float
+    at: Moment
 
 
 @dataclass(frozen=True, slots=True)

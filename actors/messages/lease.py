@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from actors.runtime import Address
+from actors.runtime import Address, Moment
 
 __all__ = ["IdsAllocated", "KeepLease", "LeaseHeld", "LeaseNotHeld", "LeaseReleased", "ReleaseLease", "ToLeaseKeeper"]
 
@@ -39,8 +39,8 @@ ToLeaseKeeper: TypeAlias = KeepLease | IdsAllocated | ReleaseLease
 class LeaseHeld:
     """The application's lease is ours: we may write. Told again at each renewal."""
 
-    until: float
-    """Without a renewal it may be another's from then on (monotonic); the holder must have stopped to write."""
+    until: Moment
+    """Without a renewal it may be another's from then on; the holder must have stopped to write."""
     last_id: int = 0
     """The highest executor id that was given out, by all who held it."""
 

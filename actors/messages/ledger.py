@@ -12,6 +12,7 @@ from immutables import Map
 from actors.pods.pod import Pod
 from actors.pods.state import PodState
 from actors.pods.stuck import StuckKind
+from actors.runtime import Moment
 
 __all__ = [
     "ExecutorKilled",
@@ -33,8 +34,8 @@ class ExecutorKilled:
     executor_id: int
     at: datetime
     """When that was (UTC)."""
-    delete_at: float
-    """When its pod is deleted, should it be there still (monotonic)."""
+    delete_at: Moment
+    """When its pod is deleted, should it be there still."""
     words: str = "was ended by the driver"
     """What is said of its end, after the executor's name."""
 
@@ -47,20 +48,20 @@ class LedgerEntry:
     profile: str
     uid: str | None = None
     """Its pod's UID, once a snapshot showed it."""
-    told_at: float | None = None
-    """When the driver first heard of it (monotonic)."""
+    told_at: Moment | None = None
+    """When the driver first heard of it."""
     running: bool = False
     """The driver was told that it runs."""
-    running_at: float | None = None
-    """When it first ran (monotonic): when the driver was told so, or of an earlier life's, when its pod was started."""
+    running_at: Moment | None = None
+    """When it first ran: when the driver was told so, or of an earlier life's, when its pod was started."""
     terminating: bool = False
     """The driver was told that it is about to go."""
-    registered_at: float | None = None
-    """When the driver registered it (monotonic)."""
+    registered_at: Moment | None = None
+    """When the driver registered it."""
     active: bool = True
     """False after `ExecutorDisconnected`."""
-    disconnected_at: float | None = None
-    """When its connection was lost (monotonic); None while it has one, or never had."""
+    disconnected_at: Moment | None = None
+    """When its connection was lost; None while it has one, or never had."""
     disconnects: int = 0
     """How often its connection was lost."""
     killed: ExecutorKilled | None = None
@@ -71,8 +72,8 @@ class LedgerEntry:
     """Of what keeps it from running the driver was told."""
     abandoned: bool = False
     """The Allocator gave it up unseen: whatever comes up under this id is deleted on sight."""
-    removed_at: float | None = None
-    """When the driver was told of its end (monotonic); nothing about it is told after that."""
+    removed_at: Moment | None = None
+    """When the driver was told of its end; nothing about it is told after that."""
 
     @property
     def is_present(self) -> bool:
@@ -94,14 +95,14 @@ class StartFailureCount:
 
     rounds: int = 0
     """How often creation was made to wait for that, without a success between."""
-    until: float = 0.0
-    """Until when it waits (monotonic)."""
-    times: tuple[float, ...] = ()
-    """When each was counted (monotonic), the earliest first."""
+    until: Moment = 0.0
+    """Until when it waits."""
+    times: tuple[Moment, ...] = ()
+    """When each was counted, the earliest first."""
     waves: int = 0
     """How often others ended some as early, without a success between."""
-    waves_until: float = 0.0
-    """Until when creation waits for that (monotonic)."""
+    waves_until: Moment = 0.0
+    """Until when creation waits for that."""
     newest: int = 0
     """The highest id that there was at the last of these."""
 

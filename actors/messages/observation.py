@@ -11,7 +11,7 @@ from typing import TypeAlias
 from actors.errors import ApiError
 from actors.pods.pod import Pod, PodEvent
 from actors.pods.snapshot import Ended, PodsSnapshot
-from actors.runtime import Address
+from actors.runtime import Address, Moment
 
 __all__ = [
     "AddSubscriber",
@@ -52,8 +52,8 @@ class ReplaceSnapshot:
 
     pods: tuple[Pod, ...]
     resource_version: str
-    requested_at: float
-    """When its first page was asked for (monotonic)."""
+    requested_at: Moment
+    """When its first page was asked for."""
     consistent: bool
     """False for a LIST with `resourceVersion=0`, which may be answered from an old cache."""
     stream: int | None = None
@@ -104,10 +104,10 @@ class SnapshotBatch:
     """Every pod that left `states` since the last batch, oldest first, each once."""
     full_sync: bool
     """A consistent LIST was applied since the last batch: what it does not show is not there."""
-    heard_at: float | None
-    """When the store last heard anything from a source (monotonic), None if never."""
-    urgent_since: float | None = field(default=None, compare=False)
-    """When the store had the first of what this batch was not to wait for (monotonic), None if there is none."""
+    heard_at: Moment | None
+    """When the store last heard anything from a source, None if never."""
+    urgent_since: Moment | None = field(default=None, compare=False)
+    """When the store had the first of what this batch was not to wait for, None if there is none."""
 
 
 # ── To the sources ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,12 +156,12 @@ class Freshness:
     """
 
     source: Source
-    synced_at: float | None
-    """When its last full sync was asked for (monotonic)."""
+    synced_at: Moment | None
+    """When its last full sync was asked for."""
     error: ApiError | None
     """Why it has no touch now, None while it has."""
-    heard_at: float | None = None
-    """When anything of the cluster last came (monotonic): a page, an event, a bookmark."""
+    heard_at: Moment | None = None
+    """When anything of the cluster last came: a page, an event, a bookmark."""
 
 
 @dataclass(frozen=True, slots=True)
