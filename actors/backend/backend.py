@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from actors import kube
 from actors.backend import children
 from actors.backend.driver_channel import DriverChannel
 from actors.backend.driver_pod import DriverPod
@@ -101,8 +102,6 @@ class Backend(Actor):
         """
         executor_pod.check_template(settings)
         if api is None:
-            from actors import kube  # noqa: PLC0415 - a driver that brings its own API does not pay for the client
-
             api = kube.connect(
                 namespace=settings.namespace,
                 request_timeout=settings.backend.request_timeout,
