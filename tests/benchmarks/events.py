@@ -151,7 +151,9 @@ def _decoding(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]
     """urllib3, lines, and msgspec into our `Pod`: what is left when there are no actors, no merge, no snapshots."""
     import urllib3  # noqa: PLC0415 - see above
 
-    from actors.kube.http.decode import Complaints, LineSplitter, PodDeduplicator, WatchDecoder  # noqa: PLC0415 - see above
+    from actors.kube.deduplication import PodDeduplicator  # noqa: PLC0415 - see above
+    from actors.kube.http.decode import Complaints  # noqa: PLC0415 - see above
+    from actors.kube.http.watch_lines import LineSplitter, WatchDecoder  # noqa: PLC0415 - see above
 
     response = urllib3.PoolManager().request("GET", serving.url + PATH, preload_content=False)
     splitter, decoder = LineSplitter(), WatchDecoder(str(FIRST_VERSION), Complaints(), PodDeduplicator())

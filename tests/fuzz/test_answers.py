@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from actors.allocation import claims
 from actors.errors import ApiError
+from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, LineSplitter, LineTooLong, PodDeduplicator, WatchDecoder
+from actors.kube.http.decode import Complaints
+from actors.kube.http.watch_lines import LineSplitter, LineTooLong, WatchDecoder
 from actors.kube.status import error_from_status
 from actors.lease import record as lease
 from actors.pods.loss import explain, missing

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
 from actors.messages import ReplaceSnapshot, SnapshotBatch, StreamAbandoned, UpdatePods
 from actors.pods.pod import EXECUTOR_ID_LABEL, fleet_selector
@@ -163,7 +164,7 @@ def listed(store: ObjectStore) -> PodPage:
     """The fleet's pods, as an API client that knows nothing of them shows them."""
     there = store.list("pods", NAMESPACE, label_selector=SELECTOR)
     body = json.dumps({"metadata": {"resourceVersion": there.resource_version}, "items": there.items}).encode()
-    return decode.pod_page(body, decode.Complaints(), decode.PodDeduplicator())
+    return decode.pod_page(body, decode.Complaints(), PodDeduplicator())
 
 
 def shows_all_there_is(snapshot: PodsSnapshot, store: ObjectStore) -> bool:

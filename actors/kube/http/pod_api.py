@@ -37,11 +37,13 @@ from actors.kube.api import (
     Watch,
     WatchSink,
 )
+from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode, failures
 from actors.kube.http.calls import PendingCall, Workers
 from actors.kube.http.client import Client, HttpRequest
-from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
+from actors.kube.http.decode import Complaints
 from actors.kube.http.streams import Stream
+from actors.kube.http.watch_lines import WatchDecoder
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread
 
 if TYPE_CHECKING:

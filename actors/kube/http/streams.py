@@ -14,7 +14,7 @@ from actors.kube.api import WatchEnded, WatchEvents, WatchSink
 from actors.kube.http import failures
 from actors.kube.http.calls import tell
 from actors.kube.http.chunks import has_more
-from actors.kube.http.decode import LineSplitter, LineTooLong, WatchDecoder
+from actors.kube.http.watch_lines import LineSplitter, LineTooLong, WatchDecoder
 from actors.kube.http.wire import Wire, WireCut
 
 if TYPE_CHECKING:

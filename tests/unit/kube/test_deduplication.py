@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.kube.deduplication import MOST_KEPT
+from actors.kube.deduplication import MOST_KEPT, PodDeduplicator
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
+from actors.kube.http.decode import Complaints
+from actors.kube.http.watch_lines import WatchDecoder
 from actors.pods.pod import EXECUTOR_ID_LABEL, PROFILE_LABEL, ObjectMeta, Pod, PodSpec, PodStatus
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, LineSplitter, PodDeduplicator, WatchDecoder
+from actors.kube.http.decode import Complaints
+from actors.kube.http.watch_lines import LineSplitter, WatchDecoder
 from tests.unit.kube.http.test_pod_api import page, pod
 
 LINES = st.lists(st.binary().map(lambda line: line.replace(b"\n", b"")), max_size=8)

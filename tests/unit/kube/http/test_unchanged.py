@@ -10,8 +10,10 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
-from actors.kube.http.decode import Complaints, PodDeduplicator, WatchDecoder
+from actors.kube.http.decode import Complaints
+from actors.kube.http.watch_lines import WatchDecoder
 from actors.messages import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodStatus
 from actors.pods.state import PodRules

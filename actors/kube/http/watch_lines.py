@@ -1,0 +1,202 @@
+"""The lines of a watch to events.
+
+All lines of a read are decoded in one call. Only when that fails are they looked at one by one, so that one bad pod
+harms no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from actors.kube.api import WatchEvents
+from actors.kube.deduplication import Connection
+from actors.kube.http.decode import NOT_A_POD, status, version_of
+from actors.kube.status import error_from_status
+from actors.pods.pod import PodEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actors.errors import ApiError
+    from actors.kube.deduplication import PodDeduplicator
+    from actors.kube.http.decode import Complaints
+
+__all__ = ["LineSplitter", "LineTooLong", "WatchDecoder"]
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE: Final = 16 * 1024 * 1024
+"""Bytes of one watch event: etcd takes objects of 1.5 MiB by default, an API server requests of 3 MiB."""
+
+
+class LineTooLong(Exception):  # noqa: N818 - private to this package, says what it is
+    """A watch sent `LONGEST_LINE` bytes without an end of line: it is no watch."""
+
+
+class _BookmarkMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _BookmarkMeta
+
+
+class _RawLine(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_EVENT: Final = msgspec.json.Decoder(PodEvent)
+_BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
+_RAW_LINE: Final = msgspec.json.Decoder(_RawLine)
+
+_KNOWN_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
+
+
+@final
+class LineSplitter:
+    """Cuts what was read, which may end anywhere, behind the last line that is whole."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """The lines that `data` completes, if any, with their ends.
+
+        Raises:
+            LineTooLong: there is no end of line to be seen.
+        """
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._keep(data)
+            return b""
+        lines = b"".join((*self._pieces, memoryview(data)[:end]))
+        self._pieces, self._size = [], 0
+        self._keep(data[end:])
+        return lines
+
+    def rest(self) -> bytes:
+        """The last line, if the stream ended without an end of line."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+    def _keep(self, piece: bytes) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._size += len(piece)
+        if self._size > LONGEST_LINE:
+            raise LineTooLong
+
+
+@final
+class WatchDecoder:
+    """Lines of one watch stream to `WatchEvents`. Knows how far the stream has come."""
+
+    def __init__(self, resource_version: str, complaints: Complaints, sharing: PodDeduplicator) -> None:
+        self._version = resource_version
+        self._complaints = complaints
+        self._sharing = sharing
+        self._connection = Connection(resource_version or None)
+        self._events: list[PodEvent] = []
+        self._malformed = self._unchanged = 0
+        self._moved = False
+        """A line was taken since something was told."""
+
+    def decode(self, lines: bytes, *, more: bool = False) -> tuple[list[WatchEvents], Exception | None]:
+        """What these lines bring, and what ended the stream after that, if something did.
+
+        The first is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own. The
+        second is the `ApiError` that the server sent; a `ValueError` or `RecursionError` for a line that is no event.
+
+        If `more` are there already, what these bring may be told with what those do.
+        """
+        try:
+            events = _EVENT.decode_lines(lines)
+        except (ValueError, RecursionError):
+            return self._one_by_one(lines)
+        if events:
+            self._go_to(_newest(events))
+            self._take_events(events)
+        return [self._told()] if self._moved and not more else [], None
+
+    def _one_by_one(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
+        """The same, for lines that are not all of them changes of pods."""
+        told: list[WatchEvents] = []
+        error: Exception | None = None
+        for line in filter(bytes.strip, lines.split(b"\n")):
+            try:
+                error = self._take(line, told)
+            except (ValueError, RecursionError) as unreadable:
+                error = unreadable
+            if error is not None:
+                break
+        if self._moved:
+            told.append(self._told())
+        return told, error
+
+    def _told(self, *, initial_events_end: bool = False) -> WatchEvents:
+        events = WatchEvents(
+            tuple(self._events), self._version, self._malformed, initial_events_end, unchanged=self._unchanged
+        )
+        self._events, self._malformed, self._unchanged, self._moved = [], 0, 0, False
+        return events
+
+    def _take_events(self, events: Sequence[PodEvent]) -> None:
+        news = self._sharing.watched(events, self._connection)
+        self._events += news
+        self._unchanged += len(events) - len(news)
+
+    def _take(self, line: bytes, told: list[WatchEvents]) -> ApiError | None:
+        """Note what one line brings; the error with which the server ended the stream, if it does."""
+        try:
+            event = _EVENT.decode(line)
+        except NOT_A_POD as why:
+            return self._take_other(_RAW_LINE.decode(line), why, told)
+        self._go_to(event.pod.resource_version)
+        self._take_events((event,))
+        return None
+
+    def _take_other(self, line: _RawLine, why: Exception, told: list[WatchEvents]) -> ApiError | None:
+        """A line that is no change of a pod, or none that can be read."""
+        if line.type == "ERROR":
+            return _event_error(line.object)
+        metadata = _bookmark(line.object) if line.type == "BOOKMARK" else None
+        if metadata is not None:
+            self._go_to(metadata.resource_version)
+            if (metadata.annotations or {}).get("k8s.io/initial-events-end") == "true":
+                told.append(self._told(initial_events_end=True))
+            return None
+        self._malformed += 1
+        self._go_to(version_of(line.object))
+        if line.type in _KNOWN_TYPES:
+            self._complaints.about(line.object, why)
+        else:
+            logger.warning("the watch sent an event of a type that is not known: type=%.40r", line.type)
+        return None
+
+    def _go_to(self, version: str) -> None:
+        self._moved = True
+        self._version = version or self._version
+
+
+def _newest(events: Sequence[PodEvent]) -> str:
+    """The version of the last event that has one."""
+    return next((version for event in reversed(events) if (version := event.pod.resource_version)), "")
+
+
+def _bookmark(raw: msgspec.Raw) -> _BookmarkMeta | None:
+    try:
+        return _BOOKMARK.decode(raw).metadata
+    except ValueError:
+        return None
+
+
+def _event_error(raw: msgspec.Raw) -> ApiError:
+    details = status(bytes(raw))
+    code = details.get("code")
+    return error_from_status(details, code if isinstance(code, int) else 500, None)
