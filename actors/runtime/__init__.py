@@ -7,14 +7,14 @@ only from outside, always with a timeout.
 
 from pykka import ActorDeadError, ActorRef, Timeout
 
-from actors.runtime.actor import Actor, Context
+from actors.runtime.actor import Actor, Context, Dispatcher
 from actors.runtime.address import Address
 from actors.runtime.backoff import Backoff
 from actors.runtime.clock import Clock, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
 from actors.runtime.life import Hung, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.supervisor import ChildSpec, Supervisor
-from actors.runtime.system import ActorSystem, Dispatcher, ThreadDispatcher
+from actors.runtime.system import ActorSystem, ThreadDispatcher
 from actors.runtime.timer_thread import TimerThread
 from actors.runtime.timers import Scheduled, Timers, TimerService
 

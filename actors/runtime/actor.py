@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from actors.runtime.mailbox import DeadLetters
     from actors.runtime.timers import TimerService
 
-__all__ = ["Actor", "Context"]
+__all__ = ["Actor", "Context", "Dispatcher"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,16 @@ class _Started(Signal):
 STARTED: Final = _Started()
 
 
+class Dispatcher(Protocol):
+    """How actors are run. Production gives each a thread; the test-kit decides who may take a message when."""
+
+    def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
+        """The mailbox for an actor that is being made."""
+
+    def start(self, actor: Actor) -> None:
+        """Begin to run the actor's loop. Raises if that is impossible; then it must not run later either."""
+
+
 class System(Protocol):
     """What an actor needs of the `ActorSystem` that made it."""
 
@@ -53,6 +63,7 @@ class System(Protocol):
     entropy: Entropy
     timers: TimerService
     letters: DeadLetters
+    dispatcher: Dispatcher
 
     def address(self, name: str) -> Address:
         """An address where no actor lives yet."""
@@ -61,12 +72,6 @@ class System(Protocol):
         self, factory: Callable[[Context], Actor], *, name: str, owner: Address | None, address: Address | None = None
     ) -> Address:
         """Make an actor and start it."""
-
-    def create_mailbox(self, name: str) -> Mailbox:
-        """The mailbox for an actor that is being made."""
-
-    def run(self, actor: Actor) -> None:
-        """Begin to run the actor's loop."""
 
     def close(self) -> None:
         """End what the system runs for all of its actors."""
@@ -154,7 +159,8 @@ class Actor(pykka.ThreadingActor):
 
     @final
     def _create_actor_inbox(self) -> Mailbox:  # type: ignore[override]  # Pykka calls it on the instance all the same
-        return self.context.system.create_mailbox(self.context.label)
+        system = self.context.system
+        return system.dispatcher.create_mailbox(self.context.label, system.clock, system.letters)
 
     @staticmethod
     def _create_future() -> Reply:
@@ -162,7 +168,7 @@ class Actor(pykka.ThreadingActor):
 
     @final
     def _start_actor_loop(self) -> None:
-        self.context.system.run(self)
+        self.context.system.dispatcher.start(self)
 
     @final
     def _handle_receive(self, message: Any) -> Any:
@@ -194,7 +200,7 @@ class Actor(pykka.ThreadingActor):
             case Stop():
                 self.__end(None)
             case _ActorStop():
-                self.__end(StoppedByHost(f"{self.name} was stopped through Pykka"))
+                self._stop()
             case ProxyCall() | ProxyGetAttr() | ProxySetAttr():
                 raise Refused(f"{self.name} takes messages, not calls through a proxy")
             case _:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 from pykka import ActorRegistry
 
-from actors.runtime.actor import Actor, Context
+from actors.runtime.actor import Actor, Context, Dispatcher
 from actors.runtime.address import Address
 from actors.runtime.clock import Clock, SystemClock
 from actors.runtime.entropy import Entropy
@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 
     from actors.runtime.timers import TimerService
 
-__all__ = ["ActorSystem", "Dispatcher", "ThreadDispatcher"]
-
-
-class Dispatcher(Protocol):
-    """How actors are run. Production gives each a thread; the test-kit decides who may take a message when."""
-
-    def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
-        """The mailbox for an actor that is being made."""
-
-    def start(self, actor: Actor) -> None:
-        """Begin to run the actor's loop. Raises if that is impossible; then it must not run later either."""
+__all__ = ["ActorSystem", "ThreadDispatcher"]
 
 
 @final
@@ -66,7 +56,7 @@ class ActorSystem:
     ) -> None:
         self.clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
-        self.dispatcher = dispatcher or ThreadDispatcher()
+        self.dispatcher: Dispatcher = dispatcher or ThreadDispatcher()
         self.letters = DeadLetters()
         self._timer_thread: TimerThread | None = None
         if timers is None:
@@ -100,14 +90,6 @@ class ActorSystem:
             actor.life.discard()
             raise
         return address
-
-    def create_mailbox(self, name: str) -> Mailbox:
-        """The mailbox for an actor that is being made."""
-        return self.dispatcher.create_mailbox(name, self.clock, self.letters)
-
-    def run(self, actor: Actor) -> None:
-        """Begin to run the actor's loop, as the dispatcher does it."""
-        self.dispatcher.start(actor)
 
     def close(self) -> None:
         """End the timer thread, if it is this system's own. Actors are to be stopped before, in the order they need."""
