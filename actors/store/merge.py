@@ -50,14 +50,10 @@ class Merge:
         self._changed: set[int] = set()
         self._appeared: set[int] = set()
         self._ended: list[Ended] = []
-        self._malformed: list[Pod] = []
+        self.malformed: list[Pod] = []
+        """See `Merged.malformed`."""
         self.urgent = False
         """See `Merged.urgent`."""
-
-    @property
-    def found_malformed(self) -> bool:
-        """Whether there is a pod to be set aside that nobody knows of yet."""
-        return bool(self._malformed)
 
     # ── reads of a watch stream ──────────────────────────────────────────────────────────────────────────────────
 
@@ -222,7 +218,7 @@ class Merge:
             changed=frozenset(number for number in self._changed if number in snapshot.states),
             appeared=frozenset(self._appeared),
             ended=tuple(self._ended),
-            malformed=tuple(self._malformed),
+            malformed=tuple(self.malformed),
             urgent=self.urgent,
         )
 
@@ -275,7 +271,7 @@ class Merge:
     def _put_aside(self, pod: Pod) -> None:
         if pod.uid not in self._set_aside:
             self._set_aside[pod.uid] = None
-            self._malformed.append(pod)
+            self.malformed.append(pod)
 
     def _show(self, number: int, pod: Pod) -> bool:
         """The pod comes into the snapshot; False if it cannot, because another one has its place."""

@@ -128,7 +128,7 @@ class SnapshotStore(Actor):
         if merge.urgent:
             merge.urgent = False
             self._round_soon()
-        if merge.found_malformed:
+        if merge.malformed:
             self._settle()
 
     def _replace(self, listed: ReplaceSnapshot) -> None:
