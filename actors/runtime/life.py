@@ -86,17 +86,6 @@ class Life:
 
         The actor calls this at the end of its own thread; with `abandon`, somebody else does: it may never get there.
         """
-        if not self._close(abandon=abandon):
-            return False
-        if self._tell_owner is not None:
-            self._tell_owner(Terminated(self.name, self.incarnation, cause))
-        return True
-
-    def discard(self) -> None:
-        """End what never began to run; the caller is told by an exception instead of a message."""
-        self._close(abandon=False)
-
-    def _close(self, *, abandon: bool) -> bool:
         if not self.mailbox.close(abandon=abandon):
             return False
         self.abandoned = abandon
@@ -108,7 +97,14 @@ class Life:
                 logger.exception("what is done at the end of a life failed: actor=%s", self.name)
         ActorRegistry.unregister(self.ref)
         self.ref.actor_stopped.set()
+        if self._tell_owner is not None:
+            self._tell_owner(Terminated(self.name, self.incarnation, cause))
         return True
+
+    def discard(self) -> None:
+        """End what never began to run; the caller is told by an exception instead of a message."""
+        self._tell_owner = None
+        self.end(None)
 
 
 class _Thread(threading.local):

@@ -41,10 +41,9 @@ class Touch:
         """Something of the cluster came; if the source `works`, that ends what was wrong with it."""
         self.heard_at = now = self._clock.monotonic()
         if works and self._error is not None:
-            self._error = None
-        elif now - self._told_at < TOLD_EVERY:
-            return
-        self._tell()
+            self.works()
+        elif now - self._told_at >= TOLD_EVERY:
+            self._tell()
 
     def works(self) -> None:
         """Nothing came, and nothing is wrong: the server says so."""
