@@ -7,7 +7,6 @@ and waits by that actor's timers. It decides about the life of the children and 
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -39,8 +38,8 @@ One that is to stop for good is waited for no longer than from check to check: i
 Counted are checks that found it busy with the same message, each for no longer than there is between two: when a
 process that was suspended goes on, much time has passed and nobody has hung."""
 
-PATIENCE_AT_END: Final = 1.0
-"""Seconds. No handler takes that long: a child that is busy for longer when its owner ends is fenced then, because
+PATIENCE_AT_END: Final = timedelta(seconds=1)
+"""No handler takes that long: a child that is busy for longer when its owner ends is fenced then, because
 nobody will look again."""
 
 
@@ -91,8 +90,8 @@ class _Child:
     started_at: Moment = 0.0
     busy_since: Moment | None = None
     """Since when the last check found it busy with one message."""
-    busy: float = 0.0
-    """For how many seconds of that it was found so."""
+    busy: timedelta = timedelta()
+    """How much of that it was found so."""
 
 
 @final
@@ -109,9 +108,9 @@ class Supervisor:
         """
         self._owner = owner
         self._on_escalate = on_escalate
-        self._hang_timeout = hang_timeout.total_seconds()
-        self._patience = math.inf
-        """Seconds with one message that are allowed to anybody."""
+        self._hang_timeout = hang_timeout
+        self._patience = timedelta.max
+        """How long anybody may be busy with one message."""
         self._checked_at = 0.0
         self._children: list[_Child] = []
         self._addresses: dict[str, Address] = {}
@@ -163,7 +162,7 @@ class Supervisor:
 
     def hurry(self, patience: timedelta) -> None:
         """From now on nobody may be busy with one message for longer than this: there is no time to wait."""
-        self._patience = min(self._patience, patience.total_seconds())
+        self._patience = min(self._patience, patience)
         if self._owner.timers.active("supervisor.hang"):
             self._check_regularly()
 
@@ -238,41 +237,41 @@ class Supervisor:
         self._on_escalate(child.spec.name, cause)
 
     @property
-    def _check_interval(self) -> float:
-        """Seconds."""
+    def _check_interval(self) -> timedelta:
         return min(self._hang_timeout, self._patience) / CHECKS_PER_HANG_TIMEOUT
 
     def _check_regularly(self) -> None:
-        self._owner.timers.every("supervisor.hang", timedelta(seconds=self._check_interval), HangCheckDue())
+        self._owner.timers.every("supervisor.hang", self._check_interval, HangCheckDue())
 
-    def _fence_the_hung(self, patience: float = math.inf) -> None:
-        """Those that have been busy for longer than is allowed, or than `patience` in seconds."""
+    def _fence_the_hung(self, patience: timedelta = timedelta.max) -> None:
+        """Those that have been busy for longer than is allowed, or than `patience`."""
         now = self._owner.clock.monotonic()
-        passed, self._checked_at = now - self._checked_at, now
+        passed, self._checked_at = elapsed(self._checked_at, now), now
         for child in self._children:
             life = child.address.life
             busy_since = life.mailbox.busy_since if life is not None and not life.mailbox.closed else None
             if life is None or busy_since is None:
-                child.busy_since, child.busy = None, 0.0
+                child.busy_since, child.busy = None, timedelta()
                 continue
-            before = child.busy if busy_since == child.busy_since else 0.0
-            child.busy_since, child.busy = busy_since, before + min(now - busy_since, passed, self._check_interval)
+            busy = elapsed(busy_since, now)
+            before = child.busy if busy_since == child.busy_since else timedelta()
+            child.busy_since, child.busy = busy_since, before + min(busy, passed, self._check_interval)
             allowed = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT if child.unwanted else self._hang_timeout
             if child.busy > min(allowed, self._patience, patience):
-                self._fence(life, now - busy_since)
+                self._fence(life, busy)
 
-    def _fence(self, life: Life, busy: float) -> None:
+    def _fence(self, life: Life, busy: timedelta) -> None:
         """Report it dead in its stead. Its thread cannot be ended from outside: it is abandoned, deaf from now on."""
         current = life.mailbox.current
         stack = _stack(life)
         message = current.message if current is not None else None
         kind = type(message.message if isinstance(message, TimerDue) else message).__name__
-        if life.end(Hung(f"{life.name} was busy with {kind} for {busy:.1f}s"), abandon=True):
+        if life.end(Hung(f"{life.name} was busy with {kind} for {busy.total_seconds():.1f}s"), abandon=True):
             logger.error(
                 "an actor hangs and its thread is abandoned: actor=%s message=%s busy=%.1fs stack:\n%s",
                 life.name,
                 kind,
-                busy,
+                busy.total_seconds(),
                 stack,
             )
 

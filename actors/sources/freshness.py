@@ -16,7 +16,7 @@ from actors.messages import Freshness
 if TYPE_CHECKING:
     from actors.errors import ApiError
     from actors.messages import Source
-    from actors.runtime import Address, Clock
+    from actors.runtime import Address, Clock, Moment
 
 __all__ = ["TOLD_EVERY", "Touch"]
 
@@ -28,12 +28,12 @@ class Touch:
     """One source's. Belongs to one incarnation of it: what an earlier one had, Backend remembers."""
 
     def __init__(self, source: Source, backend: Address, clock: Clock) -> None:
-        self.heard_at: float | None = None
-        """When something of the cluster last came (monotonic)."""
+        self.heard_at: Moment | None = None
+        """When something of the cluster last came."""
         self._source = source
         self._backend = backend
         self._clock = clock
-        self._synced_at: float | None = None
+        self._synced_at: Moment | None = None
         self._error: ApiError | None = None
         self._told_at = -math.inf
 
@@ -51,7 +51,7 @@ class Touch:
             self._error = None
             self._tell()
 
-    def synced(self, requested_at: float | None) -> None:
+    def synced(self, requested_at: Moment | None) -> None:
         """A list has come whole; it is a full sync if it has a moment when it was asked for."""
         self.heard_at = self._clock.monotonic()
         self._synced_at = self._synced_at if requested_at is None else requested_at

@@ -137,11 +137,11 @@ SEEN_KEPT: Final = 64
 reach the further back the coarser they are: a list that takes minutes still finds one from before it was asked for."""
 
 
-Seen: TypeAlias = tuple[tuple[float, int], ...]
+Seen: TypeAlias = tuple[tuple["Moment", int], ...]
 """(when it was handled, highest version until then), oldest first."""
 
 
-def see(seen: Seen, version: str, now: float) -> Seen:
+def see(seen: Seen, version: str, now: Moment) -> Seen:
     """With a version handled `now`."""
     number = number_of(version)
     if number is None or (seen and seen[-1][1] >= number):
@@ -154,6 +154,6 @@ def see(seen: Seen, version: str, now: float) -> Seen:
     return (*seen, (now, number))
 
 
-def highest_before(seen: Seen, moment: float) -> int:
+def highest_before(seen: Seen, moment: Moment) -> int:
     """The highest version known to have been handled before a moment; an answer asked for then cannot be below it."""
     return max((number for at, number in seen if at < moment), default=0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never, cast
 
 from actors.messages import (
@@ -25,13 +24,16 @@ from actors.messages import (
 )
 from actors.metrics.counts import StoreCounts
 from actors.pods.state import PodRules, malformed
-from actors.runtime import Actor, Address, Context
+from actors.runtime import Actor, Address, Context, elapsed
 from actors.store.history import History
 from actors.store.lists import apply_list, give_up_stream
 from actors.store.merge import Merge
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from actors.pods.snapshot import Ended
+    from actors.runtime import Moment
     from actors.settings.model import Settings
     from actors.store.history import Merged
 
@@ -60,9 +62,9 @@ class _Subscription:
     outstanding: SnapshotBatch | None = None
     due: bool = False
     """A round came due while a batch was outstanding."""
-    sent_at: float | None = None
-    urgent_since: float | None = None
-    """When the first of what it should not wait for came (monotonic)."""
+    sent_at: Moment | None = None
+    urgent_since: Moment | None = None
+    """When the first of what it should not wait for came."""
 
     def add(self, merged: Merged, *, full_sync: bool) -> None:
         states = merged.history.snapshot.states  # another pod may have the place of one that ended
@@ -94,7 +96,7 @@ class SnapshotStore(Actor):
         self._min_round_interval = settings.store.min_round_interval
         self._subscriptions: dict[Address, _Subscription] = {}
         self._seq = 0
-        self._heard_at: float | None = None
+        self._heard_at: Moment | None = None
         """When what a source sees was last known to be true: a list from a cache may be of any time."""
 
     def receive(self, message: object) -> object:
@@ -196,7 +198,7 @@ class SnapshotStore(Actor):
         for subscription in self._subscriptions.values():
             if subscription.urgent_since is None:
                 subscription.urgent_since = now
-            since = timedelta(seconds=now - subscription.sent_at) if subscription.sent_at is not None else None
+            since = elapsed(subscription.sent_at, now) if subscription.sent_at is not None else None
             if since is None or since >= self._min_round_interval:
                 self._round(subscription)
             elif not self.timers.active(("soon", subscription.address)):
