@@ -8,7 +8,6 @@ to the next, both immutable; only the step itself, a `Merge`, takes in more whil
 from __future__ import annotations
 
 import math
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,7 @@ class Merge:
     def __init__(self, history: History, now: Moment = math.inf) -> None:
         self._history = history
         self._now = now
-        self.progress = copy(history.progress)
+        self.progress = replace(history.progress)
         self._edit = SnapshotEdit(history.snapshot)
         self._known = history.known.mutate()
         self._absent = history.absent.mutate()
