@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, assert_never, cast
 
 from actors.allocation.creation_block import CreationBlock
 from actors.allocation.creator import Creator
-from actors.allocation.deleter import UNWANTED, Deleter
+from actors.allocation.deleter import Deleter
 from actors.allocation.executor_tracker import ExecutorTracker
 from actors.allocation.profile import Profile, Profiles
 from actors.allocation.start_failures import StartFailures
 from actors.allocation.volumes import Volumes
 from actors.errors import AlreadyExists, ApiError, Conflict
 from actors.messages import (
+    NOT_DESIRED,
     AddSubscriber,
     AllocatorStatus,
     BatchDone,
@@ -220,7 +221,7 @@ class Allocator(Actor):
             return
         self._tracker.newly.answered(executor_id, self.clock.monotonic(), answer.pod)
         if answer.withdrawn:
-            self._deleter.take_back((executor_id,), UNWANTED)
+            self._deleter.take_back((executor_id,), NOT_DESIRED)
         if self._profiles[new.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy):
             self._round()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
-from actors.messages import DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
+from actors.messages import NOT_DESIRED, DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Deleter"]
 
 logger = logging.getLogger(__name__)
-
-UNWANTED: Final = "it is not wanted any more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +59,7 @@ class Deleter:
 
     def drop_lost(self) -> None:
         """Those whose request is lost and that the driver has ended since."""
-        self.take_back(self.tracker.lost_and_ended(), UNWANTED)
+        self.take_back(self.tracker.lost_and_ended(), NOT_DESIRED)
 
     def delete_surplus(self, missing: Mapping[str, int], snapshot: PodsSnapshot, *, stale: bool) -> None:
         """Where there are too many, short of those that go already; of a stale snapshot only what is not made yet."""
@@ -110,7 +108,7 @@ class Deleter:
                 len(unseen),
                 len(pending),
             )
-        self.take_back(unseen, UNWANTED)
+        self.take_back(unseen, NOT_DESIRED)
         if pending:
             self.backend.tell(
                 ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending.items()})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from actors.kube.api import DeleteOptions, Manifest
 from actors.pods.pod import Pod
 from actors.runtime import Address
 
 __all__ = [
+    "NOT_DESIRED",
     "AdoptPod",
     "BeginEpoch",
     "ConfirmPod",
@@ -52,6 +53,10 @@ class CreatePod:
     """
     again: bool = False
     """It was asked of a pool that has crashed: there may be such a pod, and such claims, and they are ours."""
+
+
+NOT_DESIRED: Final = "it is not wanted any more"
+"""Why an executor is withdrawn or given up, where its profile's target is lower."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from actors.errors import ApiError, Cancelled
 from actors.kube.api import DeleteOptions
 from actors.messages import (
+    NOT_DESIRED,
     AdoptPod,
     BeginEpoch,
     ConfirmPod,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
 
 __all__ = ["RequestPool"]
-
-UNWANTED: Final = "it is not wanted any more"
-
 
 DRAINING: Final = "the fleet is being stopped"
 """Why a create is cancelled."""
@@ -150,7 +148,7 @@ class RequestPool(Actor):
         waiting = [create for create in creates if not self._dispatcher.is_sent(create)]
         for create in waiting:
             create.withdrawn = True
-        self._cancel(waiting, UNWANTED)
+        self._cancel(waiting, NOT_DESIRED)
 
     def _observed(self, pods: Mapping[int, Pod]) -> None:
         """A pod whose POST is not answered was made: it must not be asked for again, it may have ended meanwhile."""
