@@ -50,7 +50,6 @@ from actors.settings.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from actors.kube.api import Manifest
     from actors.manifests.executor_pod import ExecutorManifests
@@ -117,7 +116,6 @@ class Allocator(Actor):
         self._stale = False
         self._failed: CreationBlock | None = None
         """Too many executors failed to start: creation has stopped until the driver sets another target."""
-        self._failed_since: datetime | None = None
         self._reported = AllocatorStatus({})
 
     def receive(self, message: object) -> object:  # noqa: C901 - one line a message
@@ -157,10 +155,9 @@ class Allocator(Actor):
         self._creator.count_on(known.next_id)
         self._creator.created = known.created
         self._tracker.learn(known.ledger.values(), self.clock.monotonic())
-        record = known.starts
-        self._failed_since = record.failed_since
-        self._failed = CreationBlock("start_failures", record.failed) if record.failed is not None else None
-        for name, counts in record.tallies.items():
+        if known.starts.failed is not None:
+            self._failed = CreationBlock("start_failures", known.starts.failed, since=known.starts.failed_since)
+        for name, counts in known.starts.tallies.items():
             self._profiles[name].starts = counts
         self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.newly)))
 
@@ -187,7 +184,7 @@ class Allocator(Actor):
             logger.info("the target is set: totals=%s", dict(totals))
         if forgives and self._failed is not None:
             logger.info("creation goes on: the driver has set a target after the fleet failed")
-            self._failed = self._failed_since = None
+            self._failed = None
             for profile in self._profiles.values():
                 profile.forgive()
         self._totals = dict(totals)
@@ -312,7 +309,7 @@ class Allocator(Actor):
             within = f" within {format_duration(interval)}" if interval is not None else ""
             seen = len(profile.starts.times)
             cause = f"{seen} executors of profile {profile.name!r} ended before they were of use{within}"
-            self._failed, self._failed_since = CreationBlock("start_failures", cause), self.clock.now()
+            self._failed = CreationBlock("start_failures", cause, since=self.clock.now())
             logger.warning("the fleet has failed, creation stops: %s", cause)
             self._backend.tell(StartFailuresExceeded(cause))
 
@@ -376,8 +373,8 @@ class Allocator(Actor):
         counts = {
             name: profile.starts for name, profile in self._profiles.items() if profile.starts != StartFailureCount()
         }
-        failed = self._failed.message if self._failed is not None else None
-        status = AllocatorStatus(statuses, StartFailureRecord(counts, failed, self._failed_since))
+        failed, since = (self._failed.message, self._failed.since) if self._failed is not None else (None, None)
+        status = AllocatorStatus(statuses, StartFailureRecord(counts, failed, since))
         if status != self._reported:
             self._reported = status
             self._backend.tell(status)
@@ -390,8 +387,8 @@ class Allocator(Actor):
             pending=snapshot.count(PodPending, profile=profile.name),
             running=snapshot.count(PodRunning, PodUnknown, profile=profile.name),
             terminating=snapshot.count(PodTerminating, profile=profile.name),
-            blocked=block.message if block is not None else None,
-            blocked_since=self._failed_since if self._failed is not None else profile.blocked_since,
-            blocked_by=block.cause if block is not None else None,
             start_failures=profile.start_failures(self.clock.monotonic()),
+            blocked=block.message if block is not None else None,
+            blocked_since=block.since if block is not None else None,
+            blocked_by=block.cause if block is not None else None,
         )

@@ -7,8 +7,8 @@ same story, though it names another pod and other numbers: `identity` tells.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from actors.errors import (
     Ambiguous,
@@ -24,6 +24,9 @@ from actors.errors import (
     Unavailable,
     Untrusted,
 )
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ["CreationBlock"]
 
@@ -57,6 +60,7 @@ class CreationBlock:
     """For people: what it means, and the API's own words."""
     identity: str = ""
     """Two errors of one identity are one block: the same but for the pod's name and for how much of a quota is used."""
+    since: datetime | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, error: ApiError) -> CreationBlock:

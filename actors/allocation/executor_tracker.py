@@ -167,13 +167,8 @@ class ExecutorTracker:
         synced_at = snapshot.full_sync_at
         if synced_at is None:
             return ()
-        return tuple(
-            executor_id
-            for executor_id in self.newly.answered_by(later(now, -self.unseen_timeout))
-            if (at := self.newly[executor_id].answered_at) is not None
-            and synced_at > at
-            and executor_id not in snapshot.states
-        )
+        answered = self.newly.answered_by(later(now, -self.unseen_timeout))
+        return tuple(i for i, at in answered if synced_at > at and i not in snapshot.states)
 
     def surplus(
         self, excess: int, snapshot: PodsSnapshot, profile: str, now: Moment

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
+    from actors.runtime import Moment
 
 __all__ = ["Expectations", "NewlyCreated"]
 
@@ -22,9 +24,9 @@ class NewlyCreated:
     """An executor that was requested and that no snapshot has shown yet."""
 
     profile: str
-    requested_at: float
-    answered_at: float | None = None
-    """When its POST was answered (monotonic); None while it is queued or under way."""
+    requested_at: Moment
+    answered_at: Moment | None = None
+    """When its POST was answered; None while it is queued or under way."""
     pod: Pod | None = None
     """The answer."""
     lost: bool = False
@@ -36,8 +38,8 @@ class Expectations(Mapping[int, NewlyCreated]):
 
     def __init__(self) -> None:
         self._all: dict[int, NewlyCreated] = {}
-        self._answered: dict[int, float] = {}
-        """When each was answered (monotonic), the earliest first."""
+        self._answered: dict[int, Moment] = {}
+        """When each was answered, the earliest first."""
         self._lost: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
 
@@ -58,12 +60,12 @@ class Expectations(Mapping[int, NewlyCreated]):
         """The profiles that any is of."""
         return frozenset(self._counts)
 
-    def requested(self, executor_id: int, profile: str, at: float) -> None:
+    def requested(self, executor_id: int, profile: str, at: Moment) -> None:
         """An executor is asked for."""
         self._all[executor_id] = NewlyCreated(profile, at)
         self._counts[profile] += 1
 
-    def answered(self, executor_id: int, at: float, pod: Pod | None) -> None:
+    def answered(self, executor_id: int, at: Moment, pod: Pod | None) -> None:
         """Its POST was answered: the pod exists, as far as the API is concerned. Answers come in the order of time."""
         new = self._all[executor_id]
         self._all[executor_id] = NewlyCreated(new.profile, new.requested_at, at, pod)
@@ -95,9 +97,6 @@ class Expectations(Mapping[int, NewlyCreated]):
             del self._counts[new.profile]
         return new
 
-    def answered_by(self, moment: float) -> Iterator[int]:
-        """Those whose POST was answered then or before, the earliest first."""
-        for executor_id, at in self._answered.items():
-            if at > moment:
-                return
-            yield executor_id
+    def answered_by(self, moment: Moment) -> Iterator[tuple[int, Moment]]:
+        """Those whose POST was answered then or before, and when, the earliest first."""
+        return takewhile(lambda answered: answered[1] <= moment, self._answered.items())

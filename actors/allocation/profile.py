@@ -11,7 +11,7 @@ Plain values in the Allocator's hands: nothing here sends a message or reads a c
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from actors.allocation.creation_block import CreationBlock
@@ -21,6 +21,7 @@ from actors.runtime import Backoff, Moment, elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from actors.runtime import Entropy
     from actors.settings import Settings
@@ -72,7 +73,6 @@ class Profile:
         """Since when POSTs are tried again, and why."""
         self.block: CreationBlock | None = None
         """As last reported."""
-        self.blocked_since: datetime | None = None
 
     # ── why creation is blocked ──────────────────────────────────────────────────────────────────────────────────
 
@@ -96,7 +96,7 @@ class Profile:
         block = self._blocked_by(fleet, now, lacks_some=lacks_some)
         if block == self.block:
             return False
-        self.block, self.blocked_since = block, at if block is not None else None
+        self.block = replace(block, since=at) if block is not None else None
         return True
 
     def _blocked_by(self, fleet: CreationBlock | None, now: Moment, *, lacks_some: bool) -> CreationBlock | None:

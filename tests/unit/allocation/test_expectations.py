@@ -24,10 +24,10 @@ def test_those_answered_by_a_moment_come_in_the_order_of_their_answers() -> None
     book.answered(2, 1.0, None)
     book.answered(1, 2.0, None)
     assert list(book.answered_by(0.9)) == []
-    assert list(book.answered_by(1.0)) == [2]
-    assert list(book.answered_by(9.0)) == [2, 1]
+    assert list(book.answered_by(1.0)) == [(2, 1.0)]
+    assert list(book.answered_by(9.0)) == [(2, 1.0), (1, 2.0)]
     book.take(2)
-    assert list(book.answered_by(9.0)) == [1]
+    assert list(book.answered_by(9.0)) == [(1, 2.0)]
     assert book[1].answered_at == 2.0
 
 

@@ -108,12 +108,13 @@ def test_a_block_is_reported_when_it_begins_when_it_changes_and_when_it_ends() -
     assert report(subject) == CreationBlock.of(quota(1)).message
     answer(subject, quota(2), now=2.0)
     assert report(subject, 2.0) is None, "it is the same block, though another pod was refused"
-    assert (subject.blocked_since, subject.block) == (AT, CreationBlock.of(quota(1)))
+    assert subject.block is not None
+    assert (subject.block.since, subject.block) == (AT, CreationBlock.of(quota(1)))
     answer(subject, invalid("spec.a"), now=9.0)
     assert report(subject, 9.0) == CreationBlock.of(invalid("spec.a")).message
     assert report(subject, 10.0) is None
     answer(subject, None, now=30.0)
-    assert (report(subject, 30.0), subject.block, subject.blocked_since) == ("None", None, None)
+    assert report(subject, 30.0) == "None"
 
 
 def test_each_refused_batch_doubles_the_wait_up_to_a_minute() -> None:
