@@ -1,8 +1,8 @@
-"""What is counted of one fleet, for whoever looks at it from outside (`actors.metrics`): each part has a page.
+"""The counters of one fleet: an object for each actor that counts.
 
-What can be asked of the Backend is not here (`GetFleetStatus`): these are the counts that its parts alone know. Each
-page has one writer, its part, whose next incarnation counts on; see `actors.runtime.instruments` for who may read. A
-page never holds a pod, a name or an id, so that it stays as small as it is however long the fleet lives.
+They hold what `GetFleetStatus` does not answer. Each object has one writer, its actor, and the actor's next incarnation
+continues it; `actors.runtime.instruments` says who may read. No label holds a pod's name or an id, so the size stays
+bounded.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ __all__ = ["BackendCounts", "FleetCounts", "Metrics", "PoolCounts", "StoreCounts
 
 @final
 class BackendCounts:
-    """The Backend's page: what the driver was told, and what became of the parts."""
+    """Counters of the Backend: what the driver was notified of, and failures of children."""
 
     def __init__(self, profiles: Iterable[str] = ()) -> None:
         each = [(profile,) for profile in profiles]
         self.requested = Counter(*each)
         """Executors requested, by profile."""
         self.running = Counter(*each)
-        """Executors that were told to run, by profile."""
+        """Executors reported running, by profile."""
         self.stuck = Counter(*each)
-        """Executors told to be stuck, by profile."""
+        """Executors reported stuck, by profile."""
         self.removed = Counter(*((*profile, kind.name) for profile in each for kind in LossKind))
-        """Executors told to be gone, by profile and kind of loss."""
+        """Executors reported removed, by profile and kind of loss."""
         self.failures = Counter()
         """Crashes and hangs, by actor and class of the cause."""
         self.reaction = Histogram()
-        """From when the store had the end of an executor to when the driver is told of it."""
+        """From the store's receipt of an executor's end to the driver's notification."""
         self.start_seconds: float | None = None
         self.stop_seconds: float | None = None
 
     def ended(self, actor: str, cause: BaseException | None) -> None:
-        """A part has ended: in order, because the host wants it so, or of a failure."""
+        """Count a child's end, if it was a failure."""
         if cause is not None and not isinstance(cause, StoppedByHost):
             self.failures.add(actor, type(cause).__name__)
 
 
 @final
 class StoreCounts:
-    """The SnapshotStore's page: what the sources have seen."""
+    """Counters of the SnapshotStore: what the sources delivered."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -66,12 +66,12 @@ class StoreCounts:
         self.malformed = 0
         """Pods that were set aside."""
         self.lists = Counter()
-        """Lists that came whole, by source and whether they were applied."""
+        """Complete lists, by source and by whether they were applied."""
         self.list_durations: dict[str, Histogram] = {}
-        """From when a list was asked for to when the store has it, by source."""
+        """From a list's request to its arrival in the store, by source."""
 
     def listed(self, source: str, *, applied: bool, seconds: float) -> None:
-        """A list has come."""
+        """Count a complete list."""
         self.lists.add(source, "applied" if applied else "dropped")
         if source not in self.list_durations:
             self.list_durations[source] = Histogram()
@@ -80,27 +80,27 @@ class StoreCounts:
 
 @final
 class PoolCounts:
-    """The RequestPool's page: what waits to be sent."""
+    """Counters of the RequestPool."""
 
     def __init__(self) -> None:
         self.queued = 0
-        """Requests that wait for a place, for the budget or for a server."""
+        """Requests that wait for a slot, for the rate limit or for a server."""
         self.waiting = 0
-        """Requests that wait for their next try."""
+        """Requests that wait for their next attempt."""
         self.outage = False
         """No API server answers."""
         self.retries = Counter()
-        """Requests to be tried again, by kind and class of error."""
+        """Retries, by kind and class of error."""
 
-    def rest(self) -> None:
-        """The pool ends: nothing waits any more. That there was no server is for the next one to find out."""
+    def clear(self) -> None:
+        """Reset the gauges at the pool's end; the next incarnation detects an outage itself."""
         self.queued = self.waiting = 0
         self.outage = False
 
 
 @final
 class FleetCounts:
-    """All of one Backend, and where to ask for the rest."""
+    """The counters of one Backend, and the addresses of its actors."""
 
     def __init__(self, app_id: str, profiles: Iterable[str] = ()) -> None:
         self.app_id = app_id
@@ -109,13 +109,13 @@ class FleetCounts:
         self.store = StoreCounts()
         self.pool = PoolCounts()
         self.addresses: dict[str, Address] = {}
-        """The Backend, its parts and the driver, by name; set once, at the start."""
+        """The Backend, its children and the driver, by name; set once, at the start."""
         self.letters: DeadLetters | None = None
-        """Which counts dead letters, those of all who live in it."""
+        """Counts dead letters, of all actors of the ActorSystem."""
 
 
 class Metrics(Protocol):
-    """Who is handed a fleet's counts at its start, to show them."""
+    """Receives a fleet's counters at its start, to export them."""
 
     def add(self, fleet: FleetCounts) -> None:
-        """From now on this fleet, too. Called in the thread that starts the Backend."""
+        """Add a fleet. Called on the thread that starts the Backend."""

@@ -1,10 +1,10 @@
-"""What a fleet looks like from outside, for Prometheus: a collector for a registry of the driver's choice.
+"""A Prometheus collector for fleets, for a registry of the driver's choice.
 
-It reads what the parts count and asks each Backend how its fleet stands, at each scrape and at no other time. A Backend
-that has ended, or does not answer, costs a scrape what could be asked of it, and nothing else; what was counted stays.
-No label holds a name of a pod, an id or words of the API: how many series there are is bounded by profiles and kinds.
+At each scrape, and at no other time, it reads the counters and asks each Backend for its status. A Backend that has
+ended or does not answer costs the scrape only its status; the counters stay. No label holds a pod's name, an id or text
+of the API, so profiles and kinds bound the number of series.
 
-Imported only where it is asked for: nothing else here needs `prometheus_client`.
+Imported only on request: nothing else in the library needs `prometheus_client`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANSWER_WITHIN: Final = timedelta(seconds=2)
 """A Backend answers in milliseconds. Prometheus waits for ten seconds, and there may be several Backends."""
 
 KEPT: Final = 16
-"""Fleets that have ended and are still shown: a process that starts one after the other must not grow."""
+"""Ended fleets that are still exported: a process that starts one fleet after another must not grow."""
 
 Ask: TypeAlias = Callable[["Address", GetFleetStatus], FleetStatus]
 
@@ -45,7 +45,7 @@ class _View:
 
     counts: FleetCounts
     status: FleetStatus | None
-    """None when its Backend has ended, or did not answer."""
+    """None if the Backend has ended or did not answer."""
 
 
 _Samples: TypeAlias = Iterable[tuple[tuple[str, ...], float | Histogram]]
@@ -54,23 +54,23 @@ _Read: TypeAlias = Callable[[_View], _Samples]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: everything that is exported under one name."""
+    """One metric family."""
 
     name: str
     labels: tuple[str, ...]
-    """Besides `app_id`, which each has."""
+    """In addition to `app_id`."""
     help: str
     read: _Read
 
     @property
     def kind(self) -> Literal["counter", "gauge", "histogram"]:
-        """As the name says: what ends in `_total` only grows."""
+        """A counter's name ends in `_total`."""
         if self.name.endswith("_total"):
             return "counter"
         return "histogram" if self.name.endswith(_HISTOGRAMS) else "gauge"
 
     def metric(self, views: Iterable[_View]) -> Metric:
-        """What is exported, of these fleets."""
+        """Return the metric with the samples of these fleets."""
         names = ("app_id", *self.labels)
         metric: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
         match self.kind:
@@ -95,14 +95,14 @@ class Family:
 
 @final
 class PrometheusMetrics(Collector):
-    """The collector: one for all Backends of a process, which are told apart by the label `app_id`.
+    """The collector of all Backends of a process; the label `app_id` tells them apart.
 
-    Give it to `Backend.start(..., metrics=...)`. A Backend that is started with the `app_id` of an earlier one takes
-    its place; `forget` takes one away.
+    Pass it to `Backend.start(..., metrics=...)`. A Backend with the `app_id` of an earlier one replaces it; `forget`
+    removes one.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None, *, ask: Ask | None = None) -> None:
-        """Register with `registry`, if one is given; else that is left to the caller. `ask` is for tests."""
+        """Register with `registry`, if one is given. `ask` is for tests."""
         self._fleets: dict[str, FleetCounts] = {}
         self._ask = ask or _ask
         if registry is not None:
@@ -117,22 +117,22 @@ class PrometheusMetrics(Collector):
             self.forget(app_id)
 
     def forget(self, app_id: str) -> None:
-        """Show this fleet no more."""
+        """Stop exporting this fleet."""
         self._fleets.pop(app_id, None)
 
     def describe(self) -> Iterable[Metric]:
-        """What there may be, so that a registry asks nobody anything when this is registered with it."""
+        """Return all families without samples, so that registering asks no Backend."""
         return [family.metric(()) for family in FAMILIES]
 
     def collect(self) -> Iterable[Metric]:
-        """One scrape, on any thread."""
+        """Scrape all fleets, on any thread."""
         views = [_View(fleet, self._status(fleet)) for fleet in self._fleets.copy().values()]
         return [family.metric(views) for family in FAMILIES]
 
     def _status(self, fleet: FleetCounts) -> FleetStatus | None:
         try:
             return self._ask(fleet.addresses["backend"], GetFleetStatus())
-        except Exception:  # noqa: BLE001 - it has ended, is busy, or dies of something: its owner hears of that
+        except Exception:  # noqa: BLE001 - ended, busy or crashed: its owner is notified elsewhere
             return None
 
 
@@ -142,7 +142,7 @@ def _ask(backend: Address, question: GetFleetStatus) -> FleetStatus:
     return status
 
 
-# ── of the status ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── From the status ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _up(view: _View) -> _Samples:
@@ -150,7 +150,7 @@ def _up(view: _View) -> _Samples:
 
 
 def _from_status(samples: Callable[[FleetStatus], _Samples]) -> _Read:
-    """Nothing, when there is no status."""
+    """Without a status there are no samples."""
     return lambda view: samples(view.status) if view.status is not None else ()
 
 
@@ -185,7 +185,7 @@ def _sources(of: Callable[[SourceStatus], bool | timedelta | None]) -> _Read:
     return _from_status(samples)
 
 
-# ── of the counts ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── From the counters ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _tally(of: Callable[[FleetCounts], Counter]) -> _Read:
@@ -201,7 +201,7 @@ def _each(of: Callable[[FleetCounts], Mapping[str, float | Histogram]]) -> _Read
 
 
 def _actors(of: Callable[[Address], int]) -> _Read:
-    """Those that are ours: of the driver nothing is known but how much waits for it."""
+    """Only the library's actors: of the driver only the mailbox depth is known."""
     return _each(lambda counts: {name: of(each) for name, each in counts.addresses.items() if name != "driver"})
 
 
@@ -364,11 +364,11 @@ _FAMILIES: Final[tuple[tuple[str, str, str, _Read], ...]] = (
         _number(lambda c: c.letters.total if c.letters is not None else 0),
     ),
 )
-"""Name behind `executor_pods_`, labels, help and reader of each metric, in the order of the page."""
+"""Name without `executor_pods_`, labels, help and reader of each metric, in the order of the page."""
 
 _HISTOGRAMS: Final = ("reaction_seconds", "list_duration_seconds", "request_duration_seconds")
 
 FAMILIES: Final = tuple(
     Family(f"executor_pods_{name}", tuple(labels.split()), text, read) for name, labels, text, read in _FAMILIES
 )
-"""Everything that is exported, in the order of the page. The README's table is made of it."""
+"""Everything that is exported, in the order of the page. The table of metrics in the documentation is made of it."""

@@ -190,7 +190,7 @@ class Dispatcher:
 
     def give_up(self) -> None:
         """The end, of whatever kind: nobody is left to hear of what is under way."""
-        self._counts.rest()
+        self._counts.clear()
         for _, call in self._sent.values():
             call.cancel()
 
