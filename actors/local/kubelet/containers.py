@@ -1,7 +1,7 @@
-"""What a container becomes as a process of this machine, and how its life reads in a pod's status. Pure functions.
+"""Translate a container's spec into a process: arguments, environment, termination message. Pure functions.
 
-Everything that a process cannot be given is refused by `environment` and `unsupported` with words that name it; what is
-only ignored, because a pod runs without it, is listed by `ignored`.
+`environment` and `unsupported` refuse what a process cannot have, with a message that names it. `ignored` lists the
+fields that a pod runs without.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.local.schema.nesting import look
+from actors.local.schema.nesting import value_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,8 +38,8 @@ _INHERITED: Final = frozenset(
         *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     }
 )
-"""What an image would bring along: where programs and libraries are, and the locale. Not the rest: a container never
-sees its host's environment, in which credentials may stand."""
+"""The variables that an image would define: paths of programs and libraries, and the locale. No others: a container
+must not see its host's environment, which may hold credentials."""
 
 _PLAIN_FIELDS: Final = frozenset(
     {
@@ -47,34 +47,34 @@ _PLAIN_FIELDS: Final = frozenset(
         *("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"),
     }
 )
-"""A pod has one address here, so that a list of them is that one."""
+"""A pod has one address here, so its list of addresses reads like the address."""
 _KEYED_FIELD: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 _TAIL_LINES: Final = 80
 _TAIL_BYTES: Final = 2048
-"""Of `terminationMessagePolicy: FallbackToLogsOnError`, https://kubernetes.io/docs/tasks/debug/debug-application/
-determine-pod-failure-reason/: "limited to 2048 bytes or 80 lines, whichever is smaller"."""
+"""`terminationMessagePolicy: FallbackToLogsOnError` is "limited to 2048 bytes or 80 lines, whichever is smaller":
+https://kubernetes.io/docs/tasks/debug/debug-application/determine-pod-failure-reason/"""
 
 
 class CannotCreate(Exception):  # noqa: N818 - reads as the waiting reason that it becomes
-    """The container asks for something that a process cannot be given; the message names it."""
+    """A process cannot have something that the container asks for; the message names it."""
 
 
 def inherited_environment() -> dict[str, str]:
-    """The part of this process's environment that stands for what an image would define."""
+    """Return the part of this process's environment that replaces an image's."""
     return {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
 
 
 def argv(container: Mapping[str, Any], env: Mapping[str, str]) -> list[str]:
-    """`command` and `args`, expanded. Instead of an image's entrypoint, the built-in executor runs."""
-    command = [expand(word, env) for word in container.get("command") or ()]
-    return [*(command or _BUILT_IN_EXECUTOR), *(expand(word, env) for word in container.get("args") or ())]
+    """Return `command` and `args`, expanded. Without a command the built-in executor runs."""
+    command = [expand(text, env) for text in container.get("command") or ()]
+    return [*(command or _BUILT_IN_EXECUTOR), *(expand(text, env) for text in container.get("args") or ())]
 
 
 def environment(container: Mapping[str, Any], pod: Mapping[str, Any], base: Mapping[str, str]) -> dict[str, str]:
-    """The container's environment: `base`, `HOSTNAME`, then its `env` in order, each able to refer to those before it.
+    """Return the environment: `base`, `HOSTNAME`, then the container's `env`; each may refer to earlier ones.
 
-    Raises `CannotCreate` for a source that this kubelet does not have.
+    Raises `CannotCreate` for a source that this kubelet does not support.
     """
     if container.get("envFrom"):
         raise CannotCreate("envFrom is not supported by the local kubelet")
@@ -88,7 +88,7 @@ def environment(container: Mapping[str, Any], pod: Mapping[str, Any], base: Mapp
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """`$(VAR)` becomes its value, `$$` becomes `$`; a reference to what is not defined stays as it is.
+    """Expand `$(VAR)` to its value and `$$` to `$`; leave a reference to an undefined variable unchanged.
 
     The rules of Kubernetes' `third_party/forked/golang/expansion`.
     """
@@ -113,14 +113,14 @@ def _value_from(name: str, source: Mapping[str, Any], pod: Mapping[str, Any]) ->
         raise CannotCreate(f"env {name}: valueFrom.{kinds} is not supported by the local kubelet, only fieldRef is")
     path = str(field.get("fieldPath"))
     if path in _PLAIN_FIELDS:
-        return str(look(pod, *path.removesuffix("s").split(".")) or "")
+        return str(value_at(pod, *path.removesuffix("s").split(".")) or "")
     if keyed := _KEYED_FIELD.fullmatch(path):
-        return str(look(pod, "metadata", *keyed.groups()) or "")
+        return str(value_at(pod, "metadata", *keyed.groups()) or "")
     raise CannotCreate(f"env {name}: unsupported fieldPath: {path}")
 
 
 def unsupported(pod: Mapping[str, Any]) -> str | None:
-    """Why this kubelet cannot run the pod at all, or None."""
+    """Return why this kubelet cannot run the pod, None if it can."""
     for container in pod["spec"].get("initContainers") or ():
         if container.get("restartPolicy"):
             return (
@@ -130,7 +130,7 @@ def unsupported(pod: Mapping[str, Any]) -> str | None:
 
 
 def ignored(pod: Mapping[str, Any]) -> list[str]:
-    """Fields that the pod is run without, because a process of this machine has no such thing."""
+    """Return the fields that this kubelet does not apply, because a process has no such thing."""
     return sorted(set(_ignored(pod["spec"])))
 
 
@@ -148,7 +148,7 @@ def _ignored(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; the number for one without a name."""
+    """`SIGKILL` for 9; the number for a signal without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -156,7 +156,7 @@ def signal_name(number: int) -> str:
 
 
 def log_tail(log: Path) -> str:
-    """The end of a container's log as its termination message."""
+    """Return the end of a container's log, for its termination message."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,14 +1,13 @@
 """The launcher: a small program that starts, signals and reaps the processes of the process kubelet.
 
-It exists because the kubelet lives in a program with threads, where running code between fork and exec is unsafe, and
-because no process may outlive the kubelet, even one that dies by SIGKILL. The launcher has one thread, so it may fork;
-it holds one end of a socket whose other end only the kubelet holds, so it sees the kubelet's death as the end of the
-stream and then kills everything it started. Should the launcher itself die, its direct children get SIGKILL from the
-kernel (`PR_SET_PDEATHSIG`, where the platform has it). As a *child subreaper* (Linux) it also inherits, and finally
-kills, what broke out of its process group with `setsid`.
+It exists for two reasons: code between fork and exec is unsafe in the kubelet's program, which has threads; and no
+process may outlive the kubelet, even one killed by SIGKILL. The launcher has one thread. Its socket ends when the
+kubelet dies; it then kills everything it started. If the launcher itself dies, the kernel sends SIGKILL to its direct
+children (`PR_SET_PDEATHSIG`, where the platform has it). As a *child subreaper* (Linux) it also inherits, and finally
+kills, processes that left their process group with `setsid`.
 
 It is run by path, isolated (`python -I -S launcher.py`), starts in some 20 ms, and must never import anything of this
-library. Requests and events are JSON, one a line; `actors.local.processes` is the other end:
+library. Requests and events are JSON, one per line, exchanged with `actors.local.kubelet.processes`:
 
     {"start": key, "argv": [...], "env": {...}, "cwd": path or null, "log": path}
     {"signal": key, "number": 15, "group": false}
@@ -35,7 +34,7 @@ _RESTORED_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main() -> None:
-    """Serve the kubelet on file descriptor 0 until it closes its end, then leave no process behind."""
+    """Serve the kubelet on file descriptor 0 until it closes its end, then kill all processes."""
     kubelet = socket.socket(fileno=0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -44,12 +43,12 @@ def main() -> None:
     woken.settimeout(0)
     signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # Both come by `wake`: an exception could interrupt the killing.
+    signal.signal(signal.SIGTERM, lambda *_: None)  # both use `wake`: an exception could interrupt the killing
     launcher = _Launcher(kubelet)
     try:
         _serve(kubelet, wake, launcher)
     except ConnectionError:
-        pass  # The kubelet died between two lines: the same as the end of its stream.
+        pass  # the kubelet died between two lines: the same as the end of its stream
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         launcher.kill_everything()
@@ -87,7 +86,7 @@ class _Launcher:
 
     def _start(self, request: dict[str, Any]) -> None:
         key = request["start"]
-        failure_read, failure_write = os.pipe()  # Closed by a successful exec: nothing to read means success.
+        failure_read, failure_write = os.pipe()  # closed by a successful exec: nothing to read means success
         launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -103,14 +102,14 @@ class _Launcher:
         self._tell({"started": key, "pid": pid})
 
     def _signal(self, key: str, number: int, *, group: bool) -> None:
-        """A process that was not reaped yet keeps its id, so this never hits a stranger."""
+        """Send a signal. A process that was not reaped yet keeps its id, so no other process gets it."""
         pid = self._pids.get(key)
         if pid is not None:
             with suppress(ProcessLookupError, PermissionError):
                 (os.killpg if group else os.kill)(pid, number)
 
     def reap(self) -> None:
-        """Collect who has ended. A container ends with its first process: what is left of its group is killed."""
+        """Reap ended processes. A container ends with its first process: the others of its group are killed."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -120,13 +119,13 @@ class _Launcher:
                 return
             key = self._keys.pop(pid, None)
             if key is None:
-                continue  # An orphan of some container, inherited as its subreaper.
+                continue  # an orphan of some container, inherited as its subreaper
             del self._pids[key]
             _kill_group(pid)
             self._tell({"exited": key, "pid": pid, "code": os.waitstatus_to_exitcode(status)})
 
     def kill_everything(self) -> None:
-        """SIGKILL all groups, then whatever the kernel hands over as orphans, until there is no child left."""
+        """SIGKILL all groups, then the orphans that the kernel hands over, until no child is left."""
         for pid in self._keys:
             _kill_group(pid)
         while True:
@@ -143,13 +142,13 @@ class _Launcher:
 
 
 def _become(request: dict[str, Any], failure: int, launcher: int) -> NoReturn:
-    """Turn the forked child into the container's process, or write why not into `failure`."""
+    """Turn the forked child into the container's process, or write the error into `failure`."""
     at = "setup"
     try:
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != launcher:
-            os._exit(127)  # The launcher died before the kernel knew that this process must follow it.
+            os._exit(127)  # the launcher died before the kernel tied this process to it
         signal.set_wakeup_fd(-1)
         for number in (*_RESTORED_SIGNALS, signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -176,7 +175,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _children() -> list[int]:
-    """This process's children as the kernel lists them; none where it does not (then only the groups were killed)."""
+    """Return this process's children, empty if the kernel does not list them (then only the groups were killed)."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as listing:  # noqa: PTH123 - pathlib costs start-up time
             return [int(pid) for pid in listing.read().split()]
@@ -185,7 +184,7 @@ def _children() -> list[int]:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Linux only. Elsewhere the end of the kubelet's stream is the only guard: enough, unless this one is killed."""
+    """Linux only. Elsewhere only the end of the kubelet's stream triggers the killing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""The node object of the embedded cluster: this machine, as far as it matters."""
+"""The node object that describes this machine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["KUBERNETES_VERSION", "local_node"]
 KUBERNETES_VERSION: Final = "v1.34.4"
 """The version whose behaviour the embedded cluster follows."""
 
-_SYSTEM_NAMES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Go's words for machine types; others are named alike."""
+_GO_MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Go's names of machine types, where they differ from Python's."""
 
 
 def local_node(name: str, max_pods: int, now: datetime) -> dict[str, Any]:
-    """A v1 Node that is ready, and room for `max_pods` on it."""
+    """Return a ready v1 Node with room for `max_pods`."""
     machine = platform.machine()
-    architecture, system = _SYSTEM_NAMES.get(machine, machine), platform.system().lower()
+    architecture, system = _GO_MACHINES.get(machine, machine), platform.system().lower()
     capacity = {"cpu": str(os.cpu_count() or 1), "memory": f"{_memory_bytes() // 1024}Ki", "pods": str(max_pods)}
     return {
         "metadata": {
@@ -72,5 +72,5 @@ def _ready(now: str) -> dict[str, str]:
 def _memory_bytes() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):  # a platform that does not say
+    except (ValueError, OSError):  # not known on this platform
         return 0

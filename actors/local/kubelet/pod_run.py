@@ -1,7 +1,7 @@
-"""`PodRun`: one pod on the process kubelet, as the kubelet knows it, and the status that this amounts to.
+"""`PodRun`: what the process kubelet knows of one pod, and the pod status that follows from it.
 
-It only remembers and computes: the kubelet starts and signals processes, writes to the store, and tells this what came
-of it. The status follows a real kubelet's (`pkg/kubelet/kubelet_pods.go`, `pkg/kubelet/status/generate.go`).
+It only stores and computes. `pod_runner` starts and signals processes, writes to the store and reports the results
+here. The status is a real kubelet's (`pkg/kubelet/kubelet_pods.go`, `pkg/kubelet/status/generate.go`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ GRACE_TIMER: Final = ""
 _FIRST_BACKOFF: Final = timedelta(seconds=10)
 _MAX_BACKOFF: Final = timedelta(minutes=5)
 _BACKOFF_RESET: Final = timedelta(minutes=10)
-"""https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy: 10s, 20s, 40s … capped at 5
-minutes, forgotten after 10 minutes without a problem. The first restart is immediate."""
+"""Restart delays are 10s, 20s, 40s … up to 5 minutes, reset after 10 minutes without a failure; the first restart is
+immediate: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy"""
 
 
 @dataclass(slots=True)
 class LogFile:
-    """Where a container's output goes, and whether it may still grow."""
+    """A container's log file, and whether it may still grow."""
 
     path: Path
     complete: bool = False
@@ -42,21 +42,21 @@ class LogFile:
 
 @dataclass(slots=True)
 class ContainerRun:
-    """One container: its present run, and how often it ran before."""
+    """One container: its current run, and its restarts."""
 
     spec: Mapping[str, Any]
     init: bool
     state: dict[str, Any] = field(default_factory=lambda: {"waiting": {"reason": "PodInitializing"}})
     last_state: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
-    """The name of its live process to the launcher, None while there is none."""
+    """The launcher's key of its process, None without a process."""
     pid: int | None = None
     started_at: datetime | None = None
     restarts: int = 0
     quick_failures: int = 0
-    """Runs in a row that ended before `_BACKOFF_RESET`."""
+    """Consecutive runs shorter than `_BACKOFF_RESET`."""
     attempted: bool = False
-    """It was its turn to be started."""
+    """A first start was attempted."""
     log: LogFile | None = None
     previous_log: LogFile | None = None
 
@@ -67,24 +67,24 @@ class ContainerRun:
 
     @property
     def exit_code(self) -> int | None:
-        """How its last run ended, None if it lives or waits."""
+        """The exit code of its last run, None while it runs or waits."""
         terminated = self.state.get("terminated")
         return int(terminated["exitCode"]) if terminated else None
 
     def new_log(self, directory: Path) -> Path:
-        """Where its next run is to write. The run before stays readable, those before that are removed."""
+        """Return the log file of its next run. The previous run's log is kept, older ones are removed."""
         if self.previous_log is not None:
             self.previous_log.path.unlink(missing_ok=True)
         self.previous_log, self.log = self.log, LogFile(directory / f"{self.name}.{self.restarts}.log")
         return self.log.path
 
     def started(self, pid: int, now: datetime) -> None:
-        """Its process runs."""
+        """Record that its process runs."""
         self.pid, self.started_at = pid, now
         self.state = {"running": {"startedAt": rfc3339(now)}}
 
     def ended(self, exit_code: int, reason: str, message: str, now: datetime) -> None:
-        """Its process has ended, or could not be started."""
+        """Record that its process has ended, or could not be started."""
         long_run = self.started_at is not None and now - self.started_at >= _BACKOFF_RESET
         self.quick_failures = 0 if long_run else self.quick_failures + 1
         terminated = {
@@ -103,14 +103,14 @@ class ContainerRun:
             self.log.complete = True
 
     def restart_delay(self) -> timedelta:
-        """How long it has to wait before it is started again."""
+        """Return the delay before its next restart."""
         doublings = self.quick_failures - 2
         if doublings < 0:
             return timedelta()
         return min(_MAX_BACKOFF, _FIRST_BACKOFF * (1 << min(doublings, 10)))
 
     def will_restart(self, delay: timedelta, pod_name: str) -> None:
-        """Its last run becomes its past."""
+        """Record that its last run will be followed by another."""
         self.restarts += 1
         self.last_state, self.pid = self.state, None
         seconds = f"{delay.total_seconds():.0f}s"
@@ -118,7 +118,7 @@ class ContainerRun:
         self.state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
 
     def status(self) -> dict[str, Any]:
-        """Its `v1.ContainerStatus`."""
+        """Return its `v1.ContainerStatus`."""
         running = "running" in self.state
         image = self.spec.get("image") or ""
         return {
@@ -133,12 +133,12 @@ class ContainerRun:
         } | ({"containerID": self._container_id()} if self.pid is not None else {})
 
     def _container_id(self) -> str:
-        """Names the process, so that a person who lists containers can find it with `ps`."""
+        """Contains the pid, so that a person who lists containers can find the process with `ps`."""
         return f"process://{self.pid}"
 
 
 class PodRun:
-    """One pod that this node runs or ran, until its object is gone."""
+    """One pod of this node, until its object is gone."""
 
     def __init__(self, pod: Mapping[str, Any], now: datetime) -> None:
         spec = pod["spec"]
@@ -151,40 +151,40 @@ class PodRun:
         self.mains = [ContainerRun(container, init=False) for container in spec["containers"]]
         self.started_at = now
         self.rejected: tuple[str, str] | None = None
-        """Reason and message, if the kubelet refused to run it at all."""
+        """Reason and message, if the kubelet refused to run the pod."""
         self.grace: int | None = None
-        """The grace period that its deletion runs with, None while nobody deletes it."""
+        """The grace period of its deletion, None while it is not being deleted."""
         self.finished = False
-        """Its last status is written and, if it was deleted, its object's removal asked for."""
+        """Its last status is written and, if it was being deleted, its object too is deleted."""
         self.gone = False
-        """Its object is gone: nothing can be written any more, whatever still runs must die."""
+        """Its object is gone: its status cannot be written, its processes must be killed."""
         self.timers: dict[str, Scheduled] = {}
-        """By container that waits for its restart, and `GRACE_TIMER`."""
+        """The timers of restarts, by container, and `GRACE_TIMER`."""
         self._transitions: dict[str, tuple[str, str]] = {}
 
     def containers(self) -> Iterator[ContainerRun]:
-        """All of them, in the order in which they start."""
+        """All containers, in the order of their start."""
         yield from self.inits
         yield from self.mains
 
     def live(self) -> list[ContainerRun]:
-        """Those with a process."""
+        """The containers that have a process."""
         return [container for container in self.containers() if container.key is not None]
 
     def cancel_timers(self) -> None:
-        """Nothing that was to happen later will."""
+        """Cancel restarts and the end of the grace period."""
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
 
     def close_logs(self) -> None:
-        """Nothing is written any more: followers need not wait."""
+        """Mark the logs complete: followers stop waiting."""
         for container in self.containers():
             if container.log is not None:
                 container.log.complete = True
 
     def restarts(self, container: ContainerRun) -> bool:
-        """Whether a container that has ended is to be started again."""
+        """Return whether an ended container is to be restarted."""
         failed = container.exit_code != 0
         match self.restart_policy:
             case "Never":
@@ -195,7 +195,7 @@ class PodRun:
                 return failed or not container.init
 
     def next_to_start(self) -> list[ContainerRun]:
-        """What is to be started next: the first init container that has not succeeded, or all others, or nothing."""
+        """Return the containers to start next: the first unfinished init container, or else the main containers."""
         for init in self.inits:
             if init.exit_code != 0:
                 return [] if init.attempted else [init]
@@ -207,7 +207,7 @@ class PodRun:
         return all(init.exit_code == 0 for init in self.inits)
 
     def phase(self) -> str:
-        """The pod's phase. With a restart policy that goes on, an end is only a pause."""
+        """Return the pod's phase. An end that is followed by a restart does not count."""
         if self.rejected is not None:
             return "Failed"
         if not self.initialized:
@@ -220,7 +220,7 @@ class PodRun:
         return "Running" if begun else "Pending"
 
     def status(self, now: datetime) -> dict[str, Any]:
-        """The pod's `status`, to be patched over the one in the store."""
+        """Return the pod's `status`, as a patch of the one in the store."""
         phase = self.phase()
         status: dict[str, Any] = {
             "phase": phase,
@@ -259,12 +259,12 @@ class PodRun:
         return ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else None
 
     def _condition(self, name: str, problem: tuple[str, str] | None, now: str) -> dict[str, Any]:
-        """One condition; the time of its transition stays until its status changes."""
+        """Return one condition; its transition time changes only with its status."""
         status = "True" if problem is None else "False"
         previous = self._transitions.get(name)
         since = previous[1] if previous is not None and previous[0] == status else now
         self._transitions[name] = (status, since)
-        # An explicit None takes away, in a patch, what an earlier status said.
+        # an explicit None in a patch removes an earlier value
         reason, message = problem or (None, None)
         return {
             "type": name,

@@ -1,7 +1,7 @@
-"""What the process kubelet does with pods: start, restart, signal and end their containers, and write what came of it.
+"""The work of the process kubelet: start, restart, signal and end the containers of pods, and write their statuses.
 
-Everything here runs on the kubelet's one thread. What is decided about a pod stands in `pod_run`, what a container
-becomes as a process in `containers`; here it is carried out.
+All of it runs on the kubelet's one thread. Decisions about a pod are in `pod_run`, the translation of a container into
+a process is in `containers`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = ["Later", "PodRunner"]
 logger = logging.getLogger(__name__)
 
 Later: TypeAlias = Callable[[timedelta, Callable[[], None]], Scheduled]
-"""Run something on the kubelet's thread, a while from now."""
+"""Schedules an action on the kubelet's thread."""
 
 
 class PodRunner:
-    """The pods of one node. Not thread-safe, but for `log`."""
+    """The pods of one node. Only `log` is thread-safe."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class PodRunner:
         self._runs: dict[str, PodRun] = {}
         self._by_key: dict[str, tuple[PodRun, ContainerRun]] = {}
 
-    # ── What the kubelet sees ────────────────────────────────────────────────────────────────────────────────────
+    # ── Events ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_changed(self, pod: Mapping[str, Any]) -> None:
-        """A pod is there, or has changed."""
+        """Handle a pod that is new or changed."""
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         run = self._runs.get(uid)
         if run is not None:
@@ -87,24 +87,24 @@ class PodRunner:
             self._accept(pod)
 
     def pod_gone(self, pod: Mapping[str, Any]) -> None:
-        """A pod's object is gone, perhaps by force: nothing of it may run on."""
+        """Handle the end of a pod's object, perhaps by a forced deletion: kill its processes."""
         run = self._runs.get(pod["metadata"]["uid"])
         if run is None:
             self._scheduler.freed(pod["metadata"]["uid"])
         else:
             run.gone = True
             self._kill_containers(run)
-            self._forget_if_over(run)
+            self._forget_if_ended(run)
 
     def process_started(self, event: ProcessStarted) -> None:
-        """A container runs."""
+        """Handle a container's start."""
         run, container = self._by_key[event.key]
         container.started(event.pid, self._clock.now())
         self._events.record(run.pod, "Started", f"Started container {container.name}")
         self._write_status(run)
 
     def process_failed(self, failure: ProcessFailed) -> None:
-        """A container could not be started."""
+        """Handle a container that could not be started."""
         run, container = self._by_key.pop(failure.key)
         program = argv(container.spec, {})[0]
         missing = failure.exit_code == NOT_FOUND and "/" not in program
@@ -117,7 +117,7 @@ class PodRunner:
         self._container_ended(run, container)
 
     def process_exited(self, event: ProcessExited) -> None:
-        """A container has ended."""
+        """Handle a container's end."""
         run, container = self._by_key.pop(event.key)
         message = ""
         falls_back = container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
@@ -127,7 +127,7 @@ class PodRunner:
         self._container_ended(run, container)
 
     def launcher_lost(self) -> None:
-        """Whoever killed the launcher killed its processes: say so, and get a new one."""
+        """Handle the launcher's death: its processes are dead; record that, and start another launcher."""
         self._processes.close()
         self._processes.open()
         lost, self._by_key = list(self._by_key.values()), {}
@@ -138,7 +138,7 @@ class PodRunner:
             self._container_ended(run, container)
 
     def kill(self, namespace: str, name: str, number: int) -> int:
-        """Signal all processes of a pod; how many containers got it."""
+        """Signal all processes of a pod; return how many containers were signalled."""
         live = [
             container
             for run in self._runs.values()
@@ -151,7 +151,7 @@ class PodRunner:
         return len(live)
 
     def log(self, uid: str, container: str, *, previous: bool) -> LogFile | None:
-        """The log of a container's present or previous run; from any thread."""
+        """Return the log of a container's current or previous run; from any thread."""
         run = self._runs.get(uid)
         found = next((each for each in run.containers() if each.name == container), None) if run else None
         if found is None:
@@ -159,7 +159,7 @@ class PodRunner:
         return found.previous_log if previous else found.log
 
     def close(self) -> None:
-        """Nothing will happen any more: followers of logs need not wait."""
+        """Cancel all timers and end all followers of logs."""
         for run in self._runs.values():
             run.cancel_timers()
             run.close_logs()
@@ -168,7 +168,7 @@ class PodRunner:
     # ── Starting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _accept(self, pod: Mapping[str, Any]) -> None:
-        """A pod was bound to this node."""
+        """Run a pod that was bound to this node."""
         run = self._runs[pod["metadata"]["uid"]] = PodRun(pod, self._clock.now())
         if "deletionTimestamp" in pod["metadata"]:
             self._terminate(run, 0)
@@ -182,10 +182,10 @@ class PodRunner:
             message = f"not applied to processes of this machine: {', '.join(fields)}"
             self._events.record(pod, "NotSupported", message, "Warning")
         (self._log_dir / run.uid).mkdir(mode=0o700, exist_ok=True)
-        self._go_on(run)
+        self._start_next(run)
 
-    def _go_on(self, run: PodRun) -> None:
-        """Start what is next, if anything is: the first containers, or those behind an init container that is done."""
+    def _start_next(self, run: PodRun) -> None:
+        """Start the next containers, if it is their turn: one init container at a time, then all main containers."""
         for container in run.next_to_start():
             self._start_container(run, container)
 
@@ -203,8 +203,8 @@ class PodRunner:
         container.key = f"{run.uid}/{container.name}/{container.restarts}"
         container.state = {"waiting": {"reason": "ContainerCreating"}}
         self._by_key[container.key] = (run, container)
-        words = argv(container.spec, env)
-        self._processes.start(container.key, words, env, container.spec.get("workingDir"), log)
+        arguments = argv(container.spec, env)
+        self._processes.start(container.key, arguments, env, container.spec.get("workingDir"), log)
 
     # ── Ending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,18 +214,17 @@ class PodRunner:
         elif run.restarts(container):
             self._plan_restart(run, container)
         else:
-            self._go_on(run)
+            self._start_next(run)
             self._after_end(run)
 
     def _after_end(self, run: PodRun) -> None:
-        """A container, or the whole pod, has ended for good."""
+        """Write the status after a final end of a container; finish the pod if it was the last."""
         if run.gone:
-            self._forget_if_over(run)
+            self._forget_if_ended(run)
             return
-        over = not run.live() and (run.grace is not None or run.phase() in FINAL_PHASES)
-        run.finished = over
+        run.finished = not run.live() and (run.grace is not None or run.phase() in FINAL_PHASES)
         self._write_status(run)
-        if not over:
+        if not run.finished:
             return
         run.cancel_timers()
         if run.grace is not None:
@@ -247,7 +246,7 @@ class PodRunner:
             self._start_container(run, container)
 
     def _terminate(self, run: PodRun, grace: int) -> None:
-        """Its deletion has begun, or was made shorter."""
+        """Begin the pod's deletion, or shorten it."""
         if run.finished or run.gone or run.grace == grace:
             return
         first, run.grace = run.grace is None, grace
@@ -273,14 +272,14 @@ class PodRunner:
         self._processes.signal(container.key, number, group=group)
 
     def _remove(self, run: PodRun) -> None:
-        """The last step of a deletion: only a pod's kubelet may take its object away."""
+        """Delete the pod's object, the last step of its deletion, which only its kubelet may take."""
         try:
             self._store.delete("pods", run.namespace, run.name, grace_period_seconds=0, uid=run.uid)
         except ApiStatus as status:
-            if status.code not in {404, 409}:  # somebody forced it
+            if status.code not in {404, 409}:  # already deleted by force
                 raise
 
-    def _forget_if_over(self, run: PodRun) -> None:
+    def _forget_if_ended(self, run: PodRun) -> None:
         if run.live():
             return
         run.cancel_timers()
@@ -290,12 +289,12 @@ class PodRunner:
         self._scheduler.freed(run.uid)
 
     def _write_status(self, run: PodRun) -> None:
-        """Conditions of others (a disruption, say) stay: the patch is a strategic one."""
+        """Write the pod's status. A strategic patch keeps conditions of other writers, such as a disruption."""
         if run.gone:
             return
         patch = {"metadata": {"uid": run.uid}, "status": run.status(self._clock.now())}
         try:
             self._store.patch("pods", run.namespace, run.name, patch, "strategic", subresource="status")
         except ApiStatus as refusal:
-            if refusal.code not in {404, 409, 422}:  # gone, or another pod of that name by now
+            if refusal.code not in {404, 409, 422}:  # gone, or replaced by another pod of that name
                 raise

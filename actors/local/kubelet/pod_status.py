@@ -1,6 +1,6 @@
-"""The statuses that the scripted kubelet writes: strategic merge patches of `status`, as a real node would write them.
+"""The pod statuses that the scripted kubelet writes: strategic merge patches, as a real node writes them.
 
-Pure: a pod and what happened to it in, a patch out.
+Pure: takes a pod and what happened to it, returns a patch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READY_CONDITIONS: Final = ("Ready", "ContainersReady")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a container ended."""
+    """A container's exit code, and why it ended."""
 
     exit_code: int
     reason: str
@@ -30,12 +30,12 @@ class Ended:
 
     @classmethod
     def with_code(cls, exit_code: int, reason: str | None = None, message: str = "") -> Ended:
-        """With the reason that a real kubelet gives for the code, unless another is known."""
+        """Use the reason of a real kubelet for this exit code, unless another is given."""
         return cls(exit_code, reason or ("Completed" if exit_code == 0 else "Error"), message)
 
 
 def scripted_node(name: str, now: str) -> Json:
-    """A node that is ready and has room for every test."""
+    """Return a ready node with room for every test."""
     room = {"cpu": "1000", "memory": "1000Gi", "pods": "100000"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": now}
     return {
@@ -45,7 +45,7 @@ def scripted_node(name: str, now: str) -> Json:
 
 
 def waiting(pod: Mapping[str, Any], reason: str, message: str, now: str) -> Json:
-    """Bound, not started: every container waits for the same reason."""
+    """Return the status of a bound pod whose containers all wait for one reason."""
     state = {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
     return {
         "phase": "Pending",
@@ -57,7 +57,7 @@ def waiting(pod: Mapping[str, Any], reason: str, message: str, now: str) -> Json
 
 
 def running(pod: Mapping[str, Any], now: str) -> Json:
-    """All containers started and ready."""
+    """Return the status of a pod whose containers are all running and ready."""
     state = {"running": {"startedAt": now}}
     names = ("PodReadyToStartContainers", "Initialized", *_READY_CONDITIONS)
     return {
@@ -72,7 +72,7 @@ def running(pod: Mapping[str, Any], now: str) -> Json:
 
 
 def ended(pod: Mapping[str, Any], how: Ended, now: str, only: str | None = None) -> Json:
-    """The running containers (or only the one named) ended; the last one to end ends the pod."""
+    """Return the status after the running containers (or the named one) ended; the last one ends the pod."""
     statuses = [
         _ended_container(status, how, now) if only in (None, status["name"]) else status
         for status in pod["status"].get("containerStatuses", ())
@@ -98,13 +98,13 @@ def _ended_container(status: Json, how: Ended, now: str) -> Json:
 
 
 def unschedulable(message: str, now: str) -> Json:
-    """No node has room."""
+    """Return the status of a pod that no node has room for."""
     condition = _condition("PodScheduled", now, "False") | {"reason": "Unschedulable", "message": message}
     return {"conditions": [condition]}
 
 
 def disruption(reason: str, message: str, now: str) -> Json:
-    """Something else than the application is about to end the pod."""
+    """Return the condition of a pod that is about to be ended by the cluster, not by itself."""
     condition = _condition("DisruptionTarget", now) | {"reason": reason}
     return {"conditions": [condition | {"message": message} if message else condition]}
 

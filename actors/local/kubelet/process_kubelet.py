@@ -1,13 +1,13 @@
 """`ProcessKubelet`: runs the pods of the embedded cluster as processes of this machine.
 
-It is scheduler and kubelet in one, for one node. One thread owns everything: watch messages of the store, events of the
-launcher and timers reach it through one queue, so nothing is polled and nothing is shared.
+It is scheduler and kubelet of one node. One thread owns all state; watch messages, launcher events and timers reach it
+through one queue, so it polls nothing and shares nothing.
 
-A process is not a container: there is no image, no mount, no limit and no probe. What a pod cannot run without is
-refused; what it is run without is said in an event (`NotSupported`). Restart policies are honoured with the back-off
-of a real kubelet. Each container is a session of its own; it ends with its first process, and then what is left of its
-group is killed. SIGTERM goes to the first process only, as a container runtime sends it, SIGKILL to the group. A
-container's log is one file that grows as long as it runs; it goes with its pod.
+A process is not a container: it has no image, mount, limit or probe. A pod that cannot run without one is refused;
+fields that are ignored are listed in an event (`NotSupported`). Restarts have the backoff of a real kubelet. Each
+container is a session of its own and ends with its first process; the others of its group are then killed. As with a
+container runtime, SIGTERM goes to the first process only, SIGKILL to the group. A container's log is one file, deleted
+with its pod.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ __all__ = ["ProcessKubelet"]
 logger = logging.getLogger(__name__)
 
 _DEFAULT_MAX_PODS: Final = 500
-"""Enough for any fleet that a laptop can run, few enough that a driver gone wild cannot fork it to death."""
+"""Enough for any fleet that a laptop can run; few enough that a runaway driver cannot exhaust its processes."""
 _ANSWER_SECONDS: Final = 10.0
-"""The kubelet's thread does nothing that takes long; this only keeps a caller from waiting for ever on a bug."""
+"""The kubelet's thread does nothing slow; this only keeps a bug from blocking the caller forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Do:
-    """Run this on the kubelet's thread: what a timer or another thread wants."""
+    """An action of a timer or another thread, to run on the kubelet's thread."""
 
     action: Callable[[], None]
 
@@ -70,12 +70,12 @@ class ProcessKubelet:
     """The one node of an embedded cluster.
 
     Args:
-        store: whose pods it runs.
+        store: the pods to run.
         clock: for the times in statuses.
-        timers: for grace periods and back-offs.
-        log_dir: gets the containers' logs; created, and removed at the end.
-        node: its name.
-        max_pods: pods beyond these stay unbound.
+        timers: for grace periods and backoffs.
+        log_dir: for the containers' logs; created at the start and removed at the end.
+        node: the node's name.
+        max_pods: further pods stay unbound.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ProcessKubelet:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Register the node and begin to run pods. Raises what keeps it from that."""
+        """Register the node and begin to run pods. Raises any error of the start."""
         self._log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="executor-pods/kubelet", daemon=True)
@@ -113,7 +113,7 @@ class ProcessKubelet:
             raise
 
     def stop(self) -> None:
-        """Kill every process and wait until it is gone; nothing is written about it. A second call is nothing."""
+        """Kill every process and wait for its end, without writing statuses. A second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -122,7 +122,7 @@ class ProcessKubelet:
         shutil.rmtree(self._log_dir, ignore_errors=True)
 
     def kill(self, namespace: str, name: str, number: int = SIGKILL) -> int:
-        """Signal all processes of a pod behind its back, as `kill` in a shell would; how many containers got it.
+        """Signal all processes of a pod, like `kill` in a shell; return how many containers were signalled.
 
         0 if the kubelet does not run.
         """
@@ -133,7 +133,7 @@ class ProcessKubelet:
         return answer.result(_ANSWER_SECONDS)
 
     def log(self, uid: str, container: str, *, previous: bool = False) -> LogFile | None:
-        """Where the output of a container's present (or previous) run is, None if there is none."""
+        """Return the log of a container's current (or previous) run, None if there is none."""
         return self._runner.log(uid, container, previous=previous)
 
     def _later(self, delay: timedelta, action: Callable[[], None]) -> Scheduled:
@@ -141,11 +141,11 @@ class ProcessKubelet:
 
     def _run(self, ready: Future[None]) -> None:
         try:
-            self._processes.open()  # Here, because the launcher lives as long as the thread that opened it.
+            self._processes.open()  # on this thread: the launcher dies with the thread that opened it
             self._register()
             self._subscription = self._store.watch("pods", None, self._inbox.put)
             ready.set_result(None)
-        except BaseException as error:  # noqa: BLE001 - whoever starts the kubelet gets it
+        except BaseException as error:  # noqa: BLE001 - raised in `start`
             ready.set_exception(error)
         while not isinstance(message := self._inbox.get(), _Stop):
             try:
@@ -156,7 +156,7 @@ class ProcessKubelet:
             self._subscription.cancel()
         self._processes.close()
         self._runner.close()
-        while not self._inbox.empty():  # Somebody may wait for the answer to a `kill`: nothing is there to be killed.
+        while not self._inbox.empty():  # answers a `kill` that came too late: nothing is left to signal
             if isinstance(late := self._inbox.get(), _Do):
                 late.action()
 

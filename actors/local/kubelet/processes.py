@@ -1,7 +1,7 @@
-"""The process kubelet's end of the launcher: start, signal and hear of processes, leaving none behind.
+"""The process kubelet's connection to the launcher: start, signal and observe processes, and leave none behind.
 
-See `actors.local.launcher` for why a second program does the forking. This module turns its lines into typed events and
-sees to it that it runs, that it ends, and that its death is told like any other event.
+`launcher` explains why a second program forks. This module starts it, turns its lines into typed events, and reports
+its death as an event, too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _CLOSE_SECONDS: Final = 5.0
-"""The launcher kills with SIGKILL; only a process stuck in the kernel takes longer, and then nobody can end it."""
+"""The launcher kills with SIGKILL. Only a process stuck in the kernel takes longer, and nothing can end it."""
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
-"""What a shell says of a command that it cannot find, or cannot run."""
+"""A shell's exit codes for a command that it cannot find, or cannot run."""
 CANNOT_START: Final = 128
-"""What containerd says of a container that could not be set up (a missing working directory, say)."""
+"""containerd's exit code for a container that it cannot set up, for example without its working directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class ProcessStarted:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFailed:
-    """The program could not be started; `exit_code` is what a shell or a container runtime would report.
+    """The program could not be started; `exit_code` is that of a shell or a container runtime.
 
-    `at` is what failed: `"exec"`, `"chdir"`, `"log"` or `"setup"`; `message` is the system's word for the error.
+    `at` is the failed step: `"exec"`, `"chdir"`, `"log"` or `"setup"`; `message` is the system's error text.
     """
 
     key: str
@@ -61,7 +61,7 @@ class ProcessFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProcessExited:
-    """The program has ended, and its group with it. A death by signal is 128 + its number, as Kubernetes has it."""
+    """The program has ended, and its group with it. As in Kubernetes, a death by signal is 128 + its number."""
 
     key: str
     exit_code: int
@@ -69,7 +69,7 @@ class ProcessExited:
 
 @dataclass(frozen=True, slots=True)
 class LauncherLost:
-    """Somebody killed the launcher: its processes are dead with it, and nobody knows how they ended."""
+    """The launcher was killed: its processes are dead, and their exit codes unknown."""
 
 
 ProcessEvent: TypeAlias = ProcessStarted | ProcessFailed | ProcessExited | LauncherLost
@@ -78,9 +78,8 @@ ProcessEvent: TypeAlias = ProcessStarted | ProcessFailed | ProcessExited | Launc
 class Processes:
     """Processes started through one launcher.
 
-    Owned by one thread, which must outlive them all: where the platform ties the launcher's life to a parent's, it is
-    to the *thread* that called `open`. `on_event` is called on a thread of this object, must be quick, and hears
-    nothing after `close`.
+    Owned by one thread, which must outlive them all: on some platforms the launcher dies with the *thread* that called
+    `open`. `on_event` is called on a thread of this object, must be quick, and is not called after `close`.
     """
 
     def __init__(self, on_event: Callable[[ProcessEvent], None]) -> None:
@@ -99,7 +98,7 @@ class Processes:
                     [sys.executable, "-I", "-S", str(_LAUNCHER)],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
-                    start_new_session=True,  # A terminal's Ctrl-C is for the program, which then ends this orderly.
+                    start_new_session=True,  # a terminal's Ctrl-C must reach the host program only
                 )
         except BaseException:
             ours.close()
@@ -112,16 +111,16 @@ class Processes:
     def start(self, key: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, log: Path) -> None:
         """Run `argv`, found through the PATH of `env`, with both outputs appended to `log`.
 
-        Answered by `ProcessStarted` or `ProcessFailed`.
+        `ProcessStarted` or `ProcessFailed` follows.
         """
         self._send({"start": key, "argv": list(argv), "env": dict(env), "cwd": cwd, "log": str(log)})
 
     def signal(self, key: str, number: int, *, group: bool) -> None:
-        """Signal a process, or its whole group; nothing happens if it has ended."""
+        """Signal a process, or its whole group; does nothing if it has ended."""
         self._send({"signal": key, "number": number, "group": group})
 
     def close(self) -> None:
-        """Kill everything that was started and wait until it is gone. Once closed, it may be opened again."""
+        """Kill all processes and wait for their end. `open` may be called again."""
         launcher, ours, reader = self._launcher, self._socket, self._reader
         self._launcher = self._socket = self._reader = None
         if ours is not None:
@@ -140,7 +139,7 @@ class Processes:
             ours.close()
 
     def _send(self, request: dict[str, Any]) -> None:
-        """A launcher that is gone is told by its reader; until then its processes' fate is not known anyway."""
+        """Send a request. A launcher that is gone is reported by `_read`, not here."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.sendall(json.dumps(request).encode() + b"\n")
@@ -152,7 +151,7 @@ class Processes:
                     self._on_event(self._event(json.loads(line)))
         if self._socket is ours:
             logger.warning("launcher lost, its processes are killed")
-            for pid in self._pids:  # The kernel has done so already, except where it cannot.
+            for pid in self._pids:  # only needed where the kernel does not tie them to the launcher
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             self._on_event(LauncherLost())
@@ -168,7 +167,7 @@ class Processes:
                 self._pids.discard(pid)
                 return ProcessExited(key, code if code >= 0 else 128 - code)
             case _:
-                raise AssertionError(f"the launcher said {line!r}")
+                raise AssertionError(f"unknown event from the launcher: {line!r}")
 
 
 def _failure_code(number: int, at: str) -> int:

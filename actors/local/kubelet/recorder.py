@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["EventRecorder"]
 
 _KEPT: Final = 2_000
-"""A fleet that restarts all day makes a few events a pod; nobody reads back further, and each is held in memory."""
+"""A fleet that restarts all day makes a few events per pod; older ones are of no interest, and each costs memory."""
 
 
 class EventRecorder:
@@ -40,7 +40,7 @@ class EventRecorder:
         *,
         component: Literal["kubelet", "default-scheduler"] = "kubelet",
     ) -> None:
-        """Say something about a pod. An event that cannot be written (its namespace is going) is dropped."""
+        """Write an event about a pod. One that cannot be written (its namespace is terminating) is dropped."""
         meta = pod["metadata"]
         self._count += 1
         now = rfc3339(self._clock.now())

@@ -1,7 +1,7 @@
 """`Scheduler`: binds pods to the one node as long as there is room, oldest first.
 
-A pod of another `schedulerName`, or with scheduling gates, stays as it is, as on a real cluster. Requests, selectors
-and affinities are not looked at: there is only one place to go.
+Pods of another `schedulerName`, or with scheduling gates, are ignored, as on a real cluster. Requests, selectors and
+affinities are not considered: there is only one node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Scheduler", "is_schedulable"]
 
 
 class Scheduler:
-    """Not thread-safe: owned by the kubelet's thread, which tells it what it sees."""
+    """Not thread-safe: called on the kubelet's thread."""
 
     def __init__(self, store: ObjectStore, events: EventRecorder, *, node: str, max_pods: int) -> None:
         self._store = store
@@ -30,10 +30,10 @@ class Scheduler:
         self._max_pods = max_pods
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._placed: set[str] = set()
-        """UIDs of pods that take up room; those just bound are here before their event comes back."""
+        """UIDs of the pods on the node, including those just bound, whose event has not come back yet."""
 
     def offer(self, pod: Mapping[str, Any]) -> None:
-        """An unbound pod was seen, new or changed."""
+        """Bind an unbound pod, or let it wait for room."""
         uid = pod["metadata"]["uid"]
         self._waiting.pop(uid, None)
         if uid in self._placed or "deletionTimestamp" in pod["metadata"] or not is_schedulable(pod):
@@ -42,15 +42,15 @@ class Scheduler:
             self._bind(uid, pod)
         else:
             self._waiting[uid] = pod
-            self._explain(pod)
+            self._report_unschedulable(pod)
 
     def placed(self, uid: str) -> None:
-        """A pod was bound to this node, by whomever."""
+        """Count a pod that was bound to this node, by any scheduler."""
         self._waiting.pop(uid, None)
         self._placed.add(uid)
 
     def freed(self, uid: str) -> None:
-        """A pod has ended or is gone: it takes up no room any more."""
+        """Stop counting a pod that has ended or is gone, and bind waiting pods."""
         self._waiting.pop(uid, None)
         self._placed.discard(uid)
         while self._waiting and len(self._placed) < self._max_pods:
@@ -62,14 +62,14 @@ class Scheduler:
         try:
             self._store.bind(meta["namespace"], meta["name"], self._node, uid=uid)
         except ApiStatus:
-            return  # It is going, or somebody else bound it: its next event says what to do.
+            return  # terminating, or bound by another client: its next event decides
         self._placed.add(uid)
         target = f"{meta['namespace']}/{meta['name']}"
         message = f"Successfully assigned {target} to {self._node}"
         self._events.record(pod, "Scheduled", message, component="default-scheduler")
 
-    def _explain(self, pod: Mapping[str, Any]) -> None:
-        """Say once, in the pod's own status, why it waits."""
+    def _report_unschedulable(self, pod: Mapping[str, Any]) -> None:
+        """Write into the pod's status, once, why it is not bound."""
         if any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions") or ()):
             return
         message = f"0/1 nodes are available: 1 Too many pods (the node takes {self._max_pods})."
@@ -82,5 +82,5 @@ class Scheduler:
 
 
 def is_schedulable(pod: Mapping[str, Any]) -> bool:
-    """It asks for no other scheduler, and has no scheduling gate."""
+    """Return whether the pod is for the default scheduler and has no scheduling gate."""
     return pod["spec"]["schedulerName"] == DEFAULT_SCHEDULER and not pod["spec"].get("schedulingGates")

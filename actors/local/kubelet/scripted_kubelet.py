@@ -1,8 +1,8 @@
-"""A scheduler and a kubelet that only pretend: pods go through their states on a clock, by script, without processes.
+"""A simulated scheduler and kubelet: pods change state on a clock, by a script, without processes.
 
-It writes to the store what a real node writes, in the same order, so that whoever watches cannot tell the difference.
-Everything happens in callbacks of the store and of timers: no threads, no sleeping, nothing random. Each pod is run
-once, as with `restartPolicy: Never`.
+It writes what a real node writes, in the same order, so that a watch cannot tell the difference. Everything happens in
+callbacks of the store and of timers: no threads, no sleeping, no chance. Each pod runs once, as with `restartPolicy:
+Never`.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _EVICTED: Final = "The node was low on resource: memory."
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The pod starts, runs, and ends when it is told to, or by itself."""
+    """The pod starts, runs, and ends by itself or when it is deleted."""
 
     start_delay: timedelta | None = None
     """From its binding to its running; None: the kubelet's."""
     exits_after: timedelta | None = None
-    """It ends by itself so long after it began to run; None: it does not."""
+    """From its running to its own end; None: it runs until it is deleted."""
     exit_code: int = 0
-    """What it ends with by itself."""
+    """The exit code of its own end."""
     stop_delay: timedelta | None = None
-    """How long it takes to end when it is asked to; None: the kubelet's. Longer than its grace means it is killed."""
+    """From its deletion to its end; None: the kubelet's. If longer than the grace period, it is killed."""
     stop_exit_code: int = _SIGTERM_EXIT
-    """What it ends with when it is asked to."""
+    """The exit code after SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
 class StayWaiting:
-    """The pod is bound and never starts, for a waiting reason such as `ImagePullBackOff`."""
+    """The pod is bound and never starts, with a waiting reason such as `ImagePullBackOff`."""
 
     reason: str = "ContainerCreating"
     message: str = ""
@@ -64,7 +64,7 @@ class StayUnscheduled:
 
 Plan: TypeAlias = Run | StayWaiting | StayUnscheduled
 Script: TypeAlias = Callable[[Mapping[str, Any]], Plan]
-"""Decides once per pod, when it is first seen, what becomes of it."""
+"""Returns the plan of a pod; called once per pod, at its first event."""
 
 
 @dataclass(slots=True)
@@ -77,20 +77,20 @@ class _Sandbox:
     plan: Plan
     timers: list[Scheduled] = field(default_factory=list)
     running: bool = False
-    """Its containers were started and have not all ended."""
+    """Its containers have started and not all ended."""
 
 
 class ScriptedKubelet:
-    """One node of a store. Works from the moment it is made until `close`.
+    """One node of a store. Works from its construction until `close`.
 
     Args:
         store: the cluster.
         clock: for timestamps.
-        timers: what makes things happen later.
-        node: the name of its node, made in the store if it is not there.
-        start_delay: from a pod's binding to its running, unless its plan says otherwise.
-        stop_delay: from the begin of a pod's deletion to its end, unless its plan says otherwise; at most the grace.
-        script: the plan of each pod; without one, pods run until they are told to end.
+        timers: for delays.
+        node: the name of the node; created in the store if it does not exist.
+        start_delay: from a pod's binding to its running, unless its plan has another.
+        stop_delay: from a pod's deletion to its end, unless its plan has another; at most the grace period.
+        script: the plan of each pod; by default pods run until they are deleted.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ScriptedKubelet:
         script: Script | None = None,
     ) -> None:
         self.script: Script = script or (lambda _: Run())
-        """Can be replaced at any time; decides about the pods seen from then on."""
+        """May be replaced at any time; applies to pods that are first seen later."""
         self._store = store
         self._clock = clock
         self._timers = timers
@@ -130,7 +130,7 @@ class ScriptedKubelet:
             for uid in list(self._sandboxes):
                 self._forget(uid)
 
-    # ── What a test tells it ─────────────────────────────────────────────────────────────────────────────────────
+    # ── For tests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def exit(
         self,
@@ -142,44 +142,44 @@ class ScriptedKubelet:
         container: str | None = None,
         namespace: str = "default",
     ) -> None:
-        """A running pod's containers (or the one named) end by themselves; `message` is their termination message."""
+        """End a running pod's containers (or the named one) by themselves; `message` is their termination message."""
         with self._lock:
             self._end(self._find(namespace, name), Ended.with_code(code, reason, message), only=container)
 
     def oom(
         self, name: str, *, code: int = _SIGKILL_EXIT, container: str | None = None, namespace: str = "default"
     ) -> None:
-        """The kernel ends a running pod for its memory. On a real node, too, the code is not always 137."""
+        """End a running pod for its memory, as the kernel does. On a real node, too, the code is not always 137."""
         self.exit(name, code, "OOMKilled", container=container, namespace=namespace)
 
     def evict(self, name: str, *, message: str = _EVICTED, namespace: str = "default") -> None:
-        """The kubelet ends a pod to save its node: failed, with reason `Evicted` and a DisruptionTarget condition."""
+        """Evict a pod to save its node: failed, with reason `Evicted` and a DisruptionTarget condition."""
         with self._lock:
             sandbox = self._find(namespace, name)
             self._write(sandbox, pod_status.disruption("TerminationByKubelet", message, self._now()))
             self._end(sandbox, Ended(_SIGKILL_EXIT, "Error"), extra={"reason": "Evicted", "message": message})
 
     def disrupt(self, name: str, reason: str, *, message: str = "", namespace: str = "default") -> None:
-        """Who is above the node (`PreemptionByScheduler`, `EvictionByEvictionAPI`, …) says why, and deletes the pod."""
+        """Delete a pod, with the reason of a controller (`PreemptionByScheduler`, `EvictionByEvictionAPI`, …)."""
         with self._lock:
             sandbox = self._find(namespace, name)
             self._write(sandbox, pod_status.disruption(reason, message, self._now()))
             self._store.delete("pods", namespace, name, uid=sandbox.uid)
 
     def hold(self) -> None:
-        """Stop reacting, like a lost or overloaded node: nothing starts, ends or is noticed until `release`."""
+        """Stop reacting, like a lost or overloaded node: no pod starts or ends until `release`."""
         with self._lock:
             if self._held is None:
                 self._held = []
 
     def release(self) -> None:
-        """Catch up with all that should have happened since `hold`."""
+        """Do everything that was due since `hold`."""
         with self._lock:
             held, self._held = self._held, None
             for step in held or ():
                 step()
 
-    # ── What the store and the timers tell it ────────────────────────────────────────────────────────────────────
+    # ── Events of the store and of timers ────────────────────────────────────────────────────────────────────────────
 
     def _do(self, step: Callable[[], None]) -> None:
         with self._lock:
@@ -199,10 +199,10 @@ class ScriptedKubelet:
         elif uid not in self._sandboxes:
             self._admit(uid, pod)
         elif "deletionTimestamp" in metadata:
-            self._ask_to_end(self._sandboxes[uid], metadata["deletionGracePeriodSeconds"])
+            self._terminate(self._sandboxes[uid], metadata["deletionGracePeriodSeconds"])
 
     def _admit(self, uid: str, pod: Mapping[str, Any]) -> None:
-        """Take on a pod: one to place, or one that this node has from before."""
+        """Run a pod that is new, or was on this node before."""
         metadata, phase = pod["metadata"], pod["status"]["phase"]
         bound = pod["spec"].get("nodeName") is not None
         mine = bound or is_schedulable(pod)
@@ -211,7 +211,7 @@ class ScriptedKubelet:
         sandbox = _Sandbox(metadata["namespace"], metadata["name"], uid, self.script(pod), running=phase == "Running")
         self._sandboxes[uid] = sandbox
         if "deletionTimestamp" in metadata:
-            self._ask_to_end(sandbox, metadata["deletionGracePeriodSeconds"])
+            self._terminate(sandbox, metadata["deletionGracePeriodSeconds"])
             return
         if sandbox.running:
             return
@@ -228,7 +228,7 @@ class ScriptedKubelet:
 
     def _bind(self, sandbox: _Sandbox, *, bound: bool) -> None:
         if not bound:
-            with suppress(ApiStatus):  # it was deleted meanwhile: its event is on its way
+            with suppress(ApiStatus):  # deleted meanwhile: its event follows
                 self._store.bind(sandbox.namespace, sandbox.name, self._node, uid=sandbox.uid)
 
     def _start(self, sandbox: _Sandbox) -> None:
@@ -242,8 +242,8 @@ class ScriptedKubelet:
             how = Ended.with_code(plan.exit_code)
             self._later(sandbox, plan.exits_after, lambda: self._end(sandbox, how))
 
-    def _ask_to_end(self, sandbox: _Sandbox, grace_seconds: int) -> None:
-        """The pod's deletion began, or was made shorter: what is due first ends it. One never started just goes."""
+    def _terminate(self, sandbox: _Sandbox, grace_seconds: int) -> None:
+        """End a pod that is being deleted, after the shorter of its stop delay and its grace period."""
         if not sandbox.running:
             self._delete(sandbox)
             return
@@ -251,14 +251,14 @@ class ScriptedKubelet:
         if isinstance(sandbox.plan, Run):
             stop_delay = stop_delay if sandbox.plan.stop_delay is None else sandbox.plan.stop_delay
             code = sandbox.plan.stop_exit_code
-        takes = min(grace, stop_delay)
+        delay = min(grace, stop_delay)
         how = Ended.with_code(code if stop_delay <= grace else _SIGKILL_EXIT)
-        self._later(sandbox, takes, lambda: self._end(sandbox, how))
+        self._later(sandbox, delay, lambda: self._end(sandbox, how))
 
     def _end(
         self, sandbox: _Sandbox, how: Ended, *, only: str | None = None, extra: Mapping[str, Any] | None = None
     ) -> None:
-        """Containers have ended: say so, and if that ends a pod that is being deleted, let it go."""
+        """Write that containers have ended; delete the pod if that was the last step of its deletion."""
         pod = self._read(sandbox)
         if pod is None:
             return
@@ -270,10 +270,10 @@ class ScriptedKubelet:
         if "phase" in status and "deletionTimestamp" in pod["metadata"]:
             self._delete(sandbox)
 
-    # ── What it does to the store; a pod that is gone is nobody's mistake ────────────────────────────────────────
+    # ── Calls to the store; that a pod is gone is no error ───────────────────────────────────────────────────────────
 
     def _read(self, sandbox: _Sandbox) -> Mapping[str, Any] | None:
-        """The pod, None if it is gone (and perhaps another has its name)."""
+        """Return the pod, None if it is gone or another has its name."""
         if sandbox.uid not in self._sandboxes:
             return None
         with suppress(ApiStatus):

@@ -1,8 +1,8 @@
-"""The shapes of the objects: which fields there are and of which JSON type (`shapes` has the lists).
+"""Check an object against the fields of its kind (`shapes` lists them).
 
-A real server drops what it does not know (and says so in a warning, or refuses it when asked to be strict) and answers
-400 where a value has another type than its field. `decode` does both in the one pass that copies the object; what it
-returns has the right shape, so that nothing behind it need be afraid of a list where it expects a map.
+A real server drops unknown fields, with a warning or, when asked to be strict, with a refusal. It answers 400 to a
+value of the wrong type. `decode` does both in the one pass that copies the object, so that later code can rely on the
+types.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ __all__ = ["copy_json", "decode", "decode_as", "decode_delete_options", "json_ty
 
 
 def decode(resource: Resource, obj: Any, warnings: list[str]) -> dict[str, Any]:
-    """A copy of `obj` in the shape of its resource, without `null`s; `warnings` names the fields left out.
+    """Return a copy of `obj` without nulls and unknown fields; add a warning for each unknown field.
 
-    Raises 400 where a value has the wrong type, or the object says that it is of another kind or version.
+    Raises 400 for a value of the wrong type, and for an object of another kind or version.
     """
     return decode_as(KINDS[resource.kind], (resource.api_version,), obj, warnings)
 
 
 def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, warnings: list[str]) -> dict[str, Any]:
-    """The same for what is no resource, such as an Eviction, which may be written in several API versions."""
+    """Do the same for an object that is no resource, such as an Eviction, which has several API versions."""
     expected = shape.kind
     if not isinstance(obj, Mapping):
         raise bad_request(f"the object provided is unrecognized (must be of type {expected}): {_no_object(obj)}")
     kind, group_version = obj.get("kind") or expected, obj.get("apiVersion") or versions[0]
     version = str(group_version).rpartition("/")[2]
-    foreign = kind != expected
-    if foreign or group_version not in versions:
+    other_kind = kind != expected
+    if other_kind or group_version not in versions:
         internal = versions[0].partition("/")[0].partition(".")[0].replace("v1", "core")
         raise undecodable(
             kind,
             version,
             expected,
             f"converting (v1.{kind}) to ({internal}.{expected}): unknown conversion"
-            if foreign
+            if other_kind
             else f'no kind "{kind}" is registered for version "{group_version}"',
         )
     try:
@@ -61,7 +61,7 @@ def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, warnings: list
 
 
 def decode_delete_options(obj: Any) -> dict[str, Any]:
-    """`DeleteOptions`; what they get wrong is a 500 on a real server, which decodes them on its own."""
+    """Check `DeleteOptions`. A real server decodes them separately and answers mistakes with 500."""
     if not isinstance(obj, Mapping):
         raise internal_error(_no_object(obj))
     kind, version = obj.get("kind") or "DeleteOptions", obj.get("apiVersion") or "v1"
@@ -76,7 +76,7 @@ def decode_delete_options(obj: Any) -> dict[str, Any]:
 
 
 def _no_object(value: Any) -> str:
-    """What Go's decoder says when it looks for an object's kind in something else."""
+    """Return the text of Go's decoder for a document without a kind."""
     problem = (
         "unexpected end of JSON input (<empty>)"
         if value is None
@@ -134,7 +134,7 @@ class _Decoder:
 
 
 def json_type(value: Any) -> str:
-    """What Go's decoder calls the type of a JSON value."""
+    """Return the name that Go's decoder has for the type of a JSON value."""
     match value:
         case str():
             return "string"

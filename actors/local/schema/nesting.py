@@ -1,17 +1,20 @@
-"""Nested documents: how deep one may be (what recurses over it must end before Python does), and looking into one."""
+"""Nested documents: read a value by its path, and limit the depth.
+
+Code that recurses over a document must end before Python's recursion limit.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["DEEPEST", "is_too_deep", "look"]
+__all__ = ["DEEPEST", "is_too_deep", "value_at"]
 
 DEEPEST: Final = 100
-"""Levels. A real server takes 10,000; none of the objects that are kept here has 20 of its own."""
+"""Levels. A real server takes 10,000; no object of this cluster needs more than 20."""
 
 
 def is_too_deep(document: Any) -> bool:
-    """Whether it has more levels than `DEEPEST`."""
+    """Return whether the document has more than `DEEPEST` levels."""
     level = [document]
     for _ in range(DEEPEST + 1):
         level = [
@@ -26,8 +29,8 @@ def is_too_deep(document: Any) -> bool:
     return True
 
 
-def look(document: Any, *path: str) -> Any:
-    """The value behind these keys, None where there is none."""
+def value_at(document: Any, *path: str) -> Any:
+    """Return the value at this path, None if it is absent."""
     for step in path:
         document = document.get(step) if isinstance(document, dict) else None
     return document

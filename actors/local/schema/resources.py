@@ -1,4 +1,4 @@
-"""Which resources the embedded cluster has. Any other is answered with 404 by its doors, as a real server does."""
+"""The resources of the embedded cluster. Every other is answered with 404, as by a real server."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Resource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    """Those that the store or a door serves; `"status"` here means that `status` changes only through it."""
+    """Subresources that are served. With `"status"`, the field `status` changes only through it."""
     has_generation: bool = False
     """`metadata.generation` counts changes of `spec`."""
     keep: timedelta | None = None
-    """How long an object lives: a real server forgets events after an hour."""
+    """Objects older than this are deleted: a real server keeps events for an hour."""
 
     @property
     def api_version(self) -> str:
@@ -38,7 +38,7 @@ class Resource:
 
     @property
     def singular(self) -> str:
-        """The name for one of them."""
+        """The singular name."""
         return self.kind.lower()
 
     @property
@@ -53,7 +53,7 @@ class Resource:
 
     @property
     def has_status(self) -> bool:
-        """`status` is changed through its own subresource only."""
+        """`status` changes only through its own subresource."""
         return "status" in self.subresources
 
 
@@ -82,6 +82,6 @@ RESOURCES: Final[Mapping[str, Resource]] = MappingProxyType({resource.plural: re
 
 
 def find_resource(group: str, version: str, plural: str) -> Resource | None:
-    """The resource that a URL names, or None if this cluster has none such."""
+    """Return the resource that a URL names, None if this cluster does not have it."""
     resource = RESOURCES.get(plural)
     return resource if resource is not None and (resource.group, resource.version) == (group, version) else None

@@ -1,4 +1,4 @@
-"""Label and field selectors, parsed once and matched many times; errors in a real server's words.
+"""Label and field selectors, parsed once and matched many times. Errors have a real server's text.
 
 Labels: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`, `a>1`, `a<1`, joined by commas. Fields: `=`,
 `==` and `!=`, for the fields that a resource supports.
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.kube.names import label_key_problem, label_value_problem
-from actors.local.schema.nesting import look
+from actors.local.schema.nesting import value_at
 from actors.local.schema.statuses import ApiStatus, bad_request
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ _FieldRequirement: TypeAlias = tuple[tuple[str, ...], str, bool]
 _TOKEN: Final = re.compile(r"\s*(==|!=|[=<>!(),]|[^\s=<>!(),]+)")
 _OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
 _VALUE_ENDS: Final = ("", ",", ")")
-"""Before these a value is empty."""
+"""A value is empty before these tokens."""
 _CACHED_SELECTORS: Final = 1024
 """Selectors that name executor ids differ from call to call: keep a bounded number of parsed ones."""
 
 _UNSCHEDULABLE: Final = ("spec", "unschedulable")
 _HOST_NETWORK: Final = ("spec", "hostNetwork")
 _BOOLEANS: Final = (_UNSCHEDULABLE, _HOST_NETWORK)
-"""The fields here that are no strings: false unless the object says otherwise."""
+"""The boolean fields: false unless the object says otherwise."""
 
 _EVERY_KIND: Final = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 _FIELDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
@@ -78,11 +78,11 @@ class Selector:
 
     @property
     def everything(self) -> bool:
-        """Nothing is selected out."""
+        """Both selectors are empty."""
         return not self.labels and not self.fields
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """The object fits both selectors."""
+        """Return whether the object matches both selectors."""
         if self.labels:
             labels = obj["metadata"].get("labels") or {}
             if not all(requirement(labels) for requirement in self.labels):
@@ -91,7 +91,7 @@ class Selector:
 
 
 def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
-    value = look(obj, *path)
+    value = value_at(obj, *path)
     if path in _BOOLEANS:
         return "true" if value is True else "false"
     return value if isinstance(value, str) else ""
@@ -99,7 +99,7 @@ def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=_CACHED_SELECTORS)
 def parse_selector(resource: Resource, label_selector: str = "", field_selector: str = "") -> Selector:
-    """Both selectors of a request; raises the 400 that a real server answers when one cannot be understood."""
+    """Parse both selectors of a request. Raises a real server's 400 for a malformed one."""
     return Selector(tuple(_LabelParser(label_selector).parse()), tuple(_parse_fields(resource, field_selector)))
 
 

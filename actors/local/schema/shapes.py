@@ -1,6 +1,6 @@
-"""The fields of the objects that this cluster keeps, and their JSON types: what `schema.decode` holds them to.
+"""The fields of every kind, and their JSON types: the tables that `schema.decode` checks against.
 
-Pods are known down to what this cluster acts upon; what it only stores and shows again is taken as it comes.
+Pods are listed down to the fields that this cluster acts on. Deeper fields are stored unchecked.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
 """Go's `metav1.RFC3339Micro`: exactly six digits."""
 
 
-class WrongType(Exception):  # noqa: N818 - it says what happened
-    """A value of another JSON type than its field's."""
+class WrongType(Exception):  # noqa: N818 - reads as what happened
+    """The value has another JSON type than its field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A JSON value without a shape of its own: its Python types, what Go calls it, and how it is kept."""
+    """A JSON value without fields: its Python types, its name in Go, and how to copy it."""
 
     types: tuple[type, ...]
     name: str
     keep: Callable[[Any], Any] = copy_json
 
     def takes(self, value: Any) -> bool:
-        """It has one of the types; to Python, but not here, a bool is an int."""
+        """Return whether the value has one of the types. Python counts a bool as an int; JSON does not."""
         return isinstance(value, self.types) and (bool in self.types or not isinstance(value, bool))
 
 
@@ -62,7 +62,7 @@ class MapOf:
 
     @property
     def name(self) -> str:
-        """What Go calls it."""
+        """The name in Go."""
         return f"map[string]{self.item.name}"
 
 
@@ -74,20 +74,20 @@ class ListOf:
 
     @property
     def name(self) -> str:
-        """What Go calls it."""
+        """The name in Go."""
         return f"[]{self.item.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A JSON object with fields of its own."""
+    """A JSON object with fixed fields."""
 
     kind: str
     fields: Mapping[str, Type]
 
     @property
     def name(self) -> str:
-        """What Go calls it."""
+        """The name in Go."""
         return f"v1.{self.kind}"
 
 
@@ -101,7 +101,7 @@ def _quantity(value: Any) -> str:
 
 
 def _micro_time(text: str) -> str:
-    """The same moment in UTC, as it is shown again."""
+    """Return the same moment in UTC, as a real server stores it."""
     if not _MICRO_TIME.fullmatch(text):
         raise WrongType(f'parsing time "{text}" as "{_MICRO_LAYOUT}": cannot parse "{text}" as "2006"')
     try:
@@ -135,7 +135,7 @@ def _struct(
     anything: str = "",
     **fields: Type,
 ) -> Struct:
-    """A struct from the names of its fields by type; `fields` are those that have a shape of their own."""
+    """Build a struct from field names by type; `fields` have a shape of their own."""
     by_type = (
         (strings, _STRING),
         (ints, _INT),

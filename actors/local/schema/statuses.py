@@ -1,7 +1,7 @@
-"""`ApiStatus`: how the store says no, in a real server's words (asked of Kubernetes 1.34).
+"""`ApiStatus`: every refusal of the store, with the text of a real server (Kubernetes 1.34).
 
-Whoever calls the store catches this one exception: the HTTP door sends it as it is, the in-process door turns it into
-the library's own error, by the same table as the HTTP client.
+Callers of the store catch this one exception. The HTTP server sends it unchanged; the in-process API turns it into an
+error of the library, by the same table as the HTTP client.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ __all__ = [
 MODIFIED: str = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-class ApiStatus(Exception):  # noqa: N818 - it is named as the API names it
-    """A `Status` that a request is answered with instead of an object."""
+class ApiStatus(Exception):  # noqa: N818 - named as in the API
+    """The `Status` that answers a request instead of an object."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ApiStatus(Exception):  # noqa: N818 - it is named as the API names it
         """Seconds, sent as `Retry-After` and as `details.retryAfterSeconds`."""
 
     def to_json(self) -> dict[str, Any]:
-        """The v1 `Status`."""
+        """Return the v1 `Status`."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -88,7 +88,7 @@ class ApiStatus(Exception):  # noqa: N818 - it is named as the API names it
 
 
 class Undecodable(ApiStatus):
-    """400: the object is of another shape than its kind. `problem` says how, without saying which object."""
+    """400: the object does not fit its kind. `problem` describes the mistake without naming the object."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(400, "BadRequest", f"{where}: {problem}")
@@ -97,7 +97,7 @@ class Undecodable(ApiStatus):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One problem that validation found: where, of which sort, and in which words."""
+    """One problem that validation found: the field, the reason and a message."""
 
     field: str
     reason: str
@@ -105,7 +105,7 @@ class Cause:
 
     @classmethod
     def required(cls, field: str, detail: str = "") -> Cause:
-        """A value must be there."""
+        """The value is missing."""
         return cls(field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value")
 
     @classmethod
@@ -115,7 +115,7 @@ class Cause:
 
     @classmethod
     def duplicate(cls, field: str, value: Any) -> Cause:
-        """The value may be there once."""
+        """The value occurs twice."""
         return cls(field, "FieldValueDuplicate", f"Duplicate value: {_quoted(value)}")
 
     @classmethod
@@ -126,12 +126,12 @@ class Cause:
 
     @classmethod
     def forbidden(cls, field: str, detail: str) -> Cause:
-        """Nothing may be there, or it may not change."""
+        """The value must be absent, or must not change."""
         return cls(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
     @classmethod
     def missing(cls, field: str, value: Any) -> Cause:
-        """The value refers to something that is not there."""
+        """The value refers to something that does not exist."""
         return cls(field, "FieldValueNotFound", f"Not found: {_quoted(value)}")
 
 
@@ -151,58 +151,58 @@ def not_found(resource: Resource, name: str) -> ApiStatus:
 
 
 def no_such_path() -> ApiStatus:
-    """404 for a path that leads nowhere, such as a subresource that a kind does not have."""
+    """404 for an unknown path, such as a subresource that a kind does not have."""
     return ApiStatus(404, "NotFound", "the server could not find the requested resource", details={})
 
 
-def not_implemented(what: str) -> ApiStatus:
+def not_implemented(feature: str) -> ApiStatus:
     """501: a real server does this, the embedded cluster does not."""
-    return ApiStatus(501, "NotImplemented", f"{what} is not implemented by the embedded cluster")
+    return ApiStatus(501, "NotImplemented", f"{feature} is not implemented by the embedded cluster")
 
 
-def already_exists(resource: Resource, name: str, *, leaving: bool = False) -> ApiStatus:
+def already_exists(resource: Resource, name: str, *, terminating: bool = False) -> ApiStatus:
     """409: the name of a new object is taken, perhaps by one that is being deleted."""
-    message = f'{"object is being deleted: " if leaving else ""}{resource.qualified_name} "{name}" already exists'
+    message = f'{"object is being deleted: " if terminating else ""}{resource.qualified_name} "{name}" already exists'
     return ApiStatus(409, "AlreadyExists", message, details=_details(resource, name, resource.plural))
 
 
-def conflict(resource: Resource, name: str, why: str = MODIFIED, *, subresource: str = "") -> ApiStatus:
-    """409: somebody else wrote first."""
+def conflict(resource: Resource, name: str, detail: str = MODIFIED, *, subresource: str = "") -> ApiStatus:
+    """409: another client wrote first."""
     below = f"/{subresource}" if subresource else ""
-    message = f'Operation cannot be fulfilled on {resource.qualified_name}{below} "{name}": {why}'
+    message = f'Operation cannot be fulfilled on {resource.qualified_name}{below} "{name}": {detail}'
     return ApiStatus(409, "Conflict", message, details=_details(resource, name, f"{resource.plural}{below}"))
 
 
-def other_uid(resource: Resource, key: tuple[str, str], wanted: str, found: str) -> ApiStatus:
-    """409: a PUT is of another object of the same name."""
+def other_uid(resource: Resource, key: tuple[str, str], expected: str, found: str) -> ApiStatus:
+    """409: the object of a PUT has another UID than the stored one of that name."""
     place = "/".join(filter(None, ("/registry", resource.plural, *key)))
-    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    detail = f"Precondition failed: UID in precondition: {expected}, UID in object meta: {found}"
     return conflict(
         resource,
         key[1],
-        f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: {why}",
+        f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: {detail}",
     )
 
 
-def precondition_failed(resource: Resource, name: str, what: str, wanted: str, found: str) -> ApiStatus:
-    """409: a DELETE's precondition does not hold. `what` is `UID` or `ResourceVersion`."""
-    hint = "deleted and then recreated" if what == "UID" else "modified"
+def precondition_failed(resource: Resource, name: str, field: str, expected: str, found: str) -> ApiStatus:
+    """409: a precondition of a DELETE does not hold. `field` is `UID` or `ResourceVersion`."""
+    hint = "deleted and then recreated" if field == "UID" else "modified"
     message = (
-        f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {what} in the precondition '
-        f"({wanted}) does not match the {what} in record ({found}). The object might have been {hint}"
+        f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {field} in the precondition '
+        f"({expected}) does not match the {field} in record ({found}). The object might have been {hint}"
     )
     return ApiStatus(409, "Conflict", message, details=_details(resource, name, resource.kind))
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiStatus:
-    """422: what validation found, all of it."""
+    """422: all problems that validation found."""
     return invalid_kind(resource.kind, resource.group, name, causes)
 
 
 def invalid_kind(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiStatus:
     """422 for something that is no resource, such as the options of a request."""
-    words = [f"{cause.field}: {cause.message}" for cause in causes]
-    problem = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
+    problems = [f"{cause.field}: {cause.message}" for cause in causes]
+    problem = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     details = {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
     details_causes = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     qualified = f"{kind}.{group}" if group else kind
@@ -212,25 +212,25 @@ def invalid_kind(kind: str, group: str, name: str, causes: Sequence[Cause]) -> A
 
 
 def invalid_list_options(*causes: Cause) -> ApiStatus:
-    """422: a combination of list or watch parameters that makes no sense."""
+    """422: a combination of list or watch parameters that is not allowed."""
     return invalid_kind("ListOptions", "meta.k8s.io", "", causes)
 
 
 def bad_request(message: str) -> ApiStatus:
-    """400: the request cannot be understood."""
+    """400: the request is malformed."""
     return ApiStatus(400, "BadRequest", message)
 
 
-def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Cause] = ()) -> ApiStatus:
-    """403: admission refuses it."""
+def forbidden(resource: Resource, name: str, detail: str, causes: Sequence[Cause] = ()) -> ApiStatus:
+    """403: admission refuses the request."""
     details = _details(resource, name, resource.plural)
     if causes:
         details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
-    return ApiStatus(403, "Forbidden", f'{resource.qualified_name} "{name}" is forbidden: {why}', details=details)
+    return ApiStatus(403, "Forbidden", f'{resource.qualified_name} "{name}" is forbidden: {detail}', details=details)
 
 
 def lacks_right(verb: str, plural: str, group: str, namespace: str) -> ApiStatus:
-    """403: the account may not do this. The embedded cluster has one account, so it is named like a driver's."""
+    """403: the account lacks the right. The embedded cluster has one account, named like a driver's."""
     kind = f"{plural}.{group}" if group else plural
     message = (
         f'{kind} is forbidden: User "system:serviceaccount:{namespace}:driver" cannot {verb} resource "{plural}" '
@@ -240,41 +240,41 @@ def lacks_right(verb: str, plural: str, group: str, namespace: str) -> ApiStatus
 
 
 def done() -> dict[str, Any]:
-    """201: what a POST that makes no object is answered with."""
+    """201: the answer to a POST that creates no object."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 def deleted(resource: Resource, name: str, uid: str) -> dict[str, Any]:
-    """200: what a DELETE of most kinds is answered with once the object is gone."""
+    """200: the answer to most DELETEs once the object is gone."""
     details = _details(resource, name, resource.plural) | {"uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 def undecodable(kind: str, version: str, expected: str, problem: str) -> Undecodable:
-    """400: an object says that it is something else than expected, or is."""
+    """400: the object has another kind or version than expected, or does not fit its kind."""
     return Undecodable(f'{kind} in version "{version}" cannot be handled as a {expected}', problem)
 
 
 def unpatchable(patched: Any, problem: str) -> ApiStatus:
-    """422 for a patch that would give an object another shape: a POST of the same is a 400."""
-    shown = msgspec.json.encode(msgspec.json.encode(patched).decode()).decode()
-    message = f"Invalid value: {shown}: {problem}"
+    """422 for a patch whose result does not fit the kind; a POST of the same result is a 400."""
+    encoded = msgspec.json.encode(msgspec.json.encode(patched).decode()).decode()
+    message = f"Invalid value: {encoded}: {problem}"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
     return ApiStatus(422, "Invalid", f' "" is invalid: patch: {message}', details={"causes": [cause]})
 
 
 def expired(message: str) -> ApiStatus:
-    """410: the version or continue token lies before the window."""
+    """410: the version or continue token is older than the window."""
     return ApiStatus(410, "Expired", message)
 
 
 def too_large_version(asked: int, current: int) -> ApiStatus:
-    """504: a version that this server has not reached."""
+    """504: this server has not reached the version yet."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     return ApiStatus(504, "Timeout", message, details={"causes": [cause]}, retry_after=1)
 
 
 def internal_error(message: str) -> ApiStatus:
-    """500 without a reason: what a real server says where nobody classified an error."""
+    """500 without a reason, as a real server answers an unclassified error."""
     return ApiStatus(500, "", message)

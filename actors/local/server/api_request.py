@@ -1,8 +1,7 @@
-"""What an HTTP request to the Kubernetes API means: which resource, which object, which options. Pure but for the body.
+"""Read an HTTP request to the Kubernetes API: resource, object and options. Pure except for reading the body.
 
-Everything from outside is checked here, before the store or the file system sees it: names are names (never paths),
-numbers are numbers, and an option that this server does not have is refused, never ignored, if ignoring it would do
-something else than was asked for.
+All input is checked here, before the store or the file system uses it: names are never paths, numbers are numbers. An
+unsupported option is refused where ignoring it would change the meaning of the request.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ _FALSE: Final = frozenset({"false", "0"})
 _NAMESPACED: Final = {(each.group, each.version, each.plural) for each in RESOURCES.values() if each.namespaced}
 _INCLUDES: Final[tuple[IncludeObject, ...]] = ("None", "Metadata", "Object")
 _JSON_TYPES: Final = frozenset({"application/json", "application/octet-stream", "*/*"})
-"""aiohttp reports a body without a type as octet-stream; kubectl always names it."""
+"""aiohttp reports a body without a type as octet-stream; kubectl always names the type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a resource URL names. No name: the collection; `namespace` None: all namespaces, or there are none."""
+    """What a URL names. Without a name: the collection. Without a namespace: all namespaces, or none applies."""
 
     resource: Resource
     namespace: str | None = None
@@ -60,37 +59,37 @@ class Target:
 
     @property
     def collection(self) -> tuple[str, str | None]:
-        """Plural and namespace, as the store's methods take them."""
+        """Plural and namespace: the first arguments of the store's methods for collections."""
         return self.resource.plural, self.namespace
 
     @property
     def place(self) -> tuple[str, str | None, str]:
-        """Plural, namespace and name, as the store's methods take them. Not for a collection."""
+        """Plural, namespace and name: the first arguments of the store's methods for objects."""
         assert self.name is not None
         return self.resource.plural, self.namespace, self.name
 
 
 def method_not_allowed() -> ApiStatus:
-    """405: the URL is known, the method does not go with it."""
+    """405: the URL is known, but not with this method."""
     return ApiStatus(
         405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
     )
 
 
 def parse_target(raw_path: str) -> Target:
-    """The resource that a path names; 404 for any other path, and for what can be no name."""
+    """Return what a path names; 404 for an unknown path and for an invalid name."""
     segments: list[str] = [unquote(segment) for segment in raw_path.split("/")[1:]]
     match segments:
-        case ["api", version, *rest]:
+        case ["api", version, *path]:
             group = ""
-        case ["apis", group, version, *rest] if group:
+        case ["apis", group, version, *path] if group:
             pass
         case _:
             raise no_such_path()
-    if not all(_NAME.fullmatch(segment) and ".." not in segment for segment in rest):
+    if not all(_NAME.fullmatch(segment) and ".." not in segment for segment in path):
         raise no_such_path()
     namespace: str | None = None
-    match rest:
+    match path:
         case ["namespaces", namespace, plural, *names] if (group, version, plural) in _NAMESPACED:
             pass
         case [plural, *names]:
@@ -104,12 +103,12 @@ def parse_target(raw_path: str) -> Target:
 
 
 def boolean(query: Mapping[str, str], name: str) -> bool:
-    """A query parameter as a real server reads booleans: whatever is there is true, but for `false` and `0`."""
+    """Parse a boolean query parameter as a real server does: any value is true except `false` and `0`."""
     return name in query and query[name].lower() not in _FALSE
 
 
 def integer(query: Mapping[str, str], name: str) -> int | None:
-    """A query parameter as a number, None if it is absent; 400 for what is none."""
+    """Parse an integer query parameter, None if it is absent; 400 if it is malformed."""
     text = query.get(name, "")
     if not text:
         return None
@@ -119,25 +118,25 @@ def integer(query: Mapping[str, str], name: str) -> int | None:
 
 
 def dry_run(request: web.Request, kind: str) -> bool:
-    """Whether the query says that the request is only to be tried."""
+    """Return whether the query asks for a dry run."""
     return is_dry_run([value for value in request.query.getall("dryRun", []) if value], kind)
 
 
 def table_rows(request: web.Request) -> IncludeObject | None:
-    """What the rows of a Table are to include, None for objects as they are.
+    """Return what the rows of a Table include, None if the client accepts JSON objects before Tables.
 
-    The first of the accepted media types that this server has counts; 406 if there is none.
+    The first supported media type counts; 406 if there is none.
     """
     accepted = ",".join(request.headers.getall("Accept", [])) or "*/*"
     for part in accepted.split(","):
-        media_type, *parameters = (word.strip() for word in part.split(";"))
+        media_type, *parameters = (item.strip() for item in part.split(";"))
         options = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
         if media_type not in {"application/json", "application/*", "*/*"}:
             continue
-        wanted = (options.get("as"), options.get("g"), options.get("v"))
-        if wanted == ("Table", "meta.k8s.io", "v1"):
+        asked = (options.get("as"), options.get("g"), options.get("v"))
+        if asked == ("Table", "meta.k8s.io", "v1"):
             return _include(request.query.get("includeObject") or "Metadata")
-        if wanted[0] is None:
+        if asked[0] is None:
             return None
     raise ApiStatus(406, "NotAcceptable", "only the following media types are accepted: application/json", details={})
 
@@ -150,7 +149,7 @@ def _include(text: str) -> IncludeObject:
 
 
 async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES) -> Any:
-    """The decoded body, None if it is empty; 415 for another content type than the allowed, 400 if it is no JSON."""
+    """Return the decoded body, None if it is empty; 415 for another content type, 400 for malformed JSON."""
     body = await request.read()
     if not body:
         return None
@@ -168,7 +167,7 @@ async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES)
 
 
 async def delete_body(request: web.Request) -> DeleteOptions:
-    """`DeleteOptions` from the body, or the same from the query. Bad JSON is a 500 here, as it is on a real server."""
+    """Return the options from the body, or else from the query. Malformed JSON is a 500 here, as on a real server."""
     try:
         body = await json_body(request)
     except ApiStatus as problem:

@@ -1,8 +1,8 @@
-"""`ApiServer`: the HTTP door of the embedded cluster.
+"""`ApiServer`: the HTTPS server of the embedded cluster.
 
-It listens on 127.0.0.1 only, speaks TLS only, and answers nothing, not even a path that does not exist, without the
-bearer token: whoever can create a pod here runs commands as the user who started it. The Host header must be a loopback
-name, so that a web page cannot reach it by a name of its own that resolves to 127.0.0.1.
+A client that can create a pod runs commands as the server's user. Therefore the server listens on 127.0.0.1 only,
+speaks TLS only, and answers every request without the bearer token by 401, unknown paths included. The Host header must
+be a loopback name, which stops a web page whose own name resolves to 127.0.0.1.
 
 It runs on a daemon thread with its own event loop; `stop` leaves no thread, task or socket.
 """
@@ -42,24 +42,24 @@ logger = logging.getLogger(__name__)
 _ADDRESS: Final = "127.0.0.1"
 _LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _MAX_BODY: Final = 3 * 1024 * 1024
-"""What a real server takes (`DefaultMaxRequestBodyBytes`-ish: etcd's request limit and some)."""
+"""A real server's limit: etcd's request limit and some overhead."""
 _BOOKMARK_SECONDS: Final = 60.0
 """A real server's watch cache sends one about once a minute."""
 _SHUTDOWN_SECONDS: Final = 1.0
-"""For answers to notice that they are cancelled; they have nothing to wait for."""
+"""For cancelled handlers to end; they wait for nothing."""
 
 
 class ApiServer:
     """Serves one object store.
 
     Args:
-        store: what it serves.
-        logs: where `pods/log` finds what containers wrote.
-        credentials: the token it wants and the certificate it shows.
+        store: the objects.
+        logs: finds the files that `pods/log` reads.
+        credentials: the token to require and the certificate to present.
         clock: for ages in tables.
-        entropy: for the length of watches.
+        entropy: for the duration of watches.
         port: 0 for any free one.
-        middlewares: run for authorised requests, outermost first: the place for injected faults.
+        middlewares: run for authorised requests, outermost first; inject faults here.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class ApiServer:
         self._routes = Routes(store, logs, clock, entropy)
         self._credentials = credentials
         self._authorization = f"bearer {credentials.token}".encode()
-        self._wanted_port = port
+        self._requested_port = port
         self._middlewares = (self._guard, _statuses, *middlewares)
         self._port = 0
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        self._answering: set[asyncio.Task[object]] = set()
+        self._handlers: set[asyncio.Task[object]] = set()
         self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
     @property
     def url(self) -> str:
-        """Where it listens, once started."""
+        """The address, after `start`."""
         return f"https://{_ADDRESS}:{self._port}"
 
     def start(self) -> None:
-        """Return when it listens. Raises OSError if it cannot, as when the port is taken."""
+        """Start, and return when the server listens. Raises OSError if it cannot, for example if the port is taken."""
         listening: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(listening,), name="executor-pods/api-server", daemon=True
@@ -105,7 +105,7 @@ class ApiServer:
             raise
 
     def stop(self) -> None:
-        """Cut every stream, finish or give up every answer, close every socket. A second call is nothing."""
+        """End every stream and handler and close every socket. A second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -119,47 +119,47 @@ class ApiServer:
     def _run(self, listening: Future[None]) -> None:
         try:
             asyncio.run(self._serve(listening))
-        except BaseException as error:  # whoever starts the server gets it
+        except BaseException as error:  # raised in `start`
             if listening.done():
                 logger.exception("API server died")
             else:
                 listening.set_exception(error)
 
     async def _serve(self, listening: Future[None]) -> None:
-        door = _Door(self._middlewares, self._routes.handle)
-        application = web.Application(client_max_size=_MAX_BODY, middlewares=[door.enter])
-        application.router.add_route("*", "/{path:.*}", door.handle, expect_handler=_after_the_guard)
+        link = _Link(self._middlewares, self._routes.handle)
+        application = web.Application(client_max_size=_MAX_BODY, middlewares=[link.through_middlewares])
+        application.router.add_route("*", "/{path:.*}", link.handle, expect_handler=_expect_later)
         runner = web.AppRunner(
             application, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS
         )
         await runner.setup()
         try:
-            listener = _listen(self._wanted_port)
+            listener = _listen(self._requested_port)
             await web.SockSite(runner, listener, ssl_context=self._credentials.tls).start()
             self._port = listener.getsockname()[1]
             self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
             listening.set_result(None)
             await self._until_stopped(self._stopping)
         finally:
-            await self._cut_everything(runner)
+            await self._close_connections(runner)
             await runner.cleanup()
-            door.close()
+            link.close()
 
-    async def _cut_everything(self, runner: web.AppRunner) -> None:
-        """End all answers, then all connections: a client that does not say goodbye must not hold up the end.
+    async def _close_connections(self, runner: web.AppRunner) -> None:
+        """End all handlers, then all connections: a client that keeps its connection open must not delay `stop`.
 
-        The server forgets a connection once it has begun to close it; the last TLS words may then still be open.
+        The server forgets a connection when it begins to close it, while TLS may still wait for the client.
         """
         connections = runner.server.connections if runner.server is not None else ()
         transports = {*self._transports, *(each.transport for each in connections)}
-        for task in self._answering:
+        for task in self._handlers:
             task.cancel()
-        if self._answering:
-            await asyncio.wait(self._answering, timeout=_SHUTDOWN_SECONDS)
+        if self._handlers:
+            await asyncio.wait(self._handlers, timeout=_SHUTDOWN_SECONDS)
         for transport in transports:
             if transport is not None:
                 transport.abort()
-        await asyncio.sleep(0)  # Each is told of the loss of its connection, and lets go of it.
+        await asyncio.sleep(0)  # lets each protocol release its lost connection
 
     async def _until_stopped(self, stopping: asyncio.Event) -> None:
         while not stopping.is_set():
@@ -169,11 +169,11 @@ class ApiServer:
             except TimeoutError:
                 self._store.bookmark()
 
-    # ── Before any request is looked at ──────────────────────────────────────────────────────────────────────────
+    # ── Before routing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Nobody gets past this without the token; what is refused is told nothing."""
+        """Refuse every request without the token; the answer reveals nothing."""
         if isinstance(request.transport, asyncio.Transport):
             self._transports.add(request.transport)
         scheme, space, token = request.headers.get("Authorization", "").partition(" ")
@@ -187,21 +187,22 @@ class ApiServer:
         if (expected := request.headers.get("Expect", "").lower()) == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         elif expected:
-            return status_response(ApiStatus(417, "ExpectationFailed", "the only expectation met is 100-continue"))
+            return status_response(
+                ApiStatus(417, "ExpectationFailed", "the only supported expectation is 100-continue")
+            )
         task = asyncio.current_task()
         assert task is not None
-        self._answering.add(task)
+        self._handlers.add(task)
         try:
             return await handler(request)
         finally:
-            self._answering.discard(task)
+            self._handlers.discard(task)
 
 
-class _Door:
-    """All that an application holds of its server.
+class _Link:
+    """The only object through which an aiohttp application refers to its server.
 
-    Aiohttp keeps applications in a cache of the process, a thousand of them: with the server, each would keep a store
-    and all that ever happened in it.
+    Aiohttp caches a thousand applications per process. Without this indirection each would keep a whole store alive.
     """
 
     def __init__(self, middlewares: Sequence[Middleware], handler: Handler) -> None:
@@ -209,30 +210,30 @@ class _Door:
         self._handler: Handler | None = handler
 
     def close(self) -> None:
-        """Let go of the server: there are no more requests."""
+        """Release the server: no more requests come."""
         self._middlewares, self._handler = (), None
 
     @web.middleware
-    async def enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Through all middlewares, also with a request that no route takes."""
+    async def through_middlewares(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Call all middlewares, even for a request that no route matches."""
         for middleware in reversed(self._middlewares):
             handler = partial(middleware, handler=handler)
         return await handler(request)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """What the server answers."""
+        """Call the server's handler."""
         if self._handler is None:
             raise web.HTTPServiceUnavailable
         return await self._handler(request)
 
 
-async def _after_the_guard(request: web.Request) -> None:
-    """Aiohttp would answer an `Expect` header before anybody has asked for the token: the guard does, afterwards."""
+async def _expect_later(request: web.Request) -> None:
+    """Do nothing: aiohttp would answer an `Expect` header before the token is checked. `_guard` answers it."""
 
 
 @web.middleware
 async def _statuses(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every refusal and every failure becomes a `Status`."""
+    """Answer every refusal and every failure with a `Status`."""
     try:
         return await handler(request)
     except ApiStatus as status:
@@ -242,9 +243,9 @@ async def _statuses(request: web.Request, handler: Handler) -> web.StreamRespons
         return status_response(ApiStatus(413, "RequestEntityTooLarge", message))
     except (web.HTTPException, ConnectionError):
         raise
-    except Exception:  # a bug in one answer must not become a broken connection
+    except Exception:  # a bug in one answer must not break the connection
         logger.exception("request not answered: method=%s path=%s", request.method, request.path)
-        return status_response(internal_error("an error of the embedded cluster; its log says more"))
+        return status_response(internal_error("internal error of the embedded cluster; see its log"))
 
 
 def _listen(port: int) -> socket.socket:

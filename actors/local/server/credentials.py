@@ -1,9 +1,8 @@
-"""Who may talk to the embedded cluster, and how they know that it is it: token, certificate, kubeconfig.
+"""Token, certificate and kubeconfig of the embedded cluster.
 
-The server runs commands as the user who started it, so nobody else may reach it. The token stands in one file that
-only that user can read; the certificate is there because clients send a token over TLS only (kubectl leaves it out
-otherwise). All of it is made anew at each start and is worthless after the end. Nothing here may be logged or shown in
-a repr.
+The server runs commands as its user, so no other user may reach it. The token is in one file that only its owner can
+read. The certificate exists because clients send a token over TLS only (kubectl silently omits it otherwise). All are
+new at each start and worthless after the end. They must never appear in a log or a repr.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ __all__ = ["ServerCredentials", "new_credentials", "remove_kubeconfig", "write_k
 _TOKEN_BYTES: Final = 32
 _VALID_FOR: Final = timedelta(days=365)
 _CLOCK_SKEW: Final = timedelta(hours=1)
-"""A year outlives any run; an hour back forgives a clock that is set right meanwhile."""
+"""A year outlives any run; an hour back tolerates a clock that is corrected meanwhile."""
 _NAMES: Final = (
     x509.DNSName("localhost"),
     x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
     x509.IPAddress(ipaddress.ip_address("::1")),
 )
-_MARK: Final = "# Written by executor-pods for its embedded cluster; overwritten at its start, removed at its end.\n"
+_HEADER: Final = "# Written by executor-pods for its embedded cluster; overwritten at its start, removed at its end.\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCredentials:
-    """What the server needs to be recognised and to recognise."""
+    """The server's token and certificate."""
 
     token: str = field(repr=False)
     authority: bytes
@@ -53,7 +52,7 @@ class ServerCredentials:
 
 
 def new_credentials() -> ServerCredentials:
-    """A token and a certificate for the loopback names, signed by an authority whose key is forgotten at once."""
+    """Create a token, and a certificate for the loopback names. The authority's key is not kept."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "executor-pods embedded cluster")])
     authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
@@ -84,7 +83,7 @@ def new_credentials() -> ServerCredentials:
 
 
 def write_kubeconfig(path: Path, server: str, credentials: ServerCredentials, namespace: str) -> None:
-    """Write a kubeconfig that only its owner can read. One that we did not write is never overwritten.
+    """Write a kubeconfig that only its owner can read. Never overwrite a file of another program.
 
     Raises SettingsError if the path is taken or cannot be written.
     """
@@ -98,31 +97,33 @@ def write_kubeconfig(path: Path, server: str, credentials: ServerCredentials, na
         "current-context": "local",
     }
     try:
-        if os.path.lexists(path) and not _is_ours(path):
-            raise SettingsError(f"kubeconfig {path}: exists and is not ours; allowed: a path where nothing is")
+        if os.path.lexists(path) and not _has_header(path):
+            raise SettingsError(
+                f"kubeconfig {path}: exists and was not written by executor-pods; allowed: an unused path"
+            )
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(_MARK + yaml.safe_dump(config, sort_keys=False))
+            file.write(_HEADER + yaml.safe_dump(config, sort_keys=False))
         Path(temporary).replace(path)
     except OSError as error:
         raise SettingsError(f"kubeconfig {path}: cannot be written: {error.strerror}") from error
 
 
 def remove_kubeconfig(path: Path, credentials: ServerCredentials) -> None:
-    """Remove what `write_kubeconfig` wrote, unless something else is there by now."""
+    """Remove the file that `write_kubeconfig` wrote, unless it was replaced."""
     try:
-        if _is_ours(path) and credentials.token in path.read_text(encoding="utf-8"):
+        if _has_header(path) and credentials.token in path.read_text(encoding="utf-8"):
             path.unlink()
     except OSError:
-        pass  # Somebody has removed it, or its directory.
+        pass  # the file or its directory was removed already
 
 
-def _is_ours(path: Path) -> bool:
-    """Only a plain file that begins with our mark: neither a link nor a device is ever replaced."""
+def _has_header(path: Path) -> bool:
+    """Return whether this is a plain file with our header: links and devices are never replaced."""
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(_MARK)) == _MARK.encode()
+        return file.read(len(_HEADER)) == _HEADER.encode()
 
 
 def _certificate(
@@ -155,7 +156,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _server_context(key_and_certificate: bytes) -> ssl.SSLContext:
-    """The ssl module loads keys from files only: one that only we can read, and only for a moment."""
+    """Load key and certificate. The ssl module needs a file: a private one, for a moment."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.NamedTemporaryFile(prefix="executor-pods-") as file:  # mode 0600

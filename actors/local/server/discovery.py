@@ -1,8 +1,8 @@
-"""What the embedded cluster says it serves: `/api`, `/apis`, `/version`, and as much OpenAPI as kubectl asks for.
+"""The discovery documents: `/api`, `/apis`, `/version`, and as much OpenAPI as kubectl asks for.
 
-The OpenAPI documents hold no schemas: this server validates on its side. They only say, as a real server's do, that
-each resource takes the `fieldValidation` parameter; kubectl then leaves validation to the server, and without them it
-would refuse to create anything.
+The OpenAPI documents have no schemas, because this server validates. They only declare the `fieldValidation` parameter
+of each resource, as a real server's do: kubectl then leaves validation to the server. Without them it refuses to create
+anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SUBRESOURCES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 """Kind (empty: the resource's own) and verbs."""
 _FOREIGN_GROUPS: Final[Mapping[str, tuple[str, str]]] = {"eviction": ("policy", "v1")}
-"""Group and version of a kind that is not of its resource's: kubectl looks there whether it may evict."""
+"""Group and version of a subresource's kind, if they are not the resource's: kubectl needs them to evict."""
 
 
 def _documents() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What a client posts to a pod's `binding` and `eviction`, and what `DeleteOptions` say wherever they go. Pure."""
+"""The bodies that clients POST to a pod's `binding` and `eviction`, and `DeleteOptions`. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ALL: Final = "All"
 
 
 def delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
-    """The options in a DELETE's body, or without one those in its query; 501 for what is not done here."""
-    options, dry_run = _honoured(_from_query(query) if body is None else decode_delete_options(body))
+    """Return the options in a DELETE's body, or else in its query; 501 for unsupported ones."""
+    options, dry_run = _supported(_from_query(query) if body is None else decode_delete_options(body))
     if dry_run:
         raise not_implemented("dryRun")
     return options
@@ -39,17 +39,17 @@ def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def eviction_options(body: Any, namespace: str | None, name: str, warnings: list[str]) -> tuple[DeleteOptions, bool]:
-    """The options in an Eviction that is about this pod, and whether it is only to be tried."""
+    """Return the options in an Eviction of this pod, and whether it is a dry run."""
     eviction = decode_as(EVICTION, _VERSIONS, body, warnings)
     if eviction["metadata"].get("namespace", namespace) != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     if eviction["metadata"].get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
-    return _honoured(eviction.get("deleteOptions", {}))
+    return _supported(eviction.get("deleteOptions", {}))
 
 
 def binding_target(body: Any, name: str) -> tuple[str, str | None]:
-    """The node in a Binding of this pod, and the UID that the pod must have."""
+    """Return the node in a Binding of this pod, and the UID that the pod must have."""
     binding = decode_as(BINDING, ("v1",), body, [])
     if binding["metadata"].get("name") != name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -63,28 +63,28 @@ def binding_target(body: Any, name: str) -> tuple[str, str | None]:
 
 
 def is_dry_run(values: Sequence[str], kind: str) -> bool:
-    """Whether the request is only to be tried; 422 for a word that means neither."""
+    """Return whether the request is a dry run; 422 for an unknown value."""
     if values and set(values) != {_ALL}:
-        shown = ", ".join(f'"{value}"' for value in values)
-        cause = Cause("dryRun", "FieldValueNotSupported", f'Unsupported value: [{shown}]: supported values: "{_ALL}"')
+        listed = ", ".join(f'"{value}"' for value in values)
+        cause = Cause("dryRun", "FieldValueNotSupported", f'Unsupported value: [{listed}]: supported values: "{_ALL}"')
         raise invalid_kind(kind, "meta.k8s.io", "", [cause])
     return bool(values)
 
 
-def _honoured(options: Mapping[str, Any]) -> tuple[DeleteOptions, bool]:
+def _supported(options: Mapping[str, Any]) -> tuple[DeleteOptions, bool]:
     policy = options.get("propagationPolicy")
     if policy and policy not in _POLICIES:
         cause = Cause.unsupported("propagationPolicy", policy, (*_POLICIES, "nil"))
         raise invalid_kind("DeleteOptions", "meta.k8s.io", "", [cause])
     if policy and options.get("orphanDependents") is not None:
-        words = "orphanDependents and deletionPropagation cannot be both set"
-        raise invalid_kind("DeleteOptions", "meta.k8s.io", "", [Cause.invalid("propagationPolicy", policy, words)])
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        raise invalid_kind("DeleteOptions", "meta.k8s.io", "", [Cause.invalid("propagationPolicy", policy, detail)])
     if (policy or _BACKGROUND) != _BACKGROUND or options.get("orphanDependents") is not None:
         raise not_implemented(f"propagationPolicy {policy or 'by orphanDependents'}")
-    wanted = options.get("preconditions") or {}
-    honoured: DeleteOptions = {
+    preconditions = options.get("preconditions") or {}
+    supported: DeleteOptions = {
         "grace_period_seconds": options.get("gracePeriodSeconds"),
-        "uid": wanted.get("uid"),
-        "resource_version": wanted.get("resourceVersion"),
+        "uid": preconditions.get("uid"),
+        "resource_version": preconditions.get("resourceVersion"),
     }
-    return honoured, is_dry_run(options.get("dryRun") or (), "DeleteOptions")
+    return supported, is_dry_run(options.get("dryRun") or (), "DeleteOptions")

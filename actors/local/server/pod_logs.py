@@ -1,4 +1,4 @@
-"""`pods/log` over HTTP: what a container wrote, from where the client wants it, and on while it runs."""
+"""`pods/log` over HTTP: a container's output, as a whole, its end, or followed while it grows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from aiohttp import web
 
-from actors.local.schema.nesting import look
+from actors.local.schema.nesting import value_at
 from actors.local.schema.statuses import Cause, bad_request, invalid_kind
 from actors.local.server.api_request import boolean, integer
 
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 __all__ = ["LogSource", "stream_log"]
 
 _BLOCK: Final = 64 * 1024
-_LOOK_AGAIN_SECONDS: Final = 0.1
-"""Files cannot be waited for in the standard library; a follower is a person, who does not see a tenth of a second."""
+_POLL_SECONDS: Final = 0.1
+"""The standard library cannot wait for a file to grow. A follower is a person, who does not notice a tenth of a
+second."""
 _NO_TIMES: Final = "the embedded cluster does not keep the times of log lines"
 
 
 class LogSource(Protocol):
-    """Whoever runs the containers."""
+    """Finds the logs of containers: a kubelet."""
 
     def log(self, uid: str, container: str, *, previous: bool = False) -> LogFile | None:
-        """Where a container's output is, None if there is none."""
+        """Return a container's log file, None if there is none."""
 
 
 async def stream_log(request: web.Request, pod: Mapping[str, Any], source: LogSource) -> web.StreamResponse:
-    """Answer a log request; everything that can be wrong with it is found before the first byte."""
+    """Answer a log request. Every refusal comes before the first byte."""
     query = request.query
     for option in ("timestamps", "sinceSeconds", "sinceTime"):
         if query.get(option, "").lower() not in {"", "false", "0"}:
@@ -65,15 +66,15 @@ def _count(query: Mapping[str, str], name: str, *, least: int) -> int | None:
     return value
 
 
-def _container(pod: Mapping[str, Any], wanted: str) -> str:
-    """The container that is meant: the named one, or the only one."""
+def _container(pod: Mapping[str, Any], requested: str) -> str:
+    """Return the requested container, or else the only one."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     names = [str(each["name"]) for each in spec["containers"]]
     inits = [str(each["name"]) for each in spec.get("initContainers") or ()]
-    if wanted:
-        if wanted not in (*names, *inits):
-            raise bad_request(f"container {wanted} is not valid for pod {name}")
-        return wanted
+    if requested:
+        if requested not in (*names, *inits):
+            raise bad_request(f"container {requested} is not valid for pod {name}")
+        return requested
     if len(names) == 1:
         return names[0]
     choices = f"choose one of: [{' '.join(names)}]"
@@ -84,9 +85,9 @@ def _container(pod: Mapping[str, Any], wanted: str) -> str:
 
 def _waiting(pod: Mapping[str, Any], container: str) -> str:
     kinds = ("containerStatuses", "initContainerStatuses")
-    for each in (each for kind in kinds for each in look(pod, "status", kind) or ()):
+    for each in (each for kind in kinds for each in value_at(pod, "status", kind) or ()):
         if each.get("name") == container:
-            return str(look(each, "state", "waiting", "reason") or "ContainerCreating")
+            return str(value_at(each, "state", "waiting", "reason") or "ContainerCreating")
     return "ContainerCreating"
 
 
@@ -97,7 +98,7 @@ async def _blocks(
         file.seek(_tail_start(file, tail))
     left = limit
     while left is None or left > 0:
-        complete = log.complete or not follow  # asked before reading: what came until then is read once more
+        complete = log.complete or not follow  # before reading: output that came until then is read once more
         block = file.read(_BLOCK if left is None else min(_BLOCK, left))
         if block:
             left = None if left is None else left - len(block)
@@ -105,11 +106,11 @@ async def _blocks(
         elif complete:
             return
         else:
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 def _tail_start(file: BinaryIO, lines: int) -> int:
-    """Where the last `lines` lines begin, found from the end on."""
+    """Return where the last `lines` lines begin; search backwards from the end."""
     end = position = file.seek(0, os.SEEK_END)
     if lines == 0:
         return end
@@ -121,7 +122,7 @@ def _tail_start(file: BinaryIO, lines: int) -> int:
         at = len(block)
         while (at := block.rfind(b"\n", 0, at)) >= 0:
             if start + at == end - 1:
-                continue  # The newline that ends the last line begins no other.
+                continue  # the newline that ends the last line begins no other
             left -= 1
             if left == 0:
                 return start + at + 1

@@ -1,4 +1,4 @@
-"""How an answer is written: JSON, a `Status`, compression."""
+"""Build answers: JSON, warnings, a `Status`, compression."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["json_response", "large_json_response", "status_response"]
 
 _GZIP_FROM: Final = 128 * 1024
 _GZIP_LEVEL: Final = 1
-"""As a real server has both (`responsewriters.defaultGzipThresholdBytes`, `defaultGzipContentEncodingLevel`)."""
+"""Both as on a real server (`responsewriters.defaultGzipThresholdBytes`, `defaultGzipContentEncodingLevel`)."""
 _ENCODED_AT_ONCE: Final = 100
-"""Objects that are encoded faster than a thread is asked to."""
+"""Encoding fewer objects is faster than asking a thread for it."""
 
 
 def json_response(body: Any, status: int = 200, *, warnings: Sequence[str] = ()) -> web.Response:
-    """One object. Warnings go into headers, as RFC 7234 has them."""
+    """Build the answer for one object. Warnings become headers, as in RFC 7234."""
     response = web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
     for warning in warnings:
         plain = "".join(character if character.isprintable() else "?" for character in warning)
@@ -34,7 +34,7 @@ def json_response(body: Any, status: int = 200, *, warnings: Sequence[str] = ())
 
 
 async def large_json_response(request: web.Request, body: Mapping[str, Any]) -> web.Response:
-    """A list, which may be large: then it is encoded and compressed on a thread, so that watches go on meanwhile."""
+    """Build the answer for a list. A thread encodes and compresses a large one, so that watches are not blocked."""
     accepts = "gzip" in request.headers.get("Accept-Encoding", "")
     large = len(body.get("items") or body.get("rows") or ()) > _ENCODED_AT_ONCE
     data, compressed = await asyncio.to_thread(_encode, body, accepts) if large else _encode(body, accepts)
@@ -50,7 +50,7 @@ def _encode(body: Any, accepts_gzip: bool) -> tuple[bytes, bool]:
 
 
 def status_response(status: ApiStatus) -> web.Response:
-    """A `Status` that says no."""
+    """Build the answer for a refusal."""
     response = json_response(status.to_json(), status.code)
     if status.retry_after is not None:
         response.headers["Retry-After"] = str(status.retry_after)

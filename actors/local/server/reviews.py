@@ -1,6 +1,6 @@
-"""`SelfSubjectAccessReview`: what the account that asks may do. Pure.
+"""`SelfSubjectAccessReview`: whether the client's account may do something. Pure.
 
-The embedded cluster has one account, whose token opens everything: whatever is asked about, the answer is yes.
+The embedded cluster has one account, which may do everything: the answer is always yes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _ABOUT: Final = ("resourceAttributes", "nonResourceAttributes")
 
 
 def reviewed(body: Any, warnings: list[str]) -> dict[str, Any]:
-    """The review with its answer; 400 for another object, 422 for one that is not about one thing."""
+    """Return the review with its answer; 400 for another object, 422 unless it is about exactly one thing."""
     review = decode_as(REVIEW, (REVIEWS.api_version,), body, warnings)
     spec = review.get("spec", {})
     match [name for name in _ABOUT if name in spec]:
         case [_]:
             pass
         case []:
-            words = f"exactly one of {_ABOUT[1]} or {_ABOUT[0]} must be specified"
-            raise invalid_kind("", REVIEWS.group, "", [Cause.invalid(f"spec.{_ABOUT[0]}", "null", words)])
+            detail = f"exactly one of {_ABOUT[1]} or {_ABOUT[0]} must be specified"
+            raise invalid_kind("", REVIEWS.group, "", [Cause.invalid(f"spec.{_ABOUT[0]}", "null", detail)])
         case _:
-            words = f"cannot be specified in combination with {_ABOUT[0]}"
-            raise invalid_kind("", REVIEWS.group, "", [Cause.invalid(f"spec.{_ABOUT[1]}", spec[_ABOUT[1]], words)])
+            detail = f"cannot be specified in combination with {_ABOUT[0]}"
+            raise invalid_kind("", REVIEWS.group, "", [Cause.invalid(f"spec.{_ABOUT[1]}", spec[_ABOUT[1]], detail)])
     return {
         "kind": REVIEWS.kind,
         "apiVersion": REVIEWS.api_version,

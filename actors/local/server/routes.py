@@ -1,7 +1,7 @@
 """The Kubernetes API over HTTP: each request becomes one call of the object store, each refusal a `Status`.
 
-No rule about objects stands here: this decides only which method on which path means which call, and what is answered
-by 404, 405 or 501 because the embedded cluster does not do it.
+This module has no rules about objects. It maps methods and paths to calls, and answers 404, 405 or 501 where the
+embedded cluster does not support a request.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _Handler: TypeAlias = Callable[[web.Request, Target], Awaitable[web.StreamRespon
 
 _NOT_OLDER: Final = "NotOlderThan"
 _MIN_WATCH_SECONDS: Final = 1800.0
-"""A watch without a timeout lives this long to twice as long (`--min-request-timeout` of a real server)."""
+"""A watch without a timeout runs this long to twice as long (`--min-request-timeout` of a real server)."""
 _MAX_WATCH_SECONDS: Final = 86_400.0
-"""Nobody watches longer than a day; `asyncio` cannot wait for ever."""
+"""A day: longer than any watch needs, and within the limits of `asyncio`."""
 _NOT_IMPLEMENTED: Final = frozenset(
     {"attach", "ephemeralcontainers", "exec", "finalize", "portforward", "proxy", "resize", "token"}
 )
 _OLD_WATCH: Final = re.compile("/api/[^/]+/watch/|/apis/[^/]+/[^/]+/watch/")
-"""How watches were asked for before `?watch=true`; a real server still answers that."""
+"""The form of watches before `?watch=true`; a real server still serves it."""
 _OPTIONS: Final[Mapping[str, str]] = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
-"""Methods with a `dryRun` in the query only; a DELETE may have it in the body, too."""
+"""Methods with `dryRun` in the query only; a DELETE may have it in the body, too."""
 _PATCH_TYPES: Final[Mapping[str, Literal["json", "merge", "strategic"]]] = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -182,7 +182,7 @@ class Routes:
             subscription.cancel()
 
     def _renderer(self, target: Target, include: IncludeObject | None) -> Callable[[WatchMessage], Mapping[str, Any]]:
-        """Objects as they are, or each as a Table of its own, the first of which has the header."""
+        """Return a function that renders a watch's objects: unchanged, or each as a Table, the first with a header."""
         if include is None:
             return lambda message: message.object
         header = True
@@ -255,7 +255,7 @@ class Routes:
         self._store.evict(namespace, name, dry_run=tried, **options)
         return json_response(done(), 201, warnings=warnings)
 
-    # ── What is answered without the store ───────────────────────────────────────────────────────────────────────
+    # ── Answered without the store ───────────────────────────────────────────────────────────────────────────────────
 
     async def _review(self, request: web.Request) -> web.StreamResponse:
         if request.method != "POST":
@@ -282,7 +282,7 @@ def _list_body(target: Target, result: ListResult, metadata: Mapping[str, Any]) 
 
 
 def _check_initial_events(query: Mapping[str, str]) -> None:
-    """Which options of a watch go together, as `validateWatchOptions` of apimachinery has it."""
+    """Refuse contradicting options of a watch, like `validateWatchOptions` of apimachinery."""
     match, asked = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
     causes = []
     if asked and match != _NOT_OLDER:

@@ -1,6 +1,6 @@
-"""`meta.k8s.io/v1` Tables: what `kubectl get` prints. The columns are the real server's, the cells its printers' logic.
+"""`meta.k8s.io/v1` Tables: what `kubectl get` prints. Columns and cells are the real server's.
 
-From `pkg/printers/internalversion/printers.go` of Kubernetes; a resource without columns of its own gets name and age.
+From `pkg/printers/internalversion/printers.go` of Kubernetes. A resource without columns of its own gets name and age.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from actors.local.schema.nesting import look
+from actors.local.schema.nesting import value_at
 from actors.local.store.objects import FINAL_PHASES
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def table(
     include: IncludeObject = "Metadata",
     header: bool = True,
 ) -> dict[str, Any]:
-    """A Table of these objects. A watch sends the header with its first event only."""
+    """Build a Table of these objects. A watch sends the header with its first event only."""
     columns = _COLUMNS.get(resource.plural, _GENERIC)
     result: dict[str, Any] = {"kind": "Table", "apiVersion": _API_VERSION, "metadata": metadata}
     result["columnDefinitions"] = [_definition(column) for column in columns] if header else []
@@ -77,7 +77,7 @@ def _row(
 
 
 def _at(*path: str, default: str = _NONE) -> Callable[[Object, datetime], Any]:
-    return lambda obj, _now: look(obj, *path) or default
+    return lambda obj, _now: value_at(obj, *path) or default
 
 
 def _since(text: Any, now: datetime) -> str:
@@ -92,7 +92,7 @@ def _age(obj: Object, now: datetime) -> str:
 
 
 def _human(seconds: float) -> str:
-    """A duration in the two largest units that matter (`duration.HumanDuration` of apimachinery)."""
+    """Format a duration in its two largest useful units (`duration.HumanDuration` of apimachinery)."""
     total = int(seconds)
     if total < -1:
         return "<invalid>"
@@ -119,44 +119,44 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def _statuses(pod: Object, key: str = "containerStatuses") -> Sequence[Object]:
-    return look(pod, "status", key) or ()
+    return value_at(pod, "status", key) or ()
 
 
 def _conditions(obj: Object) -> Mapping[str, str]:
-    """Their statuses, by type."""
-    return {each.get("type"): each.get("status") for each in look(obj, "status", "conditions") or ()}
+    """Return the statuses of an object's conditions, by type."""
+    return {each.get("type"): each.get("status") for each in value_at(obj, "status", "conditions") or ()}
 
 
 def _ready(pod: Object, _now: datetime) -> str:
-    ready = sum(bool(each.get("ready")) and look(each, "state", "running") is not None for each in _statuses(pod))
+    ready = sum(bool(each.get("ready")) and value_at(each, "state", "running") is not None for each in _statuses(pod))
     return f"{ready}/{len(pod['spec'].get('containers') or ())}"
 
 
 def _restarts(pod: Object, now: datetime) -> str:
     statuses = (*_statuses(pod), *_statuses(pod, "initContainerStatuses"))
     count = sum(each.get("restartCount") or 0 for each in statuses)
-    ends = [look(each, "lastState", "terminated", "finishedAt") for each in statuses]
+    ends = [value_at(each, "lastState", "terminated", "finishedAt") for each in statuses]
     last = max((end for end in ends if end), default=None)
     return f"{count} ({_since(last, now)} ago)" if count and last else str(count)
 
 
 def pod_status(pod: Object) -> str:
-    """The word in the STATUS column: the phase, or what a person should know instead of it."""
+    """Return the text of the STATUS column: the phase, or a more telling reason."""
     status = pod.get("status") or {}
-    word = status.get("reason") or status.get("phase") or ""
+    reason = status.get("reason") or status.get("phase") or ""
     gated = (each.get("reason") == "SchedulingGated" for each in status.get("conditions") or ())
-    word = "SchedulingGated" if any(gated) else word
-    initializing = _init_word(pod)
-    word = initializing or _container_word(pod, word)
+    reason = "SchedulingGated" if any(gated) else reason
+    init_reason = _init_reason(pod)
+    reason = init_reason or _container_reason(pod, reason)
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
         if status.get("phase") not in FINAL_PHASES:
             return "Terminating"
-    return str(word)
+    return str(reason)
 
 
-def _init_word(pod: Object) -> str | None:
+def _init_reason(pod: Object) -> str | None:
     statuses = _statuses(pod, "initContainerStatuses")
     for index, each in enumerate(statuses):
         state = each.get("state") or {}
@@ -164,30 +164,30 @@ def _init_word(pod: Object) -> str | None:
         if terminated is not None:
             if terminated.get("exitCode") == 0:
                 continue
-            return f"Init:{terminated.get('reason') or _exit_word(terminated)}"
+            return f"Init:{terminated.get('reason') or _exit_reason(terminated)}"
         if waiting.get("reason") not in {None, "", "PodInitializing"}:
             return f"Init:{waiting['reason']}"
         return f"Init:{index}/{len(statuses)}"
     return None
 
 
-def _container_word(pod: Object, word: str) -> str:
+def _container_reason(pod: Object, reason: str) -> str:
     running = False
     for each in reversed(_statuses(pod)):
         state = each.get("state") or {}
         waiting, terminated = state.get("waiting") or {}, state.get("terminated")
         if waiting.get("reason"):
-            word = waiting["reason"]
+            reason = waiting["reason"]
         elif terminated is not None:
-            word = terminated.get("reason") or _exit_word(terminated)
+            reason = terminated.get("reason") or _exit_reason(terminated)
         elif each.get("ready") and "running" in state:
             running = True
-    if word == "Completed" and running:
+    if reason == "Completed" and running:
         return "Running" if _conditions(pod).get("Ready") == "True" else "NotReady"
-    return word
+    return reason
 
 
-def _exit_word(terminated: Object) -> str:
+def _exit_reason(terminated: Object) -> str:
     signal = terminated.get("signal")
     return f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"
 
@@ -201,8 +201,8 @@ def _gates(pod: Object, _now: datetime) -> str:
 
 
 def _node_status(node: Object, _now: datetime) -> str:
-    word = {"True": "Ready", None: "Unknown"}.get(_conditions(node).get("Ready"), "NotReady")
-    return f"{word},SchedulingDisabled" if look(node, "spec", "unschedulable") else word
+    status = {"True": "Ready", None: "Unknown"}.get(_conditions(node).get("Ready"), "NotReady")
+    return f"{status},SchedulingDisabled" if value_at(node, "spec", "unschedulable") else status
 
 
 def _node_roles(node: Object, _now: datetime) -> str:
@@ -212,7 +212,7 @@ def _node_roles(node: Object, _now: datetime) -> str:
 
 
 def _node_address(node: Object, _now: datetime) -> str:
-    addresses = look(node, "status", "addresses") or ()
+    addresses = value_at(node, "status", "addresses") or ()
     return str(next((each["address"] for each in addresses if each.get("type") == "InternalIP"), _NONE))
 
 

@@ -1,7 +1,7 @@
-"""One watch over HTTP: from the store's threads to one client, without blocking the one or trusting the other.
+"""One watch over HTTP: passes messages from the store's threads to one client, without ever blocking the store.
 
-The store calls `WatchQueue.put` on whichever thread made a change. The stream takes what has gathered and writes it. A
-client that reads too slowly fills its queue and is cut: it will list again, which is what it would have to do anyway.
+The store calls `WatchQueue.put` on the thread that made a change; the stream writes what has gathered. A client that
+reads too slowly fills its queue and is disconnected: it must list again, as it would have to anyway.
 """
 
 from __future__ import annotations
@@ -23,35 +23,34 @@ if TYPE_CHECKING:
 __all__ = ["WatchQueue", "stream_watch"]
 
 _QUEUED: Final = 10_000
-"""Messages that a client may lag behind: as many as the store remembers, so that it could not resume
-from further back."""
+"""Messages that a client may lag behind: as many as the store keeps, so it could not resume from further back."""
 _LINES_A_WRITE: Final = 200
-"""Between two writes the loop serves others."""
-_GOODBYE_SECONDS: Final = 5.0
-"""For a client to take the last chunk of a stream that ends; one that has stopped to read never will."""
+"""The loop serves other requests between two writes."""
+_CLOSE_SECONDS: Final = 5.0
+"""For a client to read the end of its stream; one that stopped reading never will."""
 
 
 class WatchQueue:
-    """Messages on their way to one client. `put` is for any thread, the rest for the loop's."""
+    """Messages on their way to one client. `put` may be called on any thread, the other methods on the loop's."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, cut: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, disconnect: Callable[[], None]) -> None:
         self._loop = loop
-        self._cut = cut
+        self._disconnect = disconnect
         self._lock = threading.Lock()
         self._messages: deque[WatchMessage] = deque()
-        self._room: float = float("inf")
+        self._capacity: float = float("inf")
         self._woken = False
         self._arrived = asyncio.Event()
 
     def put(self, message: WatchMessage) -> None:
-        """Add one message, or cut the client off if it is too far behind."""
+        """Add a message, or disconnect a client that is too far behind."""
         with self._lock:
-            if self._room < 0:
+            if self._capacity < 0:
                 return
-            if len(self._messages) >= self._room:
-                self._room = -1
+            if len(self._messages) >= self._capacity:
+                self._capacity = -1
                 self._messages.clear()
-                wake: Callable[[], None] | None = self._cut
+                wake: Callable[[], None] | None = self._disconnect
             else:
                 self._messages.append(message)
                 wake = None if self._woken else self._arrived.set
@@ -61,12 +60,12 @@ class WatchQueue:
                 self._loop.call_soon_threadsafe(wake)
 
     def limit(self) -> None:
-        """From here on the client must keep up. What is there already (the initial list) is the store's own size."""
+        """Limit the client's lag from now on. The messages so far (the initial list) are bounded by the store."""
         with self._lock:
-            self._room = len(self._messages) + _QUEUED
+            self._capacity = len(self._messages) + _QUEUED
 
     async def take(self) -> list[WatchMessage]:
-        """The next messages, at least one."""
+        """Return the next messages, at least one."""
         await self._arrived.wait()
         with self._lock:
             count = min(len(self._messages), _LINES_A_WRITE)
@@ -83,7 +82,7 @@ async def stream_watch(
     seconds: float,
     render: Callable[[WatchMessage], Mapping[str, Any]],
 ) -> web.StreamResponse:
-    """Write messages as JSON lines until `seconds` are over, or an ERROR was written; then end the body cleanly."""
+    """Write messages as JSON lines until `seconds` have passed or an ERROR is written; then end the body cleanly."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     try:
@@ -98,9 +97,9 @@ async def stream_watch(
     except TimeoutError:
         pass
     except ConnectionError:
-        return response  # the client has hung up, which is how most watches end
+        return response  # the client has closed the connection, which is how most watches end
     try:
-        async with asyncio.timeout(_GOODBYE_SECONDS):
+        async with asyncio.timeout(_CLOSE_SECONDS):
             await response.write_eof()
     except TimeoutError:
         if request.transport is not None:

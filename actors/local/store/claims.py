@@ -1,7 +1,7 @@
-"""PersistentVolumeClaims: what a real server demands of them, and what keeps one that a pod still uses. Pure.
+"""PersistentVolumeClaims: validation, and the protection of a claim that a pod still uses. Pure.
 
-No volume stands behind a claim here: it is kept, shown and deleted by the rules, and stays Pending unless somebody
-writes its status.
+Claims have no volumes here. They are stored, listed and deleted by the rules, and stay Pending until a client writes
+their status.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PROTECTION", "changed", "defaulted_spec", "grows", "is_used", "problems", "used_by"]
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
-"""The finalizer that every claim gets: a controller takes it away once no pod uses a claim that is being deleted."""
+"""The finalizer of every claim. A controller removes it once no pod uses a claim that is being deleted."""
 
 _MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _ALONE: Final = "ReadWriteOncePod"
@@ -31,12 +31,12 @@ _IMMUTABLE: Final = (
 
 
 def defaulted_spec(spec: Object) -> Object:
-    """What is not said means a file system."""
+    """Return the spec with its defaults: the default volume mode is a file system."""
     return {"resources": {}, **spec, "volumeMode": spec.get("volumeMode") or "Filesystem"}
 
 
 def problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    """What is wrong with a claim."""
+    """Return the problems of a claim's spec."""
     modes = spec.get("accessModes", ())
     if not modes:
         yield Cause.required("spec.accessModes", "at least 1 access mode is required")
@@ -57,7 +57,7 @@ def problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def changed(old: Object, new: Object) -> Iterator[Cause]:
-    """What an update may not change: all but a volume or class that was not named before, and a bound claim's size."""
+    """Return the problems of an update: only an unset volume or class, and a bound claim's size, may change."""
     before, after = dict(old["spec"]), dict(new["spec"])
     for late in ("volumeName", "storageClassName"):
         if not before.get(late):
@@ -70,7 +70,7 @@ def changed(old: Object, new: Object) -> Iterator[Cause]:
 
 
 def grows(old: Object, new: Object) -> bool:
-    """A bound claim asks for another size: that takes a class whose volumes can grow, and there is none here."""
+    """Return whether a bound claim asks for another size. That needs an expandable class; there is none here."""
     bound = old.get("status", {}).get("phase") == "Bound"
     return bound and _requests(old["spec"]) != _requests(new["spec"])
 
@@ -81,7 +81,7 @@ def _requests(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def used_by(pod: Mapping[str, Any]) -> set[str]:
-    """The claims that a pod keeps: once it is bound to a node, until it is gone."""
+    """Return the claims that a pod uses, from its binding to a node until its object is deleted."""
     if not pod["spec"].get("nodeName"):
         return set()
     named = (volume.get("persistentVolumeClaim", {}).get("claimName") for volume in pod["spec"].get("volumes", ()))
@@ -89,5 +89,5 @@ def used_by(pod: Mapping[str, Any]) -> set[str]:
 
 
 def is_used(name: str, pods: Iterable[Mapping[str, Any]]) -> bool:
-    """One of these pods keeps the claim of this name."""
+    """Return whether one of these pods uses the claim."""
     return any(name in used_by(pod) for pod in pods)

@@ -11,31 +11,31 @@ if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
     from actors.local.store.history import Object
 
-__all__ = ["PROTECTED_NAMESPACES", "DeleteOptions", "finished", "marked"]
+__all__ = ["PROTECTED_NAMESPACES", "DeleteOptions", "begin", "finished"]
 
 PROTECTED_NAMESPACES: Final = frozenset({"default", "kube-public", "kube-system"})
-"""Those that a real server refuses to delete."""
+"""A real server refuses to delete these."""
 
 
 class DeleteOptions(TypedDict, total=False):
-    """`DeleteOptions` of the API, as far as they are honoured."""
+    """The part of the API's `DeleteOptions` that is supported."""
 
     grace_period_seconds: int | None
     uid: str | None
-    """A precondition, as is the next."""
+    """A precondition, like `resource_version`."""
     resource_version: str | None
 
 
-def marked(resource: Resource, obj: Object, grace: int | None, now: datetime) -> Object | None:
-    """The object with its deletion begun or shortened, None if the request changes nothing about it.
+def begin(resource: Resource, obj: Object, grace: int | None, now: datetime) -> Object | None:
+    """Return the object with its deletion begun or shortened, None if the request changes nothing.
 
-    An object without graceful deletion and without finalizers is never marked: it is removed at once.
+    An object without graceful deletion and without finalizers is deleted at once: None.
     """
     metadata = obj["metadata"]
     began = "deletionTimestamp" in metadata
     match resource.plural:
         case "pods":
-            return _marked_pod(obj, grace, now)
+            return _begin_pod(obj, grace, now)
         case "namespaces" if not began:
             status = {**obj.get("status", {}), "phase": "Terminating"}
             return obj | {"metadata": metadata | {"deletionTimestamp": rfc3339(now)}, "status": status}
@@ -45,17 +45,17 @@ def marked(resource: Resource, obj: Object, grace: int | None, now: datetime) ->
             return None
 
 
-def _marked_pod(obj: Object, grace: int | None, now: datetime) -> Object | None:
+def _begin_pod(obj: Object, grace: int | None, now: datetime) -> Object | None:
     metadata, spec = obj["metadata"], obj["spec"]
     if "deletionTimestamp" in metadata:
         current = metadata["deletionGracePeriodSeconds"]
-        if grace is None or max(grace, 0) >= current:  # a deletion can only be made shorter
+        if grace is None or max(grace, 0) >= current:  # a deletion can only be shortened
             return None
         began = datetime.fromisoformat(metadata["deletionTimestamp"]) - timedelta(seconds=current)
         return obj | {"metadata": metadata | _deadline(began, max(grace, 0))}
     period = grace if grace is not None else spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_PERIOD)
     if not spec.get("nodeName") or obj["status"].get("phase") in FINAL_PHASES:
-        period = 0  # no kubelet has anything to end
+        period = 0  # no kubelet has a process to end
     elif period < 0:
         period = 1
     generation = {"generation": metadata.get("generation", 0) + 1}
@@ -70,7 +70,7 @@ def _deadline(began: datetime, period: int) -> Object:
 
 
 def finished(resource: Resource, obj: Object) -> bool:
-    """Nothing keeps an object, whose deletion was asked for, any longer; a namespace's content is not looked at."""
+    """Return whether an object that is being deleted can be removed now. A namespace's content is not considered."""
     metadata = obj["metadata"]
     if metadata.get("finalizers"):
         return False

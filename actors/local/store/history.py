@@ -1,8 +1,8 @@
-"""One resource's objects, the changes that led to them, and those who watch.
+"""One resource's objects, their recent changes, and their watches.
 
-A `Table` is only ever touched under its store's lock; it decides nothing and refuses nothing but versions outside its
-window. Objects are never changed in place: a write puts a new one there, so that a list, a watch message and the log
-can share them without copying. They are kept without `kind` and `apiVersion`, as a list shows its items.
+A `Table` is used only under its store's lock, and validates nothing. Stored objects never change in place: a write
+replaces the object, so that lists, watch messages and the log share it without copies. They are stored without `kind`
+and `apiVersion`, as list items are.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = [
 
 Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str]
-"""Namespace (empty for what has none) and name."""
+"""Namespace (empty for a cluster-wide object) and name."""
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 MessageType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchMessage:
-    """One line of a watch: `{"type": …, "object": …}`, read-only. After `ERROR` the subscription is over."""
+    """One line of a watch: `{"type": …, "object": …}`, read-only. `ERROR` is the last one of a subscription."""
 
     type: MessageType
     object: Object
@@ -50,19 +50,19 @@ Listener: TypeAlias = Callable[[WatchMessage], None]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step of a table's history."""
+    """One change of an object."""
 
     version: int
     type: ChangeType
     key: Key
     before: Object | None
-    """What was stored, None for ADDED."""
+    """The object until then, None for ADDED."""
     after: Object | None
-    """What is stored now, None for DELETED."""
+    """The object since then, None for DELETED."""
 
 
 class Subscription:
-    """One watch. Messages reach the listener in order, one at a time, outside the store's lock."""
+    """One watch. The listener receives messages in order, one at a time, outside the store's lock."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Subscription:
         self.listener = listener
         self.pending: deque[WatchMessage] = deque()
         self.scheduled = False
-        """It waits for, or is in, its delivery."""
+        """The delivery of `pending` is queued or runs."""
         self.after = after
-        """Changes up to this version are known to it, or were never to be."""
+        """Changes up to this version are not delivered."""
         self.bookmarks = bookmarks
         self._table = table
         self._selector = selector
@@ -88,16 +88,16 @@ class Subscription:
         self._cancel = cancel
 
     def cancel(self) -> None:
-        """End it. No message is delivered that has not begun to be; a second cancel is nothing."""
+        """End the watch: no further message is delivered. A second call does nothing."""
         self._cancel(self)
 
-    def leave(self) -> None:
-        """Take it off its table, if it is there. Under the store's lock."""
+    def detach(self) -> None:
+        """Remove the watch from its table, if it is there. Under the store's lock."""
         if self in self._table.subscriptions:
             self._table.subscriptions.remove(self)
 
     def translate(self, change: Change) -> WatchMessage | None:
-        """What this watch shows of a change, None for nothing. An object that stops to match is shown DELETED."""
+        """Return the message for a change, None for none. An object that no longer matches is DELETED."""
         if change.version <= self.after or (self._namespace is not None and change.key[0] != self._namespace):
             return None
         matched = change.before is not None and self._selector.matches(change.before)
@@ -121,17 +121,17 @@ class Table:
     sizes: dict[Key, int] = field(default_factory=dict)
     """Encoded bytes by object, for the store's limit."""
     floor: int = 0
-    """Changes up to this version are forgotten: only what came after it can be told."""
+    """Changes up to this version are forgotten; watches can resume from this version on."""
     subscriptions: list[Subscription] = field(default_factory=list)
     _order: list[Key] = field(default_factory=list)
     _log: deque[Change] = field(default_factory=deque)
 
     def complete(self, obj: Object) -> Object:
-        """The object as a single answer shows it: with `kind` and `apiVersion`."""
+        """Return the object with `kind` and `apiVersion`, as a GET does."""
         return {"kind": self.resource.kind, "apiVersion": self.resource.api_version, **obj}
 
     def apply(self, change: Change) -> None:
-        """Take the change into the objects and the log."""
+        """Apply a change to the objects and append it to the log."""
         if change.after is None:
             del self.objects[change.key]
             del self._order[bisect_left(self._order, change.key)]
@@ -149,7 +149,7 @@ class Table:
             self.floor = self._log.popleft().version
 
     def restore(self, objects: Mapping[Key, Object], sizes: Mapping[Key, int], version: int) -> None:
-        """Go back to what was there at `version`; of how it came about nothing is known any more."""
+        """Replace the objects by those of a backup at `version`, and clear the log."""
         self.objects = dict(objects)
         self.sizes = dict(sizes)
         self._order = sorted(self.objects)
@@ -157,7 +157,7 @@ class Table:
         self.floor = version
 
     def keys(self, namespace: str | None, start: Key | None = None) -> Iterator[Key]:
-        """Keys of one namespace (None: of all) in order, from `start` on. The table must not change meanwhile."""
+        """Return the keys of one namespace (None: all) in order, from `start` on. Iterate before the table changes."""
         first: Key = ("", "") if namespace is None else (namespace, "")
         first = first if start is None else max(first, start)
         for index in range(bisect_left(self._order, first), len(self._order)):
@@ -167,11 +167,11 @@ class Table:
             yield key
 
     def since(self, version: int) -> Iterator[Change]:
-        """Changes after a version of the window, oldest first."""
+        """Return the changes after a version of the window, oldest first."""
         return (change for change in self._log if change.version > version)
 
     def as_of(self, version: int) -> Table:
-        """What was here at a version, which must be inside the window."""
+        """Return the table as of a version inside the window."""
         past = Table(self.resource, window=0, objects=dict(self.objects))
         for change in reversed(self._log):
             if change.version <= version:
@@ -185,5 +185,5 @@ class Table:
 
 
 def at_version(obj: Object, version: int | str) -> Object:
-    """The object with another version; the last state of what is gone has that of its end, as on a real server."""
+    """Return the object with this version. A DELETED event has the version of the deletion, as on a real server."""
     return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(version)}}

@@ -1,11 +1,10 @@
 """`ObjectStore`: the embedded cluster's only state, and the rules of the Kubernetes API about it.
 
-It answers as a real server does (Kubernetes 1.34 was asked): versions, watches with a window, optimistic concurrency,
-graceful deletion, finalizers, owners, quotas. It knows nothing of HTTP and nothing of running pods: doors and kubelets
-talk to it, each through the methods below.
+It behaves as Kubernetes 1.34: versions, watches with a window, optimistic concurrency, graceful deletion, finalizers,
+owners, quotas. It knows neither HTTP nor running pods: servers and kubelets call the methods below.
 
-Thread-safe, with one lock. Nothing foreign is called under it: listeners are called after it was let go, by whichever
-thread made the change, in order per subscription. Every object handed out is shared and read-only.
+Thread-safe, with one lock. Listeners are called after its release, by the thread that made the change, in order per
+subscription. Every returned object is shared and read-only.
 """
 
 from __future__ import annotations
@@ -57,24 +56,24 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
 class Selectors(TypedDict, total=False):
-    """Which objects of a collection are meant; all, without."""
+    """The objects of a collection that a call selects; without selectors, all."""
 
     label_selector: str
     field_selector: str
 
 
 class Validation(TypedDict, total=False):
-    """What is done about fields that the server does not know."""
+    """How unknown fields are handled."""
 
     field_validation: str | None
-    """`Warn`, unless it says otherwise."""
+    """`Warn` by default."""
     warnings: list[str]
-    """Takes what a real server sends in `Warning` headers."""
+    """Receives the texts that a real server sends in `Warning` headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListResult:
-    """One page of a list. The items carry no `kind`, as on a real server, and are read-only."""
+    """One page of a list. The items have no `kind`, as on a real server, and are read-only."""
 
     items: list[Object]
     resource_version: str
@@ -97,7 +96,7 @@ class ObjectStore:
         clock: for timestamps.
         entropy: for UIDs and generated names.
         window: changes kept per resource; a watch or continue token from before them is answered by 410.
-        max_objects: creating more is answered by 500 "database space exceeded", as etcd's quota is.
+        max_objects: creating more is answered by 500 "database space exceeded", like etcd's quota.
         max_bytes: the same for the size of all objects together.
     """
 
@@ -125,7 +124,7 @@ class ObjectStore:
     # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, resource: str, namespace: str | None, name: str) -> Object:
-        """One object, with `kind` and `apiVersion`; 404 if there is none."""
+        """Return one object, with `kind` and `apiVersion`; 404 if there is none."""
         table = self._state.tables[resource]
         with self._state.changing():
             return table.complete(self._state.existing(table, _key(table, namespace, name)))
@@ -141,10 +140,10 @@ class ObjectStore:
         resource_version_match: str | None = None,
         **selectors: Unpack[Selectors],
     ) -> ListResult:
-        """Objects in the order of their names; `namespace` None means all namespaces.
+        """Return objects in the order of their names; `namespace` None means all namespaces.
 
-        Pages of one list show it as of its first page. A token or an exact version outside the window is 410, a version
-        that this server has not reached 504, a broken token, selector or version 400.
+        All pages of a list have the version of the first page. A token or an exact version outside the window is a 410,
+        a version that this server has not reached a 504, a malformed token, selector or version a 400.
         """
         state, table = self._state, self._state.tables[resource]
         selector = parse_selector(table.resource, **selectors)
@@ -169,13 +168,13 @@ class ObjectStore:
         send_initial_events: bool = False,
         **selectors: Unpack[Selectors],
     ) -> Subscription:
-        """Tell `listener` of every change after `resource_version`, until it is cancelled.
+        """Send every change after `resource_version` to `listener`, until the watch is cancelled.
 
-        Without a version, or with `"0"` or `send_initial_events`, what there is comes first, as ADDED; with
-        `send_initial_events` and `bookmarks` a BOOKMARK with the annotation `k8s.io/initial-events-end` ends that. A
-        version outside the window brings one ERROR (410), and nothing after it. One above the server's brings silence
-        until the server gets there. The listener may be called before this method returns, on the thread of whoever
-        makes a change; it must be quick, and is cut off if it raises.
+        Without a version, or with `"0"` or `send_initial_events`, the existing objects come first, as ADDED. With
+        `send_initial_events` and `bookmarks`, a BOOKMARK with the annotation `k8s.io/initial-events-end` follows them.
+        For a version outside the window one ERROR (410) is sent, and nothing else; for one that the server has not
+        reached, nothing until it is reached. The listener may be called before this method returns, on any thread that
+        changes the store. It must be quick; its watch is cancelled if it raises.
         """
         state, table = self._state, self._state.tables[resource]
         selector = parse_selector(table.resource, **selectors)
@@ -195,11 +194,11 @@ class ObjectStore:
             if initial:
                 for key in table.keys(namespace):
                     if selector.matches(table.objects[key]):
-                        state.tell(subscription, WatchMessage("ADDED", table.complete(table.objects[key])))
+                        state.enqueue(subscription, WatchMessage("ADDED", table.complete(table.objects[key])))
             if send_initial_events and bookmarks:
-                state.tell(subscription, self._bookmark(table, {INITIAL_EVENTS_END: "true"}))
+                state.enqueue(subscription, self._bookmark(table, {INITIAL_EVENTS_END: "true"}))
             for change in table.since(after):
-                state.show(subscription, change)
+                state.notify(subscription, change)
             table.subscriptions.append(subscription)
         return subscription
 
@@ -212,9 +211,9 @@ class ObjectStore:
         obj: Any,
         **checks: Unpack[Validation],
     ) -> Object:
-        """POST: store a new object and return it as it was stored.
+        """POST: store a new object and return it as stored.
 
-        Unknown fields are left out: named in `warnings`, or refused by 400 with `field_validation="Strict"`.
+        Unknown fields are dropped: listed in `warnings`, or refused by 400 with `field_validation="Strict"`.
         """
         state, table = self._state, self._state.tables[resource]
         sent = _decoded(table.resource, obj, checks)
@@ -231,7 +230,7 @@ class ObjectStore:
             name = new["metadata"]["name"]
             taken = table.objects.get((where, name))
             if taken is not None:
-                raise already_exists(table.resource, name, leaving="deletionTimestamp" in taken["metadata"])
+                raise already_exists(table.resource, name, terminating="deletionTimestamp" in taken["metadata"])
             return table.complete(state.add(table, (where, name), new))
 
     def replace(
@@ -274,12 +273,12 @@ class ObjectStore:
             patched = apply_patch(old, patch, patch_type)
             try:
                 sent = _decoded(table.resource, patched, checks)
-            except Undecodable as why:
-                raise unpatchable(table.complete(patched), why.problem) from None
+            except Undecodable as refusal:
+                raise unpatchable(table.complete(patched), refusal.problem) from None
             return table.complete(state.update(table, key, sent, subresource))
 
     def bind(self, namespace: str | None, name: str, node: str, *, uid: str | None = None) -> Object:
-        """What a scheduler does: give an unbound pod its node; 409 if it has one or is another than `uid`."""
+        """Assign an unbound pod to a node, as a scheduler does; 409 if it has a node, or another UID than `uid`."""
         state, table = self._state, self._state.tables["pods"]
         key = _key(table, namespace, name)
         with state.changing():
@@ -288,8 +287,9 @@ class ObjectStore:
             if uid is not None and uid != found:
                 raise other_uid(table.resource, key, uid, found)
             if bound or "deletionTimestamp" in old["metadata"]:
-                why = f'pod {name} is already assigned to node "{bound}"' if bound else f"pod {name} is being deleted"
-                raise conflict(table.resource, name, why, subresource="binding")
+                assigned = f'pod {name} is already assigned to node "{bound}"'
+                detail = assigned if bound else f"pod {name} is being deleted"
+                raise conflict(table.resource, name, detail, subresource="binding")
             return table.complete(state.put(table, key, objects.bound(old, node, self._clock.now())))
 
     # ── Deleting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,9 +297,9 @@ class ObjectStore:
     def delete(self, resource: str, namespace: str | None, name: str, **options: Unpack[DeleteOptions]) -> Object:
         """Begin, shorten or finish an object's deletion; 409 if a precondition does not hold.
 
-        A pod on a node stays, with a deletion timestamp, until its kubelet deletes it with grace 0; anything stays
-        until its last finalizer is taken away. Answers with the object, or, as a real server does for kinds
-        without graceful deletion, with a `Status` of success.
+        A pod on a node stays, with a deletion timestamp, until its kubelet deletes it with grace 0. Any object stays
+        until its last finalizer is removed. Returns the object, or, like a real server for kinds without graceful
+        deletion, a `Status` of success.
         """
         state, table = self._state, self._state.tables[resource]
         key = _key(table, namespace, name)
@@ -307,8 +307,8 @@ class ObjectStore:
             found = state.existing(table, key)["metadata"]
             _check_preconditions(table.resource, found, options)
             last = state.delete(table, key, options.get("grace_period_seconds"))
-            shown = resource in ("pods", "namespaces") or "deletionTimestamp" in last["metadata"]
-            return table.complete(last) if shown else deleted(table.resource, name, found["uid"])
+            as_object = resource in ("pods", "namespaces") or "deletionTimestamp" in last["metadata"]
+            return table.complete(last) if as_object else deleted(table.resource, name, found["uid"])
 
     def evict(
         self,
@@ -318,9 +318,9 @@ class ObjectStore:
         dry_run: bool = False,
         **options: Unpack[DeleteOptions],
     ) -> None:
-        """What `kubectl drain` asks for, where no disruption budget forbids it: say so in the pod's status, delete it.
+        """Evict a pod, as `kubectl drain` asks for: add a condition and delete it. No disruption budget is checked.
 
-        409 if a precondition does not hold. A dry run finds out just that.
+        409 if a precondition does not hold. A dry run checks only that.
         """
         state, table = self._state, self._state.tables["pods"]
         key = _key(table, namespace, name)
@@ -343,9 +343,9 @@ class ObjectStore:
         field_selector: str = "",
         **options: Unpack[DeleteOptions],
     ) -> ListResult:
-        """Delete all that match, each as `delete` would; answers with what it deletes, as it was before.
+        """Delete all matching objects, each as `delete` would; return them as they were before.
 
-        A precondition that one of them does not meet is a 409 for all (a real server has then deleted some).
+        A failed precondition is a 409 before any deletion (a real server may have deleted some).
         """
         state, table = self._state, self._state.tables[resource]
         selector = parse_selector(table.resource, label_selector, field_selector)
@@ -355,25 +355,25 @@ class ObjectStore:
             for found in result.items:
                 _check_preconditions(table.resource, found["metadata"], options)
             for key in keys:
-                if key in table.objects:  # or it went with its owner
+                if key in table.objects:  # unless deleted with its owner
                     state.delete(table, key, options.get("grace_period_seconds"))
             return result
 
-    # ── What only doors and tests do ─────────────────────────────────────────────────────────────────────────────
+    # ── For servers and tests only ───────────────────────────────────────────────────────────────────────────────────
 
     def bookmark(self, *subscriptions: Subscription) -> None:
-        """Send a BOOKMARK with the current version to these watches (none named: to all), if they want bookmarks.
+        """Send a BOOKMARK with the current version to these watches (default: all) that asked for bookmarks.
 
-        A real server sends none while nothing changes (on a real cluster something always does); here an idle watch
-        gets them, too, so that its reader can tell a quiet server from a dead connection.
+        A real server sends none while nothing changes, but on a real cluster something always does. Here idle watches
+        get them, too, so that a client can tell a quiet server from a dead connection.
         """
         state = self._state
         with state.changing():
             for table in state.tables.values():
                 for subscription in table.subscriptions:
-                    wanted = subscription.bookmarks and subscription.after <= state.version
-                    if wanted and (not subscriptions or subscription in subscriptions):
-                        state.tell(subscription, self._bookmark(table))
+                    eligible = subscription.bookmarks and subscription.after <= state.version
+                    if eligible and (not subscriptions or subscription in subscriptions):
+                        state.enqueue(subscription, self._bookmark(table))
 
     def _bookmark(self, table: Table, annotations: Mapping[str, str] | None = None) -> WatchMessage:
         metadata: Object = {"resourceVersion": str(self._state.version)}
@@ -382,7 +382,7 @@ class ObjectStore:
         return WatchMessage("BOOKMARK", table.complete({"metadata": metadata}))
 
     def expire(self, keep: int = 0) -> None:
-        """Forget all but the newest `keep` changes of each resource, as etcd's compaction does."""
+        """Forget all but the newest `keep` changes of each resource, like etcd's compaction."""
         with self._state.changing():
             for table in self._state.tables.values():
                 table.forget(keep)
@@ -390,17 +390,17 @@ class ObjectStore:
                     table.floor = self._state.version
 
     def snapshot(self) -> StoreSnapshot:
-        """A backup."""
+        """Return a backup."""
         state = self._state
         with state.changing():
             tables = {name: (dict(table.objects), dict(table.sizes)) for name, table in state.tables.items()}
             return StoreSnapshot(state.version, tables)
 
     def restore(self, snapshot: StoreSnapshot) -> None:
-        """Go back to a backup: objects and version counter. Nobody is told.
+        """Restore the objects and the version counter of a backup, without any event.
 
-        Watches stay, as if their clients had resumed them at once at the versions that they had seen: silent until the
-        server gets there again. This is what a cluster restored from a backup looks like.
+        Existing watches stay, as if their clients had resumed them from their last versions: they receive nothing until
+        the counter passes those versions again. A cluster restored from a backup behaves like this.
         """
         with self._state.changing():
             self._state.restore(snapshot.version, snapshot.tables)
@@ -411,12 +411,12 @@ def _key(table: Table, namespace: str | None, name: str) -> Key:
 
 
 def _check_preconditions(resource: Resource, found: Mapping[str, Any], options: DeleteOptions) -> None:
-    for what, wanted, actual in (
+    for field, expected, actual in (
         ("UID", options.get("uid"), found["uid"]),
         ("ResourceVersion", options.get("resource_version"), found["resourceVersion"]),
     ):
-        if wanted is not None and wanted != actual:
-            raise precondition_failed(resource, found["name"], what, wanted, actual)
+        if expected is not None and expected != actual:
+            raise precondition_failed(resource, found["name"], field, expected, actual)
 
 
 def _decoded(resource: Resource, obj: Any, checks: Validation) -> Object:

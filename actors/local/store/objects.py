@@ -1,7 +1,7 @@
-"""What the server itself puts into objects: defaults, system fields, and what an update may not touch.
+"""The server's own changes to objects: defaults, system fields, and the fields that an update must keep.
 
-Pure. Takes decoded objects (`schema.decode`), returns new ones; never changes what it was given, because stored objects
-are shared with lists and watches.
+Pure. Takes decoded objects (`schema.decode`) and returns new ones. It never changes its arguments: lists and watches
+share stored objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["bound", "check_identity", "defaulted", "evicted", "new_object", "rfc3339", "updated_object"]
 
 DEFAULT_GRACE_PERIOD: Final = 30
-"""`terminationGracePeriodSeconds` of a pod that does not say, in seconds."""
+"""`terminationGracePeriodSeconds` of a pod without one."""
 
 FINAL_PHASES: Final = ("Succeeded", "Failed")
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -32,7 +32,7 @@ _TOLERATED_SECONDS: Final = 300
 _SYSTEM_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _GENERATED_SUFFIX: Final = 5
 _MAX_GENERATED_BASE: Final = 63 - _GENERATED_SUFFIX
-"""`generateName` is cut so that the whole stays a DNS label."""
+"""`generateName` is cut so that the name stays a DNS label."""
 
 _POD_DEFAULTS: Final[Mapping[str, Any]] = {
     "restartPolicy": "Always",
@@ -61,7 +61,7 @@ _CONTAINER_DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 _GATED_OFF: Final = ("preferredHolder", "strategy")
-"""Fields of leases that a real server drops without a word: the gate CoordinatedLeaderElection is closed."""
+"""Fields of leases that a real server drops silently: the gate CoordinatedLeaderElection is off."""
 _EVICTED: Final[Mapping[str, Any]] = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -77,12 +77,12 @@ _GATED: Final[Mapping[str, Any]] = {
 
 
 def rfc3339(moment: datetime) -> str:
-    """A timestamp as `metadata` has it: UTC, whole seconds."""
+    """Format a timestamp as in `metadata`: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def check_identity(obj: Object, namespace: str, name: str | None) -> None:
-    """Refuse an object that says it is another than the one that the request's URL names."""
+    """Refuse an object whose name or namespace differs from the request's URL."""
     metadata = obj["metadata"]
     if metadata.get("namespace", namespace) != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -95,7 +95,7 @@ def check_identity(obj: Object, namespace: str, name: str | None) -> None:
 
 
 def defaulted(resource: Resource, obj: Object) -> Object:
-    """The object with the defaults of its kind filled in."""
+    """Return the object with the defaults of its kind."""
     if resource.plural == "secrets" and "stringData" in obj:
         return _with_encoded_strings(obj)
     if resource.plural == "persistentvolumeclaims":
@@ -123,10 +123,10 @@ def _tolerates(toleration: Mapping[str, str], key: str) -> bool:
 
 
 def _with_encoded_strings(secret: Object) -> Object:
-    """`stringData` is for writing only: it is kept as `data`."""
+    """Return the secret with its write-only `stringData` moved to `data`."""
     encoded = {key: base64.b64encode(text.encode()).decode() for key, text in secret["stringData"].items()}
-    rest = {key: value for key, value in secret.items() if key != "stringData"}
-    return rest | {"data": {**secret.get("data", {}), **encoded}}
+    others = {key: value for key, value in secret.items() if key != "stringData"}
+    return others | {"data": {**secret.get("data", {}), **encoded}}
 
 
 def _defaulted_container(container: Object) -> Object:
@@ -158,7 +158,7 @@ def _is_latest(image: str) -> bool:
 
 
 def new_object(resource: Resource, namespace: str, obj: Object, *, uid: str, suffix: str, now: datetime) -> Object:
-    """What a POST stores, but for the version: named, dated, with the status that a new one has."""
+    """Return a POST's object as it is stored, except for its version: name, UID, timestamp and first status."""
     sent = obj["metadata"]
     if sent.get("resourceVersion"):
         raise internal_error("resourceVersion should not be set on objects to be created")
@@ -204,7 +204,7 @@ def _generated(base: str, suffix: str) -> str:
 
 
 def _qos_class(spec: Object) -> str:
-    """BestEffort: nobody asks for anything. Guaranteed: everybody's limits are there and equal the requests."""
+    """BestEffort: no container has requests or limits. Guaranteed: each has limits, equal to its requests."""
     resources = [container["resources"] for container in spec.get("containers", []) + spec.get("initContainers", [])]
     if not any(part.get("requests") or part.get("limits") for part in resources):
         return "BestEffort"
@@ -216,10 +216,10 @@ def _qos_class(spec: Object) -> str:
 
 
 def updated_object(resource: Resource, old: Object, new: Object, subresource: str | None) -> Object:
-    """What a PUT or PATCH stores, but for the version: system fields stay, and so does what belongs to another path.
+    """Return a PUT's or PATCH's object as it is stored, except for its version.
 
-    Through the object's own path `status` stays; through `/status` only it and the labels, annotations and finalizers
-    change (a real server lets those through, too).
+    System fields never change. Through the object's own path `status` does not change; through `/status` only it and
+    the labels, annotations and finalizers do, as on a real server.
     """
     of_status = subresource == "status"
     fixed = ("name", "namespace", *_SYSTEM_FIELDS, *(("ownerReferences",) if of_status else ()))
@@ -241,13 +241,13 @@ def updated_object(resource: Resource, old: Object, new: Object, subresource: st
 
 
 def _with_old(new: Object, old: Object, *keys: str) -> Object:
-    """The new one, but for these keys, which are as in the old one."""
+    """Return the new object, with the old values of these keys."""
     changed = {key: value for key, value in new.items() if key not in keys}
     return changed | {key: old[key] for key in keys if key in old}
 
 
 def evicted(pod: Object, now: datetime) -> Object:
-    """The pod with the condition that tells an eviction through the API from other ends."""
+    """Return the pod with the condition of an eviction through the API."""
     known = next((each for each in pod["status"].get("conditions", ()) if each["type"] == _EVICTED["type"]), None)
     if known is not None and known.items() >= _EVICTED.items():
         return pod
@@ -257,7 +257,7 @@ def evicted(pod: Object, now: datetime) -> Object:
 
 
 def bound(pod: Object, node: str, now: datetime) -> Object:
-    """The pod as a scheduler leaves it: on its node."""
+    """Return the pod as a scheduler binds it to a node."""
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(now)}
     return _with_condition(pod, scheduled) | {"spec": pod["spec"] | {"nodeName": node}}
 

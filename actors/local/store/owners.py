@@ -1,7 +1,7 @@
-"""Who owns whom: what garbage collection needs to know.
+"""Owner references, for garbage collection.
 
-An object whose `metadata.ownerReferences` name nobody that exists (any more) is garbage. A real cluster's collector
-finds that out a moment later; here it is found out in the step that makes it so.
+An object is garbage if it has `metadata.ownerReferences` and none of its owners exists. A real cluster's collector
+finds garbage a moment later; this one finds it in the same step.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ Place: TypeAlias = tuple[str, tuple[str, str]]
 
 
 class Owners:
-    """Objects by UID, and dependents by their owner's UID. Only touched under the store's lock."""
+    """Objects by UID, and dependents by their owner's UID. Used only under the store's lock."""
 
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
         self._dependents: dict[str, dict[Place, None]] = {}
 
     def add(self, place: Place, obj: Mapping[str, Any]) -> None:
-        """Note a new object."""
+        """Add a new object."""
         self._places[obj["metadata"]["uid"]] = place
         for uid in _owner_uids(obj):
             self._dependents.setdefault(uid, {})[place] = None
 
     def change(self, place: Place, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Note that an object may have other owners now."""
+        """Update an object's owners."""
         if _owner_uids(before) != _owner_uids(after):
             self.remove(place, before)
             self.add(place, after)
 
     def remove(self, place: Place, obj: Mapping[str, Any]) -> None:
-        """Note that an object is gone."""
+        """Remove a deleted object."""
         self._places.pop(obj["metadata"]["uid"], None)
         for uid in _owner_uids(obj):
             dependents = self._dependents.get(uid)
@@ -47,11 +47,11 @@ class Owners:
                     del self._dependents[uid]
 
     def dependents(self, uid: str) -> list[Place]:
-        """What names this UID as an owner, oldest first."""
+        """Return the dependents of the owner with this UID, oldest first."""
         return list(self._dependents.get(uid, ()))
 
     def is_garbage(self, obj: Mapping[str, Any]) -> bool:
-        """It names owners, and none of them exists where it may: in its own namespace, or outside of all."""
+        """Return whether the object has owners and none exists, in its own namespace or cluster-wide."""
         uids = _owner_uids(obj)
         return bool(uids) and not any(self._exists(uid, obj["metadata"].get("namespace", "")) for uid in uids)
 

@@ -1,4 +1,4 @@
-"""LIST in pages, and LIST as of a version: what the parameters mean, and which combinations are refused."""
+"""LIST in pages, and LIST as of a version: check the parameters, find the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_VERSION: Final = (1 << 64) - 1
 
 
 class _Token(msgspec.Struct, rename={"version": "v", "resource_version": "rv"}):
-    """What stands in a continue token: the list's version, and where its next page begins."""
+    """The content of a continue token: the list's version, and the first key of the next page."""
 
     version: str
     resource_version: int
@@ -36,30 +36,30 @@ class _Token(msgspec.Struct, rename={"version": "v", "resource_version": "rv"}):
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """What a LIST asks for, checked."""
+    """The checked parameters of a LIST."""
 
     limit: int
     """0: no limit."""
     version: int
-    """The least version, or with `exact` the version, that may be shown; 0: any."""
+    """The least version that may be listed, or the only one with `exact`; 0: any."""
     exact: bool
     start: Key | None
-    """Where a continued list goes on."""
+    """The first key of a continued list's page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one LIST shows."""
+    """The result of one LIST."""
 
     items: list[Object]
     next_key: Key | None
-    """Where the next page begins, None on the last."""
+    """The first key of the next page, None on the last."""
     remaining: int | None
-    """Objects behind this page; unknown (None) with a selector, as on a real server."""
+    """Objects after this page; None (unknown) with a selector, as on a real server."""
 
 
 def parse(limit: int, continue_token: str, resource_version: str | None, match: str | None) -> ListRequest:
-    """The request, or the 400 or 422 of a real server."""
+    """Check the parameters of a LIST. Raises a real server's 400 or 422."""
     match = match or ""
     if match not in _MATCHES:
         raise invalid_list_options(Cause.unsupported("resourceVersionMatch", match, _MATCHES))
@@ -73,7 +73,7 @@ def parse(limit: int, continue_token: str, resource_version: str | None, match: 
             f'invalid resource version: resourceVersion: Invalid value: "{resource_version}": '
             f'strconv.ParseUint: parsing "{resource_version}": invalid syntax'
         )
-    if resource_version == "0":  # a real server answers this one from its cache, whole
+    if resource_version == "0":  # a real server answers this one from its cache, in one page
         limit = 0
     if continue_token:
         if match:
@@ -87,7 +87,7 @@ def parse(limit: int, continue_token: str, resource_version: str | None, match: 
 
 
 def parse_watch_version(resource_version: str | None) -> int:
-    """Where a watch begins, 0 for anywhere. A real server answers a malformed one by 500."""
+    """Return the version that a watch resumes from, 0 for any. A real server answers a malformed one by 500."""
     version = _number(resource_version)
     if version is None:
         raise internal_error(
@@ -98,14 +98,14 @@ def parse_watch_version(resource_version: str | None) -> int:
 
 
 def as_of(table: Table, request: ListRequest) -> Table:
-    """What the request's version showed; 410 if that is outside the window."""
+    """Return the table at the request's version; 410 if that is outside the window."""
     if request.version < table.floor:
         raise expired(_PAGE_TOO_OLD if request.start else "The resourceVersion for the provided list is too old.")
     return table.as_of(request.version)
 
 
 def page(table: Table, namespace: str | None, selector: Selector, request: ListRequest) -> Page:
-    """The first matching objects from the request's start on, at most `limit`."""
+    """Return the first matching objects from the request's start on, at most `limit`."""
     items: list[Object] = []
     keys = table.keys(namespace, request.start)
     for key in keys:
@@ -120,7 +120,7 @@ def page(table: Table, namespace: str | None, selector: Selector, request: ListR
 
 
 def token(version: int, start: Key) -> str:
-    """A continue token."""
+    """Encode a continue token."""
     return base64.urlsafe_b64encode(msgspec.json.encode(_Token(_TOKEN_VERSION, version, start))).decode().rstrip("=")
 
 
@@ -136,7 +136,7 @@ def _decode_token(text: str) -> _Token:
 
 
 def _number(text: str | None) -> int | None:
-    """A version as a number, 0 for none, None for what is no version."""
+    """Parse a version: 0 for an absent one, None for a malformed one."""
     if not text:
         return 0
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(_MAX_VERSION)):

@@ -1,7 +1,7 @@
-"""The three ways to PATCH: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch (Kubernetes).
+"""The three kinds of PATCH: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch (Kubernetes).
 
-Pure: each takes a document and a patch and returns a new document, sharing what did not change. A patch that cannot be
-applied raises the status that a real server answers.
+Pure: each takes a document and a patch and returns a new document that shares the unchanged values. A patch that does
+not apply raises the status of a real server.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MAX_OPERATIONS: Final = 10_000
 """A real server's limit for one JSON patch."""
 
 _MAX_COPIED: Final = 3 * 1024 * 1024
-"""Bytes, as JSON, that the `copy` operations of one JSON patch may add (a real server's `AccumulatedCopySizeLimit`):
-each could double the document, so that thirty of them would fill the memory."""
+"""Bytes, as JSON, that the `copy` operations of one JSON patch may add: a real server's `AccumulatedCopySizeLimit`.
+Each copy can double the document, so thirty of them would fill the memory."""
 
 
 def apply_patch(document: Mapping[str, Any], patch: Any, patch_type: PatchType) -> Any:
-    """The document as the patch makes it."""
+    """Return the patched document."""
     match patch_type:
         case "json":
             return json_patch(document, patch)
@@ -52,7 +52,7 @@ def _as_map(patch: Any) -> Mapping[str, Any]:
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """RFC 7386: maps merge, `null` removes, all else replaces."""
+    """RFC 7386: maps merge, `null` removes, any other value replaces."""
     if not isinstance(patch, Mapping):
         return copy_json(patch)
     merged = dict(document) if isinstance(document, Mapping) else {}
@@ -67,12 +67,12 @@ def merge_patch(document: Any, patch: Any) -> Any:
 # ── JSON patch ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Inapplicable(Exception):  # noqa: N818 - private, and it says what the patch is
+class _Inapplicable(Exception):  # noqa: N818 - reads as what the patch is
     """An operation does not fit the document."""
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """RFC 6902: all operations in order, or none and 422."""
+    """RFC 6902: apply all operations in order, or raise 422."""
     if not isinstance(operations, list):
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {json_type(operations)} into Go value of type "
@@ -98,7 +98,7 @@ def json_patch(document: Any, operations: Any) -> Any:
 
 
 def _copied(document: Any, operation: Any, most: int) -> int:
-    """How many bytes an operation adds by copying."""
+    """Return how many bytes an operation adds by copying."""
     match operation:
         case {"op": "copy", "from": str(source)}:
             source_found = _find(document, _steps(source))
@@ -202,7 +202,7 @@ def _replace(document: Any, steps: Sequence[str], value: Any) -> Any:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Equal as JSON: unlike in Python, `true` is not 1."""
+    """Compare as JSON: unlike in Python, `true` is not 1."""
     match left, right:
         case (dict(), dict()):
             return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
@@ -216,7 +216,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def strategic_merge_patch(document: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Kubernetes' own: like a merge patch, but lists with a merge key merge item by item. Knows the `$` directives."""
+    """Apply a strategic merge patch, with its `$` directives: lists that have a merge key merge item by item."""
     try:
         return strategic_merge(document, patch)
     except UnmergeableError as error:

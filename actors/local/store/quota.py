@@ -1,8 +1,7 @@
-"""ResourceQuota: refusing what would go over it, and counting what is used.
+"""ResourceQuota: refuse objects that exceed a quota, and report the usage.
 
 Enforced are `count/<resource>`, `pods`, and a pod's `requests.` and `limits.` of cpu and memory (`cpu` and `memory`
-mean requests). A quota that asks for anything else is refused when it is made: one that is silently not enforced would
-be a lie.
+mean requests). A quota with anything else is refused at its creation, never silently unenforced.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _ENFORCED: Final = ("pods", *_COMPUTE, *_COUNTABLE)
 
 
 def unsupported(quota: Object) -> list[Cause]:
-    """What a quota asks for that is not enforced here."""
+    """Return the fields of a quota that are not enforced here."""
     spec = quota.get("spec", {})
     names = [name for name in _hard(quota) if name not in _ENFORCED]
     return [
@@ -46,19 +45,18 @@ def unsupported(quota: Object) -> list[Cause]:
 
 
 def check(resource: Resource, obj: Object, tables: Tables) -> None:
-    """Refuse a new object that a quota of its namespace has no room for."""
+    """Refuse a new object that exceeds a quota of its namespace."""
     metadata = obj["metadata"]
     for quota in _quotas(metadata.get("namespace", ""), tables):
-        wanted = {name: need for name in _hard(quota) if (need := _needs(name, resource, obj))}
-        used = {name: _used(name, metadata["namespace"], tables) for name in wanted}
-        limits = {name: parse_quantity(_hard(quota)[name]) or Decimal(0) for name in wanted}
-        over = sorted(name for name, need in wanted.items() if used[name] + need > limits[name])
+        needed = {name: need for name in _hard(quota) if (need := _needs(name, resource, obj))}
+        used = {name: _used(name, metadata["namespace"], tables) for name in needed}
+        limits = {name: parse_quantity(_hard(quota)[name]) or Decimal(0) for name in needed}
+        over = sorted(name for name, need in needed.items() if used[name] + need > limits[name])
         if over:
-            lists = (
+            requested, in_use, limited = (
                 ",".join(f"{name}={format_quantity(numbers[name])}" for name in over)
-                for numbers in (wanted, used, limits)
+                for numbers in (needed, used, limits)
             )
-            requested, in_use, limited = lists
             raise forbidden(
                 resource,
                 metadata.get("name", ""),
@@ -68,7 +66,7 @@ def check(resource: Resource, obj: Object, tables: Tables) -> None:
 
 
 def refreshed(namespace: str, tables: Tables) -> Iterator[tuple[tuple[str, str], Object]]:
-    """The namespace's quotas whose status does not say what is used now, with the status put right."""
+    """Return the namespace's quotas whose status is outdated, with the current usage in it."""
     for quota in _quotas(namespace, tables):
         hard = _hard(quota)
         status = {"hard": hard, "used": {name: format_quantity(_used(name, namespace, tables)) for name in hard}}
@@ -87,7 +85,7 @@ def _quotas(namespace: str, tables: Tables) -> list[Object]:
 
 
 def _needs(name: str, resource: Resource, obj: Object) -> Decimal:
-    """How much of what the quota counts as `name` this object takes."""
+    """Return how much this object adds to the quota's value `name`."""
     if name.startswith(_COUNT):
         return Decimal(_COUNTABLE.get(name) == resource.plural)
     if resource.plural != "pods" or obj["status"].get("phase") in FINAL_PHASES:
@@ -99,13 +97,13 @@ def _needs(name: str, resource: Resource, obj: Object) -> Decimal:
 
 
 def _pod_total(spec: Mapping[str, Any], part: str, measure: str) -> Decimal:
-    """What a pod asks for: all containers at once, or the greediest init container if that is more."""
+    """Return a pod's total: the sum of its containers, or its largest init container if that is more."""
 
-    def asked(container: Mapping[str, Any]) -> Decimal:
+    def amount(container: Mapping[str, Any]) -> Decimal:
         return parse_quantity(container.get("resources", {}).get(part, {}).get(measure, 0)) or Decimal(0)
 
-    together = sum(map(asked, spec.get("containers", ())), Decimal(0))
-    return max([together, *map(asked, spec.get("initContainers", ()))])
+    together = sum(map(amount, spec.get("containers", ())), Decimal(0))
+    return max([together, *map(amount, spec.get("initContainers", ()))])
 
 
 def _used(name: str, namespace: str, tables: Tables) -> Decimal:

@@ -1,7 +1,7 @@
-"""The store's objects, versions and watches, and every rule about how one change leads to the next.
+"""The store's objects, versions and watches, and the changes that one change causes.
 
-`ObjectStore` checks requests; what it then does, it does through a `State`, and always under the `State`'s one lock:
-every method here but `changing` and `cancel` is to be called inside `with state.changing()`.
+`ObjectStore` checks requests and carries them out through a `State`, under its one lock: every method except `changing`
+and `cancel` must be called inside `with state.changing()`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class State:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock; then, without it, deliver what the changes have to tell."""
+        """Hold the lock; after its release, deliver the messages about the changes."""
         try:
             with self._lock:
                 yield
@@ -60,23 +60,23 @@ class State:
     # ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def existing(self, table: Table, key: Key) -> Object:
-        """The object, or 404."""
+        """Return the object; 404 if there is none."""
         obj = table.objects.get(key)
         if obj is None:
             raise not_found(table.resource, key[1])
         return obj
 
     def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        """Refuse a new object whose namespace does not exist, or is about to go."""
+        """Refuse a new object whose namespace does not exist or is terminating."""
         metadata = self.existing(self.tables["namespaces"], ("", namespace))["metadata"]
         if "deletionTimestamp" in metadata:
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            detail = f"unable to create new content in namespace {namespace} because it is being terminated"
             cause = Cause("metadata.namespace", "NamespaceTerminating", f"namespace {namespace} is being terminated")
-            raise forbidden(resource, name, why, [cause])
+            raise forbidden(resource, name, detail, [cause])
 
     def add(self, table: Table, key: Key, obj: Object) -> Object:
-        """Store a new object; collect it at once if its owners are gone already."""
-        self._forget_aged(table)
+        """Store a new object; delete it at once if its owners no longer exist."""
+        self._remove_expired(table)
         if self._count >= self._max_objects:
             raise internal_error(_SPACE_EXCEEDED)
         stored = self.put(table, key, obj)
@@ -84,12 +84,12 @@ class State:
         return stored
 
     def _collect(self, table: Table, key: Key, obj: Object) -> None:
-        """Delete an object whose owners do not exist; not twice, or it would be asked for at each change."""
+        """Delete an object whose owners do not exist, once: a deletion that has begun is not begun again."""
         if "deletionTimestamp" not in obj["metadata"] and self._owners.is_garbage(obj):
             self.delete(table, key, None)
 
     def update(self, table: Table, key: Key, sent: Object, subresource: str | None) -> Object:
-        """Store what a PUT or PATCH makes of an object; 409 if it names a version that is not the current one."""
+        """Store the result of a PUT or PATCH; 409 if its version is not the current one."""
         old, resource = self.existing(table, key), table.resource
         if subresource is not None and (subresource != "status" or not resource.has_status):
             raise no_such_path()
@@ -132,13 +132,13 @@ class State:
     # ── Deletion ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def delete(self, table: Table, key: Key, grace: int | None) -> Object:
-        """Begin, shorten or finish a deletion; what is returned is the last of the object."""
+        """Begin, shorten or finish a deletion; return the object's last state."""
         obj, resource = table.objects[key], table.resource
         if resource.plural == "namespaces" and key[1] in deletion.PROTECTED_NAMESPACES:
             raise forbidden(resource, key[1], "this namespace may not be deleted")
-        marked = deletion.marked(resource, obj, grace, self._clock.now())
-        if marked is not None:
-            obj = self.put(table, key, marked)
+        begun = deletion.begin(resource, obj, grace, self._clock.now())
+        if begun is not None:
+            obj = self.put(table, key, begun)
         if resource.plural == "namespaces":
             self._empty_namespace(key[1])
         if resource is CLAIMS:
@@ -149,25 +149,25 @@ class State:
         return obj
 
     def _remove(self, table: Table, key: Key) -> None:
-        """Take an object out, and with it what it owned, and its namespace if that was waiting for this."""
-        gone = table.objects[key]
+        """Remove an object and its dependents, and its namespace if that waited for this object."""
+        removed = table.objects[key]
         place: Place = (table.resource.plural, key)
-        self._owners.remove(place, gone)
+        self._owners.remove(place, removed)
         self._count -= 1
         self._bytes -= table.sizes[key]
-        self._commit(table, "DELETED", key, gone, None)
-        for plural, dependent in self._owners.dependents(gone["metadata"]["uid"]):
+        self._commit(table, "DELETED", key, removed, None)
+        for plural, dependent in self._owners.dependents(removed["metadata"]["uid"]):
             owned = self.tables[plural].objects.get(dependent)
             if owned is not None and self._owners.is_garbage(owned):
                 self.delete(self.tables[plural], dependent, None)
         if table.resource.plural == "pods":
-            for name in claims.used_by(gone):
+            for name in claims.used_by(removed):
                 self._unprotect((key[0], name))
         if key[0]:
             self._finish_namespace(key[0])
 
     def _unprotect(self, key: Key) -> None:
-        """Do the claims' controller's work: let go of a claim that is being deleted, once no pod uses it."""
+        """Remove the finalizer of a claim that is being deleted and not used, as the claims' controller does."""
         table, pods = self.tables[CLAIMS.plural], self.tables["pods"]
         claim = table.objects.get(key)
         metadata: Object = claim["metadata"] if claim is not None else {}
@@ -176,8 +176,8 @@ class State:
             return
         if not claims.is_used(key[1], (pods.objects[each] for each in pods.keys(key[0]))):
             kept = [each for each in metadata["finalizers"] if each != claims.PROTECTION]
-            rest = {name: value for name, value in metadata.items() if name != "finalizers"}
-            self.put(table, key, claim | {"metadata": rest | ({"finalizers": kept} if kept else {})})
+            others = {name: value for name, value in metadata.items() if name != "finalizers"}
+            self.put(table, key, claim | {"metadata": others | ({"finalizers": kept} if kept else {})})
             if not kept:
                 self._remove(table, key)
 
@@ -197,62 +197,62 @@ class State:
             self._remove(namespaces, key)
 
     def _is_finished(self, resource: Resource, key: Key, obj: Object) -> bool:
-        """Nothing keeps an object whose deletion was asked for; a namespace must be without content, too."""
+        """Return whether an object that is being deleted can be removed; a namespace must be empty."""
         if resource.plural == "namespaces":
             tables = (table for table in self.tables.values() if table.resource.namespaced)
             if any(next(table.keys(key[1]), None) is not None for table in tables):
                 return False
         return deletion.finished(resource, obj)
 
-    def _forget_aged(self, table: Table) -> None:
-        """Remove what has outlived its resource's keep: without it events would grow for ever."""
+    def _remove_expired(self, table: Table) -> None:
+        """Remove the objects that are older than their resource's `keep`: without this, events would grow forever."""
         keep = table.resource.keep
         if keep is None:
             return
         oldest = objects.rfc3339(self._clock.now() - keep)
-        aged: list[Key] = []
+        expired: list[Key] = []
         for key, obj in table.objects.items():  # oldest first: a changed object keeps its place
             if obj["metadata"]["creationTimestamp"] >= oldest:
                 break
-            aged.append(key)
-        for key in aged:
+            expired.append(key)
+        for key in expired:
             self._remove(table, key)
 
     # ── Changes and watches ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _commit(self, table: Table, sort: ChangeType, key: Key, before: Object | None, after: Object | None) -> None:
+    def _commit(self, table: Table, kind: ChangeType, key: Key, before: Object | None, after: Object | None) -> None:
         self.version += 1
-        change = Change(self.version, sort, key, before, after)
+        change = Change(self.version, kind, key, before, after)
         table.apply(change)
         for subscription in table.subscriptions:
-            self.show(subscription, change)
+            self.notify(subscription, change)
         quotas = self.tables["resourcequotas"]
         if table is not quotas or before is None or after is None or before.get("spec") != after.get("spec"):
             for quota_key, refreshed in quota.refreshed(key[0], self.tables):
                 self.put(quotas, quota_key, refreshed)
 
-    def show(self, subscription: Subscription, change: Change) -> None:
-        """Tell a watch of a change, as it sees it."""
+    def notify(self, subscription: Subscription, change: Change) -> None:
+        """Queue the watch's message about a change, if it has one."""
         message = subscription.translate(change)
         if message is not None:
-            self.tell(subscription, message)
+            self.enqueue(subscription, message)
 
-    def tell(self, subscription: Subscription, message: WatchMessage) -> None:
-        """Queue a message for its delivery at the end of `changing`."""
+    def enqueue(self, subscription: Subscription, message: WatchMessage) -> None:
+        """Queue a message; it is delivered at the end of `changing`."""
         subscription.pending.append(message)
         if not subscription.scheduled:
             subscription.scheduled = True
             self._to_deliver.append(subscription)
 
     def fail(self, subscription: Subscription, status: ApiStatus) -> None:
-        """Tell a watch why it ends. It must not be one of its table's subscriptions."""
-        self.tell(subscription, WatchMessage("ERROR", status.to_json()))
+        """Queue the ERROR that ends a watch. The watch must not be one of its table's subscriptions."""
+        self.enqueue(subscription, WatchMessage("ERROR", status.to_json()))
 
     def cancel(self, subscription: Subscription) -> None:
         """End a watch, from any thread and from within its listener."""
         with self._lock:
             subscription.pending.clear()
-            subscription.leave()
+            subscription.detach()
 
     def _deliver(self) -> None:
         while True:
@@ -263,7 +263,7 @@ class State:
             self._drain(subscription)
 
     def _drain(self, subscription: Subscription) -> None:
-        """Deliver until nothing is pending. Another thread that adds something meanwhile leaves it to this one."""
+        """Deliver until nothing is pending. Messages that other threads add meanwhile are delivered here, too."""
         while True:
             with self._lock:
                 if not subscription.pending:
@@ -272,14 +272,14 @@ class State:
                 message = subscription.pending.popleft()
             try:
                 subscription.listener(message)
-            except Exception:  # whatever is wrong with one listener is not the others' trouble
+            except Exception:  # one failing listener must not affect the others
                 logger.exception("watch cut, its listener failed")
                 self.cancel(subscription)
 
     # ── Backups ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def restore(self, version: int, tables: Mapping[str, tuple[Mapping[Key, Object], Mapping[Key, int]]]) -> None:
-        """Go back to what the tables were at a version; watches keep what they have seen."""
+        """Restore the tables and the version of a backup; watches do not receive again what they have received."""
         self._owners = Owners()
         for plural, table in self.tables.items():
             for subscription in table.subscriptions:

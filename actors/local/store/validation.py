@@ -1,6 +1,6 @@
-"""What a real API server refuses with 422, and in which words: the rules that clients of this cluster can run into.
+"""The rules whose violation a real API server answers by 422, with its texts, as far as clients can run into them.
 
-Pure. All problems of an object are found, not just the first. `schema.decode` has made sure of the shapes.
+Pure. Every problem of an object is found, not just the first. `schema.decode` has checked the types before.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIELD_PATH: Final = re.compile(
     r"metadata\.(name|namespace|uid|annotations|labels)|metadata\.(annotations|labels)\['[^']+'\]"
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs)"
 )
-"""What the downward API can put into an environment variable."""
+"""The fields that the downward API can put into an environment variable."""
 
 _RESOURCE_NAMES: Final = (
     "must be a standard resource type or fully qualified",
@@ -63,7 +63,7 @@ _IMMUTABLE_SPEC: Final = (
 def check_unknown(
     resource: Resource, problems: list[str], field_validation: str | None, warnings: list[str] | None
 ) -> None:
-    """Report the fields that decoding left out, the way the request asked for (`Warn` unless it says otherwise)."""
+    """Handle unknown fields as the request asked: `Warn` by default."""
     mode = field_validation or "Warn"
     if mode not in _FIELD_VALIDATIONS:
         cause = Cause.unsupported("fieldValidation", mode, _FIELD_VALIDATIONS)
@@ -83,7 +83,7 @@ def check_new(resource: Resource, obj: Object) -> None:
 
 
 def check_update(resource: Resource, old: Object, new: Object, sent: Mapping[str, Any]) -> None:
-    """Refuse an update that breaks a rule. `sent` is the `metadata` that the client asked for."""
+    """Refuse an update that breaks a rule. `sent` is the `metadata` of the request."""
     metadata = new["metadata"]
     causes = list(_metadata(resource, metadata))
     if sent.get("uid", metadata["uid"]) != metadata["uid"]:
@@ -92,8 +92,8 @@ def check_update(resource: Resource, old: Object, new: Object, sent: Mapping[str
         known = old["metadata"].get("finalizers", [])
         if added := [each for each in metadata.get("finalizers", []) if each not in known]:
             names = ", ".join(f'"{each}"' for each in added)
-            words = "no new finalizers can be added if the object is being deleted, found new finalizers"
-            causes.append(Cause.forbidden("metadata.finalizers", f"{words} []string{{{names}}}"))
+            detail = "no new finalizers can be added if the object is being deleted, found new finalizers"
+            causes.append(Cause.forbidden("metadata.finalizers", f"{detail} []string{{{names}}}"))
     if resource.plural == "pods" and new["spec"] != old["spec"]:
         causes.extend(_pod_update(old["spec"], new["spec"]))
     elif resource.plural != "pods":
@@ -145,8 +145,8 @@ def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause
     for key in annotations:
         yield from _problem("metadata.annotations", key, lambda each: label_key_problem(each.lower()))
     if sum(len(key) + len(value) for key, value in annotations.items()) > _MAX_ANNOTATIONS:
-        words = f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes"
-        yield Cause("metadata.annotations", "FieldValueTooLong", words)
+        detail = f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes"
+        yield Cause("metadata.annotations", "FieldValueTooLong", detail)
     cost = annotations.get(_DELETION_COST, "0")
     if resource.plural == "pods" and not (_NUMBER.fullmatch(cost) and _INT32[0] <= int(cost) <= _INT32[1]):
         yield Cause.invalid(f"metadata.annotations[{_DELETION_COST}]", cost, "must be a 32bit integer")
@@ -156,14 +156,14 @@ def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause
         yield Cause.invalid("metadata.ownerReferences", "", "Only one reference can have Controller set to true")
     for index, finalizer in enumerate(metadata.get("finalizers", ())):
         if finalizer not in _STANDARD_FINALIZERS and ("/" not in finalizer or label_key_problem(finalizer)):
-            words = "name is neither a standard finalizer name nor is it fully qualified"
-            yield Cause.invalid(f"metadata.finalizers[{index}]", finalizer, words)
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            yield Cause.invalid(f"metadata.finalizers[{index}]", finalizer, detail)
 
 
 def _object_names(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause]:
     name, base = metadata.get("name", ""), metadata.get("generateName", "")
     name_problem = dns_label_problem if resource.plural == "namespaces" else dns_subdomain_problem
-    if base:  # what follows makes a trailing dash good
+    if base:  # the suffix makes a trailing dash valid
         yield from _problem("metadata.generateName", base, lambda text: name_problem(re.sub("-$", "a", text)))
     if not name:
         yield Cause.required("metadata.name", "name or generateName is required")
@@ -209,8 +209,8 @@ def _pod(spec: Mapping[str, Any]) -> Iterator[Cause]:
         if spec.get(field):
             yield from _problem(f"spec.{field}", spec[field], dns_label_problem)
     if spec.get("activeDeadlineSeconds", 1) <= 0:
-        words = "must be between 1 and 2147483647, inclusive"
-        yield Cause.invalid("spec.activeDeadlineSeconds", spec["activeDeadlineSeconds"], words)
+        detail = "must be between 1 and 2147483647, inclusive"
+        yield Cause.invalid("spec.activeDeadlineSeconds", spec["activeDeadlineSeconds"], detail)
 
 
 def _placement(spec: Mapping[str, Any]) -> Iterator[Cause]:
@@ -223,7 +223,7 @@ def _placement(spec: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _names(field: str, names: Iterable[str], seen: set[str]) -> Iterator[Cause]:
-    """Each is a DNS label, none is there twice; `seen` takes them all."""
+    """Check that each name is a DNS label and occurs once; `seen` collects the names."""
     for index, name in enumerate(names):
         where = f"{field}[{index}].name"
         if not name:
@@ -253,8 +253,8 @@ def _container(where: str, container: Mapping[str, Any], volumes: list[str]) -> 
         if number is None:
             yield Cause.required(f"{where}.ports[{index}].containerPort")
         elif not 0 < number < 65536:
-            words = "must be between 1 and 65535, inclusive"
-            yield Cause.invalid(f"{where}.ports[{index}].containerPort", number, words)
+            detail = "must be between 1 and 65535, inclusive"
+            yield Cause.invalid(f"{where}.ports[{index}].containerPort", number, detail)
     for index, mount in enumerate(container.get("volumeMounts", ())):
         yield from _mount(f"{where}.volumeMounts[{index}]", mount, volumes)
     yield from _resources(f"{where}.resources", container["resources"])
@@ -265,16 +265,16 @@ def _variable(where: str, variable: Mapping[str, Any]) -> Iterator[Cause]:
     if not name:
         yield Cause.required(f"{where}.name")
     elif "=" in name or not name.isprintable():
-        words = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-        yield Cause.invalid(f"{where}.name", name, words)
+        detail = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+        yield Cause.invalid(f"{where}.name", name, detail)
     if source is None:
         return
     path = source.get("fieldRef", {"fieldPath": None}).get("fieldPath", "")
     if path == "":
         yield Cause.required(f"{where}.valueFrom.fieldRef.fieldPath")
     elif path is not None and not _FIELD_PATH.fullmatch(path):
-        words = f"error converting fieldPath: field label not supported: {path}"
-        yield Cause.invalid(f"{where}.valueFrom.fieldRef.fieldPath", path, words)
+        detail = f"error converting fieldPath: field label not supported: {path}"
+        yield Cause.invalid(f"{where}.valueFrom.fieldRef.fieldPath", path, detail)
     if not source:
         kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
         yield Cause.invalid(f"{where}.valueFrom", "", f"must specify one of: {kinds}")
@@ -299,15 +299,15 @@ def _resources(where: str, resources: Mapping[str, Any]) -> Iterator[Cause]:
         for name, value in resources.get(part, {}).items():
             amount, limit = parse_quantity(value), parse_quantity(limits.get(name))
             field = f"{where}.{part}"
-            assert amount is not None, "decoding refuses what is no quantity"
+            assert amount is not None, "decoding refuses malformed quantities"
             if not _is_resource_name(name):
-                for words in _RESOURCE_NAMES:
-                    yield Cause.invalid(f"{field}[{name}]", name, words)
+                for detail in _RESOURCE_NAMES:
+                    yield Cause.invalid(f"{field}[{name}]", name, detail)
             elif amount < 0:
                 yield Cause.invalid(f"{field}[{name}]", value, "must be greater than or equal to 0")
             elif part == "requests" and limit is not None and amount > limit:
-                words = f"must be less than or equal to {name} limit of {limits[name]}"
-                yield Cause.invalid(field, value, words)
+                detail = f"must be less than or equal to {name} limit of {limits[name]}"
+                yield Cause.invalid(field, value, detail)
 
 
 def _is_resource_name(name: str) -> bool:
@@ -332,12 +332,12 @@ def _pod_update(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Caus
     if _fixed_part(old) != _fixed_part(new):
         yield Cause.forbidden("spec", _IMMUTABLE_SPEC)
     if any(toleration not in new.get("tolerations", ()) for toleration in old.get("tolerations", ())):
-        words = "existing toleration can not be modified except its tolerationSeconds"
-        yield Cause.forbidden("spec.tolerations", words)
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        yield Cause.forbidden("spec.tolerations", detail)
 
 
 def _fixed_part(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a pod's spec never changes. Scheduling gates are there to be taken away, by whoever set them."""
+    """Return the immutable fields of a pod's spec. Scheduling gates may be removed."""
     fixed = {key: value for key, value in spec.items() if key not in ("activeDeadlineSeconds", "tolerations")}
     fixed.pop("schedulingGates", None)
     for part in ("containers", "initContainers"):

@@ -68,7 +68,7 @@ def test_a_foreign_kubeconfig_is_never_overwritten(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     foreign = tmp_path / "config"
     foreign.write_text("apiVersion: v1\n")
-    with pytest.raises(SettingsError, match="exists and is not ours"):
+    with pytest.raises(SettingsError, match="exists and was not written by executor-pods"):
         LocalCluster(kubeconfig=foreign).start()
     assert foreign.read_text() == "apiVersion: v1\n"
     assert set(threading.enumerate()) <= before
@@ -77,7 +77,7 @@ def test_a_foreign_kubeconfig_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_link_is_never_followed_or_replaced(tmp_path: Path) -> None:
     link = tmp_path / "config"
     link.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(SettingsError, match="exists and is not ours"):
+    with pytest.raises(SettingsError, match="exists and was not written by executor-pods"):
         LocalCluster(kubeconfig=link).start()
     assert link.is_symlink()
 

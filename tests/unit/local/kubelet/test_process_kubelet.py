@@ -162,7 +162,7 @@ def test_the_built_in_executor_says_who_it_is_and_ends_with_0_on_sigterm(laptop:
         laptop.store.delete("pods", "default", "a")
         rest = said.read()
     assert "EXECUTOR_ID=7" in first
-    assert "bye" in rest
+    assert "stopped" in rest
     assert ended(laptop.wait_gone("a"))["exitCode"] == 0
 
 

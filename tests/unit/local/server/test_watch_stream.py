@@ -17,7 +17,7 @@ def test_a_client_that_hangs_up_in_the_middle_of_a_line_is_no_failure_of_the_ser
     async def watch() -> int:
         writer = AsyncMock(AbstractStreamWriter)
         writer.write.side_effect = ClientConnectionResetError("Cannot write to closing transport")
-        queue = WatchQueue(asyncio.get_running_loop(), cut=lambda: None)
+        queue = WatchQueue(asyncio.get_running_loop(), disconnect=lambda: None)
         queue.put(WatchMessage("ADDED", {}))
         request = make_mocked_request("GET", "/", writer=writer)
         await stream_watch(request, queue, 30, lambda message: message.object)
