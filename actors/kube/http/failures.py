@@ -77,10 +77,7 @@ def untrusted(error: BaseException, server: str, credential: Credential) -> Untr
 
 def lost(error: BaseException, server: str, *, sent: bool, write: bool) -> ApiError:
     """The error of a request that got no answer, or half of one."""
-    sentence = _sentence(error, server)
-    if sent and write:
-        return Ambiguous(f"{sentence}; the request may have been carried out")
-    return Unavailable(sentence)
+    return _unanswered(_sentence(error, server), carried_out=sent and write)
 
 
 def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: bool) -> ApiError:
@@ -92,15 +89,17 @@ def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: boo
         )
     if not sent:
         return Unavailable(f"there was no connection to {server} in {seconds}")
-    if write:
-        return Ambiguous(f"{server} gave no full answer in {seconds}; the request may have been carried out")
-    return Unavailable(f"{server} gave no full answer in {seconds}")
+    return _unanswered(f"{server} gave no full answer in {seconds}", carried_out=write)
 
 
 def unreadable(error: Exception, server: str, *, write: bool) -> ApiError:
     """The error of a 2xx answer that is not what was asked for."""
-    sentence = f"{server} answered with something else than was asked for: {error}"
-    return Ambiguous(f"{sentence}; the request may have been carried out") if write else Unavailable(sentence)
+    return _unanswered(f"{server} answered with something else than was asked for: {error}", carried_out=write)
+
+
+def _unanswered(sentence: str, *, carried_out: bool) -> ApiError:
+    """`carried_out`: the request may have been."""
+    return Ambiguous(f"{sentence}; the request may have been carried out") if carried_out else Unavailable(sentence)
 
 
 def _retry_after(header: str | None, now: datetime) -> timedelta | None:
