@@ -7,11 +7,11 @@ A call that hangs in the very middle of being sent is given up as soon as it has
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, TypeVar, final
 
 from actors.errors import Cancelled
 from actors.kube.api import WatchEnded
+from actors.kube.calls import OpenCalls
 
 if TYPE_CHECKING:
     from actors.errors import ApiError
@@ -31,30 +31,25 @@ class FencedPodApi:
     def __init__(self, api: PodApi) -> None:
         self.namespace = api.namespace
         self._api = api
-        self._lock = threading.Lock()
-        self._open: set[_FencedCall] = set()
-        self._is_shut = False
+        self._calls = OpenCalls()
 
     def close(self) -> None:
         """Shut it, from any thread: what is under way completes with `Cancelled`, what comes later at once.
 
         `api` is left open: it is not ours alone.
         """
-        with self._lock:
-            self._is_shut = True
-            still_open = tuple(self._open)
-        for call in still_open:
-            call.cancel()
+        self._calls.close()
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`."""
         call = _FencedCall()
-        if not self._remember(call):
+        self._calls.add(call)
+        if self._calls.closed:
             reply(Cancelled(SHUT))
             return call
 
         def answered(answer: A | ApiError) -> None:
-            self._forget(call)
+            self._calls.discard(call)
             reply(answer)
 
         call.sent_as(self._api.send(request, answered))
@@ -63,29 +58,18 @@ class FencedPodApi:
     def watch(self, request: Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
         call = _FencedCall()
-        if not self._remember(call):
+        self._calls.add(call)
+        if self._calls.closed:
             sink(WatchEnded(Cancelled(SHUT)))
             return call
 
         def told(message: WatchEvents | WatchEnded) -> None:
             if isinstance(message, WatchEnded):
-                self._forget(call)
+                self._calls.discard(call)
             sink(message)
 
         call.sent_as(self._api.watch(request, told))
         return call
-
-    def _remember(self, call: _FencedCall) -> bool:
-        """Have `close` end it; False if that was called."""
-        with self._lock:
-            if self._is_shut:
-                return False
-            self._open.add(call)
-            return True
-
-    def _forget(self, call: _FencedCall) -> None:
-        with self._lock:
-            self._open.discard(call)
 
 
 @final

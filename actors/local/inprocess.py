@@ -13,26 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from actors import kube
 from actors.errors import ApiError
-from actors.kube.api import (
-    PODS,
-    Create,
-    CreateObject,
-    Delete,
-    DeleteCollection,
-    Get,
-    GetObject,
-    List,
-    ListObjects,
-    Patch,
-    PatchObject,
-    PodPage,
-    ReviewAccess,
-    WatchEvents,
-)
+from actors.kube.api import PODS, PodPage, WatchEvents
+from actors.kube.calls import OpenCall, OpenCalls, OpenStream
 from actors.kube.deduplication import Connection, PodDeduplicator
 from actors.kube.status import error_from_status
-from actors.local.calls import OpenCall, OpenCalls, OpenStream
 from actors.local.schema.statuses import ApiStatus, lacks_right
 from actors.local.store.object_store import INITIAL_EVENTS_END
 from actors.pods.pod import Pod, PodEvent
@@ -92,7 +78,7 @@ class InProcessPodApi:
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`."""
-        if isinstance(request, List) and not request.continue_token:
+        if isinstance(request, kube.List) and not request.continue_token:
             self.sharing.begin_list()
         call: OpenCall[A] = OpenCall(f"the {request.operation}", reply, self.calls)
         if self.calls.closed:
@@ -141,16 +127,16 @@ class InProcessPodApi:
         """
         store, namespace = self.store, self.namespace
         match request:
-            case List():
+            case kube.List():
                 self.right("list", PODS)
                 return self._page(request)
-            case Get(name):
+            case kube.Get(name):
                 self.right("get", PODS)
                 return self._pod(store.get("pods", namespace, name))
-            case Create(manifest):
+            case kube.Create(manifest):
                 self.right("create", PODS)
                 return self._pod(store.create("pods", namespace, manifest))
-            case Delete(name, options):
+            case kube.Delete(name, options):
                 self.right("delete", PODS)
                 store.delete(
                     "pods",
@@ -161,31 +147,31 @@ class InProcessPodApi:
                     resource_version=options.resource_version,
                 )
                 return None
-            case DeleteCollection(selector):
+            case kube.DeleteCollection(selector):
                 self.right("deletecollection", PODS)
                 store.delete_collection("pods", namespace, label_selector=selector)
                 return None
-            case Patch(name, patch):
+            case kube.Patch(name, patch):
                 self.right("patch", PODS)
                 return self._pod(store.patch("pods", namespace, name, patch, "merge"))
-            case ReviewAccess(verb, resource):
+            case kube.ReviewAccess(verb, resource):
                 return (verb, resource.plural) not in self.forbidden
-            case GetObject(resource, name):
+            case kube.GetObject(resource, name):
                 self.right("get", resource)
                 return store.get(resource.plural, namespace, name)
-            case ListObjects(resource, selector):
+            case kube.ListObjects(resource, selector):
                 self.right("list", resource)
                 return store.list(resource.plural, namespace, label_selector=selector).items
-            case CreateObject(resource, manifest):
+            case kube.CreateObject(resource, manifest):
                 self.right("create", resource)
                 return store.create(resource.plural, namespace, manifest)
-            case PatchObject(resource, name, patch):
+            case kube.PatchObject(resource, name, patch):
                 self.right("patch", resource)
                 return store.patch(resource.plural, namespace, name, patch, "merge")
             case _:
                 raise TypeError(f"not a request to a PodApi: {request}")
 
-    def _page(self, request: List) -> PodPage:
+    def _page(self, request: kube.List) -> PodPage:
         answer = self.store.list(
             "pods",
             self.namespace,
@@ -223,8 +209,7 @@ class _Watch:
     def __init__(self, api: InProcessPodApi, sink: WatchSink, connection: Connection) -> None:
         self._api = api
         self._connection = connection
-        self._subscription: Subscription | None = None
-        self.stream = OpenStream(sink, api.calls, self._unsubscribe)
+        self.stream = OpenStream(sink, api.calls)
 
     def open(self, request: Watch) -> None:
         """Begin: the server has answered."""
@@ -248,10 +233,8 @@ class _Watch:
         except ApiError as error:
             self.stream.end(error)
             return
-        self._subscription = subscription
-        if self.stream.done:  # it ended while it was being opened
-            subscription.cancel()
-        elif api.timers is not None:
+        self.stream.depends_on(subscription)
+        if api.timers is not None and not self.stream.done:
             self.stream.depends_on(api.timers.schedule(request.timeout, lambda: self.stream.end(None)))
             self._bookmark_later(api.timers, subscription)
 
@@ -281,10 +264,6 @@ class _Watch:
                 version = message.object["metadata"]["resourceVersion"]
                 unchanged = len(events) - len(news)
                 self.stream.tell(WatchEvents(tuple(news), version, 1 - len(events), unchanged=unchanged))
-
-    def _unsubscribe(self) -> None:
-        if self._subscription is not None:
-            self._subscription.cancel()
 
 
 class PodDecoder:

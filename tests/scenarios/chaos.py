@@ -518,8 +518,8 @@ class Chaos(World):
             self._break([f"2: the ends of {sorted(present)} were never told"])
         if alive := [part.name for part in self._parts()]:
             self._break([f"6: {alive} live on"])
-        if len(self.api.calls) or self.api._streams or not self.api.calls.closed:
-            self._break([f"6: {len(self.api.calls)} calls and {len(self.api._streams)} watches are open, or may be"])
+        if (calls := self.api.calls.open()) or not self.api.calls.closed:
+            self._break([f"6: {len(calls)} calls and watches are open, or may be"])
 
     def _parts(self) -> list[Actor]:
         """The Backend's actors, and itself."""

@@ -243,13 +243,13 @@ def test_a_pool_that_hangs_while_its_backend_crashes_writes_nothing_when_it_wake
 
 
 def test_the_stream_of_a_watch_source_that_hangs_is_closed_when_it_is_given_up(world: World, hang: Hang) -> None:
-    open_calls = len(world.api.calls)
+    open_calls = len(world.api.calls.open())
     hang.await_message("watch-source", "_Streamed")
     lose_one(world)
     world.advance(REPLACED_WITHIN)
     assert hang.thread is not None
     assert hang.thread.is_alive(), "it hangs still"
     assert world.lives("watch-source")
-    assert len(world.api.calls) == open_calls
+    assert len(world.api.calls.open()) == open_calls
     hang.let_go()
-    assert len(world.api.calls) == open_calls
+    assert len(world.api.calls.open()) == open_calls

@@ -60,8 +60,12 @@ class Client:
         self._transport: Transport | None = None
         self._transport_of: object = None
 
-    def fetch(self, request: HttpRequest, wire: Wire, decode: Callable[[bytes], A]) -> A | ApiError | None:
-        """Send the request and read the whole answer; None if the wire was cut, when nobody waits for it any more."""
+    def fetch(self, request: HttpRequest, wire: Wire, decode: Callable[[bytes], A]) -> A | ApiError:
+        """Send the request and read the whole answer.
+
+        Raises:
+            WireCut: somebody else ended it.
+        """
         server = self._access.server
         try:
             response = self.open(request, wire)
@@ -69,7 +73,7 @@ class Client:
                 return response
             body = response.read()
         except WireCut:
-            return None
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the call is to be completed, with one of our errors
             return failures.lost(error, server, sent=wire.sent, write=request.write)
         finally:

@@ -7,46 +7,30 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from actors.errors import ApiError, BadRequest, Cancelled, SettingsError, Unavailable
-from actors.kube.api import (
-    PODS,
-    Call,
-    Create,
-    CreateObject,
-    Delete,
-    DeleteCollection,
-    DeleteOptions,
-    Get,
-    GetObject,
-    List,
-    ListObjects,
-    Manifest,
-    Patch,
-    PatchObject,
-    PodPage,
-    Reply,
-    Request,
-    Resource,
-    ReviewAccess,
-    Watch,
-    WatchSink,
-)
+from actors.errors import ApiError, BadRequest, SettingsError, Unavailable
+from actors.kube import api
+from actors.kube.api import PODS
+from actors.kube.calls import OpenCall, OpenCalls
 from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode, failures
-from actors.kube.http.calls import PendingCall, Workers
 from actors.kube.http.client import Client, HttpRequest
 from actors.kube.http.decode import Complaints
 from actors.kube.http.streams import Stream
 from actors.kube.http.watch_lines import WatchDecoder
-from actors.runtime import Clock, SystemClock, TimerService, TimerThread
+from actors.kube.http.wire import Wire, WireCut
+from actors.kube.http.workers import Workers, tell
+from actors.runtime import Clock, SystemClock, TimerService, TimerThread, later
 
 if TYPE_CHECKING:
+    from actors.kube.api import Call, DeleteOptions, Manifest, PodPage, Reply, Request, Resource, Watch, WatchSink
     from actors.kube.auth.credentials import Access
 
 __all__ = ["HttpPodApi"]
@@ -91,34 +75,30 @@ class HttpPodApi:
         self._own_timers = TimerThread(self._clock)
         self._timers = self._own_timers if timers is None else timers
         self._workers = Workers(max_connections, self._client)
+        self._calls = OpenCalls()
         self._lock = threading.Lock()
-        self._open: set[PendingCall | Stream] = set()
         self._threads: set[threading.Thread] = set()
-        self._closed = False
+        """Of streams."""
 
     def __repr__(self) -> str:
         return f"HttpPodApi(server={self._access.server!r}, namespace={self.namespace!r})"
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`. A worker completes the call, or its limit does."""
-        call = PendingCall(f"the {request.operation} call", reply, self._forget)
-        if isinstance(request, List) and not request.continue_token:
+        if isinstance(request, api.List) and not request.continue_token:
             self._sharing.begin_list()
+        translated: tuple[HttpRequest, Callable[[bytes], A]] | BadRequest
         try:
-            http, read = self._translate(request)
+            translated = self._translate(request)
         except BadRequest as error:
-            call.complete(error)
-            return call
-        if not self._remember(call):
-            call.give_up(Cancelled("the connection to the API is closed"))
-            return call
-        try:
-            call.limited_by(
-                self._timers.schedule(self._limit, lambda: call.give_up(self._late(call, write=http.write)))
-            )
-            self._workers.submit(lambda client: _run(call, http, client, read))
-        except RuntimeError as error:
-            call.give_up(_no_thread(error))
+            translated = error
+        call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(tell, reply), self._calls)
+        if isinstance(translated, BadRequest):
+            call.complete(translated)
+        elif self._calls.closed:
+            call.cancel()
+        else:
+            self._submit(call, *translated)
         return call
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
@@ -136,28 +116,27 @@ class HttpPodApi:
             HttpRequest("GET", self._path(PODS, query=query)),
             client=self._client(),
             server=self._access.server,
+            limit=self._limit,
             decoder=WatchDecoder(request.resource_version, self._complaints, self._sharing),
             sink=sink,
-            on_ended=self._forget,
+            calls=self._calls,
         )
-        if not self._remember(stream):
+        if self._calls.closed:
             stream.cancel()
             return stream
         try:
-            stream.start(self._timers.schedule(self._limit, lambda: stream.give_up(self._late(stream, write=False))))
+            with self._lock:
+                self._threads = {*filter(threading.Thread.is_alive, self._threads), stream.start(self._timers)}
         except RuntimeError as error:
-            stream.give_up(_no_thread(error))
+            stream.end(_no_thread(error))
         return stream
 
     def close(self) -> None:
         """See `PodApi`. A thread that does not end soon is reported; it can send nothing any more."""
+        self._calls.close()
         with self._lock:
-            self._closed = True
-            still_open = tuple(self._open)
-        for each in still_open:
-            each.give_up(Cancelled("the connection to the API was closed"))
-        threads = {*self._workers.close(), *self._streaming()} - {threading.current_thread()}
-        deadline = self._clock.monotonic() + JOIN_LIMIT.total_seconds()
+            threads = {*self._workers.close(), *self._threads} - {threading.current_thread()}
+        deadline = later(self._clock.monotonic(), JOIN_LIMIT)
         for thread in threads:
             thread.join(max(0.0, deadline - self._clock.monotonic()))
         left = sorted(thread.name for thread in threads if thread.is_alive())
@@ -176,36 +155,36 @@ class HttpPodApi:
             BadRequest: it must not be sent.
         """
         match request:
-            case List(selector, limit, continue_token, resource_version):
+            case api.List(selector, limit, continue_token, resource_version):
                 query = {"labelSelector": selector, "limit": str(limit)}
                 if continue_token:  # it says by itself which version it goes on with
                     query["continue"] = continue_token
                 elif resource_version is not None:
                     query["resourceVersion"] = resource_version
                 return _get(self._path(PODS, query=query), compressed=True), self._read_page
-            case Get(name):
+            case api.Get(name):
                 return _get(self._path(PODS, name)), decode.pod
-            case Create(manifest):
+            case api.Create(manifest):
                 return HttpRequest("POST", self._path(PODS), _json(manifest)), decode.pod
-            case Delete(name, options):
+            case api.Delete(name, options):
                 return HttpRequest("DELETE", self._path(PODS, name), _json(_delete_options(options))), decode.anything
-            case DeleteCollection(selector):
+            case api.DeleteCollection(selector):
                 if not selector.strip():
                     raise BadRequest("not sent: a bulk delete without a selector would delete every pod")
-                body = _json(_delete_options(DeleteOptions()))
+                body = _json(_delete_options(api.DeleteOptions()))
                 path = self._path(PODS, query={"labelSelector": selector})
                 return HttpRequest("DELETE", path, body), decode.anything
-            case Patch(name, patch):
+            case api.Patch(name, patch):
                 return _patch(self._path(PODS, name), patch), decode.pod
-            case ReviewAccess(verb, resource):
+            case api.ReviewAccess(verb, resource):
                 return self._review(verb, resource), decode.is_allowed
-            case GetObject(resource, name):
+            case api.GetObject(resource, name):
                 return _get(self._path(resource, name)), decode.json_object
-            case ListObjects(resource, selector):
+            case api.ListObjects(resource, selector):
                 return _get(self._path(resource, query={"labelSelector": selector}), compressed=True), decode.json_items
-            case CreateObject(resource, manifest):
+            case api.CreateObject(resource, manifest):
                 return HttpRequest("POST", self._path(resource), _json(manifest)), decode.json_object
-            case PatchObject(resource, name, patch):
+            case api.PatchObject(resource, name, patch):
                 return _patch(self._path(resource, name), patch), decode.json_object
             case _:
                 raise TypeError(f"not a request to a PodApi: {request}")
@@ -233,32 +212,27 @@ class HttpPodApi:
             path += f"/{quote(name, safe='')}"
         return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
-    def _late(self, pending: PendingCall | Stream, *, write: bool) -> ApiError:
-        wire = pending.wire
-        return failures.late(self._access.server, self._limit, started=wire.started, sent=wire.sent, write=write)
+    def _submit(self, call: OpenCall[A], request: HttpRequest, read: Callable[[bytes], A]) -> None:
+        """Have a worker do it. A call that was completed meanwhile has a cut wire and is not sent."""
+        wire = Wire()
+        call.depends_on(wire)
+
+        def late() -> None:
+            server, started, sent = self._access.server, wire.started, wire.sent
+            call.complete(failures.late(server, self._limit, started=started, sent=sent, write=request.write))
+
+        def run(client: Client) -> None:
+            with suppress(WireCut):  # which completed the call
+                call.complete(client.fetch(request, wire, read))
+
+        try:
+            call.depends_on(self._timers.schedule(self._limit, late))
+            self._workers.submit(run)
+        except RuntimeError as error:
+            call.complete(_no_thread(error))
 
     def _client(self) -> Client:
         return Client(self._access, limit=self._limit, user_agent=self._user_agent, clock=self._clock)
-
-    # ── what is open ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _remember(self, pending: PendingCall | Stream) -> bool:
-        """Have `close` end it; False if it is closed already."""
-        with self._lock:
-            if self._closed:
-                return False
-            self._open.add(pending)
-            if isinstance(pending, Stream):
-                self._threads = {thread for thread in self._threads if thread.is_alive()} | {pending.thread}
-            return True
-
-    def _forget(self, pending: PendingCall | Stream) -> None:
-        with self._lock:
-            self._open.discard(pending)
-
-    def _streaming(self) -> set[threading.Thread]:
-        with self._lock:
-            return {thread for thread in self._threads if thread.is_alive()}
 
 
 def _get(path: str, *, compressed: bool = False) -> HttpRequest:
@@ -267,11 +241,6 @@ def _get(path: str, *, compressed: bool = False) -> HttpRequest:
 
 def _patch(path: str, patch: Manifest) -> HttpRequest:
     return HttpRequest("PATCH", path, _json(patch), content_type=MERGE_PATCH)
-
-
-def _run(call: PendingCall, request: HttpRequest, client: Client, read: Callable[[bytes], A]) -> None:
-    """In a worker: the call's request and answer. One that was completed meanwhile has a cut wire and is not sent."""
-    call.complete(client.fetch(request, call.wire, read))
 
 
 def _no_thread(error: RuntimeError) -> ApiError:

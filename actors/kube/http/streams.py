@@ -7,23 +7,27 @@ something. So the sink is only ever called under the stream's lock; a sink may c
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from actors.errors import ApiError, Cancelled, Unavailable
-from actors.kube.api import WatchEnded, WatchEvents, WatchSink
+from actors.errors import ApiError, Unavailable
+from actors.kube.calls import OpenStream
 from actors.kube.http import failures
-from actors.kube.http.calls import tell
 from actors.kube.http.chunks import has_more
-from actors.kube.http.watch_lines import LineSplitter, LineTooLong, WatchDecoder
+from actors.kube.http.watch_lines import LineSplitter, LineTooLong
 from actors.kube.http.wire import Wire, WireCut
+from actors.kube.http.workers import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from datetime import timedelta
 
     import urllib3
 
+    from actors.kube.api import WatchSink
+    from actors.kube.calls import OpenCalls
     from actors.kube.http.client import Client, HttpRequest
-    from actors.runtime import Scheduled
+    from actors.kube.http.watch_lines import WatchDecoder
+    from actors.runtime import Scheduled, TimerService
 
 __all__ = ["Stream"]
 
@@ -37,7 +41,7 @@ all, as it wakes two actors; so many take some ten milliseconds."""
 
 
 @final
-class Stream:
+class Stream(OpenStream):
     """A watch, from `start` to its end."""
 
     def __init__(
@@ -46,101 +50,74 @@ class Stream:
         *,
         client: Client,
         server: str,
+        limit: timedelta,
         decoder: WatchDecoder,
         sink: WatchSink,
-        on_ended: Callable[[Stream], None],
+        calls: OpenCalls,
     ) -> None:
-        self.wire = Wire()
+        super().__init__(partial(tell, sink), calls)
         self._request = request
         self._client = client
         self._server = server
+        self._limit = limit
         self._decoder = decoder
-        self._sink = sink
-        self._on_ended = on_ended
-        self._lock = threading.RLock()
-        self._ended = False
-        self._limit: Scheduled | None = None
-        self.thread = threading.Thread(target=self._run, name="executor-pods/kube-watch", daemon=True)
+        self._wire = Wire()
+        self.depends_on(self._wire)
 
-    def start(self, limit: Scheduled) -> None:
-        """Connect and read, in a thread of its own. `limit` is stopped once the server answers.
+    def start(self, timers: TimerService) -> threading.Thread:
+        """Connect and read, in a thread of its own. The server has `limit` to answer with headers.
 
         Raises:
             RuntimeError: no thread can be started.
         """
-        with self._lock:
-            self._limit = limit
-            self.thread.start()
+        limit = timers.schedule(self._limit, self._late)
+        self.depends_on(limit)
+        thread = threading.Thread(target=self._run, args=(limit,), name="executor-pods/kube-watch", daemon=True)
+        thread.start()
+        return thread
 
-    def cancel(self) -> None:
-        """See `actors.kube.api.Call`."""
-        self.give_up(Cancelled("the watch was cancelled"))
+    def _late(self) -> None:
+        wire = self._wire
+        self.end(failures.late(self._server, self._limit, started=wire.started, sent=wire.sent, write=False))
 
-    def give_up(self, error: ApiError) -> None:
-        """End it with this error, whatever its thread does."""
-        if self._end(WatchEnded(error)):
-            self.wire.cut()
-
-    def _run(self) -> None:
+    def _run(self, limit: Scheduled) -> None:
         response: urllib3.BaseHTTPResponse | None = None
         try:
-            answer = self._client.open(self._request, self.wire)
+            answer = self._client.open(self._request, self._wire)
             if isinstance(answer, ApiError):
-                self._end(WatchEnded(answer))
+                self.end(answer)
                 return
             response = answer
-            self._answered()
-            self._end(self._read(response))
+            limit.cancel()
+            self._read(response)
         except WireCut:
-            self._end(WatchEnded(Cancelled("the watch was cut")))  # whoever cut it has said why
+            pass  # it has ended: nothing else cuts the wire
         except Exception as error:  # noqa: BLE001 - whatever it is, the sink is to hear of the end, as one of our errors
-            self._end(WatchEnded(failures.lost(error, self._server, sent=self.wire.sent, write=False)))
+            self.end(failures.lost(error, self._server, sent=self._wire.sent, write=False))
         finally:
-            self.wire.release()
+            self._wire.release()
             if response is not None:
                 response.close()
             self._client.close()
 
-    def _read(self, response: urllib3.BaseHTTPResponse) -> WatchEnded:
-        """Tell the sink what comes, until the end; how the server ended it."""
+    def _read(self, response: urllib3.BaseHTTPResponse) -> None:
+        """Tell the sink what comes, until the end."""
         splitter = LineSplitter()
         compressed = "Content-Encoding" in response.headers  # else urllib3 would copy what it hands out
         held = 0
         try:
-            while not self._ended:
+            while not self.done:
                 data = response.read1(READ_SIZE, decode_content=compressed)
                 more = not compressed and has_more(response) and held < READS_HELD
                 held = held + 1 if more else 0
                 told, error = self._decoder.decode(splitter.feed(data) if data else splitter.rest(), more=more)
                 for events in told:
-                    self._tell(events)
+                    self.tell(events)
                 if isinstance(error, ApiError):
-                    return WatchEnded(error, in_stream=True)
-                if error is not None:
-                    return WatchEnded(failures.unreadable(error, self._server, write=False))
-                if not data:
-                    break
+                    self.end(error, in_stream=True)
+                elif error is not None:
+                    self.end(failures.unreadable(error, self._server, write=False))
+                elif not data:
+                    self.end(None)
         except LineTooLong:
-            return WatchEnded(Unavailable(f"{self._server} sent a watch event without an end"))
-        return WatchEnded(None)
-
-    def _answered(self) -> None:
-        with self._lock:
-            if self._limit is not None:
-                self._limit.cancel()
-
-    def _tell(self, events: WatchEvents) -> None:
-        with self._lock:
-            if not self._ended:
-                tell(self._sink, events)
-
-    def _end(self, ended: WatchEnded) -> bool:
-        with self._lock:
-            if self._ended:
-                return False
-            self._ended = True
-            if self._limit is not None:
-                self._limit.cancel()
-            self._on_ended(self)
-            tell(self._sink, ended)
-            return True
+            self.end(Unavailable(f"{self._server} sent a watch event without an end"))

@@ -60,7 +60,7 @@ class Wire:
         """The server may have got the request, or a part of it."""
         return self._sent
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         """End the request, from any thread: nothing is sent from now on, and whoever waits for the socket wakes."""
         with self._lock:
             self._is_cut = True

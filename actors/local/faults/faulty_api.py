@@ -18,7 +18,7 @@ from msgspec import structs
 
 from actors.errors import ApiError, Unavailable
 from actors.kube.api import List, PodPage
-from actors.local.calls import OpenCalls
+from actors.kube.calls import OpenCalls
 from actors.local.faults.faulty_call import FaultyCall
 from actors.local.faults.faulty_stream import FaultyStream, broken_connection
 from actors.local.faults.kinds import Chances, Fault, Refuse, StaleList, gone
@@ -71,7 +71,6 @@ class FaultyPodApi:
         self._outage = False
         self._next: defaultdict[Operation, deque[Fault]] = defaultdict(deque)
         self._lists: dict[List, deque[PodPage]] = {}
-        self._streams: dict[FaultyStream, None] = {}
         self._lock = RLock()
 
     # ── The script ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -99,11 +98,11 @@ class FaultyPodApi:
 
     def cut(self) -> None:
         """Break every stream's connection."""
-        self._each_stream(lambda stream: stream.end(broken_connection()))
+        self._each_stream(lambda stream: stream.break_off(broken_connection()))
 
     def expire(self) -> None:
         """End every stream with 410, as a server does whose window has moved on."""
-        self._each_stream(lambda stream: stream.end(gone()))
+        self._each_stream(lambda stream: stream.break_off(gone()))
 
     def stall(self) -> None:
         """Hold back what streams bring, bookmarks too, until `resume`."""
@@ -144,16 +143,14 @@ class FaultyPodApi:
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
-        stream = FaultyStream(sink, self, self._timers, self._entropy)
+        stream = FaultyStream(sink, self.calls, lambda: (self.chances, self.lag), self._timers, self._entropy)
         if self.calls.closed:
             stream.cancel()
             return stream
-        with self._lock:
-            self._streams[stream] = None
         fault = self._fault_of(request.operation)
         if fault is not None:
             assert isinstance(fault, Refuse)
-            stream.end(fault.error)
+            stream.break_off(fault.error)
         else:
             stream.depends_on(self._inner.watch(request, stream.on_message))
         return stream
@@ -165,16 +162,10 @@ class FaultyPodApi:
 
     # ── Making it happen ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def forget(self, stream: FaultyStream) -> None:
-        """A stream has ended."""
-        with self._lock:
-            self._streams.pop(stream, None)
-
     def _each_stream(self, do: Callable[[FaultyStream], None]) -> None:
-        with self._lock:
-            streams = list(self._streams)
-        for stream in streams:
-            do(stream)
+        for call in self.calls.open():
+            if isinstance(call, FaultyStream):
+                do(call)
 
     def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
         """What happens to this call: an outage before the script, the script before chance."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, assert_never
 
 from actors.errors import Ambiguous, ApiError, Unavailable
-from actors.local.calls import OpenCall, OpenCalls
+from actors.kube.calls import OpenCall, OpenCalls
 from actors.local.faults.kinds import DelayAnswer, DelayRequest, Fault, LoseAnswer, Refuse, StaleList, Stall
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def test_a_call_that_was_answered_is_forgotten(fenced: Fenced) -> None:
     fenced.send("create")
     answer = NotFound("gone")
     fenced.inner.calls[0].answer(answer)
-    assert not fenced.fence._open, "a fence that stands for weeks would remember every call"
+    assert not fenced.fence._calls.open(), "a fence that stands for weeks would remember every call"
     fenced.fence.close()
     assert fenced.answers == [answer]
     assert not fenced.inner.calls[0].cancelled

@@ -13,6 +13,8 @@ import pytest
 from actors import kube
 from actors.errors import Ambiguous, Cancelled, Unavailable
 from actors.kube import DeleteOptions
+from actors.kube.calls import OpenCall
+from actors.kube.http.wire import Wire
 from actors.pods.pod import Pod
 from tests.unit.kube.conftest import Client, ask, our_threads
 from tests.unit.kube.http.test_pod_api import pod
@@ -173,7 +175,10 @@ def test_a_call_is_cancelled_while_it_connects(deaf: socket.socket, tmp_path: Pa
     api = kube.connect(kubeconfig_of(deaf, tmp_path), namespace="ns", max_connections=1)
     answers: SimpleQueue[Any] = SimpleQueue()
     call = api.send(kube.Create({}), answers.put)
-    assert _until(lambda: any(pending.wire.started for pending in tuple(api._open)))
+    assert isinstance(call, OpenCall)
+    wire, _ = call._under_way
+    assert isinstance(wire, Wire)
+    assert _until(lambda: wire.started)
     call.cancel()
     assert type(answers.get_nowait()) is Cancelled
     api.close()  # and the fixture of all tests finds no thread that is left

@@ -385,7 +385,7 @@ def test_what_was_read_before_a_cancel_is_not_told_after_it(server: ScriptedServ
     call = watch(client.connect(), sink)
     assert isinstance(call, Stream)
     call.cancel()
-    call._tell(WatchEvents((), "5"))
+    call.tell(WatchEvents((), "5"))
     assert type(sink.end()) is Cancelled
 
 

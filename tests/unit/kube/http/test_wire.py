@@ -175,7 +175,7 @@ def test_a_connection_made_another_way_can_be_cut_too(server: ScriptedServer, mo
 
     def cut() -> None:
         stall.reached.wait(SAFETY)
-        held.cut()
+        held.cancel()
 
     cutter = threading.Thread(target=cut)
     cutter.start()
@@ -190,7 +190,7 @@ def test_a_connection_made_another_way_can_be_cut_too(server: ScriptedServer, mo
 @pytest.mark.parametrize("step", [Wire.begin, Wire.sending, lambda held: held.attach(0)])
 def test_a_wire_that_was_cut_goes_no_step_further(step: Callable[[Wire], None]) -> None:
     held = Wire()
-    held.cut()
+    held.cancel()
     with pytest.raises(WireCut):
         step(held)
     assert not held.started
@@ -200,7 +200,7 @@ def test_a_wire_that_was_cut_goes_no_step_further(step: Callable[[Wire], None]) 
 def test_a_wire_that_was_cut_sends_nothing(server: ScriptedServer) -> None:
     transport = Transport(Configuration(host=f"http://{server.name}"), LIMIT)
     held = Wire()
-    held.cut()
+    held.cancel()
     with pytest.raises(WireCut):
         transport.send(held, "POST", f"http://{server.name}/", {}, b"{}")
     transport.close()

@@ -424,7 +424,7 @@ def _run(seed: int) -> list[str]:
         client.api.send(kube.List(""), lambda page: told.append(str(page)[:80]))
         bench.advance(SECOND)
     bench.advance(timedelta(minutes=1))
-    assert len(client.api.calls) == int(watching)
+    assert len(client.api.calls.open()) == int(watching)
     return told
 
 

@@ -1,4 +1,4 @@
-"""Calls under way, for the doors and wrappers that keep `PodApi`'s contract without a network."""
+"""Calls under way: each completes exactly once, whichever thread comes first. The others' answers are dropped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from actors.errors import ApiError, Cancelled
 from actors.kube.api import WatchEnded, WatchEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from actors.kube.api import Call, WatchSink
+    from actors.kube.api import Call, Reply, WatchSink
     from actors.runtime import Scheduled
 
 __all__ = ["OpenCall", "OpenCalls", "OpenStream"]
@@ -19,14 +17,10 @@ __all__ = ["OpenCall", "OpenCalls", "OpenStream"]
 A = TypeVar("A")
 
 
-def _nothing() -> None:
-    """What there is to do at a stream's end if nothing is."""
-
-
 class OpenCall(Generic[A]):
     """One call: completes exactly once, with an answer or with `Cancelled`, whichever thread comes first."""
 
-    def __init__(self, what: str, reply: Callable[[A | ApiError], None], calls: OpenCalls) -> None:
+    def __init__(self, what: str, reply: Reply[A], calls: OpenCalls) -> None:
         self._what = what
         self._reply = reply
         self._calls = calls
@@ -56,49 +50,34 @@ class OpenCall(Generic[A]):
             self._done = True
             parts, self._under_way = self._under_way, []
         self._calls.discard(self)
-        self._reply(answer)
         for part in parts:
             part.cancel()
+        self._reply(answer)
 
     def cancel(self) -> None:
         """Give it up."""
         self.complete(Cancelled(f"{self._what} was cancelled"))
 
 
-class OpenStream:
+class OpenStream(OpenCall[WatchEnded]):
     """One watch: ends exactly once, and tells its sink nothing after that, whichever threads are in it."""
 
-    def __init__(self, sink: WatchSink, calls: OpenCalls, on_end: Callable[[], None] = _nothing) -> None:
+    def __init__(self, sink: WatchSink, calls: OpenCalls) -> None:
         self._sink = sink
-        self._on_end = on_end
         self._telling = RLock()
-        self._end: OpenCall[WatchEnded] = OpenCall("the watch", self._ended, calls)
-
-    @property
-    def done(self) -> bool:
-        """It has ended."""
-        return self._end.done
+        super().__init__("the watch", self._ended, calls)
 
     def tell(self, events: WatchEvents) -> None:
         """Pass on what the stream brought, unless it has ended."""
         with self._telling:
-            if not self._end.done:
+            if not self._done:
                 self._sink(events)
 
     def end(self, error: ApiError | None, *, in_stream: bool = False) -> None:
         """End it, unless it has."""
-        self._end.complete(WatchEnded(error, in_stream))
-
-    def cancel(self) -> None:
-        """See `Call`."""
-        self._end.cancel()
-
-    def depends_on(self, part: Call | Scheduled) -> None:
-        """Cancel `part` when this stream ends, whatever ends it."""
-        self._end.depends_on(part)
+        self.complete(WatchEnded(error, in_stream))
 
     def _ended(self, answer: WatchEnded | ApiError) -> None:
-        self._on_end()
         with self._telling:
             self._sink(answer if isinstance(answer, WatchEnded) else WatchEnded(answer))
 
@@ -112,9 +91,10 @@ class OpenCalls:
         self.closed = False
 
     def add(self, call: Call) -> None:
-        """Note a call."""
+        """Note a call, unless closed."""
         with self._lock:
-            self._calls[call] = None
+            if not self.closed:
+                self._calls[call] = None
 
     def discard(self, call: Call) -> None:
         """Forget a call that is answered."""
@@ -125,10 +105,10 @@ class OpenCalls:
         """Cancel all, oldest first, and whatever comes later is for its maker to cancel."""
         with self._lock:
             self.closed = True
-            calls = list(self._calls)
-        for call in calls:
+        for call in self.open():
             call.cancel()
 
-    def __len__(self) -> int:
+    def open(self) -> list[Call]:
+        """Those that are not answered yet, oldest first."""
         with self._lock:
-            return len(self._calls)
+            return list(self._calls)

@@ -1,8 +1,4 @@
-"""Calls and the workers they run in.
-
-A call is completed exactly once, by whoever is first: the worker with its answer, its caller by `cancel`, the timer
-that watches its limit, or `close`. The others' news is dropped.
-"""
+"""The threads that calls run in: a bounded number, each with a client of its own."""
 
 from __future__ import annotations
 
@@ -10,16 +6,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import Any, TypeAlias, final
 
-from actors.errors import ApiError, Cancelled
 from actors.kube.http.client import Client
-from actors.kube.http.wire import Wire
 
-if TYPE_CHECKING:
-    from actors.runtime import Scheduled
-
-__all__ = ["Job", "PendingCall", "Workers", "tell"]
+__all__ = ["Job", "Workers", "tell"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,52 +24,6 @@ def tell(reply: Callable[[Any], None], answer: object) -> None:
         reply(answer)
     except BaseException:
         logger.exception("a reply raised, its answer is lost: answer=%s", type(answer).__name__)
-
-
-@final
-class PendingCall:
-    """One call from its submission to its completion. What happens in between is up to whoever has the wire."""
-
-    def __init__(self, name: str, reply: Callable[[Any], None], on_completed: Callable[[PendingCall], None]) -> None:
-        self.name = name
-        """What it asks for, in words, such as "POST pods"."""
-        self.wire = Wire()
-        self._reply = reply
-        self._on_completed = on_completed
-        self._lock = threading.Lock()
-        self._completed = False
-        self._limit: Scheduled | None = None
-
-    def limited_by(self, timer: Scheduled) -> None:
-        """Stop this timer when the call is completed, or now if it is."""
-        with self._lock:
-            if not self._completed:
-                self._limit = timer
-                return
-        timer.cancel()
-
-    def cancel(self) -> None:
-        """See `actors.kube.api.Call`."""
-        if self.complete(Cancelled(f"{self.name} was cancelled")):
-            self.wire.cut()
-
-    def give_up(self, error: ApiError) -> None:
-        """Complete it with this error, whatever its worker does."""
-        if self.complete(error):
-            self.wire.cut()
-
-    def complete(self, answer: object) -> bool:
-        """Complete it; False if it was already."""
-        with self._lock:
-            if self._completed:
-                return False
-            self._completed = True
-            limit, self._limit = self._limit, None
-        if limit is not None:
-            limit.cancel()
-        self._on_completed(self)
-        tell(self._reply, answer)
-        return True
 
 
 @final
