@@ -135,11 +135,11 @@ class FaultyPodApi:
         operation, send = request.operation, partial(self._pass_on, request)
         faulty = FaultyCall(operation, send, reply, calls=self.calls, timers=self._timers, limit=self._limit)
         if self.calls.closed:
-            faulty.call.cancel()
+            faulty.cancel()
         else:
             later_page = isinstance(request, List) and bool(request.continue_token)
             faulty.begin(self._fault_of(operation, later_page=later_page), partial(self._recall, request))
-        return faulty.call
+        return faulty
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
@@ -170,7 +170,7 @@ class FaultyPodApi:
     def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
         """What happens to this call: an outage before the script, the script before chance."""
         if self._outage:
-            return Refuse(_refused())
+            return Refuse(Unavailable("connection refused (injected)"))
         with self._lock:
             if self._next[operation]:
                 return self._next[operation].popleft()
@@ -200,7 +200,3 @@ class FaultyPodApi:
 def _page(request: List) -> List:
     """The same page, from whatever version the list was wanted."""
     return structs.replace(request, resource_version=None)
-
-
-def _refused() -> Unavailable:
-    return Unavailable("connection refused (injected)")

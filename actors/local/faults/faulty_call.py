@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from actors.errors import Ambiguous, ApiError, Unavailable
 from actors.kube.calls import OpenCall, OpenCalls
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from actors.kube.api import Call, Operation, Reply
     from actors.runtime import TimerService
 
-__all__ = ["FaultyCall", "lost"]
+__all__ = ["FaultyCall"]
 
 A = TypeVar("A")
 
 _WRITES: Final = frozenset({"create", "delete", "delete_collection", "patch", "create_object", "patch_object"})
 
 
-class FaultyCall(Generic[A]):
+class FaultyCall(OpenCall[A]):
     """Sends a request, or not; hands on its answer, or not; completes exactly once, at the limit at the latest.
 
     Args:
@@ -43,25 +43,30 @@ class FaultyCall(Generic[A]):
         timers: TimerService,
         limit: timedelta,
     ) -> None:
+        super().__init__(f"the {operation}", reply, calls)
         self._operation = operation
         self._send = send
         self._timers = timers
         self._limit = limit
-        self.call: OpenCall[A] = OpenCall(f"the {operation}", reply, calls)
 
     def begin(self, fault: Fault | None, stale: Callable[[], A | None]) -> None:
         """Let it happen."""
         match fault:
             case None:
-                self._go()
+                self._go(self.complete)
             case Refuse(error):
-                self.call.complete(error)
+                self.complete(error)
             case LoseAnswer():
                 self._go(lambda _: self._lose())
             case Stall(delivered):
-                self._stall(delivered=delivered)
+                if delivered:
+                    self._deliver()
+                self._later(self._limit, self._lose)
+            case DelayRequest(by) if by > self._limit:  # the client gives up, the network does not
+                self._timers.schedule(by, self._deliver)
+                self._later(self._limit, self._lose)
             case DelayRequest(by):
-                self._delay_request(by)
+                self._later(by, lambda: self._go(self.complete))
             case DelayAnswer(by):
                 self._go(lambda answer: self._delay_answer(answer, by))
             case StaleList():
@@ -69,46 +74,34 @@ class FaultyCall(Generic[A]):
             case other:
                 assert_never(other)
 
-    def _go(self, answer: Reply[A] | None = None) -> None:
-        if not self.call.done:
-            self.call.depends_on(self._send(answer or self.call.complete))
+    def _go(self, answered: Reply[A]) -> None:
+        if not self.done:
+            self.depends_on(self._send(answered))
 
     def _deliver(self) -> None:
         """The server gets the request; what it answers reaches nobody."""
         self._send(lambda _: None)
 
     def _lose(self) -> None:
-        self.call.complete(lost(self._operation))
-
-    def _stall(self, *, delivered: bool) -> None:
-        if delivered:
-            self._deliver()
-        self._later(self._limit, self._lose)
-
-    def _delay_request(self, by: timedelta) -> None:
-        if by > self._limit:  # the client gives up, the network does not
-            self._timers.schedule(by, self._deliver)
-            self._later(self._limit, self._lose)
-        else:
-            self._later(by, self._go)
+        self.complete(_lost(self._operation))
 
     def _delay_answer(self, answer: A | ApiError, by: timedelta) -> None:
         if by > self._limit:
             self._later(self._limit, self._lose)
         else:
-            self._later(by, lambda: self.call.complete(answer))
+            self._later(by, lambda: self.complete(answer))
 
     def _answer_stale(self, answer: A | None) -> None:
         if answer is None:
-            self._go()
+            self._go(self.complete)
         else:
-            self.call.complete(answer)
+            self.complete(answer)
 
     def _later(self, delay: timedelta, step: Callable[[], None]) -> None:
-        self.call.depends_on(self._timers.schedule(delay, step))
+        self.depends_on(self._timers.schedule(delay, step))
 
 
-def lost(operation: Operation) -> Unavailable:
+def _lost(operation: Operation) -> Unavailable:
     """What a client says that got no answer: of a write, that it does not know."""
     if operation in _WRITES:
         return Ambiguous(f"the connection broke after the {operation} was sent (injected)")
