@@ -6,6 +6,8 @@ import heapq
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, final
 
+from actors.runtime import Moment, later
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -14,7 +16,7 @@ __all__ = ["ManualClock", "ManualTimers"]
 EPOCH: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """Where virtual time begins, so that every run has the same timestamps."""
 
-MONOTONIC_EPOCH: Final = 1000.0
+MONOTONIC_EPOCH: Final[Moment] = 1000.0
 """What `monotonic` begins with: not 0, so that code which takes 0.0 for "never" is found out."""
 
 
@@ -28,7 +30,7 @@ class ManualClock:
         """How far it was moved."""
         self._monotonic = MONOTONIC_EPOCH
 
-    def monotonic(self) -> float:
+    def monotonic(self) -> Moment:
         """Seconds, from an origin that is not zero."""
         return self._monotonic
 
@@ -41,7 +43,7 @@ class ManualClock:
         if elapsed < self.elapsed:
             raise ValueError(f"time does not go back from {self.elapsed} to {elapsed}")
         self.elapsed = elapsed
-        self._monotonic = MONOTONIC_EPOCH + elapsed.total_seconds()
+        self._monotonic = later(MONOTONIC_EPOCH, elapsed)
 
 
 @final

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Final, final
 from urllib.parse import urlsplit
 
 from actors.errors import SettingsError
+from actors.runtime import elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kubernetes.client import Configuration
 
-    from actors.runtime import Clock
+    from actors.runtime import Clock, Moment
 
 
 __all__ = ["Access", "Credential", "Credentials", "access_to"]
@@ -93,8 +94,8 @@ class Credentials:
         self._clock = clock
         self._lock = threading.Lock()
         self._newest = first
-        self._not_before: float | None = None
-        self._complained_at: float | None = None
+        self._not_before: Moment | None = None
+        self._complained_at: Moment | None = None
 
     def current(self) -> Credential:
         """The credential to show. Waits for its renewal only if it is worthless without."""
@@ -142,11 +143,11 @@ class Credentials:
         return found
 
     def _wait(self) -> None:
-        self._not_before = self._clock.monotonic() + TRY_AGAIN_AFTER.total_seconds()
+        self._not_before = later(self._clock.monotonic(), TRY_AGAIN_AFTER)
 
     def _complain(self, error: SettingsError) -> None:
         now = self._clock.monotonic()
-        if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY.total_seconds():
+        if self._complained_at is None or elapsed(self._complained_at, now) >= COMPLAIN_EVERY:
             self._complained_at = now
             logger.warning("the credential cannot be renewed, the old one is used: error=%s", error)
 

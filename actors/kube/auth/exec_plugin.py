@@ -18,7 +18,7 @@ import msgspec
 from kubernetes.config import ConfigException
 from kubernetes.config.exec_provider import ExecProvider
 
-from actors.runtime import SystemClock
+from actors.runtime import SystemClock, later
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -124,7 +124,7 @@ def _request(provider: ExecProvider, *, interactive: bool) -> str:
 def _read(process: subprocess.Popen[bytes], limit: timedelta) -> tuple[bytes, bytes]:
     """What it wrote to stdout and stderr, once it has ended."""
     clock = SystemClock()  # of the machine, as the program is: no other would ever end it
-    deadline = clock.monotonic() + limit.total_seconds()
+    deadline = later(clock.monotonic(), limit)
     written = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
     first, *rest = written.values()
     late = PluginFailed(f"it did not end in {limit.total_seconds():g} s and was killed; {_BY_HAND}")
