@@ -23,7 +23,7 @@ from tests.fuzz.reach import reaching
 from tests.fuzz.test_answers import POD
 from tests.fuzz.test_kubeconfig import CONFIG
 from tests.fuzz.test_settings import PATCH, TEMPLATE
-from tests.unit.local.server_kit import PODS, Door, manifest, served
+from tests.unit.local.server_kit import PODS, Endpoint, manifest, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +35,8 @@ NAMES = ("..", "../../../../etc/passwd", "/etc/passwd", "%2e%2e%2fetc%2fpasswd",
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    yield from served(tmp_path_factory.mktemp("door"))
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    yield from served(tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture(autouse=True)
@@ -96,12 +96,12 @@ def test_a_pod_opens_nothing_and_starts_nothing(tmp_path_factory: pytest.TempPat
     st.sampled_from(("", *NAMES)),
 )
 def test_a_request_opens_nothing_and_starts_nothing(
-    door: Door, tmp_path: Path, method: str, name: str, part: str, container: str
+    api: Endpoint, tmp_path: Path, method: str, name: str, part: str, container: str
 ) -> None:
     path = f"{PODS}/{quote(name, safe='', errors='surrogatepass')}{part}?container={quote(container, safe='')}"
     body = manifest(name) if method in {"POST", "PUT"} else None
-    door.request("GET", "/api")  # the connection is there before anybody looks
+    api.request("GET", "/api")  # the connection is there before anybody looks
     with reaching() as reach:
-        door.request(method, path, body)
+        api.request(method, path, body)
     assert reach.started == []
     assert of_the_caller(reach.opened, tmp_path.parent) == set()

@@ -18,7 +18,7 @@ from actors.local.schema.resources import RESOURCES
 from actors.local.schema.statuses import ApiStatus
 from actors.local.store.patches import json_patch
 from tests.fuzz.material import DEEP, scalars, spoiled, spoiled_bytes, values
-from tests.unit.local.server_kit import PODS, SAFETY_SECONDS, TABLE, Door, manifest, served
+from tests.unit.local.server_kit import PODS, SAFETY_SECONDS, TABLE, Endpoint, manifest, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,8 +116,8 @@ SELECTORS = (
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    yield from served(tmp_path_factory.mktemp("door"))
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    yield from served(tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture(autouse=True)
@@ -131,22 +131,22 @@ def collection(plural: str) -> str:
     return f"{root}{'/namespaces/default' if resource.namespaced else ''}/{plural}"
 
 
-def checked(door: Door, answer: Answer) -> Answer:
+def checked(api: Endpoint, answer: Answer) -> Answer:
     """It is an answer of the API, and what failed was not the server."""
     assert answer.status != 500 or "error of the embedded cluster" not in answer.json["message"], answer.body
     assert 200 <= answer.status < 600
-    assert door.token.encode() not in answer.body
+    assert api.token.encode() not in answer.body
     if answer.status >= 400:
         assert answer.json["kind"] == "Status", answer.body
         assert answer.json["code"] == answer.status
     return answer
 
 
-def still_serves(door: Door) -> None:
+def still_serves(api: Endpoint) -> None:
     """Whatever got in can be read again, in each way that there is."""
     for plural in RESOURCES:
         for headers in ({}, {"Accept": TABLE}):
-            assert checked(door, door.request("GET", collection(plural), headers=headers)).status == 200
+            assert checked(api, api.request("GET", collection(plural), headers=headers)).status == 200
 
 
 @ONE_SERVER
@@ -154,26 +154,26 @@ def still_serves(door: Door) -> None:
 @example(DEEP)
 @example(b'{"metadata":{"name":"a\xff"}}')
 @example(b"\xff")
-def test_any_pod_is_created_or_refused(door: Door, body: bytes) -> None:
-    answer = checked(door, door.request("POST", PODS, body))
+def test_any_pod_is_created_or_refused(api: Endpoint, body: bytes) -> None:
+    answer = checked(api, api.request("POST", PODS, body))
     if answer.status == 201:
-        still_serves(door)
-        checked(door, door.request("DELETE", f"{PODS}/{answer.json['metadata']['name']}?gracePeriodSeconds=0"))
+        still_serves(api)
+        checked(api, api.request("DELETE", f"{PODS}/{answer.json['metadata']['name']}?gracePeriodSeconds=0"))
 
 
 @ONE_SERVER
 @given(
     st.sampled_from(sorted(OTHERS)).flatmap(lambda plural: st.tuples(st.just(plural), spoiled(OTHERS[plural]) | values))
 )
-def test_any_other_object_is_created_or_refused(door: Door, made: tuple[str, Any]) -> None:
+def test_any_other_object_is_created_or_refused(api: Endpoint, made: tuple[str, Any]) -> None:
     plural, body = made
     data = json.dumps(body).encode("utf-8", "surrogatepass")
-    answer = checked(door, door.request("POST", collection(plural), data))
+    answer = checked(api, api.request("POST", collection(plural), data))
     if answer.status == 201:
-        checked(door, door.request("POST", PODS, manifest("counted")))
-        still_serves(door)
-        checked(door, door.request("DELETE", f"{PODS}/counted?gracePeriodSeconds=0"))
-        checked(door, door.request("DELETE", f"{collection(plural)}/{answer.json['metadata']['name']}"))
+        checked(api, api.request("POST", PODS, manifest("counted")))
+        still_serves(api)
+        checked(api, api.request("DELETE", f"{PODS}/counted?gracePeriodSeconds=0"))
+        checked(api, api.request("DELETE", f"{collection(plural)}/{answer.json['metadata']['name']}"))
 
 
 @ONE_SERVER
@@ -182,18 +182,18 @@ def test_any_other_object_is_created_or_refused(door: Door, made: tuple[str, Any
     st.sampled_from(("", "/status")),
     spoiled(JSON_PATCH, 2) | spoiled(POD) | values,
 )
-def test_any_patch_is_applied_or_refused(door: Door, kind: str, subresource: str, patch: Any) -> None:
-    checked(door, door.request("POST", PODS, manifest("patched")))
+def test_any_patch_is_applied_or_refused(api: Endpoint, kind: str, subresource: str, patch: Any) -> None:
+    checked(api, api.request("POST", PODS, manifest("patched")))
     media = {"json": "json-patch", "merge": "merge-patch", "strategic": "strategic-merge-patch"}[kind]
     data = json.dumps(patch).encode("utf-8", "surrogatepass")
     path = f"{PODS}/patched{subresource}"
-    answer = checked(door, door.request("PATCH", path, data, content_type=f"application/{media}+json"))
+    answer = checked(api, api.request("PATCH", path, data, content_type=f"application/{media}+json"))
     if answer.status == 200:
-        still_serves(door)
-        checked(door, door.request("DELETE", f"{PODS}/patched?gracePeriodSeconds=0"))
+        still_serves(api)
+        checked(api, api.request("DELETE", f"{PODS}/patched?gracePeriodSeconds=0"))
         checked(
-            door,
-            door.request(
+            api,
+            api.request(
                 "PATCH",
                 f"{PODS}/patched",
                 {"metadata": {"finalizers": None}},
@@ -216,36 +216,36 @@ def test_a_patch_that_copies_itself_over_and_over_is_refused() -> None:
 
 @pytest.mark.parametrize("depth", [50, 200, 400, 700, 1_000, 20_000])
 @pytest.mark.parametrize("start", ["[", '{"a":'])
-def test_a_document_that_is_nested_without_end_is_refused(door: Door, depth: int, start: str) -> None:
-    checked(door, door.request("POST", PODS, manifest("nested")))
+def test_a_document_that_is_nested_without_end_is_refused(api: Endpoint, depth: int, start: str) -> None:
+    checked(api, api.request("POST", PODS, manifest("nested")))
     nested = start * depth + "1" + ("]" if start == "[" else "}") * depth
     for around in ("%s", '{"metadata":{"name":"x","labels":%s}}', '{"metadata":{"name":"x"},"spec":{"affinity":%s}}'):
         body = (around % nested).encode()
         for plural in RESOURCES:
-            checked(door, door.request("POST", collection(plural), body))
-        checked(door, door.request("PUT", f"{PODS}/nested", body))
-        checked(door, door.request("DELETE", f"{PODS}/nobody", body))
-        checked(door, door.request("POST", f"{PODS}/nested/eviction", body))
+            checked(api, api.request("POST", collection(plural), body))
+        checked(api, api.request("PUT", f"{PODS}/nested", body))
+        checked(api, api.request("DELETE", f"{PODS}/nobody", body))
+        checked(api, api.request("POST", f"{PODS}/nested/eviction", body))
         for kind in ("json-patch", "merge-patch", "strategic-merge-patch"):
-            checked(door, door.request("PATCH", f"{PODS}/nested", body, content_type=f"application/{kind}+json"))
+            checked(api, api.request("PATCH", f"{PODS}/nested", body, content_type=f"application/{kind}+json"))
     operation = f'[{{"op":"add","path":"/metadata/annotations","value":{nested}}}]'.encode()
-    checked(door, door.request("PATCH", f"{PODS}/nested", operation, content_type="application/json-patch+json"))
-    still_serves(door)
+    checked(api, api.request("PATCH", f"{PODS}/nested", operation, content_type="application/json-patch+json"))
+    still_serves(api)
 
 
-def test_a_small_body_that_unpacks_to_a_large_one_is_refused(door: Door) -> None:
+def test_a_small_body_that_unpacks_to_a_large_one_is_refused(api: Endpoint) -> None:
     packed = gzip.compress(json.dumps(manifest("a") | {"padding": "x" * (16 * 1024 * 1024)}).encode())
     assert len(packed) < 100_000
-    answer = door.request("POST", PODS, packed, headers={"Content-Encoding": "gzip"})
+    answer = api.request("POST", PODS, packed, headers={"Content-Encoding": "gzip"})
     assert answer.status in {400, 413, 415}
 
 
-def test_an_expectation_is_met_after_the_token_and_no_sooner(door: Door) -> None:
+def test_an_expectation_is_met_after_the_token_and_no_sooner(api: Endpoint) -> None:
     for expectation in ("100-continue", "anything"):
-        refused = door.pool.request("GET", f"{door.server.url}/api", headers={"Expect": expectation})
+        refused = api.pool.request("GET", f"{api.server.url}/api", headers={"Expect": expectation})
         assert (refused.status, refused.json()["reason"]) == (401, "Unauthorized")
-    assert door.request("GET", "/api", headers={"Expect": "anything"}).status == 417
-    assert door.request("POST", PODS, manifest("expected"), headers={"Expect": "100-continue"}).status == 201
+    assert api.request("GET", "/api", headers={"Expect": "anything"}).status == 417
+    assert api.request("POST", PODS, manifest("expected"), headers={"Expect": "100-continue"}).status == 201
 
 
 @ONE_SERVER
@@ -254,9 +254,9 @@ def test_an_expectation_is_met_after_the_token_and_no_sooner(door: Door) -> None
     st.sampled_from(("", "/victim", "/victim/eviction", "/victim/binding", "/victim/log", "/victim/status")),
     spoiled(DELETION) | spoiled(POD) | values,
 )
-def test_any_body_for_any_part_of_a_pod_is_answered(door: Door, method: str, part: str, body: Any) -> None:
-    checked(door, door.request("POST", PODS, manifest("victim")))
-    checked(door, door.request(method, PODS + part, json.dumps(body).encode("utf-8", "surrogatepass")))
+def test_any_body_for_any_part_of_a_pod_is_answered(api: Endpoint, method: str, part: str, body: Any) -> None:
+    checked(api, api.request("POST", PODS, manifest("victim")))
+    checked(api, api.request(method, PODS + part, json.dumps(body).encode("utf-8", "surrogatepass")))
 
 
 @ONE_SERVER
@@ -293,10 +293,10 @@ def test_any_body_for_any_part_of_a_pod_is_answered(door: Door, method: str, par
 )
 @example("GET", {"continue": "W1tb" * 50_0}, "")
 @example("GET", {"continue": "é"}, "")
-def test_any_query_is_answered(door: Door, method: str, query: dict[str, str], part: str) -> None:
-    checked(door, door.request("POST", PODS, manifest("seen")))
+def test_any_query_is_answered(api: Endpoint, method: str, query: dict[str, str], part: str) -> None:
+    checked(api, api.request("POST", PODS, manifest("seen")))
     words = "&".join(f"{name}={quote(value, safe='', errors='surrogatepass')}" for name, value in query.items())
-    checked(door, door.request(method, f"{PODS}{part}?{words}", {} if method != "GET" else None))
+    checked(api, api.request(method, f"{PODS}{part}?{words}", {} if method != "GET" else None))
 
 
 @ONE_SERVER
@@ -317,9 +317,9 @@ def test_any_query_is_answered(door: Door, method: str, query: dict[str, str], p
         max_size=4,
     )
 )
-def test_any_watch_is_refused_or_begins(door: Door, query: dict[str, str]) -> None:
+def test_any_watch_is_refused_or_begins(api: Endpoint, query: dict[str, str]) -> None:
     words = "&".join(f"{name}={quote(value, safe='', errors='surrogatepass')}" for name, value in query.items())
-    response = door.open("GET", f"{PODS}?watch=true&{words}")
+    response = api.open("GET", f"{PODS}?watch=true&{words}")
     if response.status == 200:
         response.close()
         return
@@ -330,7 +330,7 @@ def test_any_watch_is_refused_or_begins(door: Door, query: dict[str, str]) -> No
 
 @ONE_SERVER
 @given(st.lists(st.sampled_from(("Host", "Accept", "Content-Type", "Expect", "X")), max_size=3), st.data())
-def test_any_header_is_answered(door: Door, names: list[str], data: st.DataObject) -> None:
+def test_any_header_is_answered(api: Endpoint, names: list[str], data: st.DataObject) -> None:
     text = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30) | st.sampled_from(
         (
             "application/json;as",
@@ -343,22 +343,22 @@ def test_any_header_is_answered(door: Door, names: list[str], data: st.DataObjec
         )
     )
     headers = {name: data.draw(text) for name in names}
-    checked(door, door.request("GET", PODS, headers=headers))
+    checked(api, api.request("GET", PODS, headers=headers))
 
 
 @given(st.binary(max_size=200), st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
 def test_any_bytes_on_the_wire_leave_the_server_serving(
-    door: Door, caplog: pytest.LogCaptureFixture, data: bytes, start: bool
+    api: Endpoint, caplog: pytest.LogCaptureFixture, data: bytes, start: bool
 ) -> None:
-    head = b"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + door.token.encode() + b"\r\n"
+    head = b"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + api.token.encode() + b"\r\n"
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    port = int(door.server.url.rpartition(":")[2])
+    port = int(api.server.url.rpartition(":")[2])
     with (
         socket.create_connection(("127.0.0.1", port), SAFETY_SECONDS) as raw,
         context.wrap_socket(raw) as stream,
     ):
         stream.sendall((head if start else b"") + data + b"\r\n\r\n")
-    assert door.request("GET", "/api").status == 200
-    assert door.token not in caplog.text
+    assert api.request("GET", "/api").status == 200
+    assert api.token not in caplog.text

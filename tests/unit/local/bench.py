@@ -1,4 +1,4 @@
-"""A store on a manual clock, and short words for what tests do to it."""
+"""A store on a manual clock, and short helpers to use it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def manifest(name: str, *, labels: dict[str, str] | None = None, **spec: Any) ->
 
 
 def refusal(request: Callable[[], object]) -> ApiStatus:
-    """The status that a request is answered with instead of an object."""
+    """The status that answers a request instead of an object."""
     with pytest.raises(ApiStatus) as refused:
         request()
     return refused.value
 
 
 class Seen:
-    """What a watch was told."""
+    """The messages that a watch received."""
 
     def __init__(self) -> None:
         self.messages: list[WatchMessage] = []
@@ -62,7 +62,7 @@ class Bench:
         self.store = ObjectStore(self.clock, Entropy(7), **store)
 
     def pod(self, name: str, *, node: str | None = None, phase: str | None = None, **details: Any) -> dict[str, Any]:
-        """Create a pod, bound and in a phase if that is asked for."""
+        """Create a pod, optionally bound and in a phase."""
         self.store.create("pods", "default", manifest(name, **details))
         if node is not None:
             self.store.bind("default", name, node)
@@ -75,7 +75,7 @@ class Bench:
         return self.store.get("pods", "default", name)
 
     def names(self, **query: Any) -> list[str]:
-        """The names of the pods that a LIST shows."""
+        """The names of the pods in a LIST."""
         return [pod["metadata"]["name"] for pod in self.store.list("pods", "default", **query).items]
 
     def patch(self, name: str, patch: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Bench:
         return self.store.patch("pods", "default", name, patch, "merge")
 
     def label(self, name: str, **labels: str | None) -> dict[str, Any]:
-        """Set or take away labels of a pod."""
+        """Set or remove labels of a pod."""
         return self.patch(name, {"metadata": {"labels": labels}})
 
     def status(self, name: str, status: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Bench:
         return self.store.delete("pods", "default", name, grace_period_seconds=grace)
 
     def watch(self, resource: str = "pods", **query: Any) -> Seen:
-        """Watch a resource from now on, unless the query says from where."""
+        """Watch a resource from now on, unless the query names a version."""
         seen = Seen()
         query.setdefault("resource_version", self.store.resource_version)
         namespace = query.pop("namespace", "default")

@@ -1,4 +1,4 @@
-"""What the embedded cluster's tests begin with."""
+"""Fixtures of the embedded cluster's tests."""
 
 from __future__ import annotations
 

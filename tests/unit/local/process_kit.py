@@ -1,4 +1,4 @@
-"""A store with a process kubelet, timers that a test holds in its hand, and a way to wait that is never a sleep."""
+"""A store with a process kubelet, timers that a test fires by hand, and waiting without sleeping."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HandTimers:
 
 
 class Laptop:
-    """The embedded cluster without its HTTP door."""
+    """The embedded cluster without its HTTP server."""
 
     def __init__(self, directory: Path, max_pods: int = 500) -> None:
         self.store = ObjectStore(SystemClock(), Entropy())

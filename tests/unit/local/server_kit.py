@@ -1,4 +1,4 @@
-"""An HTTP door on a store, and a client that says nothing of its own accord."""
+"""A served store, and a client that adds nothing to a request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Answer:
 
 
 class Logs:
-    """Log files by pod UID and container, as a kubelet would know them."""
+    """Log files by pod UID and container, as a kubelet would find them."""
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, str], LogFile] = {}
@@ -53,8 +53,8 @@ class Logs:
         return None if previous else self.files.get((uid, container))
 
 
-class Door:
-    """A served store. `request` sends the token, unless told otherwise."""
+class Endpoint:
+    """A served store. `request` sends the token by default."""
 
     def __init__(self, credentials: ServerCredentials, authority: Path, middlewares: Sequence[Middleware] = ()) -> None:
         self.store = ObjectStore(SystemClock(), Entropy())
@@ -93,17 +93,17 @@ class Door:
         self.pool.clear()
 
 
-def served(directory: Path, *middlewares: Middleware) -> Iterator[Door]:
-    """A door for one test."""
+def served(directory: Path, *middlewares: Middleware) -> Iterator[Endpoint]:
+    """A served store for one test."""
     credentials = new_credentials()
     authority = directory / "authority.pem"
     authority.write_bytes(credentials.authority)
-    door = Door(credentials, authority, middlewares)
-    door.server.start()
+    api = Endpoint(credentials, authority, middlewares)
+    api.server.start()
     try:
-        yield door
+        yield api
     finally:
-        door.close()
+        api.close()
 
 
 class Watch:
@@ -119,7 +119,7 @@ class Watch:
         return event
 
     def rest(self) -> list[dict[str, Any]]:
-        """All there is until the server ends the stream."""
+        """All lines until the server ends the stream."""
         return [json.loads(line) for line in self._lines]
 
     def close(self) -> None:
@@ -127,8 +127,8 @@ class Watch:
 
     def _split(self) -> Iterator[bytes]:
         pending = b""
-        # Not by urllib3's own generator: collected in its middle, it gives its connection back to the pool, and waits
-        # for ever if its thread is just taking one from there.
+        # Not by urllib3's own generator: if it is collected half-way, it returns its connection to the pool,
+        # and waits forever if its thread is just taking one from there.
         while chunk := self._response.read1(64 * 1024, decode_content=True):
             *lines, pending = (pending + chunk).split(b"\n")
             yield from lines

@@ -1,4 +1,4 @@
-"""The embedded cluster as a whole: what it leaves on disk, what it refuses, how it ends."""
+"""The embedded cluster as a whole: its files, its refusals and its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Pods:
-    """Creates pods and waits for what becomes of them."""
+    """Creates pods and waits for their states."""
 
     def __init__(self, cluster: LocalCluster, namespace: str = "default") -> None:
         self.cluster, self.namespace = cluster, namespace
@@ -42,7 +42,7 @@ class Pods:
                 return found
 
 
-def test_its_kubeconfig_is_private_complete_and_gone_at_the_end() -> None:
+def test_its_kubeconfig_is_private_complete_and_removed_at_the_end() -> None:
     with LocalCluster(namespace="mine") as cluster:
         path = cluster.kubeconfig_path
         assert path.stat().st_mode & 0o777 == 0o600

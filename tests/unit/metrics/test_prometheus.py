@@ -1,4 +1,4 @@
-"""What is exported: names, tables, alerts and several fleets on one page; and what the command serves."""
+"""The exported metrics: names, tables, alerts, several fleets on one page; and the command's page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAMES = {family.name: family for family in FAMILIES}
 
 
 class Down:
-    """A fleet whose backend has ended: all that is left of it are its counts."""
+    """A fleet whose backend has ended: only its counters are left."""
 
     def __init__(self, kit: Kit, app_id: str = "etl", profiles: tuple[str, ...] = ("default",)) -> None:
         self.counts = FleetCounts(app_id, profiles)
@@ -53,7 +53,7 @@ class Down:
 
 
 def answers(status: FleetStatus | Exception) -> PrometheusMetrics:
-    """A collector whose question is answered with that."""
+    """A collector whose Backends all give this answer."""
 
     def ask(_backend: Address, _question: object) -> FleetStatus:
         if isinstance(status, Exception):
@@ -71,7 +71,7 @@ def standing(app_id: str = "etl", **profiles: ProfileStatus) -> FleetStatus:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_a_name_says_whose_it_is_and_in_which_unit(family: Any) -> None:
+def test_a_name_has_the_prefix_and_its_unit(family: Any) -> None:
     assert re.fullmatch(r"executor_pods(_[a-z]+)+", family.name)
     assert family.name.endswith("_seconds") == bool({"duration", "age", "reaction"} & {*family.name.split("_")})
     assert not {"app_id", "le", "instance", "job"} & {*family.labels}
@@ -94,7 +94,7 @@ def test_the_table_in_the_readme_is_what_is_exported() -> None:
     assert rows == expected
 
 
-def test_the_dashboard_and_the_alerts_ask_for_nothing_that_is_not_exported() -> None:
+def test_the_dashboard_and_the_alerts_use_only_exported_metrics() -> None:
     dashboard = json.loads((ROOT / "config/prometheus/dashboard.json").read_text(encoding="utf-8"))
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     assert len(panels) > 10
@@ -167,7 +167,7 @@ def test_several_fleets_share_one_page_that_prometheus_can_read(kit: Kit) -> Non
     assert Page(metrics, "web").value("executor_pods_executors_requested_total", profile="default") == 5
 
 
-def test_what_is_asked_of_the_backend_is_shown_by_profile(kit: Kit) -> None:
+def test_the_backends_status_is_exported_by_profile(kit: Kit) -> None:
     busy = ProfileStatus(
         target=9, newly_created=1, pending=2, running=3, terminating=4, registered=2, start_failures=5,
         blocked="the namespace has no room: pods=9", blocked_by="QuotaExceeded",
@@ -187,7 +187,7 @@ STATES = ("requested", "pending", "running", "terminating")
 
 
 @pytest.mark.parametrize("error", [ActorDeadError("gone"), Timeout("busy"), errors.ActorCrashed("it died")])
-def test_a_backend_that_cannot_be_asked_is_down_and_keeps_its_counts(error: Exception, kit: Kit) -> None:
+def test_a_backend_that_does_not_answer_is_down_and_keeps_its_counters(error: Exception, kit: Kit) -> None:
     metrics = answers(error)
     fleet = Down(kit).counts
     fleet.backend.requested.add("default")
@@ -198,7 +198,7 @@ def test_a_backend_that_cannot_be_asked_is_down_and_keeps_its_counts(error: Exce
     assert page.of("executor_pods_executors") == page.of("executor_pods_may_write") == []
 
 
-def test_registering_asks_nobody_and_is_refused_a_second_time(kit: Kit) -> None:
+def test_registering_asks_no_backend_and_is_refused_a_second_time(kit: Kit) -> None:
     registry = CollectorRegistry()
     metrics = answers(AssertionError("asked"))
     metrics.add(Down(kit).counts)
@@ -207,12 +207,12 @@ def test_registering_asks_nobody_and_is_refused_a_second_time(kit: Kit) -> None:
         PrometheusMetrics(registry)
 
 
-def test_nothing_is_registered_that_was_not_asked_for() -> None:
+def test_nothing_is_registered_without_a_request() -> None:
     PrometheusMetrics()
     assert not [name for name in REGISTRY._names_to_collectors if name.startswith("executor_pods")]
 
 
-def test_the_next_backend_of_an_app_id_takes_the_place_of_the_one_before(kit: Kit) -> None:
+def test_the_next_backend_of_an_app_id_replaces_the_one_before(kit: Kit) -> None:
     metrics = answers(standing())
     for count in (7, 1):
         fleet = Down(kit).counts
@@ -224,7 +224,7 @@ def test_the_next_backend_of_an_app_id_takes_the_place_of_the_one_before(kit: Ki
     assert not Page(metrics).names
 
 
-def test_a_process_that_starts_fleet_after_fleet_keeps_the_last_ones_that_ended_and_all_that_live(kit: Kit) -> None:
+def test_a_process_that_starts_fleet_after_fleet_keeps_the_last_ended_and_all_running_ones(kit: Kit) -> None:
     metrics = answers(standing())
     living = Down(kit, "living").counts
     living.addresses = {"backend": kit.probe("backend").address}
@@ -255,7 +255,7 @@ def test_how_many_series_a_fleet_has_is_bounded_by_profiles_and_kinds(kit: Kit) 
 # ── counting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_tally_counts_by_labels_and_begins_with_what_is_known() -> None:
+def test_a_counter_counts_by_labels_and_begins_with_the_known_ones() -> None:
     tally = Counter(("a",), ("b",))
     tally.add("b")
     before = tally.read()

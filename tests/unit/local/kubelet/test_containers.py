@@ -1,4 +1,4 @@
-"""What a container becomes as a process."""
+"""The translation of a container into a process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_without_a_command_the_built_in_executor_gets_the_args() -> None:
     assert argument == "x"
 
 
-def test_a_service_account_mount_is_not_worth_a_word_but_another_is() -> None:
+def test_only_mounts_other_than_a_service_account_are_listed_as_ignored() -> None:
     def pod(path: str) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": "a", "volumeMounts": [{"name": "v", "mountPath": path}]}]}}
 

@@ -1,4 +1,4 @@
-"""The launcher's promise: nothing it started outlives the program it works for."""
+"""The launcher's guarantee: no process that it started outlives the program that uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.stdin.read()
 """
 
 
-def test_when_the_host_is_killed_nothing_that_it_started_lives_on(tmp_path: Path) -> None:
+def test_when_the_host_is_killed_so_are_all_its_processes(tmp_path: Path) -> None:
     pipe = tmp_path / "held"
     os.mkfifo(pipe)
     root = Path(actors.__file__).parents[1]
@@ -33,18 +33,18 @@ def test_when_the_host_is_killed_nothing_that_it_started_lives_on(tmp_path: Path
         with pipe.open() as held_open:
             assert held_open.readline() == "up\n"
             host.kill()
-            assert held_open.read() == ""  # Ends when the last process that holds the pipe has.
+            assert held_open.read() == ""  # ends with the last process that holds the pipe
         assert host.wait(SAFETY_SECONDS) == -9
 
 
 def test_events_of_one_process_come_in_order_and_both_outputs_go_to_its_log(tmp_path: Path) -> None:
-    told: SimpleQueue[ProcessEvent] = SimpleQueue()
-    processes = Processes(told.put)
+    received: SimpleQueue[ProcessEvent] = SimpleQueue()
+    processes = Processes(received.put)
     processes.open()
     try:
         log = tmp_path / "log"
         processes.start("a", ["sh", "-c", "echo one; echo two >&2; exit 3"], {"PATH": os.defpath}, None, log)
-        events = [told.get(timeout=SAFETY_SECONDS) for _ in range(2)]
+        events = [received.get(timeout=SAFETY_SECONDS) for _ in range(2)]
     finally:
         processes.close()
     started, exited = events
@@ -54,26 +54,26 @@ def test_events_of_one_process_come_in_order_and_both_outputs_go_to_its_log(tmp_
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_word_that_no_program_can_get_fails_the_process_only(tmp_path: Path) -> None:
-    told: SimpleQueue[ProcessEvent] = SimpleQueue()
-    processes = Processes(told.put)
+def test_an_impossible_argument_fails_its_process_only(tmp_path: Path) -> None:
+    received: SimpleQueue[ProcessEvent] = SimpleQueue()
+    processes = Processes(received.put)
     processes.open()
     try:
         processes.start("a", ["echo", "\0"], {"PATH": os.defpath}, None, tmp_path / "log")
-        failed = told.get(timeout=SAFETY_SECONDS)
+        failed = received.get(timeout=SAFETY_SECONDS)
         processes.start("b", ["true"], {"PATH": os.defpath}, None, tmp_path / "log")
-        assert isinstance(told.get(timeout=SAFETY_SECONDS), ProcessStarted)
+        assert isinstance(received.get(timeout=SAFETY_SECONDS), ProcessStarted)
     finally:
         processes.close()
     assert isinstance(failed, ProcessFailed)
 
 
-def test_a_closed_launcher_tells_nothing_more_and_can_be_opened_again(tmp_path: Path) -> None:
-    told: SimpleQueue[ProcessEvent] = SimpleQueue()
-    processes = Processes(told.put)
+def test_a_closed_launcher_sends_no_event_and_can_be_opened_again(tmp_path: Path) -> None:
+    received: SimpleQueue[ProcessEvent] = SimpleQueue()
+    processes = Processes(received.put)
     for _ in range(2):
         processes.open()
         processes.start("a", ["sleep", "1000"], {"PATH": os.defpath}, None, tmp_path / "log")
-        assert isinstance(told.get(timeout=SAFETY_SECONDS), ProcessStarted)
+        assert isinstance(received.get(timeout=SAFETY_SECONDS), ProcessStarted)
         processes.close()
-        assert told.empty()
+        assert received.empty()

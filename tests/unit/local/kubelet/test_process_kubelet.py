@@ -1,4 +1,4 @@
-"""Pods as real processes: how they start, end and are told about."""
+"""Pods as real processes: their starts, ends and statuses."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Path:
-    """A pipe in which a process says something that the test can wait for."""
-    pipe = tmp_path / "told"
+def pipe(tmp_path: Path) -> Path:
+    """A pipe on which a process writes a line that the test waits for."""
+    pipe = tmp_path / "output"
     os.mkfifo(pipe)
     return pipe
 
@@ -56,19 +56,19 @@ def test_exit_code_0_is_succeeded_and_completed(laptop: Laptop) -> None:
     assert conditions(pod)["Ready"] == "False"
 
 
-def test_another_exit_code_is_failed_with_the_last_words_when_they_are_asked_for(laptop: Laptop) -> None:
+def test_another_exit_code_is_failed_with_the_end_of_the_log_if_requested(laptop: Laptop) -> None:
     words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     laptop.create("a", ["sh", "-c", "echo no such table >&2; exit 3"], container=words)
     pod = laptop.wait_phase("a", "Failed")
     assert (ended(pod)["exitCode"], ended(pod)["reason"], ended(pod)["message"]) == (3, "Error", "no such table")
 
 
-def test_last_words_are_left_out_when_nobody_asked_for_them(laptop: Laptop) -> None:
+def test_the_end_of_the_log_is_left_out_unless_requested(laptop: Laptop) -> None:
     laptop.create("a", ["sh", "-c", "echo no such table; exit 3"])
     assert "message" not in ended(laptop.wait_phase("a", "Failed"))
 
 
-def test_last_words_are_at_most_80_lines_and_2048_bytes(laptop: Laptop) -> None:
+def test_a_termination_message_has_at_most_80_lines_and_2048_bytes(laptop: Laptop) -> None:
     words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     laptop.create("many", ["sh", "-c", "seq 1000; exit 1"], container=words)
     lines = ended(laptop.wait_phase("many", "Failed"))["message"].splitlines()
@@ -141,7 +141,7 @@ def test_a_process_finds_its_environment_and_nothing_of_the_hosts_secrets(
         ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
     ],
 )
-def test_an_environment_that_cannot_be_had_keeps_the_pod_waiting_and_says_so(
+def test_an_unsupported_environment_keeps_the_pod_waiting_with_a_reason(
     laptop: Laptop, container: dict[str, Any], words: str
 ) -> None:
     laptop.create("a", ["true"], container=container)
@@ -154,22 +154,22 @@ def test_an_environment_that_cannot_be_had_keeps_the_pod_waiting_and_says_so(
     laptop.wait_gone("a")
 
 
-def test_the_built_in_executor_says_who_it_is_and_ends_with_0_on_sigterm(laptop: Laptop, told: Path) -> None:
-    command = f"exec {' '.join(argv({}, {}))} > {told}"
+def test_the_built_in_executor_prints_its_identity_and_ends_with_0_on_sigterm(laptop: Laptop, pipe: Path) -> None:
+    command = f"exec {' '.join(argv({}, {}))} > {pipe}"
     laptop.create("a", ["sh", "-c", command], container={"env": [{"name": "EXECUTOR_ID", "value": "7"}]})
-    with told.open() as said:
-        first = said.readline()
+    with pipe.open() as output:
+        first = output.readline()
         laptop.store.delete("pods", "default", "a")
-        rest = said.read()
+        rest = output.read()
     assert "EXECUTOR_ID=7" in first
     assert "stopped" in rest
     assert ended(laptop.wait_gone("a"))["exitCode"] == 0
 
 
-def test_a_deletion_sends_sigterm_waits_for_the_grace_period_then_kills(laptop: Laptop, told: Path) -> None:
-    child = f"sh -c 'echo up; exec sleep 1000' > {told}"
+def test_a_deletion_sends_sigterm_waits_for_the_grace_period_then_kills(laptop: Laptop, pipe: Path) -> None:
+    child = f"sh -c 'echo up; exec sleep 1000' > {pipe}"
     laptop.create("a", ["sh", "-c", f"trap '' TERM; {child} & exec sleep 1000"])
-    with told.open() as held_open:
+    with pipe.open() as held_open:
         assert held_open.readline() == "up\n"
         laptop.wait_phase("a", "Running")
         laptop.store.delete("pods", "default", "a", grace_period_seconds=17)
@@ -178,10 +178,10 @@ def test_a_deletion_sends_sigterm_waits_for_the_grace_period_then_kills(laptop: 
         assert "deletionTimestamp" in laptop.store.get("pods", "default", "a")["metadata"]
         timer.fire()
         assert ended(laptop.wait_gone("a"))["exitCode"] == 137
-        assert held_open.read() == ""  # Ends when the last process that holds the pipe has.
+        assert held_open.read() == ""  # ends with the last process that holds the pipe
 
 
-def test_a_process_that_obeys_sigterm_is_gone_before_its_grace_period(laptop: Laptop) -> None:
+def test_a_process_that_obeys_sigterm_ends_before_its_grace_period(laptop: Laptop) -> None:
     laptop.create("a", ["sleep", "1000"])
     laptop.wait_phase("a", "Running")
     laptop.store.delete("pods", "default", "a")
@@ -189,9 +189,9 @@ def test_a_process_that_obeys_sigterm_is_gone_before_its_grace_period(laptop: La
     assert laptop.timers.next().cancelled
 
 
-def test_a_deletion_that_is_made_shorter_counts_from_then(laptop: Laptop, told: Path) -> None:
-    laptop.create("a", ["sh", "-c", f"trap '' TERM; echo > {told}; exec sleep 1000"])
-    told.read_text()
+def test_a_deletion_that_is_made_shorter_counts_from_then(laptop: Laptop, pipe: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"trap '' TERM; echo > {pipe}; exec sleep 1000"])
+    pipe.read_text()
     laptop.wait_phase("a", "Running")
     laptop.store.delete("pods", "default", "a", grace_period_seconds=100)
     first = laptop.timers.next()
@@ -201,19 +201,19 @@ def test_a_deletion_that_is_made_shorter_counts_from_then(laptop: Laptop, told: 
     assert second.delay == timedelta(seconds=3)
 
 
-def test_a_pod_that_was_deleted_by_force_still_has_its_process_killed(laptop: Laptop, told: Path) -> None:
-    laptop.create("a", ["sh", "-c", f"trap '' TERM; exec sleep 1000 > {told}"])
-    with told.open() as held_open:
+def test_a_pod_that_was_deleted_by_force_still_has_its_process_killed(laptop: Laptop, pipe: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"trap '' TERM; exec sleep 1000 > {pipe}"])
+    with pipe.open() as held_open:
         laptop.wait_phase("a", "Running")
         laptop.store.delete("pods", "default", "a", grace_period_seconds=0)
         assert held_open.read() == ""
 
 
-def test_what_a_process_left_behind_in_its_group_is_killed_with_it(laptop: Laptop, told: Path, tmp_path: Path) -> None:
+def test_what_a_process_left_behind_in_its_group_is_killed_with_it(laptop: Laptop, pipe: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
-    laptop.create("a", ["sh", "-c", f"sh -c 'echo up; exec sleep 1000' > {told} & read x < {go}; exit 0"])
-    with told.open() as held_open:
+    laptop.create("a", ["sh", "-c", f"sh -c 'echo up; exec sleep 1000' > {pipe} & read x < {go}; exit 0"])
+    with pipe.open() as held_open:
         assert held_open.readline() == "up\n"
         go.write_text("go\n")
         laptop.wait_phase("a", "Succeeded")
@@ -239,15 +239,15 @@ def test_a_failed_init_container_fails_the_pod_and_nothing_else_starts(laptop: L
     assert pod["status"]["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
 
 
-def test_a_pod_of_two_containers_has_ended_when_both_have(laptop: Laptop, told: Path) -> None:
-    sidecar = {"name": "sidecar", "image": "none", "command": ["sh", "-c", f"read x < {told}; exit 0"]}
+def test_a_pod_of_two_containers_has_ended_when_both_have(laptop: Laptop, pipe: Path) -> None:
+    sidecar = {"name": "sidecar", "image": "none", "command": ["sh", "-c", f"read x < {pipe}; exit 0"]}
     main = {"name": "executor", "image": "none", "command": ["sh", "-c", "exit 5"]}
     laptop.create("a", None, containers=[main, sidecar])
     pod = laptop.wait(
         "a", lambda pod: "terminated" in pod["status"].get("containerStatuses", [{"state": {}}])[0]["state"]
     )
     assert pod["status"]["phase"] in {"Pending", "Running"}
-    told.write_text("go\n")
+    pipe.write_text("go\n")
     assert ended(laptop.wait_phase("a", "Failed"))["exitCode"] == 5
 
 
@@ -277,7 +277,7 @@ def test_restart_policy_on_failure_lets_a_success_be_the_end(laptop: Laptop) -> 
     assert laptop.wait_phase("a", "Succeeded")["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_a_sidecar_container_is_refused_in_words(laptop: Laptop) -> None:
+def test_a_sidecar_container_is_refused_with_a_reason(laptop: Laptop) -> None:
     inits = [{"name": "side", "image": "none", "command": ["sleep", "9"], "restartPolicy": "Always"}]
     laptop.create("a", ["true"], initContainers=inits)
     pod = laptop.wait_phase("a", "Failed")
@@ -285,14 +285,14 @@ def test_a_sidecar_container_is_refused_in_words(laptop: Laptop) -> None:
     assert "side" in pod["status"]["message"]
 
 
-def test_what_a_process_has_not_is_said_in_an_event(laptop: Laptop) -> None:
+def test_ignored_fields_are_listed_in_an_event(laptop: Laptop) -> None:
     laptop.create("a", ["true"], container={"livenessProbe": {"exec": {"command": ["true"]}}})
     laptop.wait_phase("a", "Succeeded")
     messages = [each["message"] for each in laptop.store.list("events", "default").items]
     assert "not applied to processes of this machine: livenessProbe" in messages
 
 
-def test_pods_beyond_the_nodes_room_wait_and_say_why(tmp_path: Path) -> None:
+def test_pods_beyond_the_nodes_room_wait_with_a_reason(tmp_path: Path) -> None:
     laptop = Laptop(tmp_path, max_pods=1)
     laptop.kubelet.start()
     try:
@@ -311,7 +311,7 @@ def test_a_gated_pod_and_one_for_another_scheduler_stay_unbound(laptop: Laptop) 
     laptop.create("gated", ["true"], schedulingGates=[{"name": "wait"}])
     laptop.create("other", ["true"], schedulerName="somebody-else")
     laptop.create("mine", ["true"])
-    laptop.wait_phase("mine", "Succeeded")  # The kubelet sees pods in order: those before were looked at.
+    laptop.wait_phase("mine", "Succeeded")  # the kubelet handles pods in order: the earlier ones are handled
     for name in ("gated", "other"):
         assert "nodeName" not in laptop.store.get("pods", "default", name)["spec"]
 
@@ -325,13 +325,13 @@ def test_a_finished_pod_keeps_its_log_until_it_is_deleted(laptop: Laptop) -> Non
     assert laptop.output(pod) == "hello\n"
     laptop.store.delete("pods", "default", "a")
     laptop.create("b", ["true"])
-    laptop.wait_phase("b", "Succeeded")  # Messages are handled in order: the deletion was before.
+    laptop.wait_phase("b", "Succeeded")  # messages are handled in order: the deletion came before
     assert not log.path.exists()
 
 
-def test_processes_die_with_the_launcher_and_new_ones_start_again(laptop: Laptop, told: Path) -> None:
-    laptop.create("a", ["sh", "-c", f"echo $PPID > {told}; exec sleep 1000"])
-    launcher = int(told.read_text())
+def test_processes_die_with_the_launcher_and_new_ones_start_again(laptop: Laptop, pipe: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"echo $PPID > {pipe}; exec sleep 1000"])
+    launcher = int(pipe.read_text())
     laptop.wait_phase("a", "Running")
     os.kill(launcher, signal.SIGKILL)
     pod = laptop.wait_phase("a", "Failed")
@@ -348,15 +348,15 @@ def test_kill_signals_a_pod_behind_its_back(laptop: Laptop) -> None:
     assert laptop.kubelet.kill("default", "a") == 0
 
 
-def test_stop_leaves_no_process_no_thread_and_no_file(tmp_path: Path, told: Path) -> None:
+def test_stop_leaves_no_process_no_thread_and_no_file(tmp_path: Path, pipe: Path) -> None:
     before = set(threading.enumerate())
     laptop = Laptop(tmp_path)
     laptop.kubelet.start()
-    laptop.create("a", ["sh", "-c", f"setsid sleep 1000 > {told} & exec sleep 1000"])
-    with told.open() as held_open:
+    laptop.create("a", ["sh", "-c", f"setsid sleep 1000 > {pipe} & exec sleep 1000"])
+    with pipe.open() as held_open:
         process = process_of(laptop.wait_phase("a", "Running"))
         laptop.kubelet.stop()
-        assert held_open.read() == ""  # Even what broke out of its session is gone.
+        assert held_open.read() == ""  # even a process that left its session is dead
     assert not is_alive(process)
     assert set(threading.enumerate()) <= before
     assert not laptop.log_dir.exists()

@@ -52,7 +52,7 @@ def test_its_node_is_there_and_ready(bench: Bench) -> None:
     assert node["status"]["conditions"][0]["type"] == "Ready"
 
 
-def test_pods_that_were_there_before_are_taken_on(bench: Bench) -> None:
+def test_existing_pods_are_run(bench: Bench) -> None:
     bench.pod("new")
     bench.pod("old", node="local", phase="Running")
     bench.pod("leaving", node="local")
@@ -66,7 +66,7 @@ def test_pods_that_were_there_before_are_taken_on(bench: Bench) -> None:
     assert bench.names() == ["new"]
 
 
-def test_pods_of_another_node_scheduler_or_with_gates_are_left_alone(bench: Bench) -> None:
+def test_pods_of_another_node_scheduler_or_with_gates_are_ignored(bench: Bench) -> None:
     _kubelet(bench)
     bench.pod("elsewhere", nodeName="other")
     bench.pod("unserved", schedulerName="mine")
@@ -78,7 +78,7 @@ def test_pods_of_another_node_scheduler_or_with_gates_are_left_alone(bench: Benc
     assert bench.get("gated")["status"]["phase"] == "Running"
 
 
-def test_a_deleted_pod_ends_with_sigterm_and_goes(bench: Bench) -> None:
+def test_a_deleted_pod_ends_with_sigterm_and_is_removed(bench: Bench) -> None:
     _running(bench, "a")
     seen = bench.watch()
     bench.delete("a")
@@ -111,7 +111,7 @@ def test_a_grace_made_shorter_ends_the_pod_sooner(bench: Bench) -> None:
     assert bench.names() == []
 
 
-def test_a_pod_deleted_before_it_started_just_goes(bench: Bench) -> None:
+def test_a_pod_deleted_before_its_start_is_removed(bench: Bench) -> None:
     _kubelet(bench)
     bench.pod("a")
     bench.delete("a")
@@ -176,7 +176,7 @@ def test_a_pending_pod_can_be_evicted(bench: Bench) -> None:
     assert bench.get("a")["status"]["phase"] == "Failed"
 
 
-def test_a_disruption_is_told_before_the_pod_is_deleted(bench: Bench) -> None:
+def test_a_disruption_is_written_before_the_pod_is_deleted(bench: Bench) -> None:
     kubelet = _running(bench, "a")
     kubelet.disrupt("a", "PreemptionByScheduler", message="a better pod came")
     pod = bench.get("a")
@@ -187,12 +187,12 @@ def test_a_disruption_is_told_before_the_pod_is_deleted(bench: Bench) -> None:
     assert bench.names() == []
 
 
-def test_what_runs_nowhere_cannot_be_told_anything(bench: Bench) -> None:
+def test_an_unknown_pod_is_an_error(bench: Bench) -> None:
     with pytest.raises(LookupError, match="node local has no pod default/nope"):
         _kubelet(bench).exit("nope", 1)
 
 
-def test_a_script_decides_what_becomes_of_each_pod(bench: Bench) -> None:
+def test_a_script_plans_each_pod(bench: Bench) -> None:
     plans = {
         "short": Run(start_delay=timedelta(0), exits_after=timedelta(seconds=5), exit_code=4),
         "stuck": StayWaiting("ImagePullBackOff", 'Back-off pulling image "worker:1"'),
@@ -257,7 +257,7 @@ def test_its_node_may_be_there_already(bench: Bench) -> None:
     assert bench.get("a")["status"]["phase"] == "Running"
 
 
-def test_what_has_ended_is_not_run_again_by_a_new_kubelet(bench: Bench) -> None:
+def test_an_ended_pod_is_not_run_again_by_a_new_kubelet(bench: Bench) -> None:
     kubelet = _running(bench, "a")
     kubelet.exit("a", 0)
     kubelet.close()
@@ -273,7 +273,7 @@ def test_a_container_ends_once(bench: Bench) -> None:
     assert _terminated(bench.get("a")) == [(3, "Error")]
 
 
-def test_an_exit_while_terminating_lets_the_pod_go_at_once(bench: Bench) -> None:
+def test_an_exit_while_terminating_removes_the_pod_at_once(bench: Bench) -> None:
     kubelet = _running(bench, "a")
     seen = bench.watch()
     bench.delete("a")

@@ -1,4 +1,4 @@
-"""The Kubernetes API over HTTP: what a client sends, and what it gets."""
+"""The Kubernetes API over HTTP: requests and their answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from actors.local.kubelet.pod_run import LogFile
 from actors.local.server import api_server as server
 from actors.local.server import watch_stream
 from actors.local.store.object_store import ApiStatus
-from tests.unit.local.server_kit import PODS, SAFETY_SECONDS, TABLE, Door, manifest, served
+from tests.unit.local.server_kit import PODS, SAFETY_SECONDS, TABLE, Endpoint, manifest, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
+def api(tmp_path: Path) -> Iterator[Endpoint]:
     yield from served(tmp_path)
 
 
 # ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_is_created_read_changed_and_deleted(door: Door) -> None:
-    created = door.request("POST", PODS, manifest("a"))
+def test_a_pod_is_created_read_changed_and_deleted(api: Endpoint) -> None:
+    created = api.request("POST", PODS, manifest("a"))
     assert (created.status, created.json["kind"], created.json["apiVersion"]) == (201, "Pod", "v1")
-    assert door.request("GET", f"{PODS}/a").json == created.json
+    assert api.request("GET", f"{PODS}/a").json == created.json
     patch = {"metadata": {"labels": {"x": "y"}}}
-    patched = door.request("PATCH", f"{PODS}/a", patch, content_type="application/merge-patch+json")
+    patched = api.request("PATCH", f"{PODS}/a", patch, content_type="application/merge-patch+json")
     assert patched.json["metadata"]["labels"] == {"x": "y"}
-    replaced = door.request("PUT", f"{PODS}/a", patched.json | {"metadata": patched.json["metadata"] | {"labels": {}}})
+    replaced = api.request("PUT", f"{PODS}/a", patched.json | {"metadata": patched.json["metadata"] | {"labels": {}}})
     assert "labels" not in replaced.json["metadata"]
-    deleted = door.request("DELETE", f"{PODS}/a", {"preconditions": {"uid": created.json["metadata"]["uid"]}})
+    deleted = api.request("DELETE", f"{PODS}/a", {"preconditions": {"uid": created.json["metadata"]["uid"]}})
     assert (deleted.status, deleted.json["kind"]) == (200, "Pod")
-    gone = door.request("GET", f"{PODS}/a")
+    gone = api.request("GET", f"{PODS}/a")
     assert (gone.status, gone.json["reason"], gone.json["details"]) == (404, "NotFound", {"name": "a", "kind": "pods"})
 
 
@@ -58,103 +58,103 @@ def test_a_pod_is_created_read_changed_and_deleted(door: Door) -> None:
         ("application/strategic-merge-patch+json; charset=utf-8", {"metadata": {"labels": {"x": "y"}}}),
     ],
 )
-def test_each_patch_type_is_applied(door: Door, content_type: str, patch: Any) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    answer = door.request("PATCH", f"{PODS}/a", patch, content_type=content_type)
+def test_each_patch_type_is_applied(api: Endpoint, content_type: str, patch: Any) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    answer = api.request("PATCH", f"{PODS}/a", patch, content_type=content_type)
     assert (answer.status, answer.json["metadata"]["labels"]) == (200, {"x": "y"})
 
 
 @pytest.mark.parametrize("content_type", ["application/apply-patch+yaml", "application/json", "text/plain"])
-def test_another_patch_type_is_415(door: Door, content_type: str) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    answer = door.request("PATCH", f"{PODS}/a", {"a": 1}, content_type=content_type)
+def test_another_patch_type_is_415(api: Endpoint, content_type: str) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    answer = api.request("PATCH", f"{PODS}/a", {"a": 1}, content_type=content_type)
     assert (answer.status, answer.json["reason"]) == (415, "UnsupportedMediaType")
 
 
-def test_status_changes_through_its_own_path_only(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
+def test_status_changes_through_its_own_path_only(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
     patch = {"status": {"phase": "Running"}}
     merge = "application/merge-patch+json"
-    assert door.request("PATCH", f"{PODS}/a", patch, content_type=merge).json["status"]["phase"] == "Pending"
-    assert door.request("PATCH", f"{PODS}/a/status", patch, content_type=merge).json["status"]["phase"] == "Running"
-    assert door.request("GET", f"{PODS}/a/status").json["status"]["phase"] == "Running"
+    assert api.request("PATCH", f"{PODS}/a", patch, content_type=merge).json["status"]["phase"] == "Pending"
+    assert api.request("PATCH", f"{PODS}/a/status", patch, content_type=merge).json["status"]["phase"] == "Running"
+    assert api.request("GET", f"{PODS}/a/status").json["status"]["phase"] == "Running"
 
 
-def test_a_binding_gives_a_pod_its_node(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
+def test_a_binding_gives_a_pod_its_node(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
     binding = {"kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}
-    assert door.request("POST", f"{PODS}/a/binding", binding).status == 201
-    assert door.request("GET", f"{PODS}/a").json["spec"]["nodeName"] == "n"
-    assert door.request("POST", f"{PODS}/a/binding", {"target": {}}).status == 400
+    assert api.request("POST", f"{PODS}/a/binding", binding).status == 201
+    assert api.request("GET", f"{PODS}/a").json["spec"]["nodeName"] == "n"
+    assert api.request("POST", f"{PODS}/a/binding", {"target": {}}).status == 400
 
 
-def test_deletions_take_their_options_from_the_body_or_the_query(door: Door) -> None:
+def test_deletions_take_their_options_from_the_body_or_the_query(api: Endpoint) -> None:
     for name in ("a", "b"):
-        door.store.create("pods", "default", manifest(name))
-        door.store.bind("default", name, "n")
+        api.store.create("pods", "default", manifest(name))
+        api.store.bind("default", name, "n")
     assert (
-        door.request("DELETE", f"{PODS}/a", {"gracePeriodSeconds": 7}).json["metadata"]["deletionGracePeriodSeconds"]
+        api.request("DELETE", f"{PODS}/a", {"gracePeriodSeconds": 7}).json["metadata"]["deletionGracePeriodSeconds"]
         == 7
     )
-    assert door.request("DELETE", f"{PODS}/b?gracePeriodSeconds=0").status == 200
-    assert door.request("GET", f"{PODS}/b").status == 404
-    conflict = door.request("DELETE", f"{PODS}/a", {"preconditions": {"uid": "another"}})
+    assert api.request("DELETE", f"{PODS}/b?gracePeriodSeconds=0").status == 200
+    assert api.request("GET", f"{PODS}/b").status == 404
+    conflict = api.request("DELETE", f"{PODS}/a", {"preconditions": {"uid": "another"}})
     assert (conflict.status, conflict.json["reason"]) == (409, "Conflict")
 
 
 @pytest.mark.parametrize("policy", ["Orphan", "Foreground"])
-def test_a_propagation_that_it_does_not_do_is_refused_and_nothing_is_deleted(door: Door, policy: str) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    assert door.request("DELETE", f"{PODS}/a", {"propagationPolicy": policy}).status == 501
-    assert door.request("GET", f"{PODS}/a").status == 200
-    assert door.request("DELETE", f"{PODS}/a", {"propagationPolicy": "Background"}).status == 200
+def test_an_unsupported_propagation_is_refused_and_nothing_is_deleted(api: Endpoint, policy: str) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    assert api.request("DELETE", f"{PODS}/a", {"propagationPolicy": policy}).status == 501
+    assert api.request("GET", f"{PODS}/a").status == 200
+    assert api.request("DELETE", f"{PODS}/a", {"propagationPolicy": "Background"}).status == 200
 
 
-def test_a_dry_run_is_refused_and_does_nothing(door: Door) -> None:
-    assert door.request("POST", f"{PODS}?dryRun=All", manifest("a")).status == 501
-    door.store.create("pods", "default", manifest("b"))
-    assert door.request("DELETE", f"{PODS}/b", {"dryRun": ["All"]}).status == 501
-    assert [each["metadata"]["name"] for each in door.request("GET", PODS).json["items"]] == ["b"]
+def test_a_dry_run_is_refused_and_does_nothing(api: Endpoint) -> None:
+    assert api.request("POST", f"{PODS}?dryRun=All", manifest("a")).status == 501
+    api.store.create("pods", "default", manifest("b"))
+    assert api.request("DELETE", f"{PODS}/b", {"dryRun": ["All"]}).status == 501
+    assert [each["metadata"]["name"] for each in api.request("GET", PODS).json["items"]] == ["b"]
 
 
-def test_delete_collection_answers_what_it_deletes(door: Door) -> None:
+def test_delete_collection_answers_what_it_deletes(api: Endpoint) -> None:
     for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
-        door.store.create("pods", "default", manifest(name, app=label))
-    answer = door.request("DELETE", f"{PODS}?labelSelector=app%3Dx").json
+        api.store.create("pods", "default", manifest(name, app=label))
+    answer = api.request("DELETE", f"{PODS}?labelSelector=app%3Dx").json
     assert (answer["kind"], [each["metadata"]["name"] for each in answer["items"]]) == ("PodList", ["a", "b"])
-    assert [each["metadata"]["name"] for each in door.request("GET", PODS).json["items"]] == ["c"]
+    assert [each["metadata"]["name"] for each in api.request("GET", PODS).json["items"]] == ["c"]
 
 
-def test_an_unknown_field_is_a_warning_or_with_strict_a_400(door: Door) -> None:
+def test_an_unknown_field_is_a_warning_or_with_strict_a_400(api: Endpoint) -> None:
     pod = manifest("a")
     pod["spec"]["containerz"] = []
-    assert door.request("POST", f"{PODS}?fieldValidation=Strict", pod).status == 400
-    created = door.request("POST", PODS, pod)
+    assert api.request("POST", f"{PODS}?fieldValidation=Strict", pod).status == 400
+    created = api.request("POST", PODS, pod)
     assert created.headers["Warning"] == '299 - "unknown field \\"spec.containerz\\""'
 
 
-def test_refusals_carry_the_stores_status_and_retry_after(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    assert door.request("POST", PODS, manifest("a")).json["reason"] == "AlreadyExists"
-    early = door.request("GET", f"{PODS}?resourceVersion=999999")
+def test_refusals_carry_the_stores_status_and_retry_after(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    assert api.request("POST", PODS, manifest("a")).json["reason"] == "AlreadyExists"
+    early = api.request("GET", f"{PODS}?resourceVersion=999999")
     assert (early.status, early.headers["Retry-After"]) == (504, "1")
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b'"a"', b"\xff", b"[" * 100_000])
-def test_a_body_that_is_no_pod_is_400(door: Door, body: bytes) -> None:
-    answer = door.request("POST", PODS, body)
+def test_a_body_that_is_no_pod_is_400(api: Endpoint, body: bytes) -> None:
+    answer = api.request("POST", PODS, body)
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
 
 
-def test_a_body_of_another_format_is_415(door: Door) -> None:
-    answer = door.request("POST", PODS, b"k8s\0", content_type="application/vnd.kubernetes.protobuf")
+def test_a_body_of_another_format_is_415(api: Endpoint) -> None:
+    answer = api.request("POST", PODS, b"k8s\0", content_type="application/vnd.kubernetes.protobuf")
     assert (answer.status, answer.json["reason"]) == (415, "UnsupportedMediaType")
 
 
-def test_an_answer_in_another_format_is_406_unless_json_will_do(door: Door) -> None:
+def test_an_answer_in_another_format_is_406_unless_json_is_accepted(api: Endpoint) -> None:
     protobuf = "application/vnd.kubernetes.protobuf"
-    assert door.request("GET", PODS, headers={"Accept": protobuf}).status == 406
-    assert door.request("GET", PODS, headers={"Accept": f"{protobuf},application/json"}).json["kind"] == "PodList"
+    assert api.request("GET", PODS, headers={"Accept": protobuf}).status == 406
+    assert api.request("GET", PODS, headers={"Accept": f"{protobuf},application/json"}).json["kind"] == "PodList"
 
 
 @pytest.mark.parametrize(
@@ -175,53 +175,53 @@ def test_an_answer_in_another_format_is_406_unless_json_will_do(door: Door) -> N
         ("GET", f"{PODS}/a/proxy", 501),
     ],
 )
-def test_what_it_does_not_do_is_answered_so(door: Door, method: str, path: str, status: int) -> None:
-    answer = door.request(method, path, manifest("a") if method in {"POST", "PUT"} else None)
+def test_unsupported_requests_are_refused(api: Endpoint, method: str, path: str, status: int) -> None:
+    answer = api.request(method, path, manifest("a") if method in {"POST", "PUT"} else None)
     assert (answer.status, answer.json["kind"], answer.json["code"]) == (status, "Status", status)
 
 
-def test_the_paths_of_other_resources_work_alike(door: Door) -> None:
-    assert door.request("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}}).status == 201
+def test_the_paths_of_other_resources_work_alike(api: Endpoint) -> None:
+    assert api.request("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}}).status == 201
     lease = "/apis/coordination.k8s.io/v1/namespaces/other/leases"
-    assert door.request("POST", lease, {"metadata": {"name": "l"}, "spec": {}}).status == 201
-    assert door.request("GET", "/apis/coordination.k8s.io/v1/leases").json["kind"] == "LeaseList"
-    assert door.request("DELETE", f"{lease}/l").json["status"] == "Success"
+    assert api.request("POST", lease, {"metadata": {"name": "l"}, "spec": {}}).status == 201
+    assert api.request("GET", "/apis/coordination.k8s.io/v1/leases").json["kind"] == "LeaseList"
+    assert api.request("DELETE", f"{lease}/l").json["status"] == "Success"
 
 
-def test_an_injected_fault_is_met_only_by_those_who_are_let_in(tmp_path: Path) -> None:
+def test_middlewares_run_only_for_authorised_requests(tmp_path: Path) -> None:
     @web.middleware
     async def shed_load(request: web.Request, handler: Handler) -> web.StreamResponse:
         raise ApiStatus(429, "TooManyRequests", "please try again later", retry_after=1)
 
-    for door in served(tmp_path, shed_load):
-        shed = door.request("GET", PODS)
+    for api in served(tmp_path, shed_load):
+        shed = api.request("GET", PODS)
         assert (shed.status, shed.headers["Retry-After"]) == (429, "1")
-        assert door.request("GET", PODS, headers={"Authorization": "Bearer wrong"}).status == 401
+        assert api.request("GET", PODS, headers={"Authorization": "Bearer wrong"}).status == 401
 
 
 def test_a_bug_behind_one_request_is_a_500_for_it_alone(
-    door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(door.store, "get", broken)
-        assert door.request("GET", f"{PODS}/a").status == 500
+        patched.setattr(api.store, "get", broken)
+        assert api.request("GET", f"{PODS}/a").status == 500
     assert "request not answered" in caplog.text
-    assert door.token not in caplog.text
-    assert door.request("GET", f"{PODS}/a").status == 404
+    assert api.token not in caplog.text
+    assert api.request("GET", f"{PODS}/a").status == 404
 
 
 # ── Lists ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_list_comes_in_pages(door: Door) -> None:
+def test_a_list_comes_in_pages(api: Endpoint) -> None:
     for name in "abc":
-        door.store.create("pods", "default", manifest(name))
-    first = door.request("GET", f"{PODS}?limit=2").json
+        api.store.create("pods", "default", manifest(name))
+    first = api.request("GET", f"{PODS}?limit=2").json
     assert first["metadata"]["remainingItemCount"] == 1
-    second = door.request("GET", f"{PODS}?limit=2&continue={first['metadata']['continue']}").json
+    second = api.request("GET", f"{PODS}?limit=2&continue={first['metadata']['continue']}").json
     assert [each["metadata"]["name"] for each in second["items"]] == ["c"]
     assert "continue" not in second["metadata"]
     assert "kind" not in second["items"][0]
@@ -230,29 +230,29 @@ def test_a_list_comes_in_pages(door: Door) -> None:
 @pytest.mark.parametrize(
     "query", ["limit=x", "watch=true&timeoutSeconds=x", "labelSelector=%3D%3D", "fieldSelector=a.b%3Dc"]
 )
-def test_a_query_that_cannot_be_understood_is_400(door: Door, query: str) -> None:
-    answer = door.request("GET", f"{PODS}?{query}")
+def test_a_query_that_cannot_be_understood_is_400(api: Endpoint, query: str) -> None:
+    answer = api.request("GET", f"{PODS}?{query}")
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
 
 
-def test_a_list_is_compressed_from_128_kib_on_when_the_client_takes_it(door: Door) -> None:
+def test_a_list_is_compressed_from_128_kib_on_when_the_client_takes_it(api: Endpoint) -> None:
     def get() -> tuple[str | None, bytes]:
-        response = door.open("GET", PODS, headers={"Accept-Encoding": "gzip"})
+        response = api.open("GET", PODS, headers={"Accept-Encoding": "gzip"})
         return response.headers.get("Content-Encoding"), response.read(decode_content=False)
 
-    door.store.create("pods", "default", manifest("a"))
+    api.store.create("pods", "default", manifest("a"))
     assert get()[0] is None
     for number in range(400):
-        door.store.create("pods", "default", manifest(f"p{number}"))
+        api.store.create("pods", "default", manifest(f"p{number}"))
     encoding, body = get()
     assert encoding == "gzip"
     assert len(json.loads(gzip.decompress(body))["items"]) == 401
-    assert "Content-Encoding" not in door.request("GET", PODS).headers
+    assert "Content-Encoding" not in api.request("GET", PODS).headers
 
 
-def test_pods_as_a_table_have_the_real_columns(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    table = door.request("GET", PODS, headers={"Accept": TABLE}).json
+def test_pods_as_a_table_have_the_real_columns(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    table = api.request("GET", PODS, headers={"Accept": TABLE}).json
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert [(each["name"], each["priority"]) for each in table["columnDefinitions"]] == [
         ("Name", 0),
@@ -270,12 +270,12 @@ def test_pods_as_a_table_have_the_real_columns(door: Door) -> None:
     assert cells[:4] == ["a", "0/1", "Pending", "0"]
     assert cells[5:] == ["<none>"] * 4
     assert row["object"]["kind"] == "PartialObjectMetadata"
-    whole = door.request("GET", f"{PODS}/a?includeObject=Object", headers={"Accept": TABLE}).json
+    whole = api.request("GET", f"{PODS}/a?includeObject=Object", headers={"Accept": TABLE}).json
     assert whole["rows"][0]["object"]["spec"]["containers"][0]["name"] == "executor"
 
 
-def test_a_resource_without_columns_of_its_own_is_a_table_of_name_and_age(door: Door) -> None:
-    table = door.request("GET", "/api/v1/namespaces/default/serviceaccounts", headers={"Accept": TABLE}).json
+def test_a_resource_without_columns_of_its_own_is_a_table_of_name_and_age(api: Endpoint) -> None:
+    table = api.request("GET", "/api/v1/namespaces/default/serviceaccounts", headers={"Accept": TABLE}).json
     assert [each["name"] for each in table["columnDefinitions"]] == ["Name", "Age"]
 
 
@@ -283,39 +283,39 @@ def test_a_resource_without_columns_of_its_own_is_a_table_of_name_and_age(door: 
 
 
 @pytest.mark.parametrize("word", ["true", "True", "1"])
-def test_a_watch_shows_what_is_there_then_every_change(door: Door, word: str) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    watch = door.watch(f"{PODS}?watch={word}")
+def test_a_watch_sends_the_existing_objects_then_every_change(api: Endpoint, word: str) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    watch = api.watch(f"{PODS}?watch={word}")
     event = watch.next()
     assert (event["type"], event["object"]["kind"], event["object"]["metadata"]["name"]) == ("ADDED", "Pod", "a")
-    door.store.create("pods", "default", manifest("b"))
+    api.store.create("pods", "default", manifest("b"))
     assert (watch.next()["type"]) == "ADDED"
-    door.store.delete("pods", "default", "a")
+    api.store.delete("pods", "default", "a")
     assert [watch.next()["type"] for _ in range(2)] == ["MODIFIED", "DELETED"]
     watch.close()
 
 
-def test_a_watch_from_a_version_shows_what_came_after_and_ends_cleanly_in_time(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    version = door.store.resource_version
-    door.store.create("pods", "default", manifest("b"))
-    events = door.watch(f"{PODS}?watch=1&resourceVersion={version}&timeoutSeconds=1").rest()
+def test_a_watch_from_a_version_sends_later_changes_and_ends_cleanly_in_time(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    version = api.store.resource_version
+    api.store.create("pods", "default", manifest("b"))
+    events = api.watch(f"{PODS}?watch=1&resourceVersion={version}&timeoutSeconds=1").rest()
     assert [each["object"]["metadata"]["name"] for each in events] == ["b"]
 
 
-def test_a_watch_from_before_the_window_is_one_error_event_and_the_end(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    door.store.expire()
-    (event,) = door.watch(f"{PODS}?watch=1&resourceVersion=1").rest()
+def test_a_watch_from_before_the_window_is_one_error_event_and_the_end(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    api.store.expire()
+    (event,) = api.watch(f"{PODS}?watch=1&resourceVersion=1").rest()
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
-def test_initial_events_end_with_an_annotated_bookmark(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
+def test_initial_events_end_with_an_annotated_bookmark(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
     asked = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true"
-    refused = door.request("GET", f"{PODS}?{asked}")
+    refused = api.request("GET", f"{PODS}?{asked}")
     assert (refused.status, refused.json["reason"]) == (422, "Invalid")
-    watch = door.watch(f"{PODS}?{asked}&resourceVersionMatch=NotOlderThan")
+    watch = api.watch(f"{PODS}?{asked}&resourceVersionMatch=NotOlderThan")
     assert watch.next()["type"] == "ADDED"
     bookmark = watch.next()
     assert bookmark["type"] == "BOOKMARK"
@@ -323,12 +323,12 @@ def test_initial_events_end_with_an_annotated_bookmark(door: Door) -> None:
     watch.close()
 
 
-def test_bookmarks_come_to_those_who_asked(door: Door) -> None:
-    with_bookmarks = door.watch(f"{PODS}?watch=1&allowWatchBookmarks=true")
-    without = door.watch(f"{PODS}?watch=1")
-    door.store.bookmark()
+def test_bookmarks_are_sent_on_request(api: Endpoint) -> None:
+    with_bookmarks = api.watch(f"{PODS}?watch=1&allowWatchBookmarks=true")
+    without = api.watch(f"{PODS}?watch=1")
+    api.store.bookmark()
     assert with_bookmarks.next()["type"] == "BOOKMARK"
-    door.store.create("pods", "default", manifest("a"))
+    api.store.create("pods", "default", manifest("a"))
     assert without.next()["type"] == "ADDED"
     with_bookmarks.close()
     without.close()
@@ -336,36 +336,36 @@ def test_bookmarks_come_to_those_who_asked(door: Door) -> None:
 
 def test_bookmarks_are_sent_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_BOOKMARK_SECONDS", 0.01)
-    for door in served(tmp_path):
-        watch = door.watch(f"{PODS}?watch=1&allowWatchBookmarks=true")
+    for api in served(tmp_path):
+        watch = api.watch(f"{PODS}?watch=1&allowWatchBookmarks=true")
         assert watch.next()["type"] == "BOOKMARK"
         watch.close()
 
 
-def test_a_watch_of_tables_has_its_header_once(door: Door) -> None:
-    response = door.open("GET", f"{PODS}?watch=1&timeoutSeconds=1", headers={"Accept": TABLE})
-    door.store.create("pods", "default", manifest("a"))
-    door.store.create("pods", "default", manifest("b"))
+def test_a_watch_of_tables_has_its_header_once(api: Endpoint) -> None:
+    response = api.open("GET", f"{PODS}?watch=1&timeoutSeconds=1", headers={"Accept": TABLE})
+    api.store.create("pods", "default", manifest("a"))
+    api.store.create("pods", "default", manifest("b"))
     first, second = (json.loads(line)["object"] for line in response.read().splitlines())
     assert len(first["columnDefinitions"]) == 9
     assert second["columnDefinitions"] == []
     assert second["rows"][0]["cells"][0] == "b"
 
 
-def test_a_watcher_that_does_not_read_is_cut_and_nobody_else_notices(
-    door: Door, monkeypatch: pytest.MonkeyPatch
+def test_a_client_that_does_not_read_is_disconnected_and_no_other(
+    api: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_stream, "_QUEUED", 50)
-    stuck = door.open("GET", f"{PODS}?watch=1")
-    reading = door.watch("/api/v1/namespaces?watch=1&resourceVersion=" + door.store.resource_version)
+    stuck = api.open("GET", f"{PODS}?watch=1")
+    reading = api.watch("/api/v1/namespaces?watch=1&resourceVersion=" + api.store.resource_version)
     pod = manifest("a")
     pod["metadata"]["annotations"] = {"padding": "x" * 100_000}
-    door.store.create("pods", "default", pod)
+    api.store.create("pods", "default", pod)
     merge = "application/merge-patch+json"
     for number in range(400):  # 40 MB: more than any socket's buffers hold
         patch = {"metadata": {"labels": {"n": str(number)}}}
-        assert door.request("PATCH", f"{PODS}/a", patch, content_type=merge).status == 200
-    door.store.create("namespaces", None, {"metadata": {"name": "other"}})
+        assert api.request("PATCH", f"{PODS}/a", patch, content_type=merge).status == 200
+    api.store.create("namespaces", None, {"metadata": {"name": "other"}})
     assert reading.next()["object"]["metadata"]["name"] == "other"
     with pytest.raises(urllib3.exceptions.ProtocolError):
         stuck.read()
@@ -373,9 +373,9 @@ def test_a_watcher_that_does_not_read_is_cut_and_nobody_else_notices(
     reading.close()
 
 
-def test_a_watch_whose_client_has_left_is_forgotten(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_whose_client_has_disconnected_is_cancelled(api: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten = threading.Event()
-    subscribe = door.store.watch
+    subscribe = api.store.watch
 
     def watched(*args: Any, **options: Any) -> Subscription:
         subscription = subscribe(*args, **options)
@@ -388,8 +388,8 @@ def test_a_watch_whose_client_has_left_is_forgotten(door: Door, monkeypatch: pyt
         monkeypatch.setattr(subscription, "cancel", cancel_and_tell)
         return subscription
 
-    monkeypatch.setattr(door.store, "watch", watched)
-    watch = door.watch(f"{PODS}?watch=1&resourceVersion=1")
+    monkeypatch.setattr(api.store, "watch", watched)
+    watch = api.watch(f"{PODS}?watch=1&resourceVersion=1")
     assert not forgotten.is_set()
     watch.close()
     assert forgotten.wait(SAFETY_SECONDS)
@@ -399,11 +399,11 @@ def test_a_watch_whose_client_has_left_is_forgotten(door: Door, monkeypatch: pyt
 
 
 @pytest.fixture
-def log(door: Door, tmp_path: Path) -> LogFile:
-    pod = door.store.create("pods", "default", manifest("a"))
+def log(api: Endpoint, tmp_path: Path) -> LogFile:
+    pod = api.store.create("pods", "default", manifest("a"))
     log = LogFile(tmp_path / "log", complete=True)
     log.path.write_text("one\ntwo\nthree\n")
-    door.logs.files[pod["metadata"]["uid"], "executor"] = log
+    api.logs.files[pod["metadata"]["uid"], "executor"] = log
     return log
 
 
@@ -419,21 +419,21 @@ def log(door: Door, tmp_path: Path) -> LogFile:
         ("?tailLines=1&limitBytes=2", "th"),
     ],
 )
-def test_a_log_comes_from_where_the_client_wants_it(door: Door, log: LogFile, query: str, text: str) -> None:
-    answer = door.request("GET", f"{PODS}/a/log{query}")
+def test_a_log_comes_from_where_the_client_wants_it(api: Endpoint, log: LogFile, query: str, text: str) -> None:
+    answer = api.request("GET", f"{PODS}/a/log{query}")
     assert (answer.status, answer.headers["Content-Type"], answer.body.decode()) == (200, "text/plain", text)
 
 
-def test_the_tail_of_a_long_log_is_found_across_blocks(door: Door, log: LogFile) -> None:
+def test_the_tail_of_a_long_log_is_found_across_blocks(api: Endpoint, log: LogFile) -> None:
     lines = [f"{number} " + "x" * 50_000 for number in range(10)]
-    log.path.write_text("\n".join(lines))  # the last without a newline, as a process that was killed leaves it
-    answer = door.request("GET", f"{PODS}/a/log?tailLines=3")
+    log.path.write_text("\n".join(lines))  # the last one without a newline, as a killed process leaves it
+    answer = api.request("GET", f"{PODS}/a/log?tailLines=3")
     assert answer.body.decode() == "\n".join(lines[-3:])
 
 
-def test_following_a_log_shows_what_is_added_until_the_container_has_ended(door: Door, log: LogFile) -> None:
+def test_following_a_log_sends_new_output_until_the_container_has_ended(api: Endpoint, log: LogFile) -> None:
     log.complete = False
-    response = door.open("GET", f"{PODS}/a/log?follow=true&tailLines=1")
+    response = api.open("GET", f"{PODS}/a/log?follow=true&tailLines=1")
     assert response.read(6) == b"three\n"
     with log.path.open("a") as file:
         file.write("four\n")
@@ -455,31 +455,31 @@ def test_following_a_log_shows_what_is_added_until_the_container_has_ended(door:
         ("?limitBytes=0", 422, "limitBytes"),
     ],
 )
-def test_a_log_that_cannot_be_had_is_refused_in_words(
-    door: Door, log: LogFile, query: str, status: int, words: str
+def test_a_missing_log_is_refused_with_the_reason(
+    api: Endpoint, log: LogFile, query: str, status: int, words: str
 ) -> None:
-    answer = door.request("GET", f"{PODS}/a/log{query}")
+    answer = api.request("GET", f"{PODS}/a/log{query}")
     assert answer.status == status
     assert words in answer.json["message"]
 
 
-def test_a_container_that_has_not_started_has_no_log_yet(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    answer = door.request("GET", f"{PODS}/a/log")
+def test_a_container_that_has_not_started_has_no_log_yet(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    answer = api.request("GET", f"{PODS}/a/log")
     assert answer.json["message"] == 'container "executor" in pod "a" is waiting to start: ContainerCreating'
 
 
-def test_a_pod_of_several_containers_wants_one_named(door: Door) -> None:
+def test_a_log_of_a_pod_with_several_containers_needs_a_name(api: Endpoint) -> None:
     pod = manifest("a")
     pod["spec"]["containers"].append({"name": "side", "image": "none"})
-    door.store.create("pods", "default", pod)
-    answer = door.request("GET", f"{PODS}/a/log")
+    api.store.create("pods", "default", pod)
+    answer = api.request("GET", f"{PODS}/a/log")
     assert answer.json["message"] == "a container name must be specified for pod a, choose one of: [executor side]"
 
 
-def test_the_age_in_a_table_is_counted_by_the_servers_clock(door: Door) -> None:
-    door.store.create("pods", "default", manifest("a"))
-    row = door.request("GET", f"{PODS}/a", headers={"Accept": TABLE}).json["rows"][0]
+def test_the_age_in_a_table_is_counted_by_the_servers_clock(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    row = api.request("GET", f"{PODS}/a", headers={"Accept": TABLE}).json["rows"][0]
     created = datetime.fromisoformat(row["object"]["metadata"]["creationTimestamp"])
     age = (datetime.now(UTC) - created).total_seconds()
     assert 0 <= int(row["cells"][4].removesuffix("s")) <= age

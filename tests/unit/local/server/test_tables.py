@@ -1,4 +1,4 @@
-"""The words that `kubectl get` shows."""
+"""The cells of `kubectl get`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ TERMINATING = {"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:
         ),
     ],
 )
-def test_a_pods_status_is_the_word_that_a_person_needs(shown: dict[str, Any], word: str) -> None:
+def test_a_pods_status_is_its_phase_or_a_more_telling_reason(shown: dict[str, Any], word: str) -> None:
     assert pod_status(shown) == word
 
 

@@ -1,4 +1,4 @@
-"""The end of a stream, as a client makes it that hangs up."""
+"""A stream whose client closes the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A claim that is being deleted stays for as long as a pod on a node uses it, as the claims' controller has it."""
+"""A claim that is being deleted stays while a pod on a node uses it, as with the claims' controller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def claims(bench: Bench) -> list[str]:
     return [each["metadata"]["name"] for each in bench.store.list(CLAIMS, "default").items]
 
 
-def test_a_claim_that_nobody_uses_is_gone_at_once(bench: Bench) -> None:
+def test_an_unused_claim_is_deleted_at_once(bench: Bench) -> None:
     claim(bench, "a")
     seen: list[str] = []
     bench.store.watch(CLAIMS, "default", lambda message: seen.append(message.type), resource_version="0")
@@ -40,7 +40,7 @@ def test_a_claim_that_nobody_uses_is_gone_at_once(bench: Bench) -> None:
     assert seen == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
 
 
-def test_a_claim_that_a_pod_uses_goes_with_the_last_such_pod(bench: Bench) -> None:
+def test_a_used_claim_is_deleted_with_its_last_pod(bench: Bench) -> None:
     for name in ("used", "other"):
         claim(bench, name)
     for name in ("first", "second"):
@@ -73,7 +73,7 @@ def test_another_finalizer_keeps_an_unused_claim(bench: Bench) -> None:
     assert claims(bench) == []
 
 
-def test_claims_of_a_driver_that_is_gone_are_collected(bench: Bench) -> None:
+def test_claims_of_a_deleted_driver_are_collected(bench: Bench) -> None:
     driver = bench.pod("driver")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": driver["metadata"]["uid"]}
     claim(bench, "a", ownerReferences=[owner])
@@ -81,7 +81,7 @@ def test_claims_of_a_driver_that_is_gone_are_collected(bench: Bench) -> None:
     assert claims(bench) == []
 
 
-def test_a_namespace_goes_with_its_claims_once_their_pods_are_gone(bench: Bench) -> None:
+def test_a_namespace_is_deleted_with_its_claims_after_their_pods(bench: Bench) -> None:
     bench.store.create("namespaces", None, {"metadata": {"name": "jobs"}})
     bench.store.create(CLAIMS, "jobs", {"metadata": {"name": "a"}, "spec": SPEC})
     pod = manifest("user")
@@ -95,7 +95,7 @@ def test_a_namespace_goes_with_its_claims_once_their_pods_are_gone(bench: Bench)
 
 
 @pytest.mark.parametrize("size", ["2Gi", "512Mi"])
-def test_a_bound_claim_asks_in_vain_for_another_size(bench: Bench, size: str) -> None:
+def test_a_bound_claim_cannot_be_resized(bench: Bench, size: str) -> None:
     claim(bench, "a")
     bench.store.patch(CLAIMS, "default", "a", {"status": {"phase": "Bound"}}, "merge", subresource="status")
     patch = {"spec": {"resources": {"requests": {"storage": size}}}}

@@ -19,7 +19,7 @@ def _owned(name: str, *owners: dict[str, Any]) -> dict[str, Any]:
     return pod
 
 
-def test_an_unbound_pod_is_gone_at_once(bench: Bench) -> None:
+def test_an_unbound_pod_is_deleted_at_once(bench: Bench) -> None:
     bench.pod("a")
     seen = bench.watch()
     answer = bench.delete("a")
@@ -29,7 +29,7 @@ def test_an_unbound_pod_is_gone_at_once(bench: Bench) -> None:
     assert refusal(lambda: bench.get("a")).code == 404
 
 
-def test_a_bound_pod_stays_until_its_kubelet_lets_it_go(bench: Bench) -> None:
+def test_a_bound_pod_stays_until_its_kubelet_deletes_it(bench: Bench) -> None:
     bench.pod("a", node="n", phase="Running")
     answer = bench.delete("a")
     assert answer["metadata"]["deletionGracePeriodSeconds"] == 30
@@ -59,13 +59,13 @@ def test_a_deletion_can_be_made_shorter_counting_from_its_begin(bench: Bench) ->
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_is_gone_at_once(bench: Bench, phase: str) -> None:
+def test_a_pod_that_has_ended_is_deleted_at_once(bench: Bench, phase: str) -> None:
     bench.pod("a", node="n", phase=phase)
     bench.delete("a")
     assert bench.names() == []
 
 
-def test_a_forced_delete_takes_a_running_pod_away(bench: Bench) -> None:
+def test_a_forced_delete_removes_a_running_pod(bench: Bench) -> None:
     bench.pod("a", node="n", phase="Running")
     seen = bench.watch()
     bench.delete("a", grace=0)
@@ -91,11 +91,11 @@ def test_another_uid_or_version_than_the_precondition_is_a_conflict(bench: Bench
     assert bench.names() == []
 
 
-def test_deleting_what_does_not_exist_is_not_found(bench: Bench) -> None:
+def test_deleting_a_missing_object_is_not_found(bench: Bench) -> None:
     assert refusal(lambda: bench.delete("a")).code == 404
 
 
-def test_a_finalizer_keeps_a_pod_until_it_is_taken_away(bench: Bench) -> None:
+def test_a_finalizer_keeps_a_pod_until_it_is_removed(bench: Bench) -> None:
     sent = manifest("a")
     sent["metadata"]["finalizers"] = ["example.org/keep"]
     bench.store.create("pods", "default", sent)
@@ -122,7 +122,7 @@ def test_a_negative_grace_in_the_request_is_one_second(bench: Bench) -> None:
     assert bench.delete("a", grace=-7)["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
-def test_a_finalizer_taken_away_early_does_not_end_the_grace(bench: Bench) -> None:
+def test_a_finalizer_removed_early_does_not_end_the_grace(bench: Bench) -> None:
     sent = manifest("a", nodeName="n")
     sent["metadata"]["finalizers"] = ["example.org/keep"]
     bench.store.create("pods", "default", sent)
@@ -133,7 +133,7 @@ def test_a_finalizer_taken_away_early_does_not_end_the_grace(bench: Bench) -> No
     assert bench.names() == []
 
 
-def test_no_finalizer_is_added_to_what_is_being_deleted(bench: Bench) -> None:
+def test_no_finalizer_is_added_to_a_terminating_object(bench: Bench) -> None:
     bench.pod("a", node="n")
     bench.delete("a")
     status = refusal(lambda: bench.patch("a", {"metadata": {"finalizers": ["example.org/late"]}}))
@@ -147,7 +147,7 @@ def test_a_new_pod_of_the_same_name_has_another_uid(bench: Bench) -> None:
     assert bench.pod("a")["metadata"]["uid"] != first["metadata"]["uid"]
 
 
-def test_other_kinds_are_gone_at_once_and_answered_with_success(bench: Bench) -> None:
+def test_other_kinds_are_deleted_at_once_and_answered_with_success(bench: Bench) -> None:
     made = bench.store.create("configmaps", "default", {"metadata": {"name": "c"}})
     answer = bench.store.delete("configmaps", "default", "c")
     assert (answer["kind"], answer["status"]) == ("Status", "Success")
@@ -163,7 +163,7 @@ def test_a_collection_is_deleted_by_its_labels(bench: Bench) -> None:
     assert bench.names() == ["bound", "p0", "p2"]
 
 
-def test_what_is_owned_goes_with_its_owner(bench: Bench) -> None:
+def test_dependents_are_deleted_with_their_owner(bench: Bench) -> None:
     owner = bench.pod("owner")
     bench.store.create("pods", "default", _owned("bound", owner))
     bench.store.bind("default", "bound", "n")
@@ -173,7 +173,7 @@ def test_what_is_owned_goes_with_its_owner(bench: Bench) -> None:
     assert bench.get("bound")["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
-def test_what_has_two_owners_goes_with_the_last(bench: Bench) -> None:
+def test_a_dependent_of_two_owners_is_deleted_with_the_last(bench: Bench) -> None:
     first, second = bench.pod("first"), bench.pod("second")
     bench.store.create("pods", "default", _owned("child", first, second))
     bench.delete("first")
@@ -182,7 +182,7 @@ def test_what_has_two_owners_goes_with_the_last(bench: Bench) -> None:
     assert bench.names() == []
 
 
-def test_grandchildren_go_too(bench: Bench) -> None:
+def test_dependents_of_dependents_are_deleted_too(bench: Bench) -> None:
     owner = bench.pod("owner")
     child = bench.store.create("pods", "default", _owned("child", owner))
     bench.store.create("pods", "default", _owned("grandchild", child))
@@ -190,7 +190,7 @@ def test_grandchildren_go_too(bench: Bench) -> None:
     assert bench.names() == []
 
 
-def test_what_names_an_owner_that_is_gone_is_collected(bench: Bench) -> None:
+def test_a_dependent_of_a_deleted_owner_is_collected(bench: Bench) -> None:
     owner = bench.pod("owner")
     bench.delete("owner")
     seen = bench.watch()
@@ -205,7 +205,7 @@ def test_an_owner_in_another_namespace_is_no_owner(bench: Bench) -> None:
     assert bench.names() == []
 
 
-def test_who_gave_up_its_owner_stays(bench: Bench) -> None:
+def test_an_object_without_its_owner_reference_stays(bench: Bench) -> None:
     owner = bench.pod("owner")
     bench.store.create("pods", "default", _owned("child", owner))
     bench.patch("child", {"metadata": {"ownerReferences": None}})
@@ -213,7 +213,7 @@ def test_who_gave_up_its_owner_stays(bench: Bench) -> None:
     assert bench.names() == ["child"]
 
 
-def test_who_is_given_owners_that_do_not_exist_goes(bench: Bench) -> None:
+def test_an_object_whose_new_owners_do_not_exist_is_deleted(bench: Bench) -> None:
     bench.pod("child", node="n")
     gone = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "gone"}
     bench.patch("child", {"metadata": {"ownerReferences": [gone]}})
@@ -222,7 +222,7 @@ def test_who_is_given_owners_that_do_not_exist_goes(bench: Bench) -> None:
     assert bench.status("child", {"phase": "Running"})["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
-def test_a_namespace_takes_its_content_along(bench: Bench) -> None:
+def test_a_namespace_is_deleted_with_its_content(bench: Bench) -> None:
     bench.store.create("namespaces", None, {"metadata": {"name": "team"}})
     bench.store.create("pods", "team", manifest("a"))
     bench.store.create("configmaps", "team", {"metadata": {"name": "c"}})

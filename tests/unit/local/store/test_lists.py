@@ -159,7 +159,7 @@ def test_a_broken_token_is_a_bad_request(five: Bench, token: str) -> None:
     assert status.message.startswith("invalid continue token: continue key is not valid")
 
 
-def test_a_list_of_an_exact_version_shows_that_version(five: Bench) -> None:
+def test_a_list_of_an_exact_version_has_that_version(five: Bench) -> None:
     version = five.store.resource_version
     five.delete("p0")
     five.status("p4", {"phase": "Failed"})
@@ -169,7 +169,7 @@ def test_a_list_of_an_exact_version_shows_that_version(five: Bench) -> None:
     assert shown.resource_version == version
 
 
-def test_a_list_from_any_or_an_older_version_shows_what_is_now(five: Bench) -> None:
+def test_a_list_from_any_or_an_older_version_is_current(five: Bench) -> None:
     version = five.store.resource_version
     five.delete("p0")
     assert five.names(resource_version="0", limit=1) == ["p1", "p2", "p3", "p4"]
@@ -195,7 +195,7 @@ def test_a_version_that_the_server_has_not_reached_is_too_large(five: Bench) -> 
         ({"resource_version": "5", "resource_version_match": "Foo"}, 422),
     ],
 )
-def test_versions_that_make_no_sense_are_refused(five: Bench, query: dict[str, Any], code: int) -> None:
+def test_invalid_versions_are_refused(five: Bench, query: dict[str, Any], code: int) -> None:
     assert refusal(lambda: five.names(**query)).code == code
 
 

@@ -1,4 +1,4 @@
-"""Creating, reading, changing: each row was asked of a real API server first."""
+"""Creating, reading, changing: each row was measured on a real API server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_resources_decide_the_quality_of_service(bench: Bench, resources: dict[s
     assert pod["status"]["qosClass"] == quality
 
 
-def test_what_a_client_sends_as_status_uid_or_time_is_not_taken(bench: Bench) -> None:
+def test_a_clients_status_uid_and_time_are_ignored(bench: Bench) -> None:
     sent = manifest("a") | {"status": {"phase": "Running"}}
     sent["metadata"] |= {"uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z", "generation": 7}
     pod = bench.store.create("pods", "default", sent)
@@ -101,7 +101,7 @@ def test_a_name_that_is_taken_is_a_conflict(bench: Bench) -> None:
     assert status.details == {"name": "a", "kind": "pods"}
 
 
-def test_a_name_that_is_about_to_be_free_is_a_conflict_too(bench: Bench) -> None:
+def test_the_name_of_a_terminating_object_is_a_conflict_too(bench: Bench) -> None:
     bench.pod("a", node="n")
     bench.delete("a")
     status = refusal(lambda: bench.store.create("pods", "default", manifest("a")))
@@ -116,7 +116,7 @@ def test_tolerations_of_an_unready_node_are_added_once(bench: Bench) -> None:
     assert keys == ["x", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 
 
-def test_a_gated_pod_says_why_it_is_not_scheduled(bench: Bench) -> None:
+def test_a_gated_pod_has_the_reason_in_its_status(bench: Bench) -> None:
     pod = bench.pod("a", schedulingGates=[{"name": "example.org/gate"}])
     assert pod["status"]["conditions"][0]["reason"] == "SchedulingGated"
 
@@ -127,7 +127,7 @@ def test_a_secrets_strings_are_kept_encoded(bench: Bench) -> None:
     assert "stringData" not in secret
 
 
-def test_what_does_not_exist_is_not_found(bench: Bench) -> None:
+def test_a_missing_object_is_not_found(bench: Bench) -> None:
     status = refusal(lambda: bench.get("a"))
     assert (status.code, status.reason, status.message) == (404, "NotFound", 'pods "a" not found')
     lease = refusal(lambda: bench.store.get("leases", "default", "a"))
@@ -250,7 +250,7 @@ def test_a_patch_that_would_give_a_field_another_type_is_unprocessable(bench: Be
     assert "cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string" in status.message
 
 
-def test_a_patch_cannot_take_the_name_away(bench: Bench) -> None:
+def test_a_patch_cannot_remove_the_name(bench: Bench) -> None:
     bench.pod("a")
     assert refusal(lambda: bench.patch("a", {"metadata": None})).code == 400
 
@@ -311,7 +311,7 @@ def test_a_put_with_a_stale_version_or_another_uid_is_a_conflict(bench: Bench) -
     assert refusal(lambda: bench.store.replace("pods", "default", "a", other)).code == 409
 
 
-def test_a_put_of_what_does_not_exist_is_not_found(bench: Bench) -> None:
+def test_a_put_of_a_missing_object_is_not_found(bench: Bench) -> None:
     assert refusal(lambda: bench.store.replace("pods", "default", "a", manifest("a"))).code == 404
 
 
@@ -359,7 +359,7 @@ def test_events_are_forgotten_after_an_hour(bench: Bench) -> None:
     assert len(bench.store.list("events", "default").items) == 1
 
 
-def test_a_full_store_takes_nothing_new_and_still_lets_go() -> None:
+def test_a_full_store_refuses_new_objects_and_still_deletes() -> None:
     bench = Bench(max_objects=5)  # four are its namespaces
     bench.pod("a", node="n")
     status = refusal(lambda: bench.store.create("pods", "default", manifest("b")))
@@ -368,7 +368,7 @@ def test_a_full_store_takes_nothing_new_and_still_lets_go() -> None:
     assert bench.pod("b")["metadata"]["name"] == "b"
 
 
-def test_a_store_that_is_full_of_bytes_takes_no_more_and_still_lets_go() -> None:
+def test_a_store_full_of_bytes_refuses_objects_and_still_deletes() -> None:
     measured = Bench()
     measured.pod("a", node="n")
     bench = Bench(max_bytes=measured.store._state._bytes)

@@ -182,7 +182,7 @@ def test_what_a_patch_adds_comes_before_what_it_does_not_name() -> None:
     assert [each["type"] for each in merged["conditions"]] == ["PodScheduled", "Ready", "Initialized"]
 
 
-def test_null_takes_a_field_away() -> None:
+def test_null_removes_a_field() -> None:
     assert strategic_merge_patch({"labels": {"a": "1", "b": "2"}}, {"labels": {"a": None}}) == {"labels": {"b": "2"}}
 
 
@@ -193,7 +193,7 @@ def test_null_takes_a_field_away() -> None:
         ({"containers": [{"$patch": "foo", "name": "a"}]}, "unknown patch type: foo in map: map[$patch:foo name:a]"),
     ],
 )
-def test_a_strategic_patch_that_makes_no_sense_is_a_server_error(patch: dict[str, Any], message: str) -> None:
+def test_a_malformed_strategic_patch_is_a_server_error(patch: dict[str, Any], message: str) -> None:
     status = refusal(lambda: strategic_merge_patch(_containers("a"), patch))
     assert (status.code, status.message) == (500, message)
 

@@ -1,4 +1,4 @@
-"""What is refused with 422, with which fields and words; and quotas."""
+"""Refusals by 422, with their fields and messages; and quotas."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_pods_spec_is_validated(bench: Bench, spec: dict[str, Any], causes: li
     assert _causes(status) == [(field, f"FieldValue{reason}") for field, reason in expected]
 
 
-def test_all_problems_are_told_at_once(bench: Bench) -> None:
+def test_all_problems_are_reported_at_once(bench: Bench) -> None:
     status = refusal(lambda: bench.pod("a", containers=[{}]))
     assert status.message == (
         'Pod "a" is invalid: [spec.containers[0].name: Required value, spec.containers[0].image: Required value]'
@@ -239,7 +239,7 @@ def _status(bench: Bench, name: str = "q") -> Any:
     return bench.store.get("resourcequotas", "default", name)["status"]
 
 
-def test_over_quota_is_forbidden_in_the_real_servers_words(bench: Bench) -> None:
+def test_over_quota_is_forbidden_with_the_real_servers_message(bench: Bench) -> None:
     _quota(bench, pods="2")
     bench.pod("q0")
     bench.pod("q1")
@@ -256,7 +256,7 @@ def test_a_quota_counts_what_is_there_when_it_is_made(bench: Bench) -> None:
     assert _status(bench) == {"hard": {"pods": "1", "count/pods": "5"}, "used": {"pods": "1", "count/pods": "1"}}
 
 
-def test_room_comes_back_when_a_pod_ends_or_goes(bench: Bench) -> None:
+def test_room_comes_back_when_a_pod_ends_or_is_deleted(bench: Bench) -> None:
     _quota(bench, pods="1")
     bench.pod("a", node="n")
     bench.status("a", {"phase": "Failed"})

@@ -28,7 +28,7 @@ def test_a_watch_resumes_where_it_was(bench: Bench) -> None:
     assert bench.watch(resource_version=version).events == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
-def test_without_a_version_what_there_is_comes_first(bench: Bench) -> None:
+def test_without_a_version_existing_objects_come_first(bench: Bench) -> None:
     bench.pod("a")
     bench.pod("b")
     for version in (None, "", "0"):
@@ -84,7 +84,7 @@ def test_the_window_keeps_a_bounded_number_of_changes() -> None:
     assert bench.watch(resource_version=versions[1]).events == [("ADDED", "p2"), ("ADDED", "p3"), ("ADDED", "p4")]
 
 
-def test_a_version_above_the_servers_is_silence_until_it_gets_there(bench: Bench) -> None:
+def test_a_watch_from_a_later_version_waits_for_it(bench: Bench) -> None:
     ahead = str(int(bench.store.resource_version) + 2)
     seen = bench.watch(resource_version=ahead, bookmarks=True)
     bench.pod("a")
@@ -103,7 +103,7 @@ def test_a_broken_selector_is_a_bad_request(bench: Bench) -> None:
     assert refusal(lambda: bench.watch(label_selector="a in")).code == 400
 
 
-def test_a_pod_that_stops_to_match_is_shown_deleted_as_it_last_matched(bench: Bench) -> None:
+def test_a_pod_that_stops_to_match_is_reported_deleted_as_it_last_matched(bench: Bench) -> None:
     bench.pod("a", labels={"x": "1"})
     seen = bench.watch(label_selector="x=1")
     changed = bench.label("a", x="2")
@@ -114,7 +114,7 @@ def test_a_pod_that_stops_to_match_is_shown_deleted_as_it_last_matched(bench: Be
     assert "deletionTimestamp" not in shown
 
 
-def test_a_pod_that_begins_to_match_is_shown_added(bench: Bench) -> None:
+def test_a_pod_that_begins_to_match_is_reported_added(bench: Bench) -> None:
     bench.pod("a", labels={"x": "2"})
     seen = bench.watch(label_selector="x=1")
     bench.label("a", x="3")
@@ -122,7 +122,7 @@ def test_a_pod_that_begins_to_match_is_shown_added(bench: Bench) -> None:
     assert seen.types == ["ADDED"]
 
 
-def test_a_pod_that_never_matched_is_never_shown(bench: Bench) -> None:
+def test_a_pod_that_never_matched_is_never_reported(bench: Bench) -> None:
     seen = bench.watch(label_selector="x=1", field_selector="status.phase=Running")
     bench.pod("a", labels={"x": "1"})
     bench.delete("a")
@@ -137,7 +137,7 @@ def test_a_field_selector_follows_the_phase(bench: Bench) -> None:
     assert seen.messages[1].object["status"]["phase"] == "Running"
 
 
-def test_other_namespaces_and_resources_are_not_shown(bench: Bench) -> None:
+def test_other_namespaces_and_resources_are_not_reported(bench: Bench) -> None:
     bench.store.create("namespaces", None, {"metadata": {"name": "team"}})
     seen, everywhere = bench.watch(), bench.watch(namespace=None)
     bench.store.create("pods", "team", manifest("t"))
@@ -146,7 +146,7 @@ def test_other_namespaces_and_resources_are_not_shown(bench: Bench) -> None:
     assert everywhere.events == [("ADDED", "t")]
 
 
-def test_bookmarks_come_to_those_who_want_them(bench: Bench) -> None:
+def test_bookmarks_are_sent_on_request(bench: Bench) -> None:
     wants, does_not = bench.watch(bookmarks=True), bench.watch()
     bench.store.create("configmaps", "default", {"metadata": {"name": "c"}})
     bench.store.bookmark()
@@ -165,7 +165,7 @@ def test_a_bookmark_can_be_for_one_watch(bench: Bench) -> None:
     assert (one.types, other.types) == (["BOOKMARK"], [])
 
 
-def test_a_cancelled_watch_is_told_nothing(bench: Bench) -> None:
+def test_a_cancelled_watch_receives_nothing(bench: Bench) -> None:
     seen = bench.watch()
     seen.subscription.cancel()
     seen.subscription.cancel()
@@ -185,7 +185,7 @@ def test_a_listener_may_change_the_store_and_all_see_one_order(bench: Bench) -> 
     assert first.types == last.types == ["ADDED", "MODIFIED"]
 
 
-def test_a_listener_that_fails_is_cut_off_and_nobody_else_is_harmed(bench: Bench) -> None:
+def test_a_failing_listener_is_cancelled_and_no_other(bench: Bench) -> None:
     calls: list[WatchMessage] = []
 
     def fails(message: WatchMessage) -> None:
