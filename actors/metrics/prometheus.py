@@ -142,7 +142,7 @@ def _ask(backend: Address, question: GetFleetStatus) -> FleetStatus:
     return status
 
 
-# ── From the status ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── From the status ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _up(view: _View) -> _Samples:
@@ -185,7 +185,7 @@ def _sources(of: Callable[[SourceStatus], bool | timedelta | None]) -> _Read:
     return _from_status(samples)
 
 
-# ── From the counters ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── From the counters ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _tally(of: Callable[[FleetCounts], Counter]) -> _Read:

@@ -70,7 +70,7 @@ class PodRunner:
         self._runs: dict[str, PodRun] = {}
         self._by_key: dict[str, tuple[PodRun, ContainerRun]] = {}
 
-    # ── Events ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_changed(self, pod: Mapping[str, Any]) -> None:
         """Handle a pod that is new or changed."""
@@ -165,7 +165,7 @@ class PodRunner:
             run.close_logs()
         self._runs.clear()
 
-    # ── Starting ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Starting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _accept(self, pod: Mapping[str, Any]) -> None:
         """Run a pod that was bound to this node."""
@@ -206,7 +206,7 @@ class PodRunner:
         arguments = argv(container.spec, env)
         self._processes.start(container.key, arguments, env, container.spec.get("workingDir"), log)
 
-    # ── Ending ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Ending ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _container_ended(self, run: PodRun, container: ContainerRun) -> None:
         if run.gone or run.grace is not None:

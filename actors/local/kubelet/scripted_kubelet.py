@@ -1,8 +1,8 @@
 """A simulated scheduler and kubelet: pods change state on a clock, by a script, without processes.
 
 It writes what a real node writes, in the same order, so that a watch cannot tell the difference. Everything happens in
-callbacks of the store and of timers: no threads, no sleeping, no chance. Each pod runs once, as with `restartPolicy:
-Never`.
+callbacks of the store and of timers: no threads, no sleeping, no chance. Each pod runs once, as with
+`restartPolicy: Never`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class ScriptedKubelet:
             for uid in list(self._sandboxes):
                 self._forget(uid)
 
-    # ── For tests ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── For tests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def exit(
         self,
@@ -179,7 +179,7 @@ class ScriptedKubelet:
             for step in held or ():
                 step()
 
-    # ── Events of the store and of timers ────────────────────────────────────────────────────────────────────────────
+    # ── Events of the store and of timers ─────────────────────────────────────────────────────────────────────────
 
     def _do(self, step: Callable[[], None]) -> None:
         with self._lock:
@@ -270,7 +270,7 @@ class ScriptedKubelet:
         if "phase" in status and "deletionTimestamp" in pod["metadata"]:
             self._delete(sandbox)
 
-    # ── Calls to the store; that a pod is gone is no error ───────────────────────────────────────────────────────────
+    # ── Calls to the store; that a pod is gone is no error ────────────────────────────────────────────────────────
 
     def _read(self, sandbox: _Sandbox) -> Mapping[str, Any] | None:
         """Return the pod, None if it is gone or another has its name."""

@@ -114,7 +114,7 @@ class ApiServer:
         thread.join()
         self._loop = self._stopping = None
 
-    # ── The thread ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── The thread ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self, listening: Future[None]) -> None:
         try:
@@ -169,7 +169,7 @@ class ApiServer:
             except TimeoutError:
                 self._store.bookmark()
 
-    # ── Before routing ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Before routing ────────────────────────────────────────────────────────────────────────────────────────────
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

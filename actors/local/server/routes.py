@@ -123,7 +123,7 @@ class Routes:
             raise no_such_path()
         return self._object[subresource]
 
-    # ── Collections ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Collections ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _list_or_watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         if boolean(request.query, "watch"):
@@ -210,7 +210,7 @@ class Routes:
         metadata = {"resourceVersion": result.resource_version}
         return await large_json_response(request, _list_body(target, result, metadata))
 
-    # ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Objects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _get(self, request: web.Request, target: Target) -> web.StreamResponse:
         include = table_rows(request)
@@ -236,7 +236,7 @@ class Routes:
         options = await delete_body(request)
         return json_response(self._store.delete(*target.place, **options))
 
-    # ── Pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pod_log(self, request: web.Request, target: Target) -> web.StreamResponse:
         return await stream_log(request, self._store.get(*target.place), self._logs)
@@ -250,12 +250,12 @@ class Routes:
     async def _evict(self, request: web.Request, target: Target) -> web.StreamResponse:
         _, namespace, name = target.place
         warnings: list[str] = []
-        options, tried = eviction_options(await json_body(request), namespace, name, warnings)
-        tried = dry_run(request, "CreateOptions") or tried
-        self._store.evict(namespace, name, dry_run=tried, **options)
+        options, dry = eviction_options(await json_body(request), namespace, name, warnings)
+        dry = dry_run(request, "CreateOptions") or dry
+        self._store.evict(namespace, name, dry_run=dry, **options)
         return json_response(done(), 201, warnings=warnings)
 
-    # ── Answered without the store ───────────────────────────────────────────────────────────────────────────────────
+    # ── Answered without the store ────────────────────────────────────────────────────────────────────────────────
 
     async def _review(self, request: web.Request) -> web.StreamResponse:
         if request.method != "POST":

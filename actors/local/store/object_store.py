@@ -121,7 +121,7 @@ class ObjectStore:
         with self._state.changing():
             return str(self._state.version)
 
-    # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, resource: str, namespace: str | None, name: str) -> Object:
         """Return one object, with `kind` and `apiVersion`; 404 if there is none."""
@@ -202,7 +202,7 @@ class ObjectStore:
             table.subscriptions.append(subscription)
         return subscription
 
-    # ── Writing ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create(
         self,
@@ -292,7 +292,7 @@ class ObjectStore:
                 raise conflict(table.resource, name, detail, subresource="binding")
             return table.complete(state.put(table, key, objects.bound(old, node, self._clock.now())))
 
-    # ── Deleting ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Deleting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def delete(self, resource: str, namespace: str | None, name: str, **options: Unpack[DeleteOptions]) -> Object:
         """Begin, shorten or finish an object's deletion; 409 if a precondition does not hold.
@@ -359,7 +359,7 @@ class ObjectStore:
                     state.delete(table, key, options.get("grace_period_seconds"))
             return result
 
-    # ── For servers and tests only ───────────────────────────────────────────────────────────────────────────────────
+    # ── For servers and tests only ────────────────────────────────────────────────────────────────────────────────
 
     def bookmark(self, *subscriptions: Subscription) -> None:
         """Send a BOOKMARK with the current version to these watches (default: all) that asked for bookmarks.

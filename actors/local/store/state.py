@@ -57,7 +57,7 @@ class State:
         finally:
             self._deliver()
 
-    # ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Objects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def existing(self, table: Table, key: Key) -> Object:
         """Return the object; 404 if there is none."""
@@ -129,7 +129,7 @@ class State:
         self._commit(table, "ADDED" if before is None else "MODIFIED", key, before, after)
         return after
 
-    # ── Deletion ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Deletion ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def delete(self, table: Table, key: Key, grace: int | None) -> Object:
         """Begin, shorten or finish a deletion; return the object's last state."""
@@ -218,7 +218,7 @@ class State:
         for key in expired:
             self._remove(table, key)
 
-    # ── Changes and watches ──────────────────────────────────────────────────────────────────────────────────────
+    # ── Changes and watches ───────────────────────────────────────────────────────────────────────────────────────
 
     def _commit(self, table: Table, kind: ChangeType, key: Key, before: Object | None, after: Object | None) -> None:
         self.version += 1
@@ -276,7 +276,7 @@ class State:
                 logger.exception("watch cut, its listener failed")
                 self.cancel(subscription)
 
-    # ── Backups ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Backups ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def restore(self, version: int, tables: Mapping[str, tuple[Mapping[Key, Object], Mapping[Key, int]]]) -> None:
         """Restore the tables and the version of a backup; watches do not receive again what they have received."""
