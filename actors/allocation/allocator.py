@@ -157,7 +157,7 @@ class Allocator(Actor):
         self._tracker.learn(known.ledger.values(), self.clock.monotonic())
         if known.starts.failed is not None:
             self._failed = CreationBlock("start_failures", known.starts.failed, since=known.starts.failed_since)
-        for name, counts in known.starts.tallies.items():
+        for name, counts in known.starts.counts.items():
             self._profiles[name].starts = counts
         self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.newly)))
 
@@ -383,7 +383,7 @@ class Allocator(Actor):
         block = self._failed or profile.block
         return ProfileStatus(
             target=profile.target,
-            newly_created=self._tracker.newly.count(profile.name),
+            requested=self._tracker.newly.count(profile.name),
             pending=snapshot.count(PodPending, profile=profile.name),
             running=snapshot.count(PodRunning, PodUnknown, profile=profile.name),
             terminating=snapshot.count(PodTerminating, profile=profile.name),

@@ -330,5 +330,7 @@ class Shutdown:
         """Each executor that went with the fleet is reported removed."""
         for entry in self._state.ledger.present():
             if (self._only is None or entry.executor_id in self._only) and self._state.pod_name(entry) not in left:
-                reason = stopped_with_fleet(entry.executor_id, entry.killed.words if entry.killed is not None else None)
+                reason = stopped_with_fleet(
+                    entry.executor_id, entry.killed.message if entry.killed is not None else None
+                )
                 self._tell(ExecutorRemoved(entry.executor_id, reason))

@@ -126,7 +126,7 @@ class Executors:
         """What it must know at its start."""
         ledger = self._state.ledger
         self._children[LIFECYCLE].tell(
-            LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, shown=self._state.states)
+            LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, observed=self._state.states)
         )
 
     def introduce_allocator(self) -> None:
@@ -202,8 +202,8 @@ class Executors:
         now = self._clock.monotonic()
         for executor_id in message.executor_ids:
             ledger = self._state.ledger
-            self._state.ledger, told = ledger.abandoned(executor_id, message.why, now, created=message.created)
-            logger.info("given up: executor=%d why=%s", executor_id, message.why)
+            self._state.ledger, told = ledger.abandoned(executor_id, message.reason, now, created=message.created)
+            logger.info("given up: executor=%d why=%s", executor_id, message.reason)
             self._tell(told)
 
     def _forget(self, _: _ForgetDue) -> None:

@@ -101,7 +101,7 @@ class Ledger:
         changed = replace(
             entry,
             uid=state.pod.uid,
-            told_at=now if told is not None and entry.told_at is None else entry.told_at,
+            notified_at=now if told is not None and entry.notified_at is None else entry.notified_at,
             running=entry.running or isinstance(told, ExecutorRunning),
             running_at=running_at,
             terminating=entry.terminating or isinstance(told, ExecutorTerminating),
@@ -116,10 +116,14 @@ class Ledger:
         entry = self.current(kill.executor_id)
         if entry is None:
             return None
-        words = f"executor {kill.executor_id} {kill.words}"
+        words = f"executor {kill.executor_id} {kill.message}"
         told = None if entry.terminating else ExecutorTerminating(kill.executor_id, None, words)
         kill = entry.killed or kill
-        return self._with(replace(entry, killed=kill, terminating=True, told_at=_first(entry.told_at, now))), kill, told
+        return (
+            self._with(replace(entry, killed=kill, terminating=True, notified_at=_first(entry.notified_at, now))),
+            kill,
+            told,
+        )
 
     def killed_ids(self) -> frozenset[int]:
         """Those whose end the driver asked for and that have not ended."""
@@ -170,7 +174,7 @@ class Ledger:
         book = self._with(replace(entry, abandoned=True, removed_at=now))
         if not created:
             book = replace(book, created=book.created - 1)
-        if entry.told_at is None:
+        if entry.notified_at is None:
             return book, None
         reason = never_started(executor_id, why)
         if entry.killed is not None:
@@ -182,8 +186,8 @@ class Ledger:
         entry = self.current(executor_id)
         if entry is None:
             return None
-        told_at = _first(entry.told_at, now)
-        return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None, told_at=told_at))
+        notified_at = _first(entry.notified_at, now)
+        return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None, notified_at=notified_at))
 
     def disconnected(self, executor_id: int, now: Moment) -> Ledger | None:
         """Its connection is gone: inactive; None if there is no such executor, or it has ended."""
@@ -231,7 +235,7 @@ class Ledger:
     def is_active(self, executor_id: int) -> bool:
         """Told of, not ended, not being killed, not disconnected."""
         entry = self.current(executor_id)
-        return entry is not None and entry.told_at is not None and entry.active and entry.killed is None
+        return entry is not None and entry.notified_at is not None and entry.active and entry.killed is None
 
     def is_excluded(self, executor_id: int) -> bool:
         """Given up, ended, or none of ours: should it call, it must be turned away."""
@@ -272,11 +276,11 @@ def _news(entry: LedgerEntry, state: PodState) -> ToDriver | None:
     not hear for the first time that it ends.
     """
     match state:
-        case PodPending() if entry.told_at is None:
+        case PodPending() if entry.notified_at is None:
             return ExecutorPending(entry.executor_id, state.pod)
         case PodRunning() if not entry.running and not entry.terminating:
             return ExecutorRunning(entry.executor_id, state.pod)
-        case PodTerminating() if not entry.terminating and entry.told_at is not None:
+        case PodTerminating() if not entry.terminating and entry.notified_at is not None:
             deadline = state.pod.metadata.deletion_timestamp
             return ExecutorTerminating(entry.executor_id, deadline, f"pod {state.pod.name} is being deleted")
         case _:

@@ -74,7 +74,7 @@ class Blockers:
         return {
             name: replace(
                 profiles.get(name, ProfileStatus()),
-                newly_created=0,
+                requested=0,
                 pending=pending[name],
                 running=running[name],
                 terminating=going[name],

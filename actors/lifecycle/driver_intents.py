@@ -113,7 +113,7 @@ class DriverIntents:
         """What we say of its end if we asked for it."""
         killed = self._killed.get(executor_id)
         if killed is not None:
-            return Asked(killed.words, killed.at)
+            return Asked(killed.message, killed.at)
         return Asked(NOT_WANTED) if uid in self._taken_back else None
 
     def is_finishing(self, executor_id: int) -> bool:

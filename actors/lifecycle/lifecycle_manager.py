@@ -119,7 +119,7 @@ class LifecycleManager(Actor):
         """One case a message."""
         message = cast("ToLifecycleManager", message)
         match message:
-            case LedgerLoaded(ledger, shown=shown):
+            case LedgerLoaded(ledger, observed=shown):
                 self._learn(ledger.values(), shown)
             case (
                 ExecutorRegistered(executor_id)
@@ -169,7 +169,7 @@ class LifecycleManager(Actor):
                 live.append(entry)
         self._wishes.learn(live)
         for entry in live:
-            since = entry.told_at if entry.told_at is not None else entry.registered_at
+            since = entry.notified_at if entry.notified_at is not None else entry.registered_at
             if since is not None:
                 self._executors[entry.executor_id] = _Executor(since, entry.uid, None, entry.pod_in(shown))
         self._store.tell(AddSubscriber(self.address, self._settings.event_processing_interval))

@@ -280,7 +280,7 @@ class ProfileStatus:
     """One profile's numbers, as of the Allocator's last round (`registered`: as of the answer)."""
 
     target: int = 0
-    newly_created: int = 0
+    requested: int = 0
     """Requested, not in a snapshot yet."""
     pending: int = 0
     running: int = 0

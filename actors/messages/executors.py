@@ -114,7 +114,7 @@ class LedgerLoaded:
     """Pods that were requested in the driver's life, without those that the API refused to make."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
     """For the Allocator: what the one before it counted."""
-    shown: Mapping[int, PodState] = field(default_factory=dict)
+    observed: Mapping[int, PodState] = field(default_factory=dict)
     """For the LifecycleManager: what the one before it saw last."""
 
 
@@ -156,7 +156,7 @@ class ExecutorsAbandoned:
     """The Allocator waits no longer for these: whatever of them comes up is deleted on sight."""
 
     executor_ids: tuple[int, ...]
-    why: str
+    reason: str
     created: bool = True
     """Their pods may have been made; False if the API refused to."""
 

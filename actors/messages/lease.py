@@ -49,7 +49,7 @@ class LeaseHeld:
 class LeaseNotHeld:
     """The lease is not ours, or not any more: we may only look. `why` names the holder. Told again when it changes."""
 
-    why: str
+    reason: str
     holder: str | None = None
     """Whose it is; None if nobody's that we know of, as when the API is away."""
     holder_lives: bool = False

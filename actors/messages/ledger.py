@@ -36,7 +36,7 @@ class ExecutorKilled:
     """When that was (UTC)."""
     delete_at: Moment
     """When its pod is deleted, should it be there still."""
-    words: str = "was ended by the driver"
+    message: str = "was ended by the driver"
     """What is said of its end, after the executor's name."""
 
 
@@ -48,7 +48,7 @@ class LedgerEntry:
     profile: str
     uid: str | None = None
     """Its pod's UID, once a snapshot showed it."""
-    told_at: Moment | None = None
+    notified_at: Moment | None = None
     """When the driver first heard of it."""
     running: bool = False
     """The driver was told that it runs."""
@@ -78,7 +78,7 @@ class LedgerEntry:
     @property
     def is_present(self) -> bool:
         """The driver was told of it, and not of its end."""
-        return self.told_at is not None and self.removed_at is None
+        return self.notified_at is not None and self.removed_at is None
 
     def pod_in(self, shown: Mapping[int, PodState]) -> Pod | None:
         """Its pod as a snapshot shows it, None if it does not."""
@@ -111,7 +111,7 @@ class StartFailureCount:
 class StartFailureRecord:
     """What the Allocator knows of executors' starts and Backend keeps for the next one, which would count anew."""
 
-    tallies: Mapping[str, StartFailureCount] = field(default_factory=dict)
+    counts: Mapping[str, StartFailureCount] = field(default_factory=dict)
     """By profile."""
     failed: str | None = None
     """Why the fleet has failed; None while it has not."""

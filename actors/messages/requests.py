@@ -35,7 +35,7 @@ class BeginEpoch:
 
     epoch: int
     reply_to: Address
-    unseen: frozenset[int] = frozenset()
+    requested: frozenset[int] = frozenset()
     """Ids that were requested and that nobody has seen: those that this pool was never asked for are lost."""
 
 
@@ -122,7 +122,7 @@ class ListClaims:
 class SuspendWrites:
     """Write nothing from now on, as another driver has the lease: creates are refused, the rest is dropped."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def _profiles(of: Callable[[ProfileStatus], int]) -> _Read:
 
 def _executors(view: _View) -> _Samples:
     for name, profile in view.status.profiles.items() if view.status is not None else ():
-        yield (name, "requested"), profile.newly_created
+        yield (name, "requested"), profile.requested
         yield (name, "pending"), profile.pending
         yield (name, "running"), profile.running
         yield (name, "terminating"), profile.terminating

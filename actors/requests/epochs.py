@@ -42,8 +42,8 @@ class Epochs:
     def begin(self, message: BeginEpoch) -> None:
         """A new Allocator."""
         self._begin = message
-        self._again &= message.unseen
-        self._lost = frozenset(i for i in message.unseen - self._again if self._first is None or i < self._first)
+        self._again &= message.requested
+        self._lost = frozenset(i for i in message.requested - self._again if self._first is None or i < self._first)
         self._dropped |= self._refused
         self._refused.clear()
 

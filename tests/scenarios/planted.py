@@ -78,7 +78,7 @@ def an_end_is_not_noted(right: Any, book: Any, executor_id: int, uid: Any, reaso
 
 
 def the_stop_tells_all_ends(right: Any, book: Any) -> Any:
-    ended = [entry for entry in book.entries.values() if entry.told_at is not None and entry.removed_at is not None]
+    ended = [entry for entry in book.entries.values() if entry.notified_at is not None and entry.removed_at is not None]
     return [*right(book), *ended]
 
 

@@ -302,7 +302,7 @@ def test_nothing_waits_while_requests_hang() -> None:
         world.api.fail_next("create", Stall(), times=1000)
         world.target(10)
         world.advance(2)
-        assert status(world).newly_created == 6
+        assert status(world).requested == 6
         world.kubelet.exit(pod_name(world, 1), 9)
         world.kill(2)
         world.advance(7)
@@ -888,7 +888,7 @@ def test_the_status_counts_each_profile_and_says_by_what_it_is_held_up_since_whe
         world.advance(2)
         default, large = status(world), status(world, "large")
         assert (default.target, default.running, default.terminating, default.registered) == (5, 3, 1, 1)
-        assert (default.pending, default.newly_created, default.start_failures) == (0, 0, 0)
+        assert (default.pending, default.requested, default.start_failures) == (0, 0, 0)
         assert "exceeded quota" in str(default.blocked)
         assert default.blocked_since is not None
         assert abs(default.blocked_since - began) < timedelta(seconds=2)

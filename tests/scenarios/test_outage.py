@@ -248,10 +248,10 @@ def test_creates_that_wait_for_a_server_are_withdrawn_when_the_target_falls(seed
         world.target(FLEET + MORE)
         world.advance(8)
         status = world.ask(GetFleetStatus()).profiles["default"]
-        assert status.newly_created == MORE
+        assert status.requested == MORE
         world.target(FLEET)
         world.advance(2)
-        assert world.ask(GetFleetStatus()).profiles["default"].newly_created == 0, "at once"
+        assert world.ask(GetFleetStatus()).profiles["default"].requested == 0, "at once"
         world.advance(60 * minutes)
         world.api.trouble = {}
         world.advance(60)

@@ -274,7 +274,7 @@ def after_a_pool_crashed(rig: Callable[..., Rig], count: int, **allocation: Any)
 def test_it_tells_the_pool_whom_it_has_not_seen(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know(LedgerEntry(1, "default"), LedgerEntry(2, "default", uid="uid-2"), next_id=3)
-    assert subject.pool.take(BeginEpoch).unseen == {1}
+    assert subject.pool.take(BeginEpoch).requested == {1}
 
 
 def test_what_is_lost_is_asked_for_again_under_its_id_before_anything_new(rig: Callable[..., Rig]) -> None:
@@ -1118,7 +1118,7 @@ def test_a_restarted_one_goes_on_from_the_failures_that_were_counted(rig: Callab
     first.answered()
     fail(first, 1, failed(1))
     record = first.backend.take_all(AllocatorStatus)[-1].starts
-    assert record.tallies["default"].rounds == 1
+    assert record.counts["default"].rounds == 1
     subject = rig(executor={"max_failures": 2})
     subject.tell(LedgerLoaded(Map(), 2, starts=record))
     subject.begin()
@@ -1143,7 +1143,7 @@ def test_a_restarted_one_goes_on_from_how_often_others_ended_some(rig: Callable[
     assert subject.requested() == []
     status = subject.backend.take_all(AllocatorStatus)[-1]
     assert status.profiles["default"].blocked_by == "cut_short"
-    assert status.starts.tallies == {"default": counts}, "nothing is kept where nothing failed"
+    assert status.starts.counts == {"default": counts}, "nothing is kept where nothing failed"
     subject.kit.advance(10 * SECOND)
     subject.round()
     assert subject.requested() == [2]
@@ -1281,9 +1281,9 @@ def test_a_restarted_one_does_not_wait_for_one_that_came_and_went(rig: Callable[
 def test_a_restarted_one_still_spares_the_registered_and_the_killed(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know(
-        LedgerEntry(1, "default", uid="uid-1", told_at=0.0, registered_at=0.0),
-        LedgerEntry(2, "default", uid="uid-2", told_at=0.0, killed=kill(subject, 2)),
-        LedgerEntry(3, "default", uid="uid-3", told_at=0.0),
+        LedgerEntry(1, "default", uid="uid-1", notified_at=0.0, registered_at=0.0),
+        LedgerEntry(2, "default", uid="uid-2", notified_at=0.0, killed=kill(subject, 2)),
+        LedgerEntry(3, "default", uid="uid-3", notified_at=0.0),
         next_id=4,
     )
     subject.begin()
@@ -1312,7 +1312,7 @@ def test_the_status_is_told_when_it_changes_and_only_then(rig: Callable[..., Rig
     subject.view.show(pending(1), running(2), going(running(3)))
     subject.round()
     status = subject.backend.take_all(AllocatorStatus)[-1].profiles["default"]
-    counts = (status.target, status.newly_created, status.pending, status.running, status.terminating)
+    counts = (status.target, status.requested, status.pending, status.running, status.terminating)
     assert counts == (4, 2, 1, 1, 1)
     subject.round()
     subject.round()

@@ -252,7 +252,7 @@ def test_a_lifecycle_manager_begins_with_what_the_one_before_it_saw_last(rig: An
     subject.fleet.introduce_lifecycle_manager()
     subject.kit.settle()
     (known,) = subject.told()
-    assert known.ledger[1].pod_in(known.shown) is newer.pod
+    assert known.ledger[1].pod_in(known.observed) is newer.pod
     other = PodRunning(running(1, uid="of another pod"))
     assert known.ledger[1].pod_in({1: other}) is None
     assert known.ledger[1].pod_in({}) is None

@@ -45,8 +45,8 @@ def test_what_is_over_before_it_was_told_is_never_told() -> None:
 
 
 def test_the_counts_are_the_allocators_while_nothing_holds_it_up() -> None:
-    counts = {"default": ProfileStatus(target=3, running=2, newly_created=1)}
-    assert Blockers().over(counts, [LedgerEntry(1, "default", told_at=1.0, running=True)]) == counts
+    counts = {"default": ProfileStatus(target=3, running=2, requested=1)}
+    assert Blockers().over(counts, [LedgerEntry(1, "default", notified_at=1.0, running=True)]) == counts
 
 
 def test_the_counts_are_the_books_while_something_does_and_say_what_and_since_when() -> None:
@@ -54,14 +54,14 @@ def test_the_counts_are_the_books_while_something_does_and_say_what_and_since_wh
     subject.begin("lease", "it is a's", NOW)
     subject.begin("lease", "it is b's", LATER)
     entries = [
-        LedgerEntry(1, "default", told_at=1.0, running=True),
-        LedgerEntry(2, "default", told_at=1.0, running=True, terminating=True),
-        LedgerEntry(3, "default", told_at=1.0, running=True, removed_at=2.0),
-        LedgerEntry(4, "default", told_at=1.0),
+        LedgerEntry(1, "default", notified_at=1.0, running=True),
+        LedgerEntry(2, "default", notified_at=1.0, running=True, terminating=True),
+        LedgerEntry(3, "default", notified_at=1.0, running=True, removed_at=2.0),
+        LedgerEntry(4, "default", notified_at=1.0),
         LedgerEntry(5, "default"),
-        LedgerEntry(6, "other", told_at=1.0, running=True),
+        LedgerEntry(6, "other", notified_at=1.0, running=True),
     ]
-    stale = {"default": ProfileStatus(target=9, running=9, newly_created=9)}
+    stale = {"default": ProfileStatus(target=9, running=9, requested=9)}
     blocked = {"blocked": "it is b's", "blocked_since": NOW, "blocked_by": "lease"}
     assert subject.over(stale, entries) == {
         "default": ProfileStatus(target=9, pending=1, running=1, terminating=1, **blocked),  # type: ignore[arg-type]  # two of them

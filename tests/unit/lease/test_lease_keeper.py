@@ -168,20 +168,20 @@ def test_without_an_answer_from_the_start_it_says_so_in_time(rig: Rig) -> None:
     rig.kit.advance(SECOND)
     told = rig.backend.take(LeaseNotHeld)
     assert (told.holder, told.forbidden) == (None, False)
-    assert "no answer" in told.why
+    assert "no answer" in told.reason
 
 
 def test_a_lease_of_another_is_watched_and_taken_when_it_stops_to_change(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(lease("other", 1))
     (told,) = rig.backend.take_all(LeaseNotHeld)
-    assert "held by 'other', which may have ended: if it has, it is ours in at most 18 s" in told.why
+    assert "held by 'other', which may have ended: if it has, it is ours in at most 18 s" in told.reason
     assert (told.holder, told.holder_lives) == ("other", False)
     for renewed in ("later", "later still"):
         rig.kit.advance(3 * SECOND)
         rig.read(lease("other", 2, renewed))
     (told,) = rig.backend.take_all(LeaseNotHeld)
-    assert "held by 'other', another driver with this app_id" in told.why
+    assert "held by 'other', another driver with this app_id" in told.reason
     assert (told.holder, told.holder_lives) == ("other", True)
     for _ in range(9):
         rig.kit.advance(3 * SECOND)
@@ -204,7 +204,7 @@ def test_a_lease_that_nobody_renews_is_ours_in_the_time_that_was_said(rig: Rig) 
         rig.kit.advance(SECOND / 10)
     assert timedelta(seconds=15) <= rig.kit.clock.elapsed <= timedelta(seconds=18)
     (told,) = rig.backend.take_all(LeaseNotHeld)
-    assert "in at most 18 s" in told.why
+    assert "in at most 18 s" in told.reason
 
 
 def test_one_that_is_faster_is_found_at_the_next_look_and_lives(rig: Rig) -> None:
@@ -234,7 +234,7 @@ def test_a_lease_that_cannot_be_renewed_is_not_ours_before_it_is_anothers(rig: R
         for call in rig.api.open("get_object"):
             call.answer(Unavailable("the server is away"))
     assert rig.kit.clock.elapsed - start <= timedelta(seconds=10.1)
-    assert "the server is away" in told[0].why
+    assert "the server is away" in told[0].reason
     rig.kit.advance(3 * SECOND)
     rig.read(lease("me", 9))
     rig.written(lease("me", 10))

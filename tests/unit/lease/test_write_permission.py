@@ -121,7 +121,7 @@ def test_a_pool_that_comes_up_is_told_only_of_what_it_may_not(kit: Kit) -> None:
     rig = Rig(kit)
     rig.subject.introduce_pool()
     kit.settle()
-    assert rig.pool.take(SuspendWrites).why == "waiting for the lease of 'app'"
+    assert rig.pool.take(SuspendWrites).reason == "waiting for the lease of 'app'"
     rig.hold()
     rig.pool.take(ResumeWrites)
     rig.subject.introduce_pool()

@@ -103,7 +103,7 @@ class Rig:
     def know(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
         """The ledger, and who was last seen to run."""
         shown = {executor_id: PodRunning(running(executor_id)) for executor_id in ran}
-        self.tell(LedgerLoaded(Map({entry.executor_id: entry for entry in entries}), 1, shown=shown))
+        self.tell(LedgerLoaded(Map({entry.executor_id: entry for entry in entries}), 1, observed=shown))
 
     def restart(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
         """Another one takes over, with this ledger; the first batch shows it everything."""
@@ -154,7 +154,7 @@ def rig(kit: Kit) -> Callable[..., Rig]:
 
 def entry(executor_id: int, **known: Any) -> LedgerEntry:
     """An executor that the driver was told of."""
-    return LedgerEntry(executor_id, "default", **{"uid": f"uid-{executor_id}", "told_at": 0.0, **known})
+    return LedgerEntry(executor_id, "default", **{"uid": f"uid-{executor_id}", "notified_at": 0.0, **known})
 
 
 # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────

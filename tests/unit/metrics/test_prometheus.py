@@ -169,7 +169,7 @@ def test_several_fleets_share_one_page_that_prometheus_can_read(kit: Kit) -> Non
 
 def test_the_backends_status_is_exported_by_profile(kit: Kit) -> None:
     busy = ProfileStatus(
-        target=9, newly_created=1, pending=2, running=3, terminating=4, registered=2, start_failures=5,
+        target=9, requested=1, pending=2, running=3, terminating=4, registered=2, start_failures=5,
         blocked="the namespace has no room: pods=9", blocked_by="QuotaExceeded",
     )  # fmt: skip
     metrics = answers(standing(default=ProfileStatus(target=1, running=1), gpu=busy))
