@@ -111,7 +111,7 @@ def _fenced(api: PodApi, make: Callable[..., Actor]) -> Callable[[Context], Acto
     def make_fenced(context: Context) -> Actor:
         fence = FencedPodApi(api)
         actor = make(context, api=fence)
-        actor.life.at_end(fence.close)
+        actor.handle.at_end(fence.close)
         return actor
 
     return make_fenced

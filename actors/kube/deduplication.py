@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Kept", "Labels", "PodDeduplicator", "PodHeader"]
 
-MOST_KEPT: Final = 4096
+MAX_SHARED: Final = 4096
 """Values that are kept to be shared. Those of some use come back at once; a time that each pod has differently does
 not."""
 
@@ -49,7 +49,7 @@ class PodHeader(msgspec.Struct, frozen=True, gc=False):
     status: _Status | None = None
 
 
-_NOBODY: Final = Pod()
+_NO_POD: Final = Pod()
 _NO_STATUS: Final = PodStatus()
 
 
@@ -109,7 +109,7 @@ class PodDeduplicator:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[Any, Any] = {}
+        self._shared: dict[Any, Any] = {}
         self._pods: dict[str, _Known] = {}
         """By UID, what has come since the last list began."""
         self._before: dict[str, _Known] = {}
@@ -129,9 +129,9 @@ class PodDeduplicator:
         """The pods of a page; None if one of them is not known as it stands there."""
         kept = Kept([], {})
         with self._lock:
-            for glance in page:
-                known = self._known(glance.metadata.uid)
-                if known is None or not _is_still(known, glance):
+            for header in page:
+                known = self._known(header.metadata.uid)
+                if known is None or not _is_unchanged(known, header):
                     return None
                 self._keep(known, kept)
         return kept
@@ -145,11 +145,11 @@ class PodDeduplicator:
         with self._lock:
             for pod in page:
                 known = self._known(pod.metadata.uid)
-                if known is not None and _is_still(known, pod):
+                if known is not None and _is_unchanged(known, pod):
                     self._keep(known, kept)
                     continue
-                _trim(pod)
-                self._settle(pod, known)
+                _drop_conditions(pod)
+                self._share_parts(pod, known)
                 if pod.metadata.uid not in self._pods:
                     self._remember(pod, version)
                 kept.pods.append(pod)
@@ -163,22 +163,22 @@ class PodDeduplicator:
         Before a pod runs, its version counts: one that is too many is deleted only if it has not changed.
         """
         with self._lock:
-            return [event for event in events if self._brings(event, connection)]
+            return [event for event in events if self._is_change(event, connection)]
 
-    def _brings(self, event: PodEvent, connection: Connection) -> bool:
+    def _is_change(self, event: PodEvent, connection: Connection) -> bool:
         pod = event.pod
         metadata = pod.metadata
         known = self._known(metadata.uid)
-        _trim(pod)
-        if known is not None and _looks_like(pod, last := known.pod):
+        _drop_conditions(pod)
+        if known is not None and _looks_same(pod, last := known.pod):
             follows = known.origin is connection or known.origin == connection.since
-            if follows and _runs(last) and event.type != "DELETED":
+            if follows and _is_running(last) and event.type != "DELETED":
                 known.version, known.origin = metadata.resource_version, connection
                 self._pods[last.metadata.uid] = known
                 return False
             if metadata.resource_version == last.metadata.resource_version:
                 force_setattr(event, "pod", last)
-        self._settle(pod, known)
+        self._share_parts(pod, known)
         if event.type == "DELETED":  # its last word, whatever its version
             self._pods.pop(metadata.uid, None)
         else:
@@ -204,30 +204,30 @@ class PodDeduplicator:
         else:  # it cannot be told from another, and what came before it was not the last
             self._pods.pop(metadata.uid, None)
 
-    def _settle(self, pod: Pod, known: _Known | None) -> None:
+    def _share_parts(self, pod: Pod, known: _Known | None) -> None:
         """Let go of what a pod need not have of its own, but has in common with itself as it was, or with others.
 
         To compare costs less than to look up.
         """
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        share = self._kept.setdefault
-        last = _NOBODY
+        if len(self._shared) >= MAX_SHARED:
+            self._shared.clear()
+        share = self._shared.setdefault
+        last = _NO_POD
         if known is not None:
             last = known.pod
             force_setattr(pod.metadata, "uid", last.metadata.uid)
             if pod.metadata.name == last.metadata.name:
                 force_setattr(pod.metadata, "name", last.metadata.name)
-        _settle_metadata(pod.metadata, last.metadata, share)
+        _share_metadata(pod.metadata, last.metadata, share)
         if (spec := pod.spec) is not None:
             force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
         if pod.status is not None and pod.status == last.status:
             force_setattr(pod, "status", last.status)
         elif pod.status is not None:
-            _settle_status(pod.status, last.status or _NO_STATUS, share)
+            _share_status(pod.status, last.status or _NO_STATUS, share)
 
 
-def _settle_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:
+def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:
     if (labels := new.labels) is not None:
         same = _same_labels(labels, old.labels)
         force_setattr(new, "labels", old.labels if same else _shared_labels(dict(labels), share))
@@ -236,27 +236,27 @@ def _settle_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any
         force_setattr(new, "owner_references", old.owner_references if same else share(owners, owners))
 
 
-def _settle_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], Any]) -> None:
+def _share_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], Any]) -> None:
     for field in ("phase", "container_statuses", "init_container_statuses"):  # the rest is each pod's own
         if (value := getattr(new, field)) is not None:
             before = getattr(old, field)
             force_setattr(new, field, before if value == before else share(value, value))
 
 
-def _is_still(known: _Known, shown: Pod | PodHeader) -> bool:
+def _is_unchanged(known: _Known, listed: Pod | PodHeader) -> bool:
     """Whether the pod that a list shows is as it was.
 
     The version alone would do, but for a cluster that was restored from a backup: it gives versions out again.
     """
     last = known.pod
     return (
-        shown.metadata.resource_version == known.version
-        and shown.metadata.deletion_timestamp == last.metadata.deletion_timestamp
-        and (shown.status and shown.status.phase) == (last.status and last.status.phase)
+        listed.metadata.resource_version == known.version
+        and listed.metadata.deletion_timestamp == last.metadata.deletion_timestamp
+        and (listed.status and listed.status.phase) == (last.status and last.status.phase)
     )
 
 
-def _looks_like(pod: Pod, last: Pod) -> bool:
+def _looks_same(pod: Pod, last: Pod) -> bool:
     """Whether nothing is new of a pod but its version. Asked of every event: to compare costs less than to look up."""
     new, old = pod.metadata, last.metadata
     return (
@@ -269,11 +269,11 @@ def _looks_like(pod: Pod, last: Pod) -> bool:
     )
 
 
-def _runs(pod: Pod) -> bool:
+def _is_running(pod: Pod) -> bool:
     return pod.status is not None and pod.status.phase == "Running"
 
 
-def _trim(pod: Pod) -> None:
+def _drop_conditions(pod: Pod) -> None:
     """Let go of what nobody looks at."""
     status = pod.status
     if status is not None and (conditions := status.conditions):

@@ -12,7 +12,7 @@ from actors.runtime.address import Address
 from actors.runtime.backoff import Backoff
 from actors.runtime.clock import Clock, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
-from actors.runtime.life import Hung, StoppedByHost, SupervisorMessage, Terminated
+from actors.runtime.handle import Hung, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.supervisor import ChildSpec, Supervisor
 from actors.runtime.system import ActorSystem, ThreadDispatcher
 from actors.runtime.timer_thread import TimerThread

@@ -18,7 +18,7 @@ from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr, _ActorStop
 
 from actors.errors import ActorCrashed, Refused
 from actors.runtime.address import Address, Stop
-from actors.runtime.life import Life, StoppedByHost
+from actors.runtime.handle import Handle, StoppedByHost
 from actors.runtime.mailbox import Mailbox, Reply, Signal
 from actors.runtime.timers import TimerDue, Timers
 
@@ -110,13 +110,13 @@ class Actor(pykka.ThreadingActor):
         super().__init__()
         assert isinstance(self.actor_inbox, Mailbox)
         mailbox = self.actor_inbox
-        self.life = Life(
+        self.handle = Handle(
             context.name, context.incarnation, mailbox, self.actor_ref, owner.tell if owner is not None else None
         )
         self.address = context.address
         self.myself = Address(context.name, system.letters)
         """This incarnation only: what comes here when it is dead is a dead letter, not the next one's concern."""
-        self.myself.incarnation, self.myself.life = context.incarnation, self.life
+        self.myself.incarnation, self.myself.handle = context.incarnation, self.handle
         self.timers = Timers(system.timers, lambda due: mailbox.put(Envelope(due)))
         self.__at_end: list[Callable[[], None]] = []
         mailbox.put(Envelope(STARTED))
@@ -146,7 +146,7 @@ class Actor(pykka.ThreadingActor):
     def at_end(self, callback: Callable[[], None]) -> None:
         """Have `callback` called in this actor's thread when it ends, before its owner is told.
 
-        However it ends, but for one that hangs: its thread comes to that late or never. See `Life.at_end` for both.
+        However it ends, but for one that hangs: its thread comes to that late or never. See `Handle.at_end` for both.
         """
         self.__at_end.append(callback)
 
@@ -173,7 +173,7 @@ class Actor(pykka.ThreadingActor):
     @final
     def _handle_receive(self, message: Any) -> Any:
         """Everything an actor does happens in here, so that everything it can die of is seen here."""
-        current = self.life.mailbox.current
+        current = self.handle.mailbox.current
         asked = current is not None and current.reply_to is not None
         try:
             return self.__handle(message)
@@ -227,7 +227,7 @@ class Actor(pykka.ThreadingActor):
             except Exception:
                 logger.exception("what an actor does at its end failed: actor=%s", self)
         self.timers.cancel_all()
-        if not self.life.end(cause):
+        if not self.handle.end(cause):
             logger.warning("an actor that had been abandoned has ended after all: actor=%s", self)
 
     @final

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pykka import ActorDeadError, Timeout
 from pykka._envelope import Envelope
 
-from actors.runtime.life import is_heard
+from actors.runtime.handle import thread_counts
 from actors.runtime.mailbox import DeadLetters, Mailbox, Reply, Signal
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef, Future
 
-    from actors.runtime.life import Life
+    from actors.runtime.handle import Handle
 
 __all__ = ["Address", "Stop"]
 
@@ -34,13 +34,13 @@ STOP: Final = Stop()
 class Address:
     """Survives restarts: whoever is spawned here next gets what is told from then on. Equal only to itself."""
 
-    __slots__ = ("_dead_letters", "incarnation", "life", "name")
+    __slots__ = ("_dead_letters", "handle", "incarnation", "name")
 
     def __init__(self, name: str, dead_letters: DeadLetters) -> None:
         self.name = name
         self.incarnation = 0
         """How many actors have lived here."""
-        self.life: Life | None = None
+        self.handle: Handle | None = None
         """The newest of them, dead or alive; for the runtime only."""
         self._dead_letters = dead_letters
 
@@ -55,30 +55,30 @@ class Address:
     @property
     def ref(self) -> ActorRef[Any] | None:
         """Pykka's ref of the newest actor here, for a host that speaks Pykka; None before the first."""
-        return self.life.ref if self.life is not None else None
+        return self.handle.ref if self.handle is not None else None
 
     @property
     def depth(self) -> int:
         """How many messages wait."""
-        return self.life.mailbox.depth if self.life is not None else 0
+        return self.handle.mailbox.depth if self.handle is not None else 0
 
     @property
     def high_water(self) -> int:
         """The most messages that ever waited for the newest actor here."""
-        return self.life.mailbox.high_water if self.life is not None else 0
+        return self.handle.mailbox.high_water if self.handle is not None else 0
 
     def is_alive(self) -> bool:
         """Whether somebody lives here now."""
-        return self.life is not None and not self.life.mailbox.closed
+        return self.handle is not None and not self.handle.mailbox.closed
 
     def tell(self, message: object) -> None:
         """Send and forget. Never raises: what is told to nobody is a counted dead letter.
 
         So is what an abandoned thread tells; only that its children may end is still heard.
         """
-        life = self.life
-        if life is not None and (is_heard() or isinstance(message, Signal)):
-            life.mailbox.put(Envelope(message))
+        handle = self.handle
+        if handle is not None and (thread_counts() or isinstance(message, Signal)):
+            handle.mailbox.put(Envelope(message))
         elif not isinstance(message, Signal):
             self._dead_letters.record(self.name, message)
 
@@ -100,11 +100,11 @@ class Address:
     def request(self, message: object) -> Future[Any]:
         """Send, and get the future of the reply. It is always resolved as long as the actor neither hangs nor waits."""
         future = Reply()
-        if self.life is None:
+        if self.handle is None:
             error = ActorDeadError(f"{self.name} has not been started")
             future.set_exception((ActorDeadError, error, None))
         else:
-            self.life.mailbox.put(Envelope(message, reply_to=future))
+            self.handle.mailbox.put(Envelope(message, reply_to=future))
         return future
 
     def stop(self) -> None:
@@ -142,7 +142,7 @@ class _ForeignAddress(Address):
         return self._ref.is_alive() and self._ref._actor_weakref() is not None  # noqa: SLF001 - Pykka has no other sign
 
     def tell(self, message: object) -> None:
-        if not is_heard():
+        if not thread_counts():
             self._dead_letters.record(self.name, message)
             return
         try:

@@ -127,7 +127,7 @@ class Mailbox:
         self.busy_since = self._clock.monotonic()
         waiting = self._queue.qsize()
         if waiting > self.high_water:
-            self._risen_to(waiting)
+            self._note_depth(waiting)
         return envelope
 
     def empty(self) -> bool:
@@ -148,7 +148,7 @@ class Mailbox:
             self._discard(current)
         return True
 
-    def _risen_to(self, waiting: int) -> None:
+    def _note_depth(self, waiting: int) -> None:
         """Warn at each doubling. Seen from the reader: `put` may run in a signal handler, where nobody can log."""
         self.high_water = waiting
         if waiting >= self._warn_at:

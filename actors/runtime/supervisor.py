@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.backoff import Backoff
 from actors.runtime.clock import elapsed
-from actors.runtime.life import Hung, Life, StoppedByHost, SupervisorMessage, Terminated
+from actors.runtime.handle import Handle, Hung, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.timers import TimerDue
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class _Child:
     spec: ChildSpec
     address: Address
     state: _State = _State.DOWN
-    unwanted: bool = False
+    retired: bool = False
     failures: int = 0
     started_at: Moment = 0.0
     busy_since: Moment | None = None
@@ -118,7 +118,7 @@ class Supervisor:
         """Index of the first child of the group that is being restarted."""
         self._restarting = True
         self._stopping_all = False
-        owner.at_end(self._stop_at_once)
+        owner.at_end(self._stop_now)
 
     # ── asked by the owner ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,7 +151,7 @@ class Supervisor:
         """Stop one child in order, for good. Its end comes as `Terminated`; one that hangs is fenced as ever."""
         child = self._find(name)
         if child is not None:
-            self._stop_for_good(child)
+            self._retire(child)
             self._advance()
 
     def restart(self, name: str) -> None:
@@ -180,7 +180,7 @@ class Supervisor:
             case RestartDue():
                 self._advance()
             case HangCheckDue():
-                self._fence_the_hung()
+                self._fence_hung()
             case _:
                 raise TypeError(f"a supervisor does not know {type(message).__name__}")
 
@@ -198,10 +198,10 @@ class Supervisor:
         if elapsed(child.started_at, self._owner.clock.monotonic()) >= child.spec.backoff.reset_after:
             child.failures = 0
         match message.cause:
-            case _ if child.unwanted or not self._restarting:
+            case _ if child.retired or not self._restarting:
                 child.state = _State.ENDED
             case StoppedByHost() as cause:
-                self._give_up(child, cause)
+                self._escalate(child, cause)
             case _ if child.state is _State.STOPPING:
                 child.state = _State.DOWN
             case None:  # somebody stopped it in order: that is a decision, not a failure
@@ -214,7 +214,7 @@ class Supervisor:
         spec = child.spec
         child.failures += 1
         if spec.limit is not None and child.failures >= spec.limit:
-            self._give_up(child, cause)
+            self._escalate(child, cause)
             return
         delay = spec.backoff.delay(child.failures - 1, self._owner.entropy)
         child.state = _State.DOWN
@@ -230,7 +230,7 @@ class Supervisor:
             # If a group is down already, this child stands before it: those in it are not running and cannot fail.
             self._broken = self._children.index(child)
 
-    def _give_up(self, child: _Child, cause: BaseException) -> None:
+    def _escalate(self, child: _Child, cause: BaseException) -> None:
         child.state = _State.ENDED
         self._restarting = False
         logger.error("an actor is given up: actor=%s failures=%d cause=%r", child.spec.name, child.failures, cause)
@@ -243,33 +243,33 @@ class Supervisor:
     def _check_regularly(self) -> None:
         self._owner.timers.every("supervisor.hang", self._check_interval, HangCheckDue())
 
-    def _fence_the_hung(self, patience: timedelta = timedelta.max) -> None:
+    def _fence_hung(self, patience: timedelta = timedelta.max) -> None:
         """Those that have been busy for longer than is allowed, or than `patience`."""
         now = self._owner.clock.monotonic()
         passed, self._checked_at = elapsed(self._checked_at, now), now
         for child in self._children:
-            life = child.address.life
-            busy_since = life.mailbox.busy_since if life is not None and not life.mailbox.closed else None
-            if life is None or busy_since is None:
+            handle = child.address.handle
+            busy_since = handle.mailbox.busy_since if handle is not None and not handle.mailbox.closed else None
+            if handle is None or busy_since is None:
                 child.busy_since, child.busy = None, timedelta()
                 continue
             busy = elapsed(busy_since, now)
             before = child.busy if busy_since == child.busy_since else timedelta()
             child.busy_since, child.busy = busy_since, before + min(busy, passed, self._check_interval)
-            allowed = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT if child.unwanted else self._hang_timeout
+            allowed = self._hang_timeout / CHECKS_PER_HANG_TIMEOUT if child.retired else self._hang_timeout
             if child.busy > min(allowed, self._patience, patience):
-                self._fence(life, busy)
+                self._fence(handle, busy)
 
-    def _fence(self, life: Life, busy: timedelta) -> None:
+    def _fence(self, handle: Handle, busy: timedelta) -> None:
         """Report it dead in its stead. Its thread cannot be ended from outside: it is abandoned, deaf from now on."""
-        current = life.mailbox.current
-        stack = _stack(life)
+        current = handle.mailbox.current
+        stack = _stack(handle)
         message = current.message if current is not None else None
         kind = type(message.message if isinstance(message, TimerDue) else message).__name__
-        if life.end(Hung(f"{life.name} was busy with {kind} for {busy.total_seconds():.1f}s"), abandon=True):
+        if handle.end(Hung(f"{handle.name} was busy with {kind} for {busy.total_seconds():.1f}s"), abandon=True):
             logger.error(
                 "an actor hangs and its thread is abandoned: actor=%s message=%s busy=%.1fs stack:\n%s",
-                life.name,
+                handle.name,
                 kind,
                 busy.total_seconds(),
                 stack,
@@ -287,10 +287,10 @@ class Supervisor:
         else:
             for child in self._children:
                 if child.state is _State.DOWN:
-                    self._stop_for_good(child)
+                    self._retire(child)
             left = [child for child in self._children if child.state is not _State.ENDED]
             if self._stopping_all and left:
-                self._stop_for_good(left[-1])
+                self._retire(left[-1])
         if not self.children():
             self._owner.timers.cancel("supervisor.hang")
 
@@ -304,19 +304,19 @@ class Supervisor:
         down = [child for child in group if child.state is _State.DOWN]
         if any(child.state is _State.STOPPING for child in group):
             return
-        if any(self._rests(child) and not child.spec.isolated for child in down):
+        if any(self._backs_off(child) and not child.spec.isolated for child in down):
             return
         self._broken = None
         for child in down:  # an isolated one that still rests comes up alone, later
             if not self._restart(child):
                 return
 
-    def _rests(self, child: _Child) -> bool:
+    def _backs_off(self, child: _Child) -> bool:
         return self._owner.timers.active(_restart_key(child))
 
     def _restart(self, child: _Child) -> bool:
         """Start a child that is down, unless its backoff lasts. False if that failed."""
-        if self._rests(child):
+        if self._backs_off(child):
             return True
         try:
             self._spawn(child)
@@ -334,18 +334,18 @@ class Supervisor:
         child.state = _State.RUNNING
         child.started_at = self._owner.clock.monotonic()
 
-    def _stop_for_good(self, child: _Child) -> None:
-        child.unwanted = True
+    def _retire(self, child: _Child) -> None:
+        child.retired = True
         self._owner.timers.cancel(_restart_key(child))
         _stop_running(child)
         if child.state is _State.DOWN:
             child.state = _State.ENDED
 
-    def _stop_at_once(self) -> None:
+    def _stop_now(self) -> None:
         """The owner ends: nobody will hear of the children any more, so all are told now, the last started first."""
-        self._fence_the_hung(PATIENCE_AT_END)
+        self._fence_hung(PATIENCE_AT_END)
         for child in reversed(self._children):
-            self._stop_for_good(child)
+            self._retire(child)
 
 
 def _restart_key(child: _Child) -> tuple[str, str]:
@@ -358,8 +358,8 @@ def _stop_running(child: _Child) -> None:
         child.address.stop()
 
 
-def _stack(life: Life) -> str:
+def _stack(handle: Handle) -> str:
     """What the actor's thread is doing."""
-    ident = life.thread.ident if life.thread is not None else None
+    ident = handle.thread.ident if handle.thread is not None else None
     frame = sys._current_frames().get(ident) if ident is not None else None  # noqa: SLF001 - public but for its name
     return "".join(traceback.format_stack(frame)) if frame is not None else "(no thread)"

@@ -35,12 +35,12 @@ class ThreadDispatcher:
         """Start the thread; RuntimeError when the process can have no more."""
 
         def run() -> None:
-            actor.life.lived_here()
+            actor.handle.bind_thread()
             with contextlib.suppress(MailboxClosed):
                 actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
 
-        actor.life.thread = threading.Thread(target=run, name=f"executor-pods/{actor.context.label}", daemon=True)
-        actor.life.thread.start()
+        actor.handle.thread = threading.Thread(target=run, name=f"executor-pods/{actor.context.label}", daemon=True)
+        actor.handle.thread.start()
 
 
 @final
@@ -82,12 +82,12 @@ class ActorSystem:
         if address.is_alive():
             raise RuntimeError(f"{name} lives already")
         actor = factory(Context(self, name, address.incarnation + 1, address, owner))
-        address.incarnation, address.life = actor.context.incarnation, actor.life
+        address.incarnation, address.handle = actor.context.incarnation, actor.handle
         ActorRegistry.register(actor.actor_ref)
         try:
             actor._start_actor_loop()  # noqa: SLF001 - what Pykka's `start` does after registering
         except BaseException:
-            actor.life.discard()
+            actor.handle.discard()
             raise
         return address
 

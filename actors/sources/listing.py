@@ -18,7 +18,7 @@ from actors.messages import ReplaceSnapshot
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.runtime import Address, Clock, Moment
-    from actors.sources.freshness import Touch
+    from actors.sources.freshness import FreshnessReporter
 
 __all__ = ["PageArrived", "PagedList", "StreamedList", "cannot_stream"]
 
@@ -43,12 +43,14 @@ class PageArrived:
 class PagedList:
     """Asks for pages until the last; `start` again abandons what was under way."""
 
-    def __init__(self, api: PodApi, selector: str, clock: Clock, myself: Address, touch: Touch | None = None) -> None:
+    def __init__(
+        self, api: PodApi, selector: str, clock: Clock, myself: Address, freshness: FreshnessReporter | None = None
+    ) -> None:
         self._api = api
         self._selector = selector
         self._clock = clock
         self._myself = myself
-        self._touch = touch
+        self._freshness = freshness
         self._pods: list[Pod] = []
         self._moved: dict[str, str] = {}
         self._number = 0
@@ -84,8 +86,8 @@ class PagedList:
                 self._moved.update(page.moved)
                 if page.continue_token:
                     self._ask(page.continue_token)
-                    if self._touch is not None:
-                        self._touch.heard(works=False)
+                    if self._freshness is not None:
+                        self._freshness.received(works=False)
                     return None
                 pods, moved = tuple(self._pods), self._moved
                 self._pods, self._moved = [], {}  # what has changed since is not to be kept for us

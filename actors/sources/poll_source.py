@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from actors.errors import ApiError, Refused
 from actors.messages import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
 from actors.runtime import Actor, Address, Context
-from actors.sources.freshness import Touch
+from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ class PollSource(Actor):
         self._from_cache = settings.executor.polling_from_cache
         self._store = store
         self._backend = backend
-        self._touch = Touch(Source.POLL, backend, self.clock)
-        self._listing = PagedList(api, selector, self.clock, self.myself, self._touch)
+        self._freshness = FreshnessReporter(Source.POLL, backend, self.clock)
+        self._listing = PagedList(api, selector, self.clock, self.myself, self._freshness)
         self._started = False
         self.at_end(self._listing.cancel)
-        self.at_end(self._touch.ends)
+        self.at_end(self._freshness.stopped)
         self._polls = 0
         """Lists that came whole. One that fails is not counted, so that the next is as consistent as it was to be."""
         self._failing = False
@@ -77,7 +77,7 @@ class PollSource(Actor):
             raise Refused("Cannot start polling more than once.")
         self._started = True
         logger.info("polling starts: interval=%gs", self._interval.total_seconds())
-        self._touch.begins(self.context.incarnation)
+        self._freshness.started(self.context.incarnation)
         self.timers.start("poll", self._interval, _PollDue())
 
     def _arrived(self, message: PageArrived) -> None:
@@ -90,7 +90,7 @@ class PollSource(Actor):
                 if not self._failing:
                     logger.warning("polling fails, it goes on every interval: error=%s", error)
                 self._failing = True
-                self._touch.fails(error)
+                self._freshness.failed(error)
         self.timers.start("poll", self.entropy.jittered(self._interval, JITTER), _PollDue())
 
     def _polled(self, listed: ReplaceSnapshot) -> None:
@@ -102,5 +102,5 @@ class PollSource(Actor):
             "polled: pods=%d version=%s consistent=%s", len(listed.pods), listed.resource_version, listed.consistent
         )
         self._store.tell(listed)
-        self._touch.synced(listed.requested_at if listed.consistent else None)
+        self._freshness.synced(listed.requested_at if listed.consistent else None)
         self._backend.tell(Polled())

@@ -30,7 +30,7 @@ from actors.messages import (
     UpdatePods,
 )
 from actors.runtime import Actor, Address, Context, Moment, elapsed
-from actors.sources.freshness import Touch
+from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList, StreamedList, cannot_stream
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ LIFETIME: Final = (timedelta(minutes=5), timedelta(minutes=10))
 HEALTHY_LIFETIME: Final = timedelta(seconds=1)
 """A connection that ends cleanly before that did no work: the next one waits, lest they come 900 a second."""
 
-SETTLED: Final = timedelta(seconds=10)
+STABLE_LIFETIME: Final = timedelta(seconds=10)
 """A connection that lived so long, and longer than was waited for it, ends the backoff. client-go wants two minutes:
 after an API server that came and went for a while, its watch stays away for up to a minute when all is well again."""
 
-GIVE_UP_AFTER: Final = timedelta(minutes=5)
+ABANDON_AFTER: Final = timedelta(minutes=5)
 """A stream that could not be resumed for so long no longer holds tombstones; etcd has compacted past it anyway."""
 
 
@@ -65,7 +65,7 @@ class _Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class _Streamed:
+class _Received:
     """What a connection brought."""
 
     connection: _Connection
@@ -73,7 +73,7 @@ class _Streamed:
 
 
 @dataclass(frozen=True, slots=True)
-class _TryAgain:
+class _RetryDue:
     """The backoff is over."""
 
 
@@ -85,8 +85,8 @@ class _SilenceDue:
 
 
 @dataclass(frozen=True, slots=True)
-class _GiveUpDue:
-    """The stream has not been resumed for `GIVE_UP_AFTER`."""
+class _AbandonDue:
+    """The stream has not been resumed for `ABANDON_AFTER`."""
 
 
 class WatchSource(Actor):
@@ -103,44 +103,44 @@ class WatchSource(Actor):
         self._list_silence = min(settings.backend.request_timeout, self._silence)
         """A list that streams is under way: the server has no reason to be silent, as it is asked by a call."""
         self._streams_list = settings.source.streaming_list
-        self._touch = Touch(Source.WATCH, backend, self.clock)
-        self._listing = PagedList(api, selector, self.clock, self.myself, self._touch)
+        self._freshness = FreshnessReporter(Source.WATCH, backend, self.clock)
+        self._listing = PagedList(api, selector, self.clock, self.myself, self._freshness)
         self._started = False
         self.at_end(self._close)
         self._stream = context.incarnation << 32
         self._connection: _Connection | None = None
         self._version: str | None = None
         """Where to resume; None means that only a list will do."""
-        self._counts = context.incarnation > 1
+        self._has_stream = context.incarnation > 1
         """The store waits for this stream, or for the one of an incarnation that crashed: it was told that it began,
         and not that it was given up.
         """
         self._failures = 0
-        self._waited = timedelta()
+        self._last_delay = timedelta()
         """Before the last try."""
         self._error: ApiError | None = None
 
     def receive(self, message: object) -> object:
         """One case a message."""
-        message = cast("ToWatchSource | PageArrived | _Streamed | _TryAgain | _SilenceDue | _GiveUpDue", message)
+        message = cast("ToWatchSource | PageArrived | _Received | _RetryDue | _SilenceDue | _AbandonDue", message)
         match message:
             case StartWatching():
                 self._start()
             case Relist():
                 self._relist()
             case RetryNow():
-                self._try_now()
+                self._retry_now()
             case PageArrived():
                 self._listed(message)
-            case _Streamed(connection, what):
+            case _Received(connection, what):
                 if connection is self._connection:
-                    self._streamed(connection, what)
-            case _TryAgain():
-                self._go_on()
+                    self._received(connection, what)
+            case _RetryDue():
+                self._resume()
             case _SilenceDue(connection):
                 self._check_silence(connection)
-            case _GiveUpDue():
-                self._give_up()
+            case _AbandonDue():
+                self._abandon_stream()
             case _:
                 assert_never(message)
         return None
@@ -149,16 +149,16 @@ class WatchSource(Actor):
         """The end, of whatever kind: nobody reads the connection any more."""
         self._listing.cancel()
         self._disconnect()
-        self._touch.ends()
+        self._freshness.stopped()
 
     def _start(self) -> None:
         if self._started:
             raise Refused("Cannot start the watcher twice.")
         self._started = True
-        self._touch.begins(self.context.incarnation)
-        self._go_on()
+        self._freshness.started(self.context.incarnation)
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._version is not None:
             self._connect(self._version)
         elif self._streams_list:
@@ -173,14 +173,14 @@ class WatchSource(Actor):
             self._listing.cancel()
             self._disconnect()
             self._version = None
-            self._wait(None)
+            self._back_off(None)
 
     def _listed(self, message: PageArrived) -> None:
         match self._listing.arrived(message):
             case None:
                 pass
             case ApiError() as error:
-                self._wait(error)
+                self._back_off(error)
             case ReplaceSnapshot() as listed:
                 self._synced(listed)
                 self._connect(listed.resource_version)
@@ -188,12 +188,12 @@ class WatchSource(Actor):
     def _synced(self, listed: ReplaceSnapshot) -> None:
         """A list is there, however it came: another stream begins."""
         self._stream += 1
-        self._counts = True
+        self._has_stream = True
         self._version = listed.resource_version
         logger.debug("listed: pods=%d version=%s stream=%d", len(listed.pods), self._version, self._stream)
         self._store.tell(replace(listed, stream=self._stream))
-        self._resumed()
-        self._touch.synced(listed.requested_at)
+        self._recovered()
+        self._freshness.synced(listed.requested_at)
 
     def _connect(self, version: str, streamed_list: StreamedList | None = None) -> None:
         self._disconnect()
@@ -202,7 +202,7 @@ class WatchSource(Actor):
         lifetime = timedelta(seconds=self.entropy.uniform(*(bound.total_seconds() for bound in LIFETIME)))
         connection.call = self._api.watch(
             kube.Watch(self._selector, version, lifetime, send_initial_events=streamed_list is not None),
-            lambda what: myself.tell(_Streamed(connection, what)),
+            lambda what: myself.tell(_Received(connection, what)),
         )
         self.timers.start("silence", self._longest_silence(connection), _SilenceDue(connection))
         logger.debug("watching: version=%s stream=%d", version, self._stream)
@@ -215,16 +215,16 @@ class WatchSource(Actor):
             return timedelta()
         connection.call.cancel()
         lived = elapsed(connection.opened_at, self.clock.monotonic())
-        if lived >= max(SETTLED, self._waited):
+        if lived >= max(STABLE_LIFETIME, self._last_delay):
             self._failures = 0
         return lived
 
-    def _streamed(self, connection: _Connection, what: WatchEvents | WatchEnded) -> None:
+    def _received(self, connection: _Connection, what: WatchEvents | WatchEnded) -> None:
         match what:
             case WatchEvents() if connection.streamed_list is not None:
                 listed = connection.streamed_list.arrived(what)
                 if listed is None:
-                    self._touch.heard(works=False)
+                    self._freshness.received(works=False)
                 else:  # what comes after it is the watch
                     connection.streamed_list = None
                     self._synced(listed)
@@ -232,8 +232,8 @@ class WatchSource(Actor):
                 self._version = version or self._version
                 if self._version is not None:
                     self._store.tell(UpdatePods(events, self._version, self._stream, unchanged))
-                self._resumed()
-                self._touch.heard(works=True)
+                self._recovered()
+                self._freshness.received(works=True)
             case WatchEnded() if connection.streamed_list is not None:
                 self._list_ended(what)
             case WatchEnded(error):
@@ -242,13 +242,13 @@ class WatchSource(Actor):
     def _list_ended(self, ended: WatchEnded) -> None:
         """The connection ended before the list did. What had come of it is no list."""
         if cannot_stream(ended):
-            self._page_from_now_on(ended.error)
+            self._stop_streaming_lists(ended.error)
             self._disconnect()
-            self._go_on()
+            self._resume()
         else:
             self._ended(ended.error or Unavailable("the watch ended before the list that it began with"))
 
-    def _page_from_now_on(self, why: ApiError | None) -> None:
+    def _stop_streaming_lists(self, why: ApiError | None) -> None:
         """Not for ever: a server may be upgraded, but not so often that it is worth asking before the next crash."""
         logger.info("the server gives no streaming list, listing page by page: why=%s", why)
         self._streams_list = False
@@ -257,45 +257,45 @@ class WatchSource(Actor):
         lived = self._disconnect()
         match error:
             case None if lived >= HEALTHY_LIFETIME:
-                self._resumed()
-                self._touch.works()
-                self._go_on()
+                self._recovered()
+                self._freshness.recovered()
+                self._resume()
             case Gone():
                 logger.info("the watch's version is outside the server's window, listing again: error=%s", error)
                 self._version = None
-                self._wait(None)
+                self._back_off(None)
             case _:
-                self._wait(error)
+                self._back_off(error)
 
-    def _wait(self, error: ApiError | None) -> None:
+    def _back_off(self, error: ApiError | None) -> None:
         """Try again after the backoff, or after what the server asked for if that is longer."""
         delay = retry_delay(REFLECTOR, self._failures, error, self.entropy)
         self._failures += 1
-        self._waited = delay
-        self.timers.start("try again", delay, _TryAgain())
+        self._last_delay = delay
+        self.timers.start("retry", delay, _RetryDue())
         if error is None:
             return
-        if self._counts and not self.timers.active("give up"):
-            self.timers.start("give up", GIVE_UP_AFTER, _GiveUpDue())
+        if self._has_stream and not self.timers.active("abandon"):
+            self.timers.start("abandon", ABANDON_AFTER, _AbandonDue())
         level = logging.DEBUG if type(self._error) is type(error) else logging.WARNING
         logger.log(level, "the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
         self._error = error
-        self._touch.fails(error)
+        self._freshness.failed(error)
 
-    def _try_now(self) -> None:
+    def _retry_now(self) -> None:
         """There is a server, for which the backoff waits: one try, and should it fail, too, the next wait is longer.
 
         A server that has said how long it wants to be left alone is left alone.
         """
         error = self._error
-        if self.timers.active("try again") and lacks_server(error) and error.retry_after is None:
+        if self.timers.active("retry") and lacks_server(error) and error.retry_after is None:
             logger.debug("the watch tries again, as a poll got through: stream=%d", self._stream)
-            self.timers.cancel("try again")
-            self._go_on()
+            self.timers.cancel("retry")
+            self._resume()
 
-    def _resumed(self) -> None:
+    def _recovered(self) -> None:
         """The stream goes on, or another one has begun: it is not to be given up."""
-        self.timers.cancel("give up")
+        self.timers.cancel("abandon")
         if self._error is not None:
             logger.info("the watch works again: stream=%d", self._stream)
             self._error = None
@@ -305,7 +305,7 @@ class WatchSource(Actor):
 
     def _check_silence(self, connection: _Connection) -> None:
         """Restarting a timer with every event would cost more than the event: look when it is due."""
-        since = max(connection.opened_at, self._touch.heard_at or connection.opened_at)
+        since = max(connection.opened_at, self._freshness.heard_at or connection.opened_at)
         silence = self._longest_silence(connection)
         left = silence - elapsed(since, self.clock.monotonic())
         if left > timedelta():
@@ -313,14 +313,14 @@ class WatchSource(Actor):
             return
         error = Unavailable(f"no byte on the watch for {silence.total_seconds():g} s")
         if connection.streamed_list is not None:
-            self._page_from_now_on(error)  # one that does not know how, and does not say so, looks like this
+            self._stop_streaming_lists(error)  # one that does not know how, and does not say so, looks like this
         self._ended(error)
 
-    def _give_up(self) -> None:
+    def _abandon_stream(self) -> None:
         """The next stream starts from a list: now, in place of a connection that has brought nothing; else when due."""
         logger.warning("the stream could not be resumed, giving it up: stream=%d", self._stream)
         self._store.tell(StreamAbandoned(self._stream))
-        self._counts, self._version = False, None
+        self._has_stream, self._version = False, None
         if self._connection is not None and self._connection.streamed_list is None:
             self._disconnect()
-            self._go_on()
+            self._resume()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from actors.runtime import Moment
     from actors.store.history import History
 
-__all__ = ["apply_list", "give_up_stream"]
+__all__ = ["abandon_stream", "apply_list"]
 
 
 def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
@@ -31,8 +31,8 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
     progress, version, stream = history.progress, listed.resource_version, listed.stream
     if listed.requested_at <= progress.reset_at:
         return _drop_list(history, stream)
-    news = _unlike(history, listed)
-    if listed.consistent and _proves_reset(history, listed, news):
+    differing = _differing(history, listed)
+    if listed.consistent and _proves_reset(history, listed, differing):
         if listed.requested_at < progress.event_at:  # it may lack what the watch has shown since: let the next one tell
             return replace(_drop_list(history, stream), relist=True)
         return _reset(history, listed, now)
@@ -42,14 +42,14 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
     merge = Merge(history, now)
     if stream is not None and not outdated:
         merge.progress.position, merge.progress.stream = version, stream
-    merge.list({pod.metadata.uid for pod in listed.pods}, news, version)
+    merge.list({pod.metadata.uid for pod in listed.pods}, differing, version)
     merge.progress.see(version, now)
     if listed.consistent:
         merge.progress.synced(listed.requested_at)
     return replace(merge.finish(), relist=outdated)
 
 
-def give_up_stream(history: History, stream: int) -> Merged:
+def abandon_stream(history: History, stream: int) -> Merged:
     """The watch stream could not be resumed: it no longer counts, and nothing it had still to say will come.
 
     Nor does one before it: a source that crashed cannot give its own up, its successor does.
@@ -57,25 +57,25 @@ def give_up_stream(history: History, stream: int) -> Merged:
     return _end_stream(history, stream) if stream >= history.progress.stream else Merged(history, applied=False)
 
 
-def _unlike(history: History, listed: ReplaceSnapshot) -> list[Pod]:
+def _differing(history: History, listed: ReplaceSnapshot) -> list[Pod]:
     """Those of which a list says anything else than we know. In a poll these are few: the others cost next to nothing.
 
     A word that is no news about a pod in the snapshot neither changes anything nor proves anything.
     """
     known, states = history.known, history.snapshot.states
-    unlike: list[Pod] = []
+    differing: list[Pod] = []
     for pod in listed.pods:
         number = known.get(pod.metadata.uid)
         last = states[number].pod if number is not None else None
         if last is pod:
             continue
-        shown = _as_shown(pod, listed)
-        if last is None or last.resource_version != shown.resource_version:
-            unlike.append(shown)
-    return unlike
+        as_listed = _as_listed(pod, listed)
+        if last is None or last.resource_version != as_listed.resource_version:
+            differing.append(as_listed)
+    return differing
 
 
-def _as_shown(pod: Pod, listed: ReplaceSnapshot) -> Pod:
+def _as_listed(pod: Pod, listed: ReplaceSnapshot) -> Pod:
     version = listed.moved.get(pod.metadata.uid)
     return pod if version is None else pod.at_version(version)
 
@@ -108,13 +108,13 @@ def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
     elif known.position is not None:
         progress.stream += 1
     merge = Merge(replace(history, progress=progress, tombstones=Map()), now)
-    merge.start_over([_as_shown(pod, listed) for pod in listed.pods], listed.resource_version)
+    merge.reset_to([_as_listed(pod, listed) for pod in listed.pods], listed.resource_version)
     merge.progress.see(listed.resource_version, now)
     merge.progress.synced(listed.requested_at)
     return replace(merge.finish(), reset=True, relist=not starts)
 
 
-def _proves_reset(history: History, listed: ReplaceSnapshot, news: Iterable[Pod]) -> bool:
+def _proves_reset(history: History, listed: ReplaceSnapshot, differing: Iterable[Pod]) -> bool:
     """Whether a consistent list cannot be of the history we know.
 
     Judged by what was handled before it was asked for, it is below a version that we had seen, or shows a pod older
@@ -125,7 +125,7 @@ def _proves_reset(history: History, listed: ReplaceSnapshot, news: Iterable[Pod]
     if version is None:
         return False
     return version < highest_before(history.progress.seen, requested_at) or any(
-        _contradicts(history, pod, listed.resource_version, requested_at) for pod in news
+        _contradicts(history, pod, listed.resource_version, requested_at) for pod in differing
     )
 
 

@@ -73,7 +73,7 @@ class Merge:
         if not is_later(progress.position, resource_version):
             progress.position = resource_version
         progress.see(resource_version, now)
-        self._tell_absent()
+        self._end_absent()
         return True
 
     def _event(self, event: PodEvent) -> None:
@@ -82,15 +82,15 @@ class Merge:
         uid = pod.metadata.uid
         number = self._known.get(uid)
         if number is not None:
-            if not self._is_news(pod, number):
+            if not self._is_newer(pod, number):
                 return
             if event.type == "DELETED":
-                self._end(number, event, self._hide(uid, number))
+                self._end_observed(number, event, self._remove(uid, number))
             else:
                 self._put(number, pod)
         elif (absent := self._absent.get(uid)) is not None:
             self._absent_event(event, absent)
-        elif not self._is_buried(pod):
+        elif not self._is_before_tombstone(pod):
             self._new_event(event)
 
     def _absent_event(self, event: PodEvent, absent: Absent) -> None:
@@ -98,17 +98,17 @@ class Merge:
         pod = event.pod
         if event.type == "DELETED":
             del self._absent[pod.uid]
-            self._end(absent.executor_id, event, absent.state)
-        elif self._usable(pod) is None:
+            self._end_observed(absent.executor_id, event, absent.state)
+        elif self._valid_id(pod) is None:
             return
-        elif not self._is_in_list(pod):
-            self._return(pod, absent)
+        elif not self._is_before_list(pod):
+            self._add_again(pod, absent)
         elif not is_old(pod.resource_version, absent.state.pod.resource_version):
             self._absent[pod.uid] = replace(absent, state=classify(pod, self._history.rules))
 
     def _new_event(self, event: PodEvent) -> None:
         """Of a pod that is not there. A word that the newest list comes after brings it not back: it has gone since."""
-        pod, number = event.pod, self._usable(event.pod)
+        pod, number = event.pod, self._valid_id(event.pod)
         is_usable = number is not None and not self._is_copy(number, pod)
         if event.type == "DELETED":
             self._set_aside.pop(pod.uid, None)
@@ -116,78 +116,78 @@ class Merge:
             return
         if event.type == "DELETED":
             self._appeared.add(number)
-            self._end(number, event, None)
-        elif not self._is_in_list(pod):
-            self._show(number, pod)
+            self._end_observed(number, event, None)
+        elif not self._is_before_list(pod):
+            self._add(number, pod)
         elif pod.uid not in self._set_aside:  # else the list shows it, malformed as it is by then
             self._appeared.add(number)
             self._tombstones.pop(pod.uid, None)
             self._absent[pod.uid] = Absent(number, classify(pod, self._history.rules))
 
-    def _is_in_list(self, pod: Pod) -> bool:
+    def _is_before_list(self, pod: Pod) -> bool:
         """Whether the newest list comes after this word, so that its absence there is the later one."""
         floor = self.progress.floor
         return floor is not None and is_old(pod.resource_version, floor)
 
-    def _is_buried(self, pod: Pod) -> bool:
+    def _is_before_tombstone(self, pod: Pod) -> bool:
         """Whether it ended and this word is from before: a pod that comes back to our selector does so later."""
         tombstone = self._tombstones.get(pod.uid)
         return tombstone is not None and not is_later(pod.resource_version, tombstone.version)
 
     # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def list(self, shown: set[str], news: Iterable[Pod], version: str) -> None:
+    def list(self, listed: set[str], differing: Iterable[Pod], version: str) -> None:
         """UID by UID: what the store has above the list's version stays; else the list decides, absence included.
 
-        `shown` are the UIDs of its pods, `news` those of them that are not just as they are known.
+        `listed` are the UIDs of its pods, `differing` those of them that are not just as they are known.
         """
-        self._tell({uid: absent for uid, absent in self._history.absent.items() if uid not in shown})
+        self._infer_ends({uid: absent for uid, absent in self._history.absent.items() if uid not in listed})
         for uid, number in self._history.known.items():
-            if uid not in shown and not is_later(self._edit.states[number].pod.resource_version, version):
-                self._absent[uid] = Absent(number, self._hide(uid, number))
-        for pod in news:
+            if uid not in listed and not is_later(self._edit.states[number].pod.resource_version, version):
+                self._absent[uid] = Absent(number, self._remove(uid, number))
+        for pod in differing:
             self._listed(pod)
-        self._look_aside(shown)
+        self._forget_set_aside(listed)
         self.progress.floor = version
         self.purge()
 
-    def start_over(self, pods: Sequence[Pod], version: str) -> None:
+    def reset_to(self, pods: Sequence[Pod], version: str) -> None:
         """The list is all there is. What it does not show has ended, and no word on that is on its way."""
-        shown = {pod.uid for pod in pods}
-        gone = {uid: absent for uid, absent in self._history.absent.items() if uid not in shown}
+        listed = {pod.uid for pod in pods}
+        gone = {uid: absent for uid, absent in self._history.absent.items() if uid not in listed}
         for uid, number in self._history.known.items():
-            if uid not in shown:
-                gone[uid] = Absent(number, self._hide(uid, number))
+            if uid not in listed:
+                gone[uid] = Absent(number, self._remove(uid, number))
         self._absent = Map[str, Absent]().mutate()
-        self._tell(gone)
+        self._infer_ends(gone)
         for pod in pods:
             known = self._known.get(pod.uid)
             if known is not None:  # at a version of the history that is over: the list has the later word
                 self._put(known, pod)
             else:
                 self._listed(pod)
-        self._look_aside(shown)
+        self._forget_set_aside(listed)
         self.progress.floor = version
 
     def _listed(self, pod: Pod) -> None:
         known, absent = self._known.get(pod.uid), self._absent.get(pod.uid)
         if known is not None:
-            if self._is_news(pod, known):
+            if self._is_newer(pod, known):
                 self._put(known, pod)
             return
-        number = self._usable(pod)
+        number = self._valid_id(pod)
         if number is None:
             return
         if absent is not None:
-            if not self._is_in_list(pod):
-                self._return(pod, absent)
-        elif not self._is_buried(pod):
-            self._show(number, pod)
+            if not self._is_before_list(pod):
+                self._add_again(pod, absent)
+        elif not self._is_before_tombstone(pod):
+            self._add(number, pod)
 
-    def _look_aside(self, shown: set[str]) -> None:
+    def _forget_set_aside(self, listed: set[str]) -> None:
         """Forget malformed pods that are gone."""
         for uid in self._history.set_aside:
-            if uid not in shown:
+            if uid not in listed:
                 self._set_aside.pop(uid, None)
 
     def purge(self) -> None:
@@ -200,7 +200,7 @@ class Merge:
 
     def finish(self) -> Merged:
         """The next history, once everything has been handed in."""
-        self._tell_absent()
+        self._end_absent()
         progress = self.progress
         snapshot = self._edit.finish(progress.version, progress.full_sync_at)
         history = History(
@@ -221,35 +221,35 @@ class Merge:
             urgent=self.urgent,
         )
 
-    def _tell_absent(self) -> None:
+    def _end_absent(self) -> None:
         """The end of those of which the stream will not tell it any more."""
         if len(self._absent) and self.progress.stream_has_passed(self.progress.floor):
             absent = self._absent.finish()
             self._absent = absent.mutate()
-            self._tell(absent)
+            self._infer_ends(absent)
 
-    def _tell(self, absent: Mapping[str, Absent]) -> None:
+    def _infer_ends(self, absent: Mapping[str, Absent]) -> None:
         """The end of these: their DELETED events will not come, or too late. In the order of their executor ids."""
         for uid, one in sorted(absent.items(), key=lambda item: item[1].executor_id):
             self._absent.pop(uid, None)
-            self._over(Ended(one.executor_id, uid, _ended(one.state)))
+            self._add_end(Ended(one.executor_id, uid, _end_state(one.state)))
             if self.progress.floor is not None:
-                self._bury(uid, self.progress.floor)
+                self._add_tombstone(uid, self.progress.floor)
 
-    def _return(self, pod: Pod, absent: Absent) -> None:
+    def _add_again(self, pod: Pod, absent: Absent) -> None:
         """It is back, unless another pod has its executor id by now."""
         del self._absent[pod.uid]
-        if not self._show(absent.executor_id, pod):
-            self._tell({pod.uid: absent})
+        if not self._add(absent.executor_id, pod):
+            self._infer_ends({pod.uid: absent})
 
-    def _usable(self, pod: Pod) -> int | None:
+    def _valid_id(self, pod: Pod) -> int | None:
         """The pod's executor id; None if it is malformed, which is noted."""
         if malformed(pod) is not None:
             self._put_aside(pod)
             return None
         return executor_id(pod)
 
-    def _is_news(self, pod: Pod, number: int) -> bool:
+    def _is_newer(self, pod: Pod, number: int) -> bool:
         """Whether a word on a pod in the snapshot comes after the last one on it.
 
         It does if it comes after all that is known of any pod: then that one, which is in no cache, is not looked at.
@@ -272,10 +272,10 @@ class Merge:
             self._set_aside[pod.uid] = None
             self.malformed.append(pod)
 
-    def _show(self, number: int, pod: Pod) -> bool:
+    def _add(self, number: int, pod: Pod) -> bool:
         """The pod comes into the snapshot; False if it cannot, because another one has its place."""
         holder = self._edit.states.get(number)
-        if self._is_copy(number, pod) or (holder is not None and not self._displace(number, holder, pod)):
+        if self._is_copy(number, pod) or (holder is not None and not self._replace_holder(number, holder, pod)):
             return False
         self._appeared.add(number)
         self._known[pod.uid] = number
@@ -294,23 +294,23 @@ class Merge:
         if state.final or isinstance(state, PodTerminating):
             self.urgent = True
 
-    def _displace(self, number: int, holder: PodState, pod: Pod) -> bool:
+    def _replace_holder(self, number: int, holder: PodState, pod: Pod) -> bool:
         """Of two pods of one name only the later one can be there: the holder, if it is the earlier, ended unseen."""
         uid = holder.pod.uid
         if is_old(pod.resource_version, holder.pod.resource_version):
             return False
-        self._over(Ended(number, uid, _ended(self._hide(uid, number))))
-        self._bury(uid, pod.resource_version)
+        self._add_end(Ended(number, uid, _end_state(self._remove(uid, number))))
+        self._add_tombstone(uid, pod.resource_version)
         return True
 
-    def _hide(self, uid: str, number: int) -> PodState:
+    def _remove(self, uid: str, number: int) -> PodState:
         """Take a pod out of the snapshot; its last state."""
         state = self._edit.states[number]
         self._edit.drop(number)
         del self._known[uid]
         return state
 
-    def _end(self, number: int, event: PodEvent, before: PodState | None) -> None:
+    def _end_observed(self, number: int, event: PodEvent, before: PodState | None) -> None:
         """A DELETED event, after the state `before`.
 
         A pod that had ended keeps that as its last word, even if the event's object is from before its end. Without a
@@ -320,17 +320,17 @@ class Merge:
         if before is not None and before.final and not state.final:
             state = before
         confirmed = state.final or event.pod.terminating
-        self._over(Ended(number, event.pod.uid, _ended(state), confirmed=confirmed))
-        self._bury(event.pod.uid, event.pod.resource_version)
+        self._add_end(Ended(number, event.pod.uid, _end_state(state), confirmed=confirmed))
+        self._add_tombstone(event.pod.uid, event.pod.resource_version)
 
-    def _over(self, ended: Ended) -> None:
+    def _add_end(self, ended: Ended) -> None:
         self._ended.append(ended)
         self.urgent = True
 
-    def _bury(self, uid: str, version: str) -> None:
+    def _add_tombstone(self, uid: str, version: str) -> None:
         self._tombstones[uid] = Tombstone(version, self._now)
 
 
-def _ended(state: PodState) -> PodState:
+def _end_state(state: PodState) -> PodState:
     """How a pod that is gone ended: by itself if that was the last word on it, else deleted."""
     return state if state.final else PodDeleted(state.pod)

@@ -26,7 +26,7 @@ from actors.metrics.counts import StoreCounts
 from actors.pods.state import PodRules, malformed
 from actors.runtime import Actor, Address, Context, elapsed
 from actors.store.history import History
-from actors.store.lists import apply_list, give_up_stream
+from actors.store.lists import abandon_stream, apply_list
 from actors.store.merge import Merge
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class SnapshotStore(Actor):
             case ReplaceSnapshot():
                 self._replace(message)
             case StreamAbandoned(stream):
-                self._settle()
-                self._absorb(give_up_stream(self._history, stream))
+                self._finish_merge()
+                self._take_over(abandon_stream(self._history, stream))
             case AddSubscriber(subscriber, interval):
                 self._subscribe(subscriber, interval)
             case BatchDone(subscriber, seq):
@@ -131,10 +131,10 @@ class SnapshotStore(Actor):
             merge.urgent = False
             self._round_soon()
         if merge.malformed:
-            self._settle()
+            self._finish_merge()
 
     def _replace(self, listed: ReplaceSnapshot) -> None:
-        self._settle()
+        self._finish_merge()
         first = self._history.snapshot.full_sync_at is None
         merged = apply_list(self._history, listed, self.clock.monotonic())
         source = Source.POLL if listed.stream is None else Source.WATCH
@@ -153,17 +153,17 @@ class SnapshotStore(Actor):
         synced = merged.applied and listed.consistent
         if synced:
             self._heard_at = self.clock.monotonic()
-        self._absorb(merged, full_sync=synced)
+        self._take_over(merged, full_sync=synced)
         if first and merged.applied:
             self._round_soon()
 
-    def _settle(self) -> None:
+    def _finish_merge(self) -> None:
         """What the watch has brought becomes history."""
         merge, self._merge = self._merge, None
         if merge is not None:
-            self._absorb(merge.finish())
+            self._take_over(merge.finish())
 
-    def _absorb(self, merged: Merged, *, full_sync: bool = False) -> None:
+    def _take_over(self, merged: Merged, *, full_sync: bool = False) -> None:
         """Take the merged history and note for each subscriber what it has not been told of it."""
         self._history = merged.history
         self._counts.malformed += len(merged.malformed)
@@ -179,7 +179,7 @@ class SnapshotStore(Actor):
 
     def _subscribe(self, address: Address, interval: timedelta) -> None:
         """The first batch shows everything, and the ends that an earlier subscription of this address was not told."""
-        self._settle()
+        self._finish_merge()
         snapshot = self._history.snapshot
         ids = set(snapshot.states)
         subscription = _Subscription(
@@ -220,7 +220,7 @@ class SnapshotStore(Actor):
             self._send(subscription)
 
     def _send(self, subscription: _Subscription) -> None:
-        self._settle()
+        self._finish_merge()
         self._seq += 1
         batch = SnapshotBatch(
             self._seq,

@@ -106,7 +106,7 @@ class SerialDispatcher:
 
     def start(self, actor: Actor) -> None:
         """Run the actor up to where it waits for its first message."""
-        mailbox = actor.life.mailbox
+        mailbox = actor.handle.mailbox
         assert isinstance(mailbox, _GrantedMailbox)
         self._forget_the_dead()
         self._actors[mailbox] = actor
@@ -115,7 +115,7 @@ class SerialDispatcher:
             return
 
         def run() -> None:
-            actor.life.lived_here()
+            actor.handle.bind_thread()
             try:
                 with contextlib.suppress(MailboxClosed):
                     actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
@@ -123,14 +123,14 @@ class SerialDispatcher:
                 mailbox.parked.release()
 
         thread = threading.Thread(target=run, name=f"executor-pods/{actor.context.label}", daemon=True)
-        actor.life.thread = thread
+        actor.handle.thread = thread
         thread.start()
         self._await_parked(mailbox)
 
     def leave_behind(self) -> None:
         """Said by an actor's own thread that is about to block, as a hanging one does: the rest goes on without it."""
         assert self.threads, "without threads everybody would hang"
-        (mailbox,) = [m for m, actor in self._actors.items() if actor.life.thread is threading.current_thread()]
+        (mailbox,) = [m for m, actor in self._actors.items() if actor.handle.thread is threading.current_thread()]
         del self._actors[mailbox]
         mailbox.parked.release()
 
@@ -187,8 +187,8 @@ class SerialDispatcher:
         if self.threads:
             mailbox.granted.release()
             self._await_parked(mailbox)
-            if mailbox.closed and actor.life.thread is not None:
-                actor.life.thread.join(STUCK_AFTER)  # it has nothing left to do, and then nobody finds it running
+            if mailbox.closed and actor.handle.thread is not None:
+                actor.handle.thread.join(STUCK_AFTER)  # it has nothing left to do, and then nobody finds it running
             return
         mailbox.may_take = True
         with contextlib.suppress(MailboxClosed):

@@ -114,9 +114,9 @@ class Kit:
             self._abandon()
 
     def _abandon(self) -> None:
-        threads = [actor.life.thread for actor in self.dispatcher.actors]
+        threads = [actor.handle.thread for actor in self.dispatcher.actors]
         while actors := self.dispatcher.actors:
             for actor in reversed(actors):
-                actor.life.end(StoppedByHost("the test is over"), abandon=True)
+                actor.handle.end(StoppedByHost("the test is over"), abandon=True)
         for thread in filter(None, threads):
             thread.join(timeout=THREAD_ENDS_WITHIN)

@@ -26,7 +26,7 @@ LEAVES: Final = tuple(
 )
 """Values, machinery and the cluster: not looked into."""
 
-MACHINERY: Final = frozenset({"actor_inbox", "actor_ref", "context", "life"})
+MACHINERY: Final = frozenset({"actor_inbox", "actor_ref", "context", "handle"})
 
 
 # ── how much ─────────────────────────────────────────────────────────────────────────────────────────────────────────

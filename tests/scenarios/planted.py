@@ -210,8 +210,8 @@ BUGS: Final = (
     Bug(LEFT, Shutdown, "_delete_fleet", the_fleet_is_left_behind),
     Bug(BACK, SnapshotStore, "_send", an_older_snapshot_is_sent_now_and_then),
     Bug(NEVER, ExecutorTracker, "missing", one_fewer_is_enough),
-    Bug(OPEN, Supervisor, "_stop_at_once", actors_outlive_their_owner),
+    Bug(OPEN, Supervisor, "_stop_now", actors_outlive_their_owner),
     Bug(OPEN, Backend, "_close", the_connection_is_never_closed),
-    Bug(HARM, merge.Merge, "_usable", one_bad_pod_ends_all),
+    Bug(HARM, merge.Merge, "_valid_id", one_bad_pod_ends_all),
     Bug(SHARED, PagedList, "__init__", lists_share_a_default),
 )

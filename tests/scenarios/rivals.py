@@ -132,7 +132,7 @@ class Rival:
         """The process dies: nothing is said, stopped or let go of."""
         actors = self.actors()
         for actor in sorted(actors, key=lambda actor: actor.name != "backend"):
-            actor.life.end(StoppedByHost("the process was killed"), abandon=True)
+            actor.handle.end(StoppedByHost("the process was killed"), abandon=True)
 
     def actors(self) -> list[Actor]:
         """Those of its process."""

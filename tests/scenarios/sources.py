@@ -24,7 +24,7 @@ from actors.messages import (
 )
 from actors.runtime import Actor, ChildSpec, Supervisor, SupervisorMessage
 from actors.sources.poll_source import PollSource
-from actors.sources.watch_source import HEALTHY_LIFETIME, SETTLED, WatchSource
+from actors.sources.watch_source import HEALTHY_LIFETIME, STABLE_LIFETIME, WatchSource
 from actors.store.snapshot_store import SnapshotStore
 from tests.scenarios.oracle import SELECTOR, Passage, Story
 
@@ -140,7 +140,7 @@ def hasty(
     polled = [poll.ended for poll in polls if poll.outcome == "answered"]
     for last, this in pairwise(tries):
         worked = last.ended - last.at
-        if last.verb == "watch" and worked >= max(SETTLED.total_seconds(), waited) - NEVER_IS_IT_EARLY:
+        if last.verb == "watch" and worked >= max(STABLE_LIFETIME.total_seconds(), waited) - NEVER_IS_IT_EARLY:
             failures = 0
         follows = last.outcome == "answered" and (this.verb == "watch" or this.goes_on)
         starts_over = last.goes_on and isinstance(last.error, Gone) and this.verb == "list"

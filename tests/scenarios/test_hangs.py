@@ -63,7 +63,7 @@ class Hang:
         return actor
 
     def _block(self, actor: Actor) -> None:
-        self.thread = actor.life.thread
+        self.thread = actor.handle.thread
         self._world.kit.dispatcher.leave_behind()
         assert self._gate.wait(SAFETY)
 

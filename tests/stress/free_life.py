@@ -88,8 +88,8 @@ class Moments(SystemClock):
 
     def doom(self, actor: Actor, way: Way) -> None:
         """The next time that it looks."""
-        if actor.life.thread is not None:
-            self._doomed[actor.life.thread] = (actor, way)
+        if actor.handle.thread is not None:
+            self._doomed[actor.handle.thread] = (actor, way)
 
     def let_go(self) -> None:
         """Nothing hangs any more."""
@@ -103,7 +103,7 @@ class Moments(SystemClock):
         return super().monotonic()
 
     def _strike(self, actor: Actor, way: Way) -> None:
-        if actor.life.mailbox.busy_since is None:  # it has just taken a message, and done nothing with it
+        if actor.handle.mailbox.busy_since is None:  # it has just taken a message, and done nothing with it
             return
         del self._doomed[threading.current_thread()]
         self.struck[f"{way} {actor.name}"] += 1

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_COMPLAINTS: Final = 1000
+MAX_COMPLAINTS: Final = 1000
 """Names of undecodable pods that are remembered as told: a full page of them twice over."""
 
 
@@ -87,7 +87,7 @@ _REVIEW: Final = msgspec.json.Decoder(_Review)
 _VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _OBJECTS: Final = msgspec.json.Decoder(_ObjectList)
-_GLANCES: Final = msgspec.json.Decoder(_List[PodHeader])
+_HEADERS: Final = msgspec.json.Decoder(_List[PodHeader])
 _RAW_LIST: Final = msgspec.json.Decoder(_List[msgspec.Raw])
 _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
@@ -100,16 +100,16 @@ class Complaints:
     """Remembers which undecodable pods were logged, so that a pod that stays is one line and not one each round."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def about(self, raw: msgspec.Raw, error: Exception) -> None:
         """Log this pod, unless that was done."""
         found = _metadata(raw).name
         name = found if isinstance(found, str) else "?"
-        if name not in self._told:
-            if len(self._told) >= MOST_COMPLAINTS:
-                self._told.clear()
-            self._told.add(name)
+        if name not in self._logged:
+            if len(self._logged) >= MAX_COMPLAINTS:
+                self._logged.clear()
+            self._logged.add(name)
             logger.warning("a pod cannot be decoded, it is left out: pod=%s error=%s", name, error)
 
 
@@ -125,13 +125,13 @@ def pod(body: bytes) -> Pod:
     return found
 
 
-def pod_page(body: bytes, complaints: Complaints, sharing: PodDeduplicator) -> PodPage:
+def pod_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator) -> PodPage:
     """The page in a LIST's body, without the items that are no pods.
 
     Raises:
         ValueError: it is no JSON, or no list.
     """
-    return _unchanged_page(body, sharing) or _new_page(body, complaints, sharing)
+    return _unchanged_page(body, deduplicator) or _new_page(body, complaints, deduplicator)
 
 
 def anything(body: bytes) -> None:
@@ -180,19 +180,19 @@ def status(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
 
 
-def _unchanged_page(body: bytes, sharing: PodDeduplicator) -> PodPage | None:
+def _unchanged_page(body: bytes, deduplicator: PodDeduplicator) -> PodPage | None:
     """The page, if every pod on it is known as it stands there: most pages of a poll."""
-    if not sharing.knows_pods:
+    if not deduplicator.knows_pods:
         return None
     try:
-        page = _GLANCES.decode(body)
+        page = _HEADERS.decode(body)
     except NOT_A_POD:
         return None
-    kept = sharing.unchanged(page.items or ())
+    kept = deduplicator.unchanged(page.items or ())
     return None if kept is None else _page(page.metadata, kept, malformed=0)
 
 
-def _new_page(body: bytes, complaints: Complaints, sharing: PodDeduplicator) -> PodPage:
+def _new_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator) -> PodPage:
     page: _List[Pod] | _List[msgspec.Raw]
     try:
         page = _LIST.decode(body)
@@ -200,7 +200,7 @@ def _new_page(body: bytes, complaints: Complaints, sharing: PodDeduplicator) -> 
     except NOT_A_POD:
         page = _RAW_LIST.decode(body)
         pods = _pods_one_by_one(page.items or (), complaints)
-    kept = sharing.listed(pods, page.metadata.resource_version)
+    kept = deduplicator.listed(pods, page.metadata.resource_version)
     return _page(page.metadata, kept, malformed=len(page.items or ()) - len(pods))
 
 

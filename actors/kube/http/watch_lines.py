@@ -28,12 +28,12 @@ __all__ = ["LineSplitter", "LineTooLong", "WatchDecoder"]
 
 logger = logging.getLogger(__name__)
 
-LONGEST_LINE: Final = 16 * 1024 * 1024
+MAX_LINE: Final = 16 * 1024 * 1024
 """Bytes of one watch event: etcd takes objects of 1.5 MiB by default, an API server requests of 3 MiB."""
 
 
 class LineTooLong(Exception):  # noqa: N818 - private to this package, says what it is
-    """A watch sent `LONGEST_LINE` bytes without an end of line: it is no watch."""
+    """A watch sent `MAX_LINE` bytes without an end of line: it is no watch."""
 
 
 class _BookmarkMeta(msgspec.Struct, rename="camel"):
@@ -89,7 +89,7 @@ class LineSplitter:
         if piece:
             self._pieces.append(piece)
             self._size += len(piece)
-        if self._size > LONGEST_LINE:
+        if self._size > MAX_LINE:
             raise LineTooLong
 
 
@@ -97,15 +97,15 @@ class LineSplitter:
 class WatchDecoder:
     """Lines of one watch stream to `WatchEvents`. Knows how far the stream has come."""
 
-    def __init__(self, resource_version: str, complaints: Complaints, sharing: PodDeduplicator) -> None:
+    def __init__(self, resource_version: str, complaints: Complaints, deduplicator: PodDeduplicator) -> None:
         self._version = resource_version
         self._complaints = complaints
-        self._sharing = sharing
+        self._deduplicator = deduplicator
         self._connection = Connection(resource_version or None)
         self._events: list[PodEvent] = []
         self._malformed = self._unchanged = 0
-        self._moved = False
-        """A line was taken since something was told."""
+        self._pending = False
+        """A line was taken since something was reads."""
 
     def decode(self, lines: bytes, *, more: bool = False) -> tuple[list[WatchEvents], Exception | None]:
         """What these lines bring, and what ended the stream after that, if something did.
@@ -113,74 +113,74 @@ class WatchDecoder:
         The first is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own. The
         second is the `ApiError` that the server sent; a `ValueError` or `RecursionError` for a line that is no event.
 
-        If `more` are there already, what these bring may be told with what those do.
+        If `more` are there already, what these bring may be reads with what those do.
         """
         try:
             events = _EVENT.decode_lines(lines)
         except (ValueError, RecursionError):
             return self._one_by_one(lines)
         if events:
-            self._go_to(_newest(events))
+            self._advance_to(_newest(events))
             self._take_events(events)
-        return [self._told()] if self._moved and not more else [], None
+        return [self._flush()] if self._pending and not more else [], None
 
     def _one_by_one(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
         """The same, for lines that are not all of them changes of pods."""
-        told: list[WatchEvents] = []
+        reads: list[WatchEvents] = []
         error: Exception | None = None
         for line in filter(bytes.strip, lines.split(b"\n")):
             try:
-                error = self._take(line, told)
+                error = self._take(line, reads)
             except (ValueError, RecursionError) as unreadable:
                 error = unreadable
             if error is not None:
                 break
-        if self._moved:
-            told.append(self._told())
-        return told, error
+        if self._pending:
+            reads.append(self._flush())
+        return reads, error
 
-    def _told(self, *, initial_events_end: bool = False) -> WatchEvents:
+    def _flush(self, *, initial_events_end: bool = False) -> WatchEvents:
         events = WatchEvents(
             tuple(self._events), self._version, self._malformed, initial_events_end, unchanged=self._unchanged
         )
-        self._events, self._malformed, self._unchanged, self._moved = [], 0, 0, False
+        self._events, self._malformed, self._unchanged, self._pending = [], 0, 0, False
         return events
 
     def _take_events(self, events: Sequence[PodEvent]) -> None:
-        news = self._sharing.watched(events, self._connection)
-        self._events += news
-        self._unchanged += len(events) - len(news)
+        changed = self._deduplicator.watched(events, self._connection)
+        self._events += changed
+        self._unchanged += len(events) - len(changed)
 
-    def _take(self, line: bytes, told: list[WatchEvents]) -> ApiError | None:
+    def _take(self, line: bytes, reads: list[WatchEvents]) -> ApiError | None:
         """Note what one line brings; the error with which the server ended the stream, if it does."""
         try:
             event = _EVENT.decode(line)
         except NOT_A_POD as why:
-            return self._take_other(_RAW_LINE.decode(line), why, told)
-        self._go_to(event.pod.resource_version)
+            return self._take_other(_RAW_LINE.decode(line), why, reads)
+        self._advance_to(event.pod.resource_version)
         self._take_events((event,))
         return None
 
-    def _take_other(self, line: _RawLine, why: Exception, told: list[WatchEvents]) -> ApiError | None:
+    def _take_other(self, line: _RawLine, why: Exception, reads: list[WatchEvents]) -> ApiError | None:
         """A line that is no change of a pod, or none that can be read."""
         if line.type == "ERROR":
             return _event_error(line.object)
         metadata = _bookmark(line.object) if line.type == "BOOKMARK" else None
         if metadata is not None:
-            self._go_to(metadata.resource_version)
+            self._advance_to(metadata.resource_version)
             if (metadata.annotations or {}).get("k8s.io/initial-events-end") == "true":
-                told.append(self._told(initial_events_end=True))
+                reads.append(self._flush(initial_events_end=True))
             return None
         self._malformed += 1
-        self._go_to(version_of(line.object))
+        self._advance_to(version_of(line.object))
         if line.type in _KNOWN_TYPES:
             self._complaints.about(line.object, why)
         else:
             logger.warning("the watch sent an event of a type that is not known: type=%.40r", line.type)
         return None
 
-    def _go_to(self, version: str) -> None:
-        self._moved = True
+    def _advance_to(self, version: str) -> None:
+        self._pending = True
         self._version = version or self._version
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.kube.deduplication import MOST_KEPT, PodDeduplicator
+from actors.kube.deduplication import MAX_SHARED, PodDeduplicator
 from actors.kube.http import decode
 from actors.kube.http.decode import Complaints
 from actors.kube.http.watch_lines import WatchDecoder
@@ -39,20 +39,20 @@ def pod(number: int, *conditions: Any, node: str = "node-1", **status: Any) -> d
     }
 
 
-def page(*pods: Any, sharing: PodDeduplicator) -> PodPage:
+def page(*pods: Any, deduplicator: PodDeduplicator) -> PodPage:
     body = json.dumps({"metadata": {"resourceVersion": "9"}, "items": pods}).encode()
-    return decode.pod_page(body, Complaints(), sharing)
+    return decode.pod_page(body, Complaints(), deduplicator)
 
 
-def listed(*pods: Any, sharing: PodDeduplicator | None = None) -> tuple[Pod, ...]:
-    return page(*pods, sharing=sharing or PodDeduplicator()).pods
+def listed(*pods: Any, deduplicator: PodDeduplicator | None = None) -> tuple[Pod, ...]:
+    return page(*pods, deduplicator=deduplicator or PodDeduplicator()).pods
 
 
 class Watch:
     """One connection."""
 
-    def __init__(self, sharing: PodDeduplicator, since: str = "1") -> None:
-        self._decoder = WatchDecoder(since, Complaints(), sharing)
+    def __init__(self, deduplicator: PodDeduplicator, since: str = "1") -> None:
+        self._decoder = WatchDecoder(since, Complaints(), deduplicator)
 
     def brings(self, *pods: Any, kind: str = "MODIFIED") -> WatchEvents:
         lines = b"\n".join(json.dumps({"type": kind, "object": each}).encode() for each in pods)
@@ -61,13 +61,13 @@ class Watch:
         return told
 
 
-def watched(*pods: Any, sharing: PodDeduplicator, kind: str = "MODIFIED") -> tuple[Pod, ...]:
-    return tuple(event.pod for event in Watch(sharing).brings(*pods, kind=kind).events)
+def watched(*pods: Any, deduplicator: PodDeduplicator, kind: str = "MODIFIED") -> tuple[Pod, ...]:
+    return tuple(event.pod for event in Watch(deduplicator).brings(*pods, kind=kind).events)
 
 
 def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
-    sharing = PodDeduplicator()
-    a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    a, b = *listed(pod(1), deduplicator=deduplicator), *watched(pod(2), deduplicator=deduplicator)
     assert a.spec is b.spec
     assert a.labels[PROFILE_LABEL] is b.labels[PROFILE_LABEL]
     assert a.metadata.owner_references is b.metadata.owner_references
@@ -78,8 +78,8 @@ def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
 
 
 def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() -> None:
-    sharing = PodDeduplicator()
-    a, b = listed(pod(1), pod(2), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    a, b = listed(pod(1), pod(2), deduplicator=deduplicator)
     assert a.labels == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "1"}
     assert dict(b.labels) == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "2"}
     assert b.labels.get("another") is None
@@ -87,16 +87,16 @@ def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() 
     assert repr(a.labels) == repr(dict(a.labels))
     unnumbered = pod(3)
     del unnumbered["metadata"]["labels"][EXECUTOR_ID_LABEL]
-    [found] = listed(unnumbered, sharing=sharing)
+    [found] = listed(unnumbered, deduplicator=deduplicator)
     assert found.labels == {PROFILE_LABEL: "default"}
 
 
 def test_what_identifies_a_pod_is_kept_once_however_often_it_changes() -> None:
-    sharing = PodDeduplicator()
-    [first] = listed(pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z"), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    [first] = listed(pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z"), deduplicator=deduplicator)
     changed = pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z")
     changed["metadata"]["resourceVersion"] = "8"
-    [second] = watched(changed, sharing=sharing)
+    [second] = watched(changed, deduplicator=deduplicator)
     assert second is not first
     for field in ("uid", "name", "labels"):
         assert getattr(first.metadata, field) is getattr(second.metadata, field), field
@@ -104,33 +104,33 @@ def test_what_identifies_a_pod_is_kept_once_however_often_it_changes() -> None:
     assert first.status is second.status
     moved = pod(1, podIP="10.0.0.2", startTime="2024-01-01T00:00:02Z")
     moved["metadata"] |= {"resourceVersion": "9", "labels": {PROFILE_LABEL: "other", EXECUTOR_ID_LABEL: "1"}}
-    [third] = watched(moved, sharing=sharing)
+    [third] = watched(moved, deduplicator=deduplicator)
     assert third == listed(moved)[0]
 
 
 @given(st.lists(st.sampled_from([pod(1), pod(2), pod(2, node="node-2"), pod(1, phase="Failed")])))
 def test_a_pod_is_the_same_whatever_was_decoded_before_it(before: list[Any]) -> None:
-    sharing = PodDeduplicator()
-    listed(*before, sharing=sharing)
-    [after] = listed(pod(3, node="node-3"), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    listed(*before, deduplicator=deduplicator)
+    [after] = listed(pod(3, node="node-3"), deduplicator=deduplicator)
     assert [after] == list(listed(pod(3, node="node-3")))
     assert after.labels[EXECUTOR_ID_LABEL] == "3"
 
 
 def test_a_list_shows_a_pod_that_is_as_it_was_by_the_pod_that_it_was() -> None:
-    sharing = PodDeduplicator()
-    a, b = *listed(pod(1), sharing=sharing), *watched(pod(2), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    a, b = *listed(pod(1), deduplicator=deduplicator), *watched(pod(2), deduplicator=deduplicator)
     for _ in range(3):
-        sharing.begin_list()
-        found = listed(pod(1), pod(2), pod(3), sharing=sharing)
+        deduplicator.begin_list()
+        found = listed(pod(1), pod(2), pod(3), deduplicator=deduplicator)
         assert found[0] is a
         assert found[1] is b
 
 
 def test_a_watch_brings_a_pod_that_a_list_has_shown_by_the_pod_that_it_was() -> None:
-    sharing = PodDeduplicator()
-    [a] = listed(pod(1), sharing=sharing)
-    [again, b] = watched(pod(1), pod(1, phase="Failed"), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    [a] = listed(pod(1), deduplicator=deduplicator)
+    [again, b] = watched(pod(1), pod(1, phase="Failed"), deduplicator=deduplicator)
     assert again is a
     assert b is not a
 
@@ -149,56 +149,56 @@ def test_a_pod_that_is_not_as_it_was_is_not_taken_for_what_it_was(
     metadata: dict[str, Any], status: dict[str, Any], others: list[Any]
 ) -> None:
     """Even in the same version, as after a cluster was restored from a backup."""
-    sharing = PodDeduplicator()
-    listed(pod(1), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    listed(pod(1), deduplicator=deduplicator)
     changed = pod(1, **status)
     changed["metadata"] |= metadata
-    assert listed(changed, *others, sharing=sharing) == listed(changed, *others)
+    assert listed(changed, *others, deduplicator=deduplicator) == listed(changed, *others)
 
 
 @pytest.mark.parametrize("lacking", ["uid", "resourceVersion"])
 def test_pods_that_cannot_be_told_apart_are_not_taken_for_each_other(lacking: str) -> None:
-    sharing = PodDeduplicator()
+    deduplicator = PodDeduplicator()
     first, second = pod(1), pod(1, node="node-2")
     del first["metadata"][lacking], second["metadata"][lacking]
-    listed(first, sharing=sharing)
-    assert listed(second, sharing=sharing) == listed(second)
+    listed(first, deduplicator=deduplicator)
+    assert listed(second, deduplicator=deduplicator) == listed(second)
 
 
 def test_pods_that_are_gone_are_not_remembered() -> None:
-    sharing = PodDeduplicator()
-    listed(pod(1), pod(2), pod(3), sharing=sharing)
-    watched(pod(1), sharing=sharing, kind="DELETED")
+    deduplicator = PodDeduplicator()
+    listed(pod(1), pod(2), pod(3), deduplicator=deduplicator)
+    watched(pod(1), deduplicator=deduplicator, kind="DELETED")
     for _ in range(2):
-        sharing.begin_list()
-        listed(pod(3), sharing=sharing)
-    assert [*sharing._pods, *sharing._before] == ["u-3"]
+        deduplicator.begin_list()
+        listed(pod(3), deduplicator=deduplicator)
+    assert [*deduplicator._pods, *deduplicator._before] == ["u-3"]
 
 
 def test_of_each_pod_only_the_newest_is_remembered() -> None:
-    sharing = PodDeduplicator()
-    listed(pod(1), pod(2), sharing=sharing)
-    sharing.begin_list()
-    [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
-    assert {uid: known.pod for uid, known in sharing._pods.items()} == {"u-1": newest}
-    assert [*sharing._before] == ["u-2"]
+    deduplicator = PodDeduplicator()
+    listed(pod(1), pod(2), deduplicator=deduplicator)
+    deduplicator.begin_list()
+    [newest] = watched(pod(1, phase="Failed"), deduplicator=deduplicator)
+    assert {uid: known.pod for uid, known in deduplicator._pods.items()} == {"u-1": newest}
+    assert [*deduplicator._before] == ["u-2"]
 
 
 def test_the_last_word_on_a_pod_is_taken_as_it_came() -> None:
     """A server may send it at the version that the pod had, with more to say of how it ended."""
-    sharing = PodDeduplicator()
-    listed(pod(1), sharing=sharing)
+    deduplicator = PodDeduplicator()
+    listed(pod(1), deduplicator=deduplicator)
     ended = pod(1, containerStatuses=[{"name": "executor", "state": {"terminated": {"exitCode": 3}}}])
-    assert watched(ended, sharing=sharing, kind="DELETED") == listed(ended)
+    assert watched(ended, deduplicator=deduplicator, kind="DELETED") == listed(ended)
 
 
 def test_a_list_that_lags_behind_the_watch_does_not_put_an_older_pod_in_place_of_a_newer_one() -> None:
-    sharing = PodDeduplicator()
-    listed(pod(1), sharing=sharing)
-    sharing.begin_list()
-    [newest] = watched(pod(1, phase="Failed"), sharing=sharing)
-    assert listed(pod(1), sharing=sharing) == listed(pod(1))
-    assert {uid: known.pod for uid, known in sharing._pods.items()} == {"u-1": newest}
+    deduplicator = PodDeduplicator()
+    listed(pod(1), deduplicator=deduplicator)
+    deduplicator.begin_list()
+    [newest] = watched(pod(1, phase="Failed"), deduplicator=deduplicator)
+    assert listed(pod(1), deduplicator=deduplicator) == listed(pod(1))
+    assert {uid: known.pod for uid, known in deduplicator._pods.items()} == {"u-1": newest}
 
 
 def test_only_conditions_that_tell_something_are_left() -> None:
@@ -218,10 +218,10 @@ def test_a_pod_that_was_asked_for_has_all_of_its_conditions() -> None:
 
 
 def test_what_each_pod_has_differently_does_not_pile_up() -> None:
-    sharing = PodDeduplicator()
-    for number in range(MOST_KEPT):
-        listed(pod(number, node=f"node-{number}", message=f"{number}"), sharing=sharing)
-    assert len(sharing._kept) < MOST_KEPT + 500
+    deduplicator = PodDeduplicator()
+    for number in range(MAX_SHARED):
+        listed(pod(number, node=f"node-{number}", message=f"{number}"), deduplicator=deduplicator)
+    assert len(deduplicator._shared) < MAX_SHARED + 500
 
 
 # ── what brings nothing ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,12 +284,12 @@ def test_whatever_is_new_of_a_pod_is_told_and_so_is_its_going_back(field: str) -
     changed[part][name] = CHANGES[field]
     watch = Watch(PodDeduplicator())
     assert versions(watch.brings(pod(1), changed, at(9, changed))) == (
-        ["7", "8"] if _runs(changed) else ["7", "8", "9"]
+        ["7", "8"] if _is_running(changed) else ["7", "8", "9"]
     )
     assert versions(watch.brings(at(10, pod(1)))) == ["10"]
 
 
-def _runs(shown: dict[str, Any]) -> bool:
+def _is_running(shown: dict[str, Any]) -> bool:
     return bool(shown["status"]["phase"] == "Running")
 
 
@@ -302,10 +302,10 @@ def test_of_a_pod_that_does_not_run_every_version_is_told(phase: str | None) -> 
 
 def test_the_first_word_of_each_connection_is_told() -> None:
     """What an earlier one brought may have been dropped, as nobody listened to that one any more."""
-    sharing = PodDeduplicator()
-    first = Watch(sharing)
+    deduplicator = PodDeduplicator()
+    first = Watch(deduplicator)
     first.brings(pod(1))
-    second = Watch(sharing, since="7")
+    second = Watch(deduplicator, since="7")
     assert versions(second.brings(at(8, pod(1)))) == ["8"]
     assert versions(second.brings(at(9, pod(1)))) == []
     assert versions(first.brings(at(9, pod(1)))) == ["9"], "which is late"
@@ -314,9 +314,9 @@ def test_the_first_word_of_each_connection_is_told() -> None:
 @pytest.mark.parametrize(("since", "told"), [("9", []), ("8", ["10"]), ("", ["10"])])
 def test_what_a_list_shows_counts_for_the_watch_that_goes_on_from_it(since: str, told: list[str]) -> None:
     """Of any other one what it showed may never have arrived, or be of another moment."""
-    sharing = PodDeduplicator()
-    listed(pod(1), sharing=sharing)
-    assert versions(Watch(sharing, since).brings(at(10, pod(1)))) == told
+    deduplicator = PodDeduplicator()
+    listed(pod(1), deduplicator=deduplicator)
+    assert versions(Watch(deduplicator, since).brings(at(10, pod(1)))) == told
 
 
 def test_what_comes_again_after_its_end_is_told() -> None:
@@ -330,12 +330,12 @@ def test_what_comes_again_after_its_end_is_told() -> None:
 
 def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_version_it_is_now() -> None:
     """A list that showed it at an older version than the one before would prove that the cluster was restored."""
-    sharing = PodDeduplicator()
-    watch = Watch(sharing)
+    deduplicator = PodDeduplicator()
+    watch = Watch(deduplicator)
     [first] = watch.brings(pod(1), at(8, pod(1))).events
     for _ in range(2):
-        sharing.begin_list()
-        shown = page(at(8, pod(1)), pod(2), sharing=sharing)
+        deduplicator.begin_list()
+        shown = page(at(8, pod(1)), pod(2), deduplicator=deduplicator)
         assert shown.pods[0] is first.pod
         assert shown.moved == {"u-1": "8"}
     assert versions(watch.brings(at(9, pod(1)))) == []

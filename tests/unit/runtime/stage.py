@@ -66,9 +66,9 @@ class Stage:
     def ended(self, address: Address) -> list[Terminated]:
         """Wait until the actor has ended, and say what its owner was told of it."""
         self.settle()
-        assert address.life is not None
-        if address.life.thread is not None:
-            address.life.thread.join(SAFETY)
+        assert address.handle is not None
+        if address.handle.thread is not None:
+            address.handle.thread.join(SAFETY)
         assert not address.is_alive(), f"{address} lives"
         return [m for m in self.ask(self.owner, "all") if isinstance(m, Terminated) and m.name == address.name]
 

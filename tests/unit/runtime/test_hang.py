@@ -83,9 +83,9 @@ class Play:
         """Make the child hang, and return its thread."""
         self.child.tell(message)
         assert self.entered.wait(SAFETY)
-        assert self.child.life is not None
-        assert self.child.life.thread is not None
-        return self.child.life.thread
+        assert self.child.handle is not None
+        assert self.child.handle.thread is not None
+        return self.child.handle.thread
 
     def advance(self, by: timedelta) -> None:
         """From timer to timer; after each, the boss has handled what it brought, and what follows from that."""
@@ -208,15 +208,15 @@ def test_what_is_to_be_done_at_the_end_of_a_life_is_done_when_it_is_fenced(play:
 
     def make(context: Context) -> Sleeper:
         actor = Sleeper(context, play)
-        actor.life.at_end(fail)
-        actor.life.at_end(lambda: ends.append(str(actor)))
+        actor.handle.at_end(fail)
+        actor.handle.at_end(lambda: ends.append(str(actor)))
         return actor
 
     spec = ChildSpec("other", make, isolated=True, backoff=Backoff(initial=SECOND, jitter=0.0))
     other = play.do(lambda supervisor: supervisor.start(spec))
     other.tell("hang")
     assert play.entered.wait(SAFETY)
-    thread = other.life.thread
+    thread = other.handle.thread
     play.advance(2 * HANG_TIMEOUT)
     assert ends == ["other-1"], "though it hangs still"
     assert other.incarnation == 2
@@ -230,13 +230,13 @@ def test_nothing_is_restarted_while_one_that_depends_on_it_has_not_ended(play: P
     dependent.tell("hang")
     assert play.entered.wait(SAFETY)
     play.child.tell("die")
-    assert play.child.life is not None
-    assert play.child.life.thread is not None
-    play.child.life.thread.join(SAFETY)
+    assert play.child.handle is not None
+    assert play.child.handle.thread is not None
+    play.child.handle.thread.join(SAFETY)
     play.do(lambda _: None)
     play.advance(5 * SECOND)
     assert (play.child.incarnation, dependent.incarnation) == (1, 1)
-    thread = dependent.life.thread
+    thread = dependent.handle.thread
     play.leave.set()
     thread.join(SAFETY)
     play.do(lambda _: None)
@@ -328,12 +328,12 @@ def test_one_that_hangs_when_its_owner_ends_is_reported_and_not_heard(
     other = owner.ask(lambda supervisor: supervisor.start(spec), WAIT)
     other.tell("hang")
     assert play.entered.wait(SAFETY)
-    thread = other.life.thread
+    thread = other.handle.thread
     play.advance(2 * SECOND)
     owner.stop()
-    assert owner.life is not None
-    assert owner.life.thread is not None
-    owner.life.thread.join(SAFETY)
+    assert owner.handle is not None
+    assert owner.handle.thread is not None
+    owner.handle.thread.join(SAFETY)
     assert not other.is_alive()
     assert "its thread is abandoned: actor=other message=str busy=2.0s" in caplog.text
     play.leave.set()

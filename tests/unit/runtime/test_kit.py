@@ -91,7 +91,7 @@ def test_an_ask_raises_what_the_actor_raised_or_says_that_it_gave_no_answer(kit:
 
         def ask(self, _message: object, *, block: bool) -> Any:
             assert not block
-            return kit.probe().address.life.ref.actor_class._create_future()  # type: ignore[union-attr]
+            return kit.probe().address.handle.ref.actor_class._create_future()  # type: ignore[union-attr]
 
     with pytest.raises(AssertionError, match="gave no reply to 'hello'"):
         kit.ask(Elsewhere(), "hello")  # type: ignore[arg-type]

@@ -243,10 +243,10 @@ def test_queued_tells_are_dropped_silently_at_death_and_counted_with_ours(free: 
 def test_the_threads_of_pykka_are_not_daemons_and_ours_are(free: Stage, hooks: list[str]) -> None:
     assert pykka.ThreadingActor.use_daemon_thread is False
     address = ours(free, "", ValueError(), hooks)
-    assert address.life is not None
-    assert address.life.thread is not None
-    assert address.life.thread.daemon
-    assert address.life.thread.name == "executor-pods/ours-1"
+    assert address.handle is not None
+    assert address.handle.thread is not None
+    assert address.handle.thread.daemon
+    assert address.handle.thread.name == "executor-pods/ours-1"
 
 
 def test_stop_all_of_the_host_stops_ours_with_their_hooks_and_says_so(free: Stage, hooks: list[str]) -> None:

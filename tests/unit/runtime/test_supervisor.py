@@ -193,7 +193,7 @@ def test_those_started_after_a_crashed_one_are_restarted_with_it_in_order(compan
 def test_the_group_waits_until_all_of_it_has_ended(company: Company) -> None:
     company.hire("a", "b")
     company.read()
-    mailbox = company.child("b").life
+    mailbox = company.child("b").handle
     assert mailbox is not None
     company.child("a").tell("die")
     for _ in range(50):

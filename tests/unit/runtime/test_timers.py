@@ -174,6 +174,6 @@ def test_a_timer_that_is_due_after_the_end_is_nobodys_dead_letter(kit: Kit, slee
     sleeper.tell(lambda me: me.timers.start("k", timedelta(0), "late"))
     kit.settle()
     kit.timers.fire_next()
-    assert sleeper.life is not None
-    sleeper.life.end(None)
+    assert sleeper.handle is not None
+    sleeper.handle.end(None)
     assert kit.system.letters.total == 0

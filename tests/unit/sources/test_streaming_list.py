@@ -13,7 +13,7 @@ from actors.kube.api import PodPage
 from actors.kube.retries import REFLECTOR
 from actors.messages import Freshness, Relist, ReplaceSnapshot, Source, StartWatching, StreamAbandoned, UpdatePods
 from actors.settings import Settings, SourceSettings
-from actors.sources.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME
+from actors.sources.watch_source import ABANDON_AFTER, HEALTHY_LIFETIME
 from tests.unit.builders import event, pod
 from tests.unit.sources.test_watch_source import World
 
@@ -259,7 +259,7 @@ def test_a_list_under_way_goes_on_when_the_stream_before_it_is_given_up(world: W
     world.end(stream, Unavailable("no route"))
     failing_since = kit.clock.elapsed
     world.tell(Relist())
-    while kit.clock.elapsed < failing_since + GIVE_UP_AFTER - timedelta(seconds=125):
+    while kit.clock.elapsed < failing_since + ABANDON_AFTER - timedelta(seconds=125):
         world.wait_for("watch")
         world.end(world.api.take("watch"), Unavailable("no route"))
     world.wait_for("watch")

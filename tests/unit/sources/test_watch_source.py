@@ -23,7 +23,7 @@ from actors.messages import (
 )
 from actors.runtime import Terminated
 from actors.settings.model import Settings
-from actors.sources.watch_source import GIVE_UP_AFTER, HEALTHY_LIFETIME, LIFETIME, SETTLED, WatchSource
+from actors.sources.watch_source import ABANDON_AFTER, HEALTHY_LIFETIME, LIFETIME, STABLE_LIFETIME, WatchSource
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import event, pod
 
@@ -260,7 +260,7 @@ def test_less_health_than_was_waited_for_does_not_reset_the_backoff(world: World
         world.fail(Unavailable("no route"))
         waited = world.wait_for("list")
     stream = world.listed("10")
-    kit.advance(max(SETTLED, waited) - MOMENT)
+    kit.advance(max(STABLE_LIFETIME, waited) - MOMENT)
     world.end(stream, Unavailable("reset by peer"))
     assert world.wait_for("watch") >= 2**failures * SHORTEST
 
@@ -274,7 +274,7 @@ def test_a_connection_that_outlives_what_was_waited_for_it_resets_the_backoff(
         world.fail(Unavailable("no route"))
         waited = world.wait_for("list")
     stream = world.listed("10")
-    kit.advance(max(SETTLED, waited) + MOMENT)
+    kit.advance(max(STABLE_LIFETIME, waited) + MOMENT)
     world.end(stream, Unavailable("reset by peer"))
     assert world.wait_for("watch") <= 2 * SHORTEST
 
@@ -523,7 +523,7 @@ def test_a_stream_that_cannot_be_resumed_for_5_minutes_is_given_up_and_the_next_
     stream = world.watching("10")
     world.send(stream, 11)
     number = world.store.take(UpdatePods).stream
-    cannot_resume(world, stream, GIVE_UP_AFTER - MOMENT)
+    cannot_resume(world, stream, ABANDON_AFTER - MOMENT)
     world.store.expect_nothing()
     assert len([call for call in world.api.calls if call.operation == "list"]) == 1
     world.kit.advance(MOMENT)
@@ -533,7 +533,7 @@ def test_a_stream_that_cannot_be_resumed_for_5_minutes_is_given_up_and_the_next_
 
 def test_a_stream_is_given_up_once_however_long_nothing_works(world: World) -> None:
     stream = world.watching("10")
-    cannot_resume(world, stream, 5 * GIVE_UP_AFTER)
+    cannot_resume(world, stream, 5 * ABANDON_AFTER)
     world.store.take(StreamAbandoned)
     world.store.expect_nothing()
 
@@ -544,7 +544,7 @@ def test_a_stream_that_is_gone_and_whose_list_fails_is_given_up_too(world: World
     world.wait_for("list")
     world.fail(Unavailable("no route"))
     start = world.kit.clock.elapsed
-    while world.kit.clock.elapsed < start + GIVE_UP_AFTER:
+    while world.kit.clock.elapsed < start + ABANDON_AFTER:
         world.store.expect_nothing()
         world.wait_for("list")
         world.fail(Unavailable("no route"))
@@ -553,7 +553,7 @@ def test_a_stream_that_is_gone_and_whose_list_fails_is_given_up_too(world: World
 
 def test_a_stream_that_was_resumed_in_time_is_not_given_up(world: World, kit: Kit) -> None:
     stream = world.watching("10")
-    cannot_resume(world, stream, GIVE_UP_AFTER - timedelta(minutes=1))
+    cannot_resume(world, stream, ABANDON_AFTER - timedelta(minutes=1))
     world.wait_for("watch")
     stream = world.api.take("watch")
     for version in range(11, 20):
@@ -566,7 +566,7 @@ def test_a_connection_that_brings_nothing_until_the_stream_is_given_up_is_replac
     world: World, kit: Kit
 ) -> None:
     stream = world.watching("10")
-    cannot_resume(world, stream, GIVE_UP_AFTER - timedelta(seconds=45))
+    cannot_resume(world, stream, ABANDON_AFTER - timedelta(seconds=45))
     world.wait_for("watch")
     silent = world.api.take("watch")
     while not world.store.take_all(StreamAbandoned):
@@ -632,7 +632,7 @@ def test_a_restarted_source_whose_first_list_fails_gives_the_old_ones_stream_up(
     world.spawn()
     world.tell(StartWatching())
     start = kit.clock.elapsed
-    while kit.clock.elapsed < start + GIVE_UP_AFTER:
+    while kit.clock.elapsed < start + ABANDON_AFTER:
         world.store.expect_nothing()
         world.fail(Unavailable("no route"))
         world.wait_for("list")

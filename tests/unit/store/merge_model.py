@@ -15,7 +15,7 @@ from actors.messages import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodEvent, PodStatus
 from actors.pods.state import PodRules
 from actors.store.history import History
-from actors.store.lists import apply_list, give_up_stream
+from actors.store.lists import abandon_stream, apply_list
 from actors.store.merge import Merge
 from tests.unit.builders import DELETION, apply_events
 
@@ -313,7 +313,7 @@ class World:
                     self.check(merged)
                 case ("given up", _, stream):
                     self.check_step()
-                    self.check(give_up_stream(self.history, stream))
+                    self.check(abandon_stream(self.history, stream))
                     self.step = Merge(self.history)
 
     def hear_list(self, listing: Listing, stream: int | None) -> None:

@@ -12,7 +12,7 @@ from actors.messages import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, PodEvent
 from actors.pods.state import PodDeleted, PodFailed, PodPending, PodRules, PodRunning
 from actors.store.history import SEEN_GRANULE, SEEN_KEPT, History, Merged, highest_before, see
-from actors.store.lists import apply_list, give_up_stream
+from actors.store.lists import abandon_stream, apply_list
 from actors.store.merge import Merge
 from tests.unit.builders import apply_events, event, pod
 
@@ -50,7 +50,7 @@ class Store:
         )
 
     def give_up(self, stream: int) -> Merged:
-        return self._take(give_up_stream(self.history, stream))
+        return self._take(abandon_stream(self.history, stream))
 
     def _take(self, merged: Merged) -> Merged:
         self.history, self.merged = merged.history, merged

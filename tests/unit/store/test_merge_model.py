@@ -103,7 +103,7 @@ def show_whatever_a_list_shows(self: Any, pod: Any) -> None:
     if pod.uid in self._known:
         self._put(number, pod)
     else:
-        self._show(number, pod)
+        self._add(number, pod)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def show_whatever_a_list_shows(self: Any, pod: Any) -> None:
         (Merge, "purge", purge_by_floor_alone),
         (Merge, "purge", purge_by_position_alone),
         (Merge, "purge", never_purge),
-        (Merge, "_bury", bury_nothing),
-        (Merge, "_is_in_list", ignore_the_floor),
+        (Merge, "_add_tombstone", bury_nothing),
+        (Merge, "_is_before_list", ignore_the_floor),
         (Progress, "stream_has_passed", tell_absence_at_once),
         (Merge, "_listed", show_whatever_a_list_shows),
     ],

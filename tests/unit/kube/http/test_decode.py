@@ -77,13 +77,13 @@ def test_no_bytes_make_anything_but_a_value_error(body: bytes) -> None:
 def test_the_names_of_bad_pods_do_not_pile_up(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints()
     for batch in range(3):
-        bad = [pod(f"bad-{batch}-{i}", labels=3) for i in range(decode.MOST_COMPLAINTS)]
+        bad = [pod(f"bad-{batch}-{i}", labels=3) for i in range(decode.MAX_COMPLAINTS)]
         assert (
             decode.pod_page(json.dumps(page(*bad)).encode(), complaints, PodDeduplicator()).malformed
-            == decode.MOST_COMPLAINTS
+            == decode.MAX_COMPLAINTS
         )
-    assert len(complaints._told) <= decode.MOST_COMPLAINTS
-    assert len(caplog.records) == 3 * decode.MOST_COMPLAINTS
+    assert len(complaints._logged) <= decode.MAX_COMPLAINTS
+    assert len(caplog.records) == 3 * decode.MAX_COMPLAINTS
 
 
 def test_null_lists_and_fields_are_as_good_as_none() -> None:

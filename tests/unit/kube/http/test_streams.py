@@ -251,7 +251,7 @@ def test_what_is_no_event_ends_the_stream(server: ScriptedServer, client: Client
 def test_a_line_without_an_end_ends_the_stream(
     server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("actors.kube.http.watch_lines.LONGEST_LINE", 100_000)
+    monkeypatch.setattr("actors.kube.http.watch_lines.MAX_LINE", 100_000)
 
     def stream(peer: Peer) -> None:
         peer.stream()

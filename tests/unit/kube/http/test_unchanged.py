@@ -41,17 +41,17 @@ class Consumer:
     """A store behind one client. Whoever forgets everything after each word leaves nothing out."""
 
     forgets: bool
-    sharing: PodDeduplicator = field(default_factory=PodDeduplicator)
+    deduplicator: PodDeduplicator = field(default_factory=PodDeduplicator)
     history: History = field(default_factory=lambda: History(PodRules()))
     decoder: WatchDecoder = field(init=False)
     left_out: int = 0
 
     def connect(self, version: int) -> None:
-        self.decoder = WatchDecoder(str(version), Complaints(), self.sharing)
+        self.decoder = WatchDecoder(str(version), Complaints(), self.deduplicator)
 
     def hears(self, lines: bytes, version: int, now: float) -> None:
         if self.forgets:
-            self.sharing = PodDeduplicator()
+            self.deduplicator = PodDeduplicator()
             self.connect(version - 1)
         [told], error = self.decoder.decode(lines)
         assert error is None
@@ -59,7 +59,7 @@ class Consumer:
         self.history = apply_events(self.history, told.events, told.resource_version, STREAM, now=now).history
 
     def sees(self, body: bytes, *, asked_at: float, now: float, stream: int | None, arrives: bool) -> None:
-        page = decode.pod_page(body, Complaints(), self.sharing)
+        page = decode.pod_page(body, Complaints(), self.deduplicator)
         if arrives:
             listed = ReplaceSnapshot(
                 page.pods, page.resource_version, asked_at, consistent=True, stream=stream, moved=page.moved
@@ -143,7 +143,7 @@ class World:
     def ask(self, _argument: int) -> None:
         self.polls.append((self.now, self.listing()))
         for consumer in self.consumers:
-            consumer.sharing.begin_list()
+            consumer.deduplicator.begin_list()
 
     def answer(self, argument: int) -> None:
         """A poll that is late, or of which the rest does not come."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.runtime.mailbox import Mailbox
 
-__all__ = ["Hung", "Life", "StoppedByHost", "SupervisorMessage", "Terminated", "is_heard"]
+__all__ = ["Handle", "Hung", "StoppedByHost", "SupervisorMessage", "Terminated", "thread_counts"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Terminated(SupervisorMessage):
 
 
 @final
-class Life:
+class Handle:
     """What others need to know of a running actor. Holds no strong reference to it: a dead actor's state is freed."""
 
     def __init__(
@@ -70,9 +70,9 @@ class Life:
         self._tell_owner = tell_owner
         self._at_end: list[Callable[[], None]] = []
 
-    def lived_here(self) -> None:
+    def bind_thread(self) -> None:
         """Said by a thread that runs this actor and nothing else: who tells something there is known by it."""
-        _thread.life = self
+        _thread.handle = self
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when this life ends, by whoever ends it, in that one's thread: it must not block.
@@ -110,14 +110,14 @@ class Life:
 class _Thread(threading.local):
     """Of each thread its own."""
 
-    life: Life | None = None
+    handle: Handle | None = None
     """Of the actor that it was started for, if any."""
 
 
 _thread: Final = _Thread()
 
 
-def is_heard() -> bool:
+def thread_counts() -> bool:
     """Whether what this very thread says counts: not if it was an actor's that was abandoned."""
-    life = _thread.life
-    return life is None or not life.abandoned
+    handle = _thread.handle
+    return handle is None or not handle.abandoned
