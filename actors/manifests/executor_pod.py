@@ -1,7 +1,7 @@
-"""The manifests of one executor: its pod and its volume claims, made from its profile's shape.
+"""Builds the manifests of one executor, its pod and its volume claims, from the shape of its profile.
 
-Pure. The shape holds what all pods of a profile have in common (`pod_shapes`); what would break the fleet is refused
-before anything is started (`pod_checks`). What is added here tells one executor from another.
+Pure. The shape (`pod_template`) holds what all pods of a profile have in common; this module adds what differs between
+executors. `template_checks` has refused before what would break the fleet.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 CLAIM_LABEL: Final = "executor-pods/claim"
-"""On a PersistentVolumeClaim: which of the profile's `claims` it was made for, so that it is reused for the same."""
+"""On a PersistentVolumeClaim: for which of the profile's `claims` it was made, and may be reused."""
 
 CLASS_ANNOTATION: Final = "executor-pods/storage-class"
-"""On a PersistentVolumeClaim: the class that was asked for, if any was. The API writes the default one into `spec`, be
-it later, so that `spec` does not tell a claim of the default class from one of a class of that name.
+"""On a PersistentVolumeClaim: the storage class that was requested, if any. `spec` does not say: the API server writes
+the default class into it when none was requested.
 """
 
 _NO_CLAIMS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -54,15 +54,15 @@ def name(prefix: str, executor_id: int) -> str:
 
 
 def claim_name(prefix: str, executor_id: int, index: int) -> str:
-    """The name of the claim that is made for an executor, for the one of this index among its profile's `claims`."""
+    """The name of an executor's claim, by its index among the profile's `claims`."""
     return f"{name(prefix, executor_id)}-pvc-{index}"
 
 
 def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
-    """Makes a pod (the driver's) the owner of what has this reference: the garbage collector takes it with its owner.
+    """The reference that makes a pod (the driver's) an owner: the garbage collector deletes objects with their owner.
 
-    It is the controller, as with Spark: so no other controller adopts an executor, and a drain of its node evicts it
-    without force. It does not block its owner's deletion, which would need the right to update the owner's finalizers.
+    The owner is the controller, as in Spark: no other controller adopts an executor, and a drain of its node evicts it
+    without force. It does not block the owner's deletion, which would need the right to update the owner's finalizers.
     """
     return {
         "apiVersion": "v1",
@@ -75,10 +75,10 @@ def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
 
 
 class ExecutorManifests:
-    """The pods and claims of one fleet's executors, in one namespace."""
+    """Makes the pods and claims of one fleet's executors, in one namespace."""
 
     def __init__(self, settings: Settings, *, namespace: str, owner: Mapping[str, Any] | None = None) -> None:
-        """`owner` is an `owner_reference`, that of the driver's pod."""
+        """`owner` is the `owner_reference` of the driver's pod."""
         self._shapes = {name: shape_of(settings, name) for name in settings.profile_names}
         self._app_id = settings.app_id
         self._prefix = settings.pod_prefix
@@ -96,16 +96,16 @@ class ExecutorManifests:
         return name(self._prefix, executor_id)
 
     def claimant(self, claim: str) -> int:
-        """The id of the executor that a claim was made for, by its name; 0 if it is none of ours."""
+        """Return the id of the executor that a claim of this name was made for, or 0 if it is not the fleet's."""
         match = re.fullmatch(rf"{re.escape(self._prefix)}-exec-([0-9]+)-pvc-[0-9]+", claim)
         return (parse_executor_id(match[1]) if match is not None else None) or 0
 
     def pod(self, executor_id: int, profile: str, claims: Mapping[str, str] = _NO_CLAIMS) -> dict[str, Any]:
-        """The v1 Pod, as JSON, of one executor.
+        """Return the v1 Pod of one executor, as JSON.
 
-        `claims` has, for each of the profile's claims that outlives the pod, the PersistentVolumeClaim to mount: one
-        that `claims` makes, or another's. The others are generic ephemeral volumes: the cluster makes a claim
-        `<pod>-<name>` for each, which the pod owns.
+        `claims` names the PersistentVolumeClaim to mount for each of the profile's claims that outlives the pod: one
+        that the method `claims` makes, or a reused one. The others are generic ephemeral volumes: the cluster makes a
+        claim `<pod>-<name>` for each, which the pod owns.
         """
         shape = self._shapes[profile]
         pod = shape.copy()
@@ -120,15 +120,18 @@ class ExecutorManifests:
             metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), dict(self._owner)]
         executor = executor_of(pod["spec"]["containers"], shape.container)
         own = self._environment(executor_id, profile)
-        executor["env"] = [*own, *(executor.get("env") or ())]  # first, so that the template's can refer to them
+        executor["env"] = [
+            *own,
+            *(executor.get("env") or ()),
+        ]  # first, so that the template's variables can refer to them
         for claim in shape.claims:
             _mount(pod["spec"], executor, claim, self._volume(claim, claims.get(claim.name), profile))
         return pod
 
     def claims(self, executor_id: int, profile: str, reused: Collection[str] = ()) -> list[dict[str, Any]]:
-        """The v1 PersistentVolumeClaims, as JSON, to be made for an executor: one for each claim not `reused`, by name.
+        """Return the v1 PersistentVolumeClaims to create for an executor, as JSON: one for each claim not in `reused`.
 
-        They have the fleet's labels but no executor id, for one executor after the other may have them.
+        They have the fleet's labels but no executor id: one executor after another may use them.
         """
         return [
             _claim(
@@ -153,7 +156,7 @@ class ExecutorManifests:
         }
 
     def _environment(self, executor_id: int, profile: str) -> list[dict[str, Any]]:
-        """What an executor finds in its environment."""
+        """The variables that every executor gets."""
         own: list[dict[str, Any]] = [
             {"name": "EXECUTOR_ID", "value": str(executor_id)},
             {"name": "EXECUTOR_APP_ID", "value": self._app_id},
@@ -166,7 +169,7 @@ class ExecutorManifests:
         return own
 
     def _volume(self, claim: ClaimSettings, claim_name: str | None, profile: str) -> dict[str, Any]:
-        """Where a volume comes from: a claim of this name, or one that comes and goes with the pod."""
+        """The source of a volume: the claim of this name, or an ephemeral one."""
         if claim_name is None:
             template = {"metadata": {"labels": self._labels(profile)}, "spec": _claim_spec(claim)}
             return {"ephemeral": {"volumeClaimTemplate": template}}
@@ -195,6 +198,6 @@ def _claim_spec(claim: ClaimSettings) -> dict[str, Any]:
         "accessModes": list(claim.access_modes),
         "resources": {"requests": {"storage": claim.size}},
     }
-    if claim.storage_class is not None:  # "" is not the same as none: it asks for a volume without a class
+    if claim.storage_class is not None:  # "" differs from none: it requests a volume without a class
         spec["storageClassName"] = claim.storage_class
     return spec

@@ -1,7 +1,7 @@
-"""What the pods of one profile have in common: template, patch and settings put together, once at the start.
+"""Merges template, patch and settings into the shape of a profile's pods, once at the start.
 
-Pure. The order is that of precedence: the template, the patch over it, then what stands in settings of its own (image,
-command, resources, node selector). The settings are never changed.
+Pure. Later ones override earlier ones: the template, its patch, then the settings (image, command, resources, node
+selector). The settings are never changed.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ SERVER_FIELDS: Final = (
     "selfLink",
     "uid",
 )
-"""What the API server writes: a template that was read from a cluster has them, a new pod must not."""
+"""The API server sets these: a template that was read from a cluster has them, a new pod must not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pod without what tells one executor from another. Never changed: every pod of the profile starts from it."""
+    """A pod without the fields that differ between executors. Every pod of the profile is made from a copy."""
 
     pod: Mapping[str, Any]
     container: str
-    """The name of the executor's container, if one has it; else it is the first."""
+    """The name of the executor's container. If no container has it, the executor's is the first."""
     claims: tuple[ClaimSettings, ...]
 
     def copy(self) -> dict[str, Any]:
-        """The pod, to be filled in."""
+        """Return a copy of the pod, to fill in."""
         pod: dict[str, Any] = copy_json(self.pod)
         return pod
 
 
 def shape_of(settings: Settings, name: str) -> Shape:
-    """The shape of one profile. The settings must have passed `check_template`."""
+    """Return the shape of a profile. The settings must have passed `check_template`."""
     profile, container = settings.profile(name), settings.executor.container
     pod = patched(profile, container)
     _make_new(pod)
     spec = pod["spec"]
-    spec["restartPolicy"] = "Never"  # an executor that ended is replaced under a new id, never revived
+    spec["restartPolicy"] = "Never"  # an executor that ended is replaced under a new id, never restarted
     if profile.node_selector is not None:
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **profile.node_selector}
     _equip(executor_of(spec["containers"], container), profile)
@@ -61,10 +61,10 @@ def shape_of(settings: Settings, name: str) -> Shape:
 
 
 def patched(profile: ProfileSettings, container: str) -> dict[str, Any]:
-    """The profile's template, or the least that runs an image, with the profile's patch over it.
+    """Return the profile's template, or the smallest one that runs an image, with the profile's patch applied.
 
     Raises:
-        UnmergeableError: the patch is none for this template.
+        UnmergeableError: the patch does not fit the template.
     """
     template: dict[str, Any] = profile.pod_template if profile.pod_template is not None else _bare(container)
     merged = template if profile.template_patch is None else strategic_merge(template, profile.template_patch)
@@ -75,7 +75,7 @@ def patched(profile: ProfileSettings, container: str) -> dict[str, Any]:
 
 
 def _keep_first(containers: list[Any], first: str, container: str) -> None:
-    """A merge puts what the patch adds in front: where the executor's container is the first, it shall stay so."""
+    """Keep the executor's container first if it was first: a merge puts added containers in front."""
     names = [each.get("name") if isinstance(each, dict) else None for each in containers]
     if container not in names and first in names:
         containers.insert(0, containers.pop(names.index(first)))
@@ -90,7 +90,7 @@ def _first_container(pod: Mapping[str, Any]) -> str | None:
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Any]:
-    """They have not been checked yet."""
+    """Return the containers, or nothing if the pod has none: the template is not checked yet."""
     match pod:
         case {"spec": {"containers": list(containers)}}:
             return containers
@@ -99,24 +99,24 @@ def _containers(pod: Mapping[str, Any]) -> list[Any]:
 
 
 def executor_of(containers: Sequence[dict[str, Any]], container: str) -> dict[str, Any]:
-    """The executor's container: the one of this name, else the first."""
+    """Return the executor's container: the one with this name, or the first."""
     return next((each for each in containers if each.get("name") == container), containers[0])
 
 
 def _bare(container: str) -> dict[str, Any]:
-    """The template of one who gives none."""
+    """The template if the user gives none."""
     return {"spec": {"containers": [{"name": container}]}}
 
 
 def _make_new(pod: dict[str, Any]) -> None:
-    """Take away what a server wrote, so that a template that was read from a cluster makes new pods."""
+    """Remove the fields that a server set, so that a template from a cluster makes new pods."""
     pod["apiVersion"], pod["kind"] = "v1", "Pod"
     pod.pop("status", None)
     pod["metadata"] = {name: value for name, value in (pod.get("metadata") or {}).items() if name not in SERVER_FIELDS}
 
 
 def _equip(executor: dict[str, Any], profile: ProfileSettings) -> None:
-    """Give the executor's container what the settings say of it."""
+    """Apply the settings of the executor's container."""
     if profile.image is not None:
         executor["image"] = profile.image
     if profile.command is not None:

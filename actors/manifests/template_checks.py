@@ -1,7 +1,7 @@
-"""Which pod templates are refused before anything is started, each profile's with its patch and settings over it.
+"""Refuses pod templates that cannot work, before anything starts: each profile's, with its patch and settings applied.
 
-Pure. A label of ours, a variable of ours, or a restart policy that revives an executor under the same id would break
-the fleet; a missing image or a name that stands twice would be refused by the API server, for each pod and for ever.
+Pure. One of the fleet's own labels or variables, or a restart policy that restarts an executor under the same id, would
+break the fleet. The API server would refuse every pod with a missing image or with a name that appears twice.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["check_template"]
 
 
 def check_template(settings: Settings) -> None:
-    """Refuse settings with a profile that no executor could be made from.
+    """Refuse settings with a profile whose template cannot work.
 
     Raises:
-        SettingsError: with one line a problem, each naming the profile, the field and what is allowed.
+        SettingsError: with one line for each problem: the profile, the field and what is allowed.
     """
     problems = list(_Check.of(settings, DEFAULT_PROFILE).problems())
     for name in settings.profiles:
@@ -41,12 +41,12 @@ def check_template(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One profile, and what to call its parts."""
+    """The check of one profile."""
 
     settings: Settings
     name: str
     where: str
-    """The template, with its patch, as its settings are named."""
+    """The settings that the template and its patch come from."""
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> _Check:
@@ -80,7 +80,7 @@ class _Check:
             yield from self._conflicts()
 
     def _conflicts(self) -> Iterator[str]:
-        """Where what the settings add does not go with what the template has."""
+        """Yield where the settings contradict the template."""
         shape = shape_of(self.settings, self.name)
         executor = executor_of(shape.pod["spec"]["containers"], shape.container)
         resources = executor.get("resources") or {}
@@ -89,7 +89,7 @@ class _Check:
         if self.settings.driver_pod_name is not None and any(
             owner.get("controller") for owner in shape.pod["metadata"].get("ownerReferences") or ()
         ):
-            yield f"{self.where}: metadata.ownerReferences has a controller, which the pod of driver_pod_name is to be"
+            yield f"{self.where}: metadata.ownerReferences has a controller, which must be the pod of driver_pod_name"
         claims = _setting(self.settings, self.name, "claims")
         volumes = [volume.get("name") for volume in shape.pod["spec"].get("volumes") or ()]
         mounts = [mount.get("mountPath") for mount in executor.get("volumeMounts") or ()]
@@ -101,23 +101,23 @@ class _Check:
 
 
 def _setting(settings: Settings, profile: str, field: str) -> str:
-    """The name of the setting that decides this of a profile."""
-    own = profile in settings.profiles and settings.profiles[profile].says(field)
+    """Return the name of the setting that this profile uses."""
+    own = profile in settings.profiles and settings.profiles[profile].sets(field)
     return f"profiles.{profile}.{field}" if own else f"executor.{field}"
 
 
 def _has_image(pod: Mapping[str, Any], container: str) -> bool:
-    """Whether the executor's container has one: where there is no template, it may come with the patch."""
+    """Whether the executor's container has an image. Without a template, the patch may bring it."""
     spec = pod.get("spec")
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     return not _are_mappings(containers) or not containers or bool(executor_of(containers, container).get("image"))
 
 
-# ── what is refused of a template ────────────────────────────────────────────────────────────────────────────────
+# ── checks of a template ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _outer_problems(pod: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong outside of the spec."""
+    """Yield the problems outside of the spec."""
     for key, allowed in (("apiVersion", "v1"), ("kind", "Pod")):
         if pod.get(key, allowed) != allowed:
             yield f"{key} is {pod[key]!r}, it must be {allowed!r}"
@@ -168,14 +168,14 @@ def _naming_problems(
     containers: Sequence[dict[str, Any]], executor: dict[str, Any], image: str | None
 ) -> Iterator[str]:
     names = [each["name"] for each in containers]
-    yield from (f"the name {each!r} stands twice" for each in sorted(set(names)) if names.count(each) > 1)
+    yield from (f"the name {each!r} appears twice" for each in sorted(set(names)) if names.count(each) > 1)
     for each in containers:
         if not each.get("image") and not (each is executor and image is not None):
             yield f"{each['name']!r} has no image"
 
 
 def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the parts of the executor's container that the fleet adds to."""
+    """Yield the problems in the fields of the executor's container to which the fleet adds."""
     named = executor["name"]
     for part in ("env", "volumeMounts"):
         if not _are_mappings(executor.get(part) or []):

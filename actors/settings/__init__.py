@@ -1,4 +1,8 @@
-"""Every setting: `Settings` and its groups."""
+"""Every setting of the library: `Settings`, its groups, and where their values come from.
+
+The room owns no actor and handles no message. It reads and checks values once; it never changes them afterwards, and
+never calls the API.
+"""
 
 from actors.settings.groups import (
     AllocationSettings,

@@ -1,6 +1,6 @@
 """Durations as people write them (`30s`, `5m`, `1h30m`), for settings and for the command's flags.
 
-A number without a unit is refused rather than guessed: Spark reads `30` as milliseconds, systemd as seconds.
+A number without a unit is refused: Spark reads `30` as milliseconds, systemd as seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import durationpy
 __all__ = ["LONGEST", "format_duration", "parse_duration"]
 
 LONGEST: Final = timedelta(days=365)
-"""Longer than any fleet lives, and far below what a timer can hold."""
+"""Longer than any fleet runs, and far below a timer's limit."""
 
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
-"""durationpy's own units without its months, years and parts of a millisecond; no sign."""
+"""durationpy's units, but no months, no years, nothing below a millisecond, and no sign."""
 
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:\.\d+)?")
 
@@ -25,10 +25,10 @@ _HOW: Final = 'write numbers with units (ms, s, m, h, d), such as "30s", "5m" or
 
 
 def parse_duration(value: object) -> timedelta:
-    """A positive duration of at most `LONGEST`, from text or from a timedelta.
+    """Return a positive duration of at most `LONGEST`, from text or from a timedelta.
 
     Raises:
-        ValueError: it is neither; the message says what is allowed, as the second half of a sentence.
+        ValueError: with what is allowed, as the end of a sentence.
     """
     match value:
         case timedelta():
@@ -50,7 +50,7 @@ def parse_duration(value: object) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest text that `parse_duration` reads as the same duration: `90s`, not `1m30s`; `5m`, not `300s`."""
+    """Return the shortest text that `parse_duration` reads as this duration: `90s`, not `1m30s`; `5m`, not `300s`."""
     seconds = duration.total_seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if seconds and seconds % size == 0:

@@ -1,6 +1,6 @@
-"""The groups of settings, one class each: what stands under one heading of `config/reference.toml`.
+"""The groups of settings: one class for each table of `config/reference.toml`.
 
-Each refuses what contradicts itself within it; what lies between two groups is for `Settings` to refuse.
+Each group refuses values that contradict each other within it; `Settings` refuses contradictions between groups.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ class ExecutorSettings(ShapeSettings):
     instances: Size = 2
     """How many executors of the default profile the fleet starts with. Spark: `spark.executor.instances`."""
     container: DnsLabel = "executor"
-    """Name of the executor's container in the pod template; without one of that name, the first.
+    """Name of the executor's container in the pod template. If no container has this name, it is the first one.
 
     Spark: `spark.kubernetes.executor.podTemplateContainerName`.
     """
     prefix: DnsLabel | None = Field(default=None, examples=["etl"])
-    """Pods are named `<prefix>-exec-<id>`; without it, the prefix is `app_id`.
+    """Pods are named `<prefix>-exec-<id>`. Without it: the `app_id`.
 
     Spark: `spark.kubernetes.executor.podNamePrefix`.
     """
     api_polling_interval: Duration = timedelta(seconds=30)
-    """How often all executors are listed, as a safety net under the watch.
+    """How often all executors are listed, as a safety net for the watch.
 
     Spark: `spark.kubernetes.executor.apiPollingInterval`.
     """
     polling_from_cache: bool = False
-    """Whether polls may be answered from the API server's cache (`resourceVersion=0`): cheaper for the server, and
-    perhaps old. Every tenth is consistent all the same, so that what is missing is found in the end.
+    """Whether the API server may answer polls from its cache (`resourceVersion=0`). This is cheaper for the server, but
+    the answer may be old. Every tenth poll is consistent, so that missing executors are still found.
 
     Spark: `spark.kubernetes.executor.enablePollingWithResourceVersion`.
     """
     event_processing_interval: Duration = timedelta(seconds=1)
-    """How often at most, short of an executor's end, changes of pods are acted on.
+    """How often changes of pods are processed, at most. The end of an executor is processed sooner.
 
     Spark: `spark.kubernetes.executor.eventProcessingInterval`.
     """
     delete_on_termination: bool = True
-    """Whether pods that ended are deleted; if not, they are labelled inactive and left for inspection.
+    """Whether pods that ended are deleted. If not, they are labelled inactive and kept for inspection.
 
     Spark: `spark.kubernetes.executor.deleteOnTermination`.
     """
@@ -83,75 +83,75 @@ class ExecutorSettings(ShapeSettings):
     check_all_containers: bool = True
     """Whether a failed sidecar makes the executor failed. Spark: `spark.kubernetes.executor.checkAllContainers`."""
     removed_executors_ttl: Duration = timedelta(minutes=3)
-    """How long an executor that is gone is remembered, so that a late message about it is not taken for news.
+    """How long a removed executor is remembered, so that a late message about it is ignored.
 
     Spark: `spark.kubernetes.executor.deletedExecutorsCacheTimeout`.
     """
     kill_grace_period: Duration = timedelta(seconds=5)
-    """How long an executor that is killed has to end by itself.
+    """How long a killed executor has to end by itself.
 
     Spark: `spark.kubernetes.dynamicAllocation.deleteGracePeriod`.
     """
     max_failures: Count | None = Field(default=None, examples=[6])
-    """How many executors may fail before the fleet counts as failed; without it, twice the target, and at least 3.
+    """How many executors may fail to start before the fleet counts as failed. Without it: twice the target, at least 3.
 
     Spark: `spark.executor.maxNumFailures`.
     """
     failures_validity_interval: Duration | None = Field(default=None, examples=["1h"])
-    """How long a failure counts; without it, for ever. Spark: `spark.executor.failuresValidityInterval`."""
+    """How long a failure counts. Without it: for ever. Spark: `spark.executor.failuresValidityInterval`."""
     stuck_timeout: Duration = timedelta(minutes=5)
-    """How long a pod may make no progress before the driver is told that it is stuck, if its status does not say so
-    sooner. One that waits for what will never come, such as an image with an invalid name, is replaced then, and counts
-    as a failure to start.
+    """How long a pod may make no progress before it is reported as stuck, unless its status says so sooner. A pod that
+    can never start, for example because its image name is invalid, is then replaced and counts as a failure to start.
     """
     min_run_time: Duration = timedelta(seconds=10)
-    """An executor that ends sooner than this after its start counts as a failure to start. One that others end as soon
-    does not, but where the one made in its place is ended, too, the next ones have to wait in the same way.
+    """An executor that ends by itself sooner than this after its start counts as a failure to start. One that is
+    deleted or evicted this early does not; but if its replacement is deleted or evicted early too, the next executors
+    are delayed in the same way.
     """
     disconnect_timeout: Duration = timedelta(minutes=2)
-    """How long an executor may be disconnected from the driver before it is taken for lost."""
+    """How long an executor may be disconnected from the driver before it counts as lost."""
     terminating_timeout: Duration = timedelta(seconds=60)
-    """How long after its grace period a pod may still be terminating before its node is taken for lost."""
+    """How long after its grace period a pod may still be terminating before its node counts as lost."""
     kill_label: Label | None = Field(default=None, examples=["example.com/state=killed"])
-    """A label, as key=value, that an executor's pod gets when the driver kills it; it is deleted
-    `kill_grace_period` later if it still runs. For what must know before: a service's selector, the executor itself.
+    """A label, as key=value, that an executor's pod gets when the driver kills it. The pod is deleted
+    `kill_grace_period` later if it still runs. Use it for what must know before: a Service's selector, or the executor.
     """
     decommission_label: Label | None = Field(default=None, examples=["example.com/state=leaving"])
-    """A label, as key=value, that an executor's pod gets when it is decommissioned, so that a disruption budget or a
-    service's selector can tell.
+    """A label, as key=value, that an executor's pod gets when it is decommissioned. Use it in the selector of a Service
+    or a disruption budget.
 
     Spark: `spark.kubernetes.executor.decommissionLabel` and `spark.kubernetes.executor.decommissionLabelValue`.
     """
     decommission_deletion_cost: DeletionCost | None = Field(default=None, examples=[-100])
-    """What a decommissioned executor's pod is annotated with as `controller.kubernetes.io/pod-deletion-cost`: who
-    scales pods down takes the lowest first.
+    """The annotation `controller.kubernetes.io/pod-deletion-cost` of a decommissioned executor's pod: a controller that
+    scales pods down deletes the lowest cost first.
 
     Spark: `spark.kubernetes.executor.podDeletionCost`.
     """
     own_claims: bool = True
-    """Whether the driver's pod owns the executors' claims, so that they outlive the executors and end with the driver.
-    If not, or without `driver_pod_name`, each executor's pod owns its claims, and they go with it: they are generic
-    ephemeral volumes then, whose claims the cluster makes and names `<pod>-<name>`.
+    """Whether the driver's pod owns the executors' claims, so that they outlive the executors and are deleted with the
+    driver. If not, or without `driver_pod_name`, each executor's pod owns its claims and they are deleted with it: they
+    are then generic ephemeral volumes, whose claims the cluster creates and names `<pod>-<name>`.
 
     Spark: `spark.kubernetes.driver.ownPersistentVolumeClaim`.
     """
     reuse_claims: bool = True
-    """Whether an executor takes over the claims of one of its profile that ended, if the driver's pod owns them: of the
-    same `name` and class, at least of the size, in use by no pod, and older than `allocation.creation_timeout`. Without
-    the right to list claims none is taken over, and new ones are made.
+    """Whether an executor reuses the claims of an executor of its profile that ended, if the driver's pod owns them. A
+    claim is reused if it has the same `name` and class, is large enough, is used by no pod, and is older than
+    `allocation.creation_timeout`. Without the right to list claims none is reused, and new ones are created.
 
     Spark: `spark.kubernetes.driver.reusePersistentVolumeClaim`.
     """
     wait_to_reuse_claim: bool = False
-    """Whether an executor waits for the claims of one that ended, once there are as many as the target has use for,
-    rather than have new ones made. Needs `own_claims`, `reuse_claims` and `driver_pod_name`. An executor that is
-    replaced while it terminates still has its claims: without this its replacement gets others.
+    """Whether an executor waits for the claims of one that ended, instead of getting new ones, once there are as many
+    claims as the target needs. Needs `own_claims`, `reuse_claims` and `driver_pod_name`. An executor that is replaced
+    while it terminates still uses its claims: without this setting its replacement gets others.
 
     Spark: `spark.kubernetes.driver.waitToReusePersistentVolumeClaim`.
     """
 
     def failures_allowed(self, target: int) -> int:
-        """How many failures a fleet of this target may have: `max_failures`, else twice the target, and at least 3."""
+        """Return how many executors may fail to start at this target: `max_failures`, or the default."""
         return self.max_failures if self.max_failures is not None else max(3, 2 * target)
 
     def _contradictions(self) -> Iterator[str]:
@@ -162,60 +162,61 @@ class ExecutorSettings(ShapeSettings):
 
 
 class AllocationSettings(Group):
-    """How the fleet is brought to its target."""
+    """How the fleet reaches its target."""
 
     batch_size: Count = 20
     """How many executors a round requests. Spark: `spark.kubernetes.allocation.batch.size`."""
     max_batch_size: Count = 500
-    """How far batches may grow while creation succeeds; they fall back to `batch_size` when it fails."""
+    """How large batches may grow while creation succeeds. They fall back to `batch_size` when it fails."""
     batch_delay: Duration = timedelta(seconds=1)
     """The time between two rounds. Spark: `spark.kubernetes.allocation.batch.delay`."""
     creation_timeout: Duration = timedelta(seconds=60)
-    """How long after its request a pod may stay unseen before it is given up; never less than five times `batch_delay`.
+    """How long after its creation a pod may stay unseen before its executor is abandoned; never less than five times
+    `batch_delay`.
 
     Spark: `spark.kubernetes.allocation.executor.timeout`.
     """
     idle_timeout: Duration = timedelta(seconds=60)
-    """An executor younger than this is not deleted for being in excess.
+    """An executor younger than this is not deleted as excess.
 
     Spark: `spark.dynamicAllocation.executorIdleTimeout`.
     """
     max_pending_pods: Count | None = Field(default=None, examples=[200])
-    """How many pods may be pending at once, over all profiles; without it, any number.
+    """How many pods may be pending at once, over all profiles. Without it: any number.
 
     Spark: `spark.kubernetes.allocation.maxPendingPods`.
     """
     max_pending_pods_per_profile: Count | None = Field(default=None, examples=[100])
     """How many pods of one profile may be pending at once. Spark: `spark.kubernetes.allocation.maxPendingPodsPerRp`."""
     max_created: Count | None = Field(default=None, examples=[5000])
-    """How many pods are created in the driver's life, over all profiles, replacements included; then the fleet grows
-    no more. Without it, any number.
+    """How many pods one driver process may create, over all profiles, replacements included. At the limit the fleet
+    stops growing. Without it: any number.
 
     Spark: `spark.kubernetes.allocation.maximum`.
     """
     pacing: Literal["pipelined", "batch"] = "pipelined"
-    """When the next batch is requested: `"pipelined"`, as soon as the last one's requests are answered; `"batch"`, as
-    Spark does, once none of its pods is unseen or pending.
+    """When the next batch is requested. `"pipelined"`: as soon as the requests of the last batch are answered.
+    `"batch"`, as in Spark: once no pod of the last batch is unseen or pending.
     """
     pod_replacement_policy: Literal["TerminatingOrFailed", "Failed"] = "TerminatingOrFailed"
-    """When an executor that goes is replaced, as a Kubernetes Job has it: as soon as it terminates, or only when it has
-    ended.
+    """When a terminating executor is replaced, as in a Kubernetes Job: as soon as it terminates
+    (`"TerminatingOrFailed"`), or only when it has ended (`"Failed"`).
     """
     max_requests_in_flight: Parallelism = 16
-    """How many requests to the API run at the same time."""
+    """How many requests to the API may be in flight at once."""
     max_requests_per_second: Rate | None = Field(default=None, examples=[50.0])
-    """How many pods are created, deleted or labelled in a second, on average; without it, as many as get through."""
+    """How many pods may be created, deleted or labelled per second, on average. Without it: no limit."""
 
     @property
     def unseen_timeout(self) -> timedelta:
-        """The creation timeout that counts: a pod gets five rounds to appear, however long a round is."""
+        """The effective creation timeout: a pod gets at least five rounds to appear."""
         return max(self.creation_timeout, 5 * self.batch_delay)
 
     @property
     def connections(self) -> int:
-        """How many calls may be under way in all: a list of each source, the lease and one of the Backend's, too.
+        """How many API calls may be open in all: beside the requests, a list of each source, the lease and the Backend.
 
-        None of these may wait until POSTs that hang are answered, the lease least of all.
+        None of those four may wait for POSTs that hang, the lease least of all.
         """
         return self.max_requests_in_flight + 4
 
@@ -231,13 +232,13 @@ class SourceSettings(Group):
     """How the cluster is observed."""
 
     stale_after: Duration = timedelta(seconds=90)
-    """Without news from the watch and without a full list for this long, nothing is created or deleted."""
+    """Nothing is created or deleted if neither the watch nor a full list has brought anything for this long."""
     streaming_list: bool = False
-    """Whether the watch begins with a streaming list (`sendInitialEvents`), which costs the API server less memory than
-    a LIST; on a server that has none, a LIST is used all the same.
+    """Whether the watch starts with a streaming list (`sendInitialEvents`), which costs the API server less memory than
+    a LIST. If the server does not support it, a LIST is used.
     """
     inactivity_timeout: Duration = timedelta(seconds=70)
-    """A watch without a byte for this long is taken for dead; the API sends a bookmark about once a minute."""
+    """A watch that delivers no byte for this long counts as dead. The API sends a bookmark about once a minute."""
 
     def _contradictions(self) -> Iterator[str]:
         if self.inactivity_timeout > self.stale_after:
@@ -248,49 +249,49 @@ class SourceSettings(Group):
 
 
 class StoreSettings(Group):
-    """How snapshots are handed on."""
+    """How snapshots are delivered."""
 
     min_round_interval: Duration = timedelta(milliseconds=20)
-    """How soon after a round the end of a pod may start the next one."""
+    """How soon after a round the end of a pod may start the next round."""
 
 
 class BackendSettings(Group):
-    """The whole: how it starts, how it stops, and what it waits for."""
+    """The backend: how it starts and stops, and how long it waits."""
 
     min_registered_ratio: Ratio = 0.8
-    """The part of the initial executors that must be registered for the fleet to be enough.
+    """The fraction of the initial executors that must be registered for the fleet to have enough.
 
     Spark: `spark.scheduler.minRegisteredResourcesRatio`.
     """
     start_timeout: Duration = timedelta(seconds=30)
     """How long the first full list may take before the backend counts as failed."""
     request_timeout: Duration = timedelta(seconds=10)
-    """How long one request to the API may take, from looking up its name to the last byte."""
+    """How long one request to the API may take, from the name lookup to the last byte."""
     shutdown_timeout: Duration = timedelta(seconds=30)
-    """How long a stop may take, even if the API is away."""
+    """How long a stop may take, even if the API is unavailable."""
     hang_timeout: Duration = timedelta(seconds=30)
-    """A part of the backend that is busy with one message for longer than this is replaced; while the backend stops,
-    for longer than a sixth of `shutdown_timeout`. Time in which the whole process is suspended does not count.
+    """How long an actor of the backend may be busy with one message before it is replaced. While the backend stops, the
+    limit is a sixth of `shutdown_timeout`. Time in which the whole process is suspended does not count.
     """
     delete_on_stop: bool = True
-    """Whether a stop deletes the fleet."""
+    """Whether a stop deletes the fleet's pods."""
     delete_inactive_on_stop: bool = False
-    """Whether a stop that deletes the fleet also deletes the pods that were set aside because
+    """Whether a stop that deletes the fleet also deletes the pods that were kept because
     `executor.delete_on_termination` is off.
     """
     driver_ready_timeout: Duration = timedelta(minutes=1)
-    """How long to wait, at the start, for the driver's pod (`driver_pod_name`) to be ready, so that executors can
-    connect to it; after that, executors are created all the same.
+    """How long the start waits for the driver's pod (`driver_pod_name`) to be ready, so that executors can connect to
+    it. After that, executors are created anyway.
 
     Spark: `spark.kubernetes.allocation.driver.readinessTimeout`.
     """
     lease: Switch = "auto"
-    """Whether a Lease named as the `app_id` keeps a second driver of the same `app_id` from writing: true, false, or
-    "auto": only if the `app_id` was given, for one that was generated is nobody else's.
+    """Whether a Lease with the name of the `app_id` keeps a second driver of this `app_id` from writing: true, false or
+    "auto". "auto" means: only if the `app_id` was set, since no other driver has a generated one.
     """
     lease_duration: Duration = timedelta(seconds=15)
-    """How long the Lease lasts without being renewed, in whole seconds, until another driver may take it; it is renewed
-    every third of this.
+    """How long the Lease is valid without renewal, in whole seconds. After that another driver may take it. It is
+    renewed every third of this time.
     """
 
     def _contradictions(self) -> Iterator[str]:
@@ -307,13 +308,13 @@ class RollSettings(Group):
     """Rolling: running executors are replaced one by one, while the fleet keeps its size."""
 
     interval: Duration | None = Field(default=None, examples=["1h"])
-    """How often one executor is decommissioned and replaced; without it, none is.
+    """How often one executor is decommissioned and replaced. Without it: never.
 
     Spark: `spark.kubernetes.executor.rollInterval`.
     """
     policy: Literal["id", "age", "failures"] = "id"
-    """Which one goes: `"id"`, the one of the lowest id; `"age"`, the one that has run the longest; `"failures"`, the
-    one whose connection was lost and whose containers were restarted most often, and none while there is no such.
+    """Which executor is replaced: `"id"`, the one with the lowest id; `"age"`, the one that has run the longest;
+    `"failures"`, the one with the most lost connections and container restarts, or none if no executor had any.
 
     Spark: `spark.kubernetes.executor.rollPolicy`.
     """

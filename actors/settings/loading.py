@@ -1,7 +1,6 @@
-"""Where settings are read from besides the constructor: a TOML file, and the environment's variables.
+"""Reads settings from a TOML file, and finds the environment variables that are meant as settings.
 
-pydantic-settings reads the variables; what stands here is what it leaves open: a variable with our prefix that names
-no setting is a mistake, and must not be passed over in silence.
+pydantic-settings reads the variables. But it ignores one with our prefix that names no setting, which must be an error.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ __all__ = ["ENV_PREFIX", "environment", "is_given", "read_file"]
 ENV_PREFIX: Final = "EXECUTOR_PODS_"
 
 _SERVICE_LINK: Final = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)")
-"""What Kubernetes adds to a pod's environment for a Service named `executor-pods`: not ours, and not an error."""
+"""Kubernetes adds these variables to a pod for a Service named `executor-pods`: they are not settings."""
 
 
 def environment() -> Iterator[tuple[str, str]]:
-    """`(dotted name, variable)` for each variable of the environment that is meant for us."""
+    """Yield `(dotted name, variable)` for each environment variable that is meant as a setting."""
     for variable in sorted(os.environ):
         name = variable.upper().removeprefix(ENV_PREFIX)
         if name != variable.upper() and not _SERVICE_LINK.fullmatch(name):
@@ -34,7 +33,7 @@ def environment() -> Iterator[tuple[str, str]]:
 
 
 def is_given(name: str, values: Mapping[str, Any]) -> bool:
-    """The constructor has this setting, or all of its group."""
+    """Whether the constructor's `values` have this setting, or its whole group."""
     given: object = values
     for part in name.split("."):
         if not isinstance(given, Mapping):
@@ -46,10 +45,10 @@ def is_given(name: str, values: Mapping[str, Any]) -> bool:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; the path of a pod template or its patch is taken relative to the file.
+    """Return the tables of a TOML file, with paths of pod templates and patches made relative to the file.
 
     Raises:
-        SettingsError: it cannot be read, or is not TOML.
+        SettingsError: the file cannot be read, or is not TOML.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,11 +1,9 @@
-"""Every knob of the library, one docstring each; `config/reference.toml` is this file in another spelling.
+"""All settings of the library; `config/reference.toml` is generated from their docstrings.
 
-Named after Spark's keys, so that people who know those find them. A value comes from the constructor, else from the
-environment (`EXECUTOR_PODS_EXECUTOR__INSTANCES`), else from a TOML file, else from here. Everything wrong with the
-values is found at once and raised as one `SettingsError`, one line a problem: a fleet never starts on half a
-configuration. Settings never change after that: all models are frozen.
-
-The groups stand in `settings_groups`, what shapes a pod in `settings_pods`.
+Settings are named after Spark's keys, so that Spark users find them. A value comes from the constructor, else from the
+environment (`EXECUTOR_PODS_EXECUTOR__INSTANCES`), else from a TOML file, else from its default. All problems are found
+at once and raised as one `SettingsError`, one line each: a fleet never starts on half a configuration. Settings never
+change: all models are frozen.
 """
 
 from __future__ import annotations
@@ -59,36 +57,35 @@ __all__ = [
 ]
 
 _LONGEST_PREFIX: Final = LONGEST_DNS_LABEL - len("-exec-999999999")
-"""A pod's name is its host's name too, so it must stay a DNS label up to the thousand-millionth executor."""
-
+"""A pod's name is also its host name: it must be a DNS label, up to the thousand-millionth executor."""
 
 _file_values: ContextVar[Mapping[str, Any] | None] = ContextVar("_file_values", default=None)
-"""What `Settings.load` read, for the time of one construction: pydantic-settings has no argument for it."""
+"""The values that `Settings.load` read, during one construction: pydantic-settings has no argument for them."""
 
 
 class Settings(Consistent, BaseSettings):
-    """All settings. Raises `SettingsError` when something is wrong with them, naming every problem."""
+    """All settings. Raises `SettingsError`, which names every problem, if any value is wrong."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__")
 
     app_id: DnsLabel = Field(default_factory=lambda: f"fleet-{Entropy().token(6)}", examples=["etl"])
-    """Tells this fleet's pods from those of others in the namespace; generated unless set. Set it, and a restarted
+    """Identifies this fleet's pods among others in the namespace. Generated unless set. Set it, so that a restarted
     driver finds its executors again.
 
     Spark: `spark.app.id`.
     """
     namespace: DnsLabel | None = Field(default=None, examples=["batch"])
-    """Where the pods live; without it, the namespace of the kubeconfig's context or of the driver's own pod.
+    """Namespace of the pods. Without it: the namespace of the kubeconfig's context, or of the driver's own pod.
 
     Spark: `spark.kubernetes.namespace`.
     """
     driver_pod_name: PodName | None = Field(default=None, examples=["etl-driver"])
-    """The driver's own pod: it becomes the executors' owner, so that they never outlive it.
+    """Name of the driver's own pod. It becomes the owner of the executors, so that they never outlive it.
 
     Spark: `spark.kubernetes.driver.pod.name`.
     """
     driver_address: Word | None = Field(default=None, examples=["etl-driver.batch.svc:7077"])
-    """Where executors find the driver, handed to them as `DRIVER_ADDRESS`."""
+    """Where executors reach the driver. They get it as `DRIVER_ADDRESS` in their environment."""
     executor: ExecutorSettings = ExecutorSettings()
     allocation: AllocationSettings = AllocationSettings()
     source: SourceSettings = SourceSettings()
@@ -96,10 +93,10 @@ class Settings(Consistent, BaseSettings):
     backend: BackendSettings = BackendSettings()
     roll: RollSettings = RollSettings()
     profiles: Annotated[dict[ProfileName, ProfileSettings], FromJson] = Field(default_factory=dict)
-    """Further shapes of pods by name, each with a target of its own; "default" is the one that `executor` describes.
-    What a profile does not say is the value of `executor`; a map or list that it gives replaces that of `executor`.
+    """More pod shapes by name, each with its own target. The profile "default" is the one that `executor` describes. A
+    profile inherits from `executor` what it does not set; a map or list that it sets replaces that of `executor`.
 
-    EXECUTOR_PODS_PROFILES__LARGE__INSTANCES=4 sets one value; EXECUTOR_PODS_PROFILES holds them all as JSON.
+    EXECUTOR_PODS_PROFILES__LARGE__INSTANCES=4 sets one value; EXECUTOR_PODS_PROFILES sets all of them, as JSON.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -124,7 +121,7 @@ class Settings(Consistent, BaseSettings):
 
     @classmethod
     def load(cls, path: Path | None = None, **overrides: Any) -> Self:
-        """Settings from a TOML file; the environment goes over it, and `overrides` (as the constructor's) over both.
+        """Load settings from a TOML file. The environment overrides it, and `overrides` override both.
 
         Raises:
             SettingsError: the file cannot be read, is not TOML, or some value is wrong.
@@ -144,7 +141,7 @@ class Settings(Consistent, BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The constructor over the environment over the file."""
+        """Put the constructor before the environment, and the environment before the file."""
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(_file_values.get() or {}))
 
     @property
@@ -153,7 +150,7 @@ class Settings(Consistent, BaseSettings):
         return (DEFAULT_PROFILE, *self.profiles)
 
     def profile(self, name: str) -> ProfileSettings:
-        """One profile, whole: what it does not say itself is what `executor` says.
+        """Return a profile with all its settings: what it does not set is inherited from `executor`.
 
         Raises:
             KeyError: there is no such profile.
@@ -169,7 +166,7 @@ class Settings(Consistent, BaseSettings):
 
     @property
     def app_id_given(self) -> bool:
-        """The user chose the `app_id`, so that another driver may have the same; else it was generated."""
+        """Whether the user set the `app_id`, so that another driver may have the same."""
         return "app_id" in self.model_fields_set
 
     @property
@@ -179,12 +176,12 @@ class Settings(Consistent, BaseSettings):
 
     @property
     def pod_prefix(self) -> str:
-        """What pod names start with."""
+        """The prefix of pod names."""
         return self.executor.prefix or self.app_id
 
     @property
     def pod_rules(self) -> PodRules:
-        """What `classify` needs to know."""
+        """The settings that `classify` needs."""
         return PodRules(
             executor_container=self.executor.container, check_all_containers=self.executor.check_all_containers
         )
@@ -225,7 +222,7 @@ def _instances(profile: str) -> str:
 
 
 def setting_names() -> list[str]:
-    """The dotted name of every setting, in the order of this file."""
+    """Return the dotted name of every setting, in the order of this file."""
     names: list[str] = []
     for name, field in Settings.model_fields.items():
         group = field.annotation

@@ -1,7 +1,7 @@
-"""Turns what pydantic finds wrong with settings into one line a problem, in words for the one who wrote them.
+"""Turns pydantic's errors into one line for each problem, for the person who wrote the settings.
 
-A line names the setting, the value, what is allowed, and where the value came from if that was the environment; a
-setting that does not exist is answered with the nearest one that does.
+A line names the setting, its value, what is allowed, and the environment variable if the value came from one. For a
+setting that does not exist it suggests the nearest one that does.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["GroupError", "from_validation", "unknown"]
 
 _LONGEST_VALUE: Final = 60
-"""Characters of a value that are repeated in an error: enough to recognise it, too few to fill a screen."""
+"""Characters of a value that an error quotes: enough to recognise it, too few to fill a screen."""
 
-_WORDS: Final[Mapping[str, str]] = {
+_ALLOWED: Final[Mapping[str, str]] = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "dict_type": "must be a map of names to values",
@@ -40,11 +40,11 @@ _WORDS: Final[Mapping[str, str]] = {
     "string_type": "must be text",
     "tuple_type": "must be a list",
 }
-"""Our sentence for each of pydantic's error types that the settings can meet; its own words serve for any other."""
+"""Our message for each of pydantic's error types that settings can have; pydantic's own serves for others."""
 
 
 class GroupError(SettingsError, ValueError):
-    """What a group of settings raises. A ValueError too, so that pydantic can collect it into its owner's errors."""
+    """Raised by a group of settings. It is a ValueError, so that pydantic collects it into the errors of `Settings`."""
 
     def __init__(self, problems: Collection[str]) -> None:
         super().__init__("\n".join(problems))
@@ -54,12 +54,12 @@ class GroupError(SettingsError, ValueError):
 def from_validation(
     error: ValidationError, known: Collection[str], *, variables: Mapping[str, str] | None = None
 ) -> GroupError:
-    """One line for each problem, in the order of the fields.
+    """Return one line for each problem, in the order of the fields.
 
     Args:
-        error: what pydantic raised.
+        error: pydantic's.
         known: the dotted names of all settings, for suggestions.
-        variables: the settings whose value comes from the environment, with the variable that holds it.
+        variables: the environment variable of each setting whose value comes from one.
     """
     lines: list[str] = []
     for problem in error.errors(include_url=False):
@@ -69,18 +69,18 @@ def from_validation(
             lines.extend(f"{name}.{line}" if name else line for line in cause.problems)
         elif problem["loc"][-1:] == ("[key]",):
             owner = ".".join(str(part) for part in problem["loc"][:-2])
-            lines.append(f"{owner} has {_shown(problem['input'])}: {cause or _words(problem)}")
+            lines.append(f"{owner} has {_shown(problem['input'])}: {cause or _allowed(problem)}")
         elif problem["type"] == "missing":
             lines.append(f"{name}: must be set")
         elif problem["type"] == "extra_forbidden":
             lines.append(unknown(name, known))
         else:
-            lines.append(f"{name} = {_shown(problem['input'])}: {cause or _words(problem)}")
+            lines.append(f"{name} = {_shown(problem['input'])}: {cause or _allowed(problem)}")
     return GroupError([line + _origin(line, variables or {}) for line in lines])
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """The line for a setting that does not exist. Spark's spelling (`apiPollingInterval`) finds ours."""
+    """Return the line for a setting that does not exist. Spark's spelling (`apiPollingInterval`) finds ours."""
     whole = {_plain(candidate): candidate for candidate in known}
     last = {_plain(candidate.rpartition(".")[2]): candidate for candidate in known}
     for candidates, wanted in ((whole, name), (last, name.rpartition(".")[2])):
@@ -93,13 +93,13 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def _words(problem: ErrorDetails) -> str:
-    words = _WORDS.get(problem["type"])
-    return words.format(**problem.get("ctx", {})) if words else problem["msg"]
+def _allowed(problem: ErrorDetails) -> str:
+    message = _ALLOWED.get(problem["type"])
+    return message.format(**problem.get("ctx", {})) if message else problem["msg"]
 
 
 def _origin(line: str, variables: Mapping[str, str]) -> str:
-    """Where the value came from, when that is not plain to see: a variable of the environment, be it with more."""
+    """Return which environment variable the value came from, or "". The variable may hold a whole group."""
     name = re.split(r"[ :]", line, maxsplit=1)[0]
     while name and name not in variables:
         name = name.rpartition(".")[0]

@@ -1,8 +1,7 @@
-"""Settings that shape a pod: what `executor` says for all executors, and a profile for its own.
+"""The settings that shape a pod: `executor` sets them for all executors, a profile for its own.
 
-A profile is made of the same settings as `executor`, so that one can be laid over the other: what a profile does not
-say is what `executor` says, setting by setting. A map or list that a profile gives takes the place of the whole map or
-list of `executor`.
+A profile has the same settings as `executor` and inherits, setting by setting, those that it does not set. A map or
+list that a profile sets replaces the whole map or list of `executor`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _ONE_POD: Final = "ReadWriteOncePod"
 
 
 class ResourceSettings(Group):
-    """What the executor's container is given, as in a container's `resources`."""
+    """The executor container's `resources`."""
 
     requests: Quantities = Field(default_factory=dict)
     """What the node must have free for it."""
@@ -57,10 +56,10 @@ class ResourceSettings(Group):
 def resource_problems(
     requests: Mapping[str, object], limits: Mapping[str, object], *, complete: bool = True
 ) -> Iterator[str]:
-    """Where requests and limits contradict each other, by the API server's rules.
+    """Yield where requests and limits contradict each other, by the API server's rules.
 
-    What a node cannot share out (devices, huge pages) is requested whole and exactly as limited. A set of resources
-    that is not `complete` is laid over others, which may have the limit that it lacks.
+    Devices and huge pages cannot be overcommitted: they are requested in whole numbers, and the request equals the
+    limit. Resources that are not `complete` are merged over others, which may have the missing limit.
     """
     named = {*requests, *limits}
     if complete and not named & {"cpu", "memory"} and (huge := next(filter(_are_huge_pages, named), None)):
@@ -81,7 +80,7 @@ def resource_problems(
 def _pair_problems(name: str, request: object, limit: object, *, is_shared: bool) -> Iterator[str]:
     wanted, most = parse_quantity(request), parse_quantity(limit)
     if wanted is None or most is None:
-        return  # told where it is read
+        return  # refused where it is read
     if is_shared and wanted > most:
         yield f"requests has {name!r} = {request!r}: must be at most what limits has ({limit!r})"
     elif not is_shared and wanted != most:
@@ -93,33 +92,32 @@ def _are_huge_pages(resource: str) -> bool:
 
 
 class ClaimSettings(Group):
-    """A volume of its own for each executor: a PersistentVolumeClaim `<pod>-pvc-<n>`, mounted into its container."""
+    """One volume per executor: a PersistentVolumeClaim `<pod>-pvc-<n>`, mounted into its container."""
 
     name: DnsLabel
-    """Of the volume in the pod."""
+    """Name of the volume in the pod."""
     mount_path: MountPath
-    """Where the executor's container finds it. Spark: `…persistentVolumeClaim.<name>.mount.path`."""
+    """Where it is mounted in the executor's container. Spark: `…persistentVolumeClaim.<name>.mount.path`."""
     size: ClaimSize
-    """How much it holds at least. Spark: `…persistentVolumeClaim.<name>.options.sizeLimit`."""
+    """Its minimum size. Spark: `…persistentVolumeClaim.<name>.options.sizeLimit`."""
     storage_class: StorageClass | None = None
-    """Without it, the cluster's default class; "" asks for a volume without any class.
+    """Its storage class. Without it: the cluster's default class; "" means a volume without any class.
 
     Spark: `…persistentVolumeClaim.<name>.options.storageClass`.
     """
     access_modes: tuple[AccessMode, ...] = ("ReadWriteOnce",)
-    """How it may be mounted. Spark: `…persistentVolumeClaim.<name>.options.accessMode`, where it is one."""
+    """How it may be mounted. Spark: `…persistentVolumeClaim.<name>.options.accessMode`, a single one."""
     read_only: bool = False
     """Whether the executor may only read it. Spark: `…persistentVolumeClaim.<name>.mount.readOnly`."""
     sub_path: SubPath | None = None
-    """The folder of the volume that is mounted; without it, all. Spark: `…persistentVolumeClaim.<name>.mount.subPath`.
-    """
+    """The folder of the volume to mount. Without it: all. Spark: `…persistentVolumeClaim.<name>.mount.subPath`."""
 
     def _contradictions(self) -> Iterator[str]:
         modes = list(self.access_modes)
         if not modes:
             yield "access_modes = []: must name at least one"
         if _ONE_POD in modes and len(modes) > 1:
-            yield f"access_modes = {modes}: {_ONE_POD} must stand alone"
+            yield f"access_modes = {modes}: {_ONE_POD} must be alone"
 
 
 class ShapeSettings(Group):
@@ -128,37 +126,37 @@ class ShapeSettings(Group):
     instances: Size = 0
     """How many executors the fleet starts with."""
     image: Word | None = Field(default=None, examples=["registry.example/worker:1.4"])
-    """Image of the executor's container; without it, the pod template's.
+    """Image of the executor's container. Without it: the pod template's.
 
     Spark: `spark.kubernetes.executor.container.image`.
     """
     command: Argv | None = Field(default=None, examples=[["python", "-m", "worker"]])
-    """What the executor's container runs, as a list; without it, the image's own entrypoint."""
+    """Command of the executor's container, as a list. Without it: the image's own entrypoint."""
     pod_template: Template | None = Field(default=None, examples=["executor-pod.yaml"])
-    """A v1 Pod to make every executor's pod from: the path of a YAML file (in a TOML file, relative to that), or the
-    Pod itself.
+    """The v1 Pod from which every executor's pod is made: the Pod itself, or the path of a YAML file (in a TOML file,
+    relative to that).
 
     Spark: `spark.kubernetes.executor.podTemplateFile`.
     """
     template_patch: Template | None = Field(
         default=None, examples=[{"spec": {"tolerations": [{"key": "spot", "operator": "Exists"}]}}]
     )
-    """A part of a v1 Pod, given as the pod template is, that is laid over the template as `kubectl patch` does it
-    (strategic merge): containers, volumes and variables of one name are merged; other lists, tolerations too, are
-    replaced; null takes away.
+    """A partial v1 Pod, given like `pod_template`, that is merged into the template as `kubectl patch` does it
+    (strategic merge): containers, volumes and environment variables of the same name are merged; other lists, such as
+    tolerations, are replaced; null removes a field.
     """
     resources: Annotated[ResourceSettings, FromJson] | None = Field(
         default=None,
         examples=[{"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}],
     )
-    """What the executor's container requests and may use at most; it goes over the template's, resource by resource.
+    """Requests and limits of the executor's container. They override the template's, resource by resource.
 
     Spark: `spark.kubernetes.executor.request.cores`, `spark.kubernetes.executor.limit.cores`, `spark.executor.memory`.
     """
     node_selector: Annotated[dict[LabelKey, LabelValue], FromJson, NoDecode] | None = Field(
         default=None, examples=[{"kubernetes.io/arch": "amd64"}]
     )
-    """Labels of the nodes that executors may run on; they go over the template's, label by label.
+    """Labels of the nodes that executors may run on. They override the template's, label by label.
 
     Spark: `spark.kubernetes.executor.node.selector.<label>`.
     """
@@ -166,9 +164,9 @@ class ShapeSettings(Group):
         default=(),
         examples=[[{"name": "scratch", "mount_path": "/scratch", "size": "100Gi", "storage_class": "fast"}]],
     )
-    """Volumes of its own for each executor: PersistentVolumeClaims named `<pod>-pvc-<n>`, mounted into its container.
-    Each has a `name`, a `mount_path` and a `size`, and may have `storage_class` (without it, the cluster's default),
-    `access_modes` (["ReadWriteOnce"]), `read_only` (false) and `sub_path` (none).
+    """Volumes that each executor gets for itself: PersistentVolumeClaims named `<pod>-pvc-<n>`, mounted into its
+    container. Each has a `name`, a `mount_path` and a `size`, and may have `storage_class` (default: the cluster's
+    default), `access_modes` (default: ["ReadWriteOnce"]), `read_only` (default: false) and `sub_path` (default: none).
 
     Spark: `spark.kubernetes.executor.volumes.persistentVolumeClaim.<name>.…`.
     """
@@ -178,7 +176,7 @@ class ShapeSettings(Group):
             ("name", [claim.name for claim in self.claims]),
             ("mount_path", [claim.mount_path for claim in self.claims]),
         ):
-            yield from (f"claims: the {what} {each!r} stands twice" for each in _repeated(values))
+            yield from (f"claims: the {what} {each!r} appears twice" for each in _repeated(values))
 
 
 def _repeated(values: Sequence[str]) -> list[str]:
@@ -186,16 +184,16 @@ def _repeated(values: Sequence[str]) -> list[str]:
 
 
 class ProfileSettings(ShapeSettings):
-    """A pod shape of its own, with its own target. What it does not say is the value of `executor`."""
+    """A pod shape with its own target. It inherits from `executor` what it does not set."""
 
     instances: Size = 0
     """How many executors of this profile the fleet starts with."""
 
     def over(self, base: ShapeSettings) -> ProfileSettings:
-        """This profile, with what it does not say taken from `base`: all but the number of executors."""
-        inherited = {name: getattr(base, name) for name in ShapeSettings.model_fields if not self.says(name)}
+        """Return this profile with the settings of `base` that it does not set, except the number of executors."""
+        inherited = {name: getattr(base, name) for name in ShapeSettings.model_fields if not self.sets(name)}
         return self.model_copy(update={**inherited, "instances": self.instances})
 
-    def says(self, name: str) -> bool:
-        """Whether this setting was given for the profile itself, be it as none."""
+    def sets(self, name: str) -> bool:
+        """Whether the profile itself sets this, even to none."""
         return name in self.model_fields_set

@@ -1,8 +1,8 @@
-"""Writes `config/reference.toml`: every setting with its docstring and its default.
+"""Generates `config/reference.toml`: every setting with its docstring and its default.
 
     python -m actors.settings.reference > config/reference.toml
 
-The file is only ever rendered, never edited; a test holds it equal to this.
+The file is never edited by hand; a test compares it with this module's output.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ __all__ = ["render_reference"]
 _WIDTH: Final = 110
 
 _PROFILE: Final = "large"
-"""The name of the profile that serves as an example."""
+"""The name of the example profile."""
 
 _HEAD: Final = f"""\
-Every setting of executor-pods with its default. Copy what you want to change: a file may hold any part of this.
-A line that is commented out shows an example; without it, what its comment says holds.
+Every setting of executor-pods with its default. Copy the lines that you want to change: a file may hold any part of
+this. A commented-out line shows an example; "Without it" in its comment says what holds otherwise.
 
-The environment goes over the file: {ENV_PREFIX}EXECUTOR__INSTANCES=4 sets `instances` of the table `executor`,
-{ENV_PREFIX}NAMESPACE=batch sets `namespace`. Arguments of the program go over both.
+The environment overrides the file: {ENV_PREFIX}EXECUTOR__INSTANCES=4 sets `instances` of the table `executor`,
+{ENV_PREFIX}NAMESPACE=batch sets `namespace`. Arguments of the program override both.
 
-Durations are numbers with units: ms, s, m, h, d; "1h30m" is one. All are longer than zero.
+Durations are numbers with units (ms, s, m, h, d), such as "1h30m", and longer than zero.
 """
 
 
 def render_reference() -> str:
-    """The whole file. Read as settings, it gives the defaults."""
+    """Return the whole file. Read as settings, it gives the defaults."""
     blocks = [_comment(_HEAD), *_settings(Settings)]
     for name, field in Settings.model_fields.items():
         if _is_group(field):
@@ -61,7 +61,7 @@ def render_reference() -> str:
 
 
 def _profile() -> str:
-    """An example of a profile, all in comments: which profiles there are is the user's to say."""
+    """Return an example of a profile, all of it commented out: no profile exists by default."""
     lines = [f"[profiles.{_PROFILE}]"]
     lines += [f"{name} = {_toml(_shown(field))}" for name, field in ProfileSettings.model_fields.items()]
     return f"\n{_comment(attribute_docstrings(Settings)['profiles'])}\n" + "\n".join(f"# {line}" for line in lines)
@@ -84,9 +84,9 @@ def _shown(field: FieldInfo) -> object:
 
 
 def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The text under each field, those of its base classes included.
+    """Return the docstring under each field, including those of base classes.
 
-    Python keeps it in the source only, which pydantic would read at every import.
+    Python keeps them only in the source, which pydantic would read at every import.
     """
     base = model.__base__
     docstrings = (
@@ -104,7 +104,7 @@ def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _comment(text: str) -> str:
-    """Each paragraph of `text` filled; one of the reference's lines each, without the blank line between two."""
+    """Return `text` as comment lines, each paragraph filled, without blank lines between paragraphs."""
     paragraphs = re.split(r"\n\s*\n", text.strip())
     return "\n".join(
         textwrap.fill(" ".join(part.split()), _WIDTH, initial_indent="# ", subsequent_indent="# ")
@@ -113,7 +113,7 @@ def _comment(text: str) -> str:
 
 
 def _toml(value: object) -> str:
-    """On one line. A JSON scalar is also TOML."""
+    """Return a value as TOML, on one line. A JSON scalar is also TOML."""
     match value:
         case Mapping():
             return f"{{ {', '.join(f'{_key(key)} = {_toml(item)}' for key, item in value.items())} }}"

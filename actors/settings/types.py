@@ -1,6 +1,6 @@
-"""The types of the settings: what a value may look like, and the sentence that refuses one.
+"""The types of the settings: which values they allow, and the message that refuses others.
 
-A validator raises `ValueError` with the second half of a sentence whose first half is the setting and its value.
+A validator raises `ValueError` with the end of a sentence that begins with the setting and its value.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ __all__ = [
 ]
 
 RESERVED_LABELS: Final = "executor-pods/"
-"""Labels that start so are the fleet's."""
+"""Labels with this prefix are set by the fleet only."""
 
 LONGEST_DNS_LABEL: Final = 63
-"""RFC 1123, and Kubernetes' limit of a label's value."""
+"""By RFC 1123; also Kubernetes' limit for a label's value."""
 
 _LARGEST_TEMPLATE: Final = 100_000
-"""Values in a pod template. An API server takes 3 MiB, which is about as many of the shortest."""
+"""Values in a pod template. An API server accepts 3 MiB, about as many of the shortest values."""
 
 _DEEPEST_TEMPLATE: Final = 64
-"""A v1 Pod, which has no field that holds itself, is less than 20 deep."""
+"""A v1 Pod has no recursive field: it is less than 20 levels deep."""
 
 _STANDARD_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
-# ── What a group of settings is ──────────────────────────────────────────────────────────────────────────────────
+# ── groups of settings ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Consistent(BaseModel):
@@ -87,7 +87,7 @@ class Consistent(BaseModel):
         return self
 
     def _contradictions(self) -> Iterable[str]:
-        """One line a problem."""
+        """Yield one line for each problem."""
         return ()
 
 
@@ -101,11 +101,11 @@ class Group(Consistent):
             raise from_validation(error, list(type(self).model_fields)) from None
 
 
-# ── What a value may be ──────────────────────────────────────────────────────────────────────────────────────────
+# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _no_bool(value: object) -> object:
-    """TOML's `true` is not the number 1."""
+    """Refuse TOML's `true`, which pydantic would read as 1."""
     if isinstance(value, bool):
         raise ValueError("must be a number")  # noqa: TRY004 - pydantic collects ValueErrors, a TypeError would escape
     return value
@@ -122,7 +122,7 @@ def _dns_label(text: str) -> str:
 
 def _profile_name(text: str) -> str:
     if text == DEFAULT_PROFILE:
-        raise ValueError("is described by the settings of `executor`; a profile of its own must have another name")
+        raise ValueError("is what `executor` describes; the profile must have another name")
     return _dns_label(text)
 
 
@@ -144,7 +144,7 @@ def _label_key(text: str) -> str:
     if label_key_problem(text):
         raise ValueError(
             "must be a label's key: at most 63 letters, digits, '-', '_' and '.', with a letter or digit "
-            "first and last, after a DNS name and '/' if need be"
+            "first and last, optionally after a DNS name and '/'"
         )
     return text
 
@@ -179,7 +179,7 @@ def _resource_name(text: str) -> str:
 
 
 def _quantity(value: object) -> str:
-    """As text: exact, and what a manifest shows is what was written."""
+    """Return a quantity as text: exact, and written in the manifest as the user wrote it."""
     number = parse_quantity(value)
     if number is None or number < 0:
         raise ValueError('must be a quantity, such as "500m", "2" or "4Gi"')
@@ -206,11 +206,11 @@ def _sub_path(text: str) -> str:
 
 
 def _switch(value: object) -> object:
-    """Three ways; pydantic's own words for a union would be three lines."""
+    """Return one of the three values; pydantic's own message for a union would be three lines."""
     match value:
         case bool() | "auto":
             return value
-        case str() if value.lower() in {"true", "false"}:  # in a variable of the environment
+        case str() if value.lower() in {"true", "false"}:  # from the environment
             return value.lower() == "true"
         case _:
             raise ValueError('must be "auto", true or false')
@@ -223,17 +223,17 @@ def _word(text: str) -> str:
 
 
 def _from_json(value: object) -> object:
-    """A variable of the environment holds a list or a map as JSON; what is none is for the next to refuse."""
+    """Decode a list or map from JSON, as the environment has it; leave other text for the next validator to refuse."""
     if isinstance(value, str):
         try:
             return json.loads(value)
-        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or brackets without end
+        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or endless brackets
             return value
     return value
 
 
 def _argv(value: object) -> object:
-    """A command in one string would need a shell to split it."""
+    """Refuse a command in one string: it would need a shell to split it."""
     argv = _from_json(value)
     if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):
         raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
@@ -241,7 +241,7 @@ def _argv(value: object) -> object:
 
 
 def _template(value: object) -> object:
-    """A pod template stands in a YAML file, or in the settings themselves: in the environment as JSON."""
+    """Read a pod template: a mapping, JSON in the environment, or the path of a YAML file."""
     match _from_json(value):
         case str() | Path() as path:
             source = Path(path)
@@ -261,20 +261,20 @@ def _template(value: object) -> object:
 
 
 def _what_is_wrong(error: Exception) -> str:
-    """Where, and what by its kind: never the line itself, which may hold a secret."""
+    """Describe the error and its line number, but never quote the line: it may hold a secret."""
     match error:
         case yaml.MarkedYAMLError(problem=str(problem), problem_mark=yaml.Mark(line=line)):
             return f"{problem} (line {line + 1})"
         case RecursionError():
             return "it is nested too deeply"
         case yaml.YAMLError():
-            return "it has characters that YAML does not have"
+            return "it has characters that YAML does not allow"
         case _:
-            return "it is no text, or has a number or a date that there is none of"
+            return "it is not text, or has an impossible number or date"
 
 
 def _not_json(template: Mapping[object, object]) -> str:
-    """Why it can be sent to no API server; empty if it can. Aliases of YAML may stand for more than there is memory."""
+    """Return why no API server would accept it, or "". YAML aliases may expand to more than fits into memory."""
     left: list[tuple[object, int]] = [(template, 0)]
     for _ in range(_LARGEST_TEMPLATE):
         if not left:

@@ -1,4 +1,4 @@
-"""The manifests of an executor: its pod and its claims. What is refused before there are any: `test_pod_checks`."""
+"""The manifests of an executor: its pod and its claims."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OWNER = owner_reference("driver", "u")
 
 
 def settings(profile: dict[str, Any] | None = None, *, driver_address: str | None = None, **executor: Any) -> Settings:
-    """Of a fleet with the profile "big"."""
+    """The settings of a fleet with the profile "big"."""
     subject = Settings(
         app_id="app",
         driver_address=driver_address,
@@ -89,7 +89,7 @@ def container(pod: dict[str, Any], wanted: str = "executor") -> dict[str, Any]:
 # ── what is built ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_a_template_the_pod_is_the_least_that_runs_the_image() -> None:
+def test_without_a_template_the_pod_is_the_smallest_that_runs_the_image() -> None:
     assert made(command=["python", "-m", "worker"]) == {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -125,7 +125,7 @@ def test_without_a_template_the_pod_is_the_least_that_runs_the_image() -> None:
     }
 
 
-def test_what_is_built_is_read_back_as_one_of_the_fleets() -> None:
+def test_a_built_pod_is_read_back_as_one_of_the_fleets() -> None:
     subject = msgspec.structs.replace(msgspec.convert(made(), Pod), status=PodStatus())
     subject = msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, uid="u"))
 
@@ -286,7 +286,7 @@ def test_a_patch_merges_what_has_one_name_and_replaces_other_lists() -> None:
     assert {"MODE": "fast", "LEVEL": "1", "EXECUTOR_ID": "7"}.items() <= variables.items()
 
 
-def test_a_patch_without_a_template_is_laid_over_the_bare_pod() -> None:
+def test_a_patch_without_a_template_is_applied_to_the_bare_pod() -> None:
     patch = {"spec": {"priorityClassName": "low", "containers": [{"name": "executor", "tty": True}]}}
 
     pod = made(template_patch=patch)
@@ -306,7 +306,7 @@ def test_the_executors_container_stays_the_first_whatever_a_patch_adds() -> None
     assert executor_container(msgspec.convert(pod, Pod), PodRules()) == "worker"
 
 
-def test_settings_go_over_the_patch() -> None:
+def test_settings_override_the_patch() -> None:
     patch = {
         "spec": {
             "nodeSelector": {"disk": "hdd", "arch": "arm"},
@@ -320,7 +320,7 @@ def test_settings_go_over_the_patch() -> None:
     assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "arch": "arm"}
 
 
-def test_resources_go_over_the_templates_one_by_one() -> None:
+def test_resources_override_the_templates_one_by_one() -> None:
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
     template = changed(containers=[{"name": "executor", "image": "i", "resources": resources}])
 

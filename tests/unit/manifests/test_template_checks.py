@@ -76,7 +76,7 @@ def test_a_good_template_and_a_bare_image_are_accepted() -> None:
         (changed(containers={}), ["spec.containers", "at least one container"]),
         (changed(containers=["x"]), ["each must be a mapping with a name"]),
         (changed(containers=[{"image": "i"}]), ["each must be a mapping with a name"]),
-        (changed(containers=[{"name": "a", "image": "i"}] * 2), ["'a' stands twice"]),
+        (changed(containers=[{"name": "a", "image": "i"}] * 2), ["'a' appears twice"]),
         (changed(containers=[{"name": "a"}]), ["'a' has no image"]),
         (changed(restartPolicy="Always"), ["restartPolicy is 'Always'", "'Never'"]),
         (alone(env={"X": "1"}), ["env of 'a'", "list of mappings"]),
@@ -93,9 +93,7 @@ def test_a_good_template_and_a_bare_image_are_accepted() -> None:
         ({**TEMPLATE, "metadata": {"ownerReferences": ["x"]}}, ["metadata.ownerReferences must be a list of mappings"]),
     ],
 )
-def test_a_template_that_no_executor_can_be_made_from_is_refused_with_its_fault(
-    template: dict[str, Any], words: list[str]
-) -> None:
+def test_a_template_that_cannot_work_is_refused_with_its_fault(template: dict[str, Any], words: list[str]) -> None:
     message = refused(template)
 
     assert "executor.pod_template" in message
@@ -133,7 +131,7 @@ def test_the_name_of_every_executor_of_an_accepted_app_is_a_dns_label(app_id: st
 # ── patches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_patch_makes_of_the_template_is_what_is_judged() -> None:
+def test_the_template_is_checked_with_its_patch_applied() -> None:
     named = "executor.pod_template with executor.template_patch: "
     patch: dict[str, Any] = {"spec": {"restartPolicy": "Always"}}
     assert refused(TEMPLATE, template_patch=patch).startswith(f"{named}spec.restartPolicy is 'Always'")
@@ -168,7 +166,7 @@ def test_a_patch_that_cannot_be_merged_is_refused(patch: dict[str, Any], words: 
 # ── profiles ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_fault_of_a_profile_is_told_with_its_name() -> None:
+def test_the_fault_of_a_profile_is_reported_with_its_name() -> None:
     profiles = {
         "good": {"image": "i"},
         "job": {"pod_template": {**TEMPLATE, "kind": "Job"}},
@@ -186,7 +184,7 @@ def test_the_fault_of_a_profile_is_told_with_its_name() -> None:
     ]
 
 
-def test_a_fault_that_all_profiles_share_is_told_once() -> None:
+def test_a_fault_that_all_profiles_share_is_reported_once() -> None:
     assert len(refused({**TEMPLATE, "kind": "Job"}, profiles={"a": {}, "b": {"instances": 2}}).splitlines()) == 1
 
 
@@ -198,7 +196,7 @@ def test_each_profile_needs_an_image_from_somewhere() -> None:
     )
 
 
-def test_resources_of_the_settings_must_go_with_those_of_the_template() -> None:
+def test_resources_of_the_settings_must_fit_those_of_the_template() -> None:
     template = alone(resources={"limits": {"memory": "1Gi"}})
     check(template, profiles={"small": {"resources": {"requests": {"memory": "1Gi"}}}})
 
@@ -208,7 +206,7 @@ def test_resources_of_the_settings_must_go_with_those_of_the_template() -> None:
     )
 
 
-def test_a_claim_must_not_take_the_place_of_a_volume_of_the_template() -> None:
+def test_a_claim_must_not_replace_a_volume_of_the_template() -> None:
     template = alone(volumeMounts=[{"name": "cache", "mountPath": "/cache"}])
     template["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
     claims = [{"name": "cache", "mount_path": "/cache", "size": "1Gi"}]

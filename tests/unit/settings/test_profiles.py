@@ -1,4 +1,4 @@
-"""Profiles, resources and claims: what they may be, and how a profile is laid over `executor`."""
+"""Profiles, resources and claims: which values they allow, and what a profile inherits from `executor`."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ OTHER: dict[str, Any] = {
 }
 
 
-def test_the_default_profile_is_what_executor_says() -> None:
+def test_the_default_profile_is_what_executor_describes() -> None:
     settings = Settings(executor=EVERYWHERE)
     assert settings.profile("default") == ProfileSettings(**EVERYWHERE)
     assert settings.profile_names == ("default",)
 
 
 @pytest.mark.parametrize("own", ShapeSettings.model_fields)
-def test_a_profile_has_its_own_value_where_it_says_one_and_that_of_executor_elsewhere(own: str) -> None:
+def test_a_profile_has_its_own_value_where_it_sets_one_and_that_of_executor_elsewhere(own: str) -> None:
     settings = Settings(executor=EVERYWHERE, profiles={"big": {own: OTHER[own]}})
 
     assert settings.profile("big") == ProfileSettings(**{**EVERYWHERE, "instances": 0, own: OTHER[own]})
     assert settings.profile("default") == ProfileSettings(**EVERYWHERE)
 
 
-def test_a_profile_may_say_that_it_has_none_of_what_executor_has() -> None:
+def test_a_profile_may_set_a_setting_of_executor_to_none() -> None:
     settings = Settings(executor=EVERYWHERE, profiles={"big": {"image": None, "node_selector": {}, "claims": []}})
 
     profile = settings.profile("big")
@@ -89,17 +89,14 @@ def test_each_profile_starts_with_its_own_number_of_executors() -> None:
     assert settings.initial_totals == {"default": 3, "big": 4, "idle": 0}
 
 
-def test_there_is_no_profile_that_nobody_described() -> None:
+def test_a_profile_that_is_not_in_the_settings_does_not_exist() -> None:
     with pytest.raises(KeyError, match="big"):
         Settings().profile("big")
 
 
 def test_a_profile_cannot_be_named_default_for_executor_describes_that_one() -> None:
     assert refused(profiles={"default": {"instances": 1}}) == [
-        (
-            "profiles has 'default': is described by the settings of `executor`; "
-            "a profile of its own must have another name"
-        )
+        ("profiles has 'default': is what `executor` describes; the profile must have another name")
     ]
 
 
@@ -116,7 +113,7 @@ def test_every_name_of_a_profile_can_be_its_label(name: str) -> None:
     assert label_value_problem(name) is None
 
 
-def test_what_is_wrong_with_a_profile_is_told_with_its_name() -> None:
+def test_a_problem_of_a_profile_is_reported_with_its_name() -> None:
     assert refused(
         profiles={
             "big": {"instances": -1, "imagee": "x", "claims": [{**DATA, "size": "much"}]},
@@ -130,7 +127,7 @@ def test_what_is_wrong_with_a_profile_is_told_with_its_name() -> None:
     ]
 
 
-def test_profiles_can_stand_in_a_file_with_templates_beside_it(tmp_path: Path) -> None:
+def test_profiles_can_be_in_a_file_with_templates_beside_it(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text("spec: {containers: [{name: executor}]}")
     (tmp_path / "patch.yaml").write_text("spec: {priority: 7}")
     file = tmp_path / "fleet.toml"
@@ -314,12 +311,12 @@ def test_a_request_and_a_limit_go_together_exactly_if_the_request_is_not_more(re
         ([{**DATA, "access_modes": ["RWO"]}], "executor.claims.0.access_modes.0 = 'RWO': must be 'ReadWriteOnce', 'Re"),
         (
             [{**DATA, "access_modes": ["ReadWriteOncePod", "ReadOnlyMany"]}],
-            "executor.claims.0.access_modes = ['ReadWriteOncePod', 'ReadOnlyMany']: ReadWriteOncePod must stand alone",
+            "executor.claims.0.access_modes = ['ReadWriteOncePod', 'ReadOnlyMany']: ReadWriteOncePod must be alone",
         ),
         ([{**DATA, "sub_path": "../x"}], "executor.claims.0.sub_path = '../x': must be a relative path without '..'"),
         ([{**DATA, "sub_path": "/x"}], "executor.claims.0.sub_path = '/x': must be a relative path"),
-        ([DATA, {**DATA, "mount_path": "/b"}], "executor.claims: the name 'data' stands twice"),
-        ([DATA, {**DATA, "name": "b"}], "executor.claims: the mount_path '/data' stands twice"),
+        ([DATA, {**DATA, "mount_path": "/b"}], "executor.claims: the name 'data' appears twice"),
+        ([DATA, {**DATA, "name": "b"}], "executor.claims: the mount_path '/data' appears twice"),
     ],
 )
 def test_a_claim_that_no_pod_could_mount_is_refused(claims: list[dict[str, Any]], line: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings: defaults, sources, and how each kind of mistake is answered."""
+"""Settings: defaults, sources, and how each kind of mistake is reported."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_the_reference_file_with_all_its_examples_is_accepted(tmp_path: Path) ->
 # ── Sources ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_constructor_goes_over_the_environment_and_that_over_the_file(
+def test_the_constructor_overrides_the_environment_which_overrides_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "fleet.toml"
@@ -373,7 +373,7 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_is_allowed(
     assert len(line) < 250
 
 
-def test_all_problems_are_told_at_once_one_a_line() -> None:
+def test_all_problems_are_reported_at_once_one_a_line() -> None:
     lines = refused(executor={"instances": -1, "stuck_timeout": 5}, backend={"delete_on_stop": "x"}, nonsense=1)
     assert [line.split(" ")[0].rstrip(":") for line in lines] == [
         "executor.instances",
@@ -482,7 +482,7 @@ def test_values_that_only_look_as_if_they_contradicted_each_other_are_allowed(va
     ("lease", "given", "used"),
     [("auto", True, True), ("auto", False, False), (True, False, True), (False, True, False)],
 )
-def test_a_lease_guards_an_app_id_that_was_given_unless_it_is_said_otherwise(
+def test_a_lease_guards_an_app_id_that_was_given_unless_it_is_set_otherwise(
     *, lease: object, given: bool, used: bool
 ) -> None:
     settings = Settings(**({"app_id": "etl"} if given else {}), backend={"lease": lease})
