@@ -1,6 +1,7 @@
-"""Adoption: pods of an earlier life belong to a driver's pod that may be gone, and are collected unless they get ours.
+"""Adoption: makes our driver's pod the owner of the fleet's pods. Pure.
 
-Which of the fleet's live pods lack our driver's pod as their owner. A plain value in the LifecycleManager's hands.
+Pods that an earlier incarnation of the driver created are owned by that driver's pod. Kubernetes collects them once
+that owner is gone, unless they get ours.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ __all__ = ["Adoption"]
 
 
 class Adoption:
-    """`owner` is the driver's pod as an ownerReference; None if it runs in none, and nothing is adopted."""
+    """The live pods that still have to be adopted.
+
+    Args:
+        owner: the driver's pod as an ownerReference; None if the driver runs in no pod, and nothing is adopted.
+    """
 
     def __init__(self, owner: Manifest | None) -> None:
         self._owner = owner
         self._open: dict[int, AdoptPod] = {}
 
-    def see(self, executor_id: int, pod: Pod) -> AdoptPod | None:
-        """A live pod is shown as it is now. Answers with what is to be asked for, if it is not ours."""
+    def observe(self, executor_id: int, pod: Pod) -> AdoptPod | None:
+        """Return the request that a live pod needs, None if it is ours already."""
         owner = self._owner
         owners = pod.metadata.owner_references or ()
         if owner is None or pod.terminating or any(own.uid == owner["uid"] for own in owners):
@@ -34,9 +39,9 @@ class Adoption:
         return self._open[executor_id]
 
     def forget(self, executor_id: int) -> None:
-        """It has ended, or is not to stay."""
+        """Forget an executor that ended or was abandoned."""
         self._open.pop(executor_id, None)
 
-    def open(self) -> tuple[AdoptPod, ...]:
-        """What was asked for and is not seen to be done: it may have been dropped, or refused."""
+    def unfinished(self) -> tuple[AdoptPod, ...]:
+        """Return the requests without an observed effect: they may have been dropped or refused."""
         return tuple(self._open.values())

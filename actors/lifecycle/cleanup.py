@@ -1,7 +1,7 @@
-"""Which pods should be gone, and which of them take too long to go. Pure.
+"""Cleanup: which pods should be deleted, and which of them take too long to terminate. Pure.
 
-A DELETE may be dropped or refused, and a pod may come back from a backup: so what should go is asked for in every round
-that still shows it.
+A DELETE may be dropped or refused, and a pod may come back from a backup. Therefore unwanted pods are deleted again in
+every round in which the snapshot has them.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ __all__ = ["Cleanup"]
 
 
 class Cleanup:
-    """By executor id, until its pod has left the snapshot."""
+    """The pods to delete and the terminating ones, by executor id, until they leave the snapshot."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
         self._unwanted: dict[int, PodState] = {}
-        """Ended pods, and live ones of executors that were killed, abandoned or reported as ended."""
+        """Ended pods, and live ones whose executors were killed, abandoned or reported as ended."""
         self._terminating: dict[int, tuple[PodTerminating, Moment]] = {}
-        """Pods that are being deleted, and since when."""
+        """Terminating pods, and since when."""
 
     def observe(self, executor_id: int, state: PodState, now: Moment, *, stays: bool) -> None:
-        """Take in the state of a pod in the snapshot; `stays`: as far as we know, its executor should live."""
+        """Record a pod's state. `stays` is false if its executor was abandoned or reported as ended."""
         if isinstance(state, PodTerminating):
             self._unwanted.pop(executor_id, None)
             known = self._terminating.get(executor_id)
             if known is None or known[0].pod.uid != state.pod.uid:
                 self._terminating[executor_id] = (state, now)
             return
-        self._terminating.pop(executor_id, None)  # a cluster restored from a backup takes deletions back
+        self._terminating.pop(executor_id, None)  # a restored backup undoes deletions
         if state.final or not stays:
             self.remove(executor_id, state)
         else:
             self._unwanted.pop(executor_id, None)
 
     def remove(self, executor_id: int, state: PodState | None) -> None:
-        """Ask for the end of this pod from the next round on, unless its deletion is under way."""
+        """Delete this pod from the next round on, unless it is being deleted."""
         if not isinstance(state, PodTerminating | PodDeleted | None):
             self._unwanted[executor_id] = state
 
@@ -59,7 +59,7 @@ class Cleanup:
         self._terminating.pop(executor_id, None)
 
     def requests(self) -> Iterator[DeletePod | LabelPod]:
-        """Yield what to ask of the pool. It takes the same request once while it is open."""
+        """Yield the requests of this round. The RequestPool ignores those that are still open."""
         for state in self._unwanted.values():
             pod = state.pod
             if state.final and not self._settings.delete_on_termination:
@@ -68,7 +68,7 @@ class Cleanup:
                 yield DeletePod(pod.name, DeleteOptions(uid=pod.uid))
 
     def overdue(self, now: Moment) -> list[tuple[int, PodTerminating]]:
-        """Take out the pods that outlive their grace period by far: nobody hears from their nodes."""
+        """Return, once, the pods that have outlived their grace period: their nodes are probably lost."""
         overdue = [
             (executor_id, state)
             for executor_id, (state, since) in self._terminating.items()

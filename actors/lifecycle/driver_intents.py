@@ -1,4 +1,7 @@
-"""What the pod of an executor that is asked to go is marked with, for others to see: a label, an annotation. Pure."""
+"""DriverIntents: which executors the driver has killed, decommissioned, disconnected or scaled down. Pure.
+
+From this follow the loss reason of an executor, the labels of its pod, and when it is deleted.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from actors.messages import LabelPod
-from actors.pods.loss import Asked
+from actors.pods.loss import RequestedEnd
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
@@ -23,18 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["DECOMMISSIONED", "DriverIntents"]
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-"""The annotation by which ReplicaSets, and other controllers, choose whom to delete first."""
+"""The annotation by which ReplicaSets and other controllers choose which pod to delete first."""
 
-
-NOT_WANTED: Final = "was not wanted any more, as the target is lower"
-
-
-DECOMMISSIONED: Final = "finished, as the driver had asked it to"
-"""What we say of an end that we asked for."""
+SCALED_DOWN: Final = "was scaled down, as the target is lower"
+DECOMMISSIONED: Final = "finished, as the driver had requested"
+"""Loss messages, after the executor's name."""
 
 
 class DriverIntents:
-    """By executor id, until it has ended."""
+    """The driver's intents by executor id, until the executor has ended."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
         self._kill_label = _label(settings.kill_label)
@@ -42,20 +42,18 @@ class DriverIntents:
         cost = settings.decommission_deletion_cost
         self._deletion_cost = {} if cost is None else {DELETION_COST: str(cost)}
         self._labelled: dict[int, LabelPod] = {}
-        """What their pods were last asked to be labelled with."""
+        """The last label request for each pod."""
         self._killed: dict[int, ExecutorKilled] = {}
-        """Executors that the driver wants ended."""
         self._decommissioned: set[int] = set()
-        """Executors that it lets finish."""
         self._disconnected: dict[int, Moment] = {}
-        """Executors whose connection is gone, and since when, the earliest first."""
-        self._taken_back: dict[str, bool] = {}
-        """UIDs of pending pods that the Allocator deletes, as they are too many; true: a full sync did not show it."""
+        """Since when an executor is disconnected, the earliest first."""
+        self._scaled_down: dict[str, bool] = {}
+        """UIDs of pending pods that the Allocator deletes as excess; true if the last full sync did not have it."""
 
-    # ── keeping in step ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def learn(self, entries: Iterable[LedgerEntry]) -> None:
-        """Take up what is known of executors that live."""
+    def load(self, entries: Iterable[LedgerEntry]) -> None:
+        """Restore the intents from the ledger's live executors."""
         for entry in sorted(entries, key=lambda entry: entry.disconnected_at or 0.0):
             if entry.killed is not None:
                 self._killed[entry.executor_id] = entry.killed
@@ -65,74 +63,74 @@ class DriverIntents:
                 self._disconnected[entry.executor_id] = entry.disconnected_at
 
     def kill(self, kill: ExecutorKilled) -> None:
-        """The driver wants it ended."""
+        """Record that the driver killed an executor."""
         self._killed[kill.executor_id] = kill
 
     def decommission(self, executor_id: int) -> None:
-        """The driver lets it finish."""
+        """Record that the driver decommissioned an executor."""
         self._decommissioned.add(executor_id)
 
     def disconnected(self, executor_id: int, at: Moment) -> None:
-        """Its connection is gone. Told again, the first time counts."""
+        """Record that an executor disconnected. Only the first time counts."""
         self._disconnected.setdefault(executor_id, at)
 
     def connected(self, executor_id: int) -> None:
-        """It has a connection."""
+        """Record that an executor is connected."""
         self._disconnected.pop(executor_id, None)
 
-    def take_back(self, uids: Iterable[str]) -> None:
-        """These pods are deleted if they are still as they were."""
-        self._taken_back.update(dict.fromkeys(uids, False))
+    def scale_down(self, uids: Iterable[str]) -> None:
+        """Record that the Allocator deletes these pods, if they have not changed meanwhile."""
+        self._scaled_down.update(dict.fromkeys(uids, False))
 
     def forget(self, executor_id: int) -> None:
-        """It has ended, or does not count."""
+        """Forget an executor that ended or was abandoned."""
         self._killed.pop(executor_id, None)
         self._decommissioned.discard(executor_id)
         self._disconnected.pop(executor_id, None)
         self._labelled.pop(executor_id, None)
 
     def forget_pod(self, uid: str) -> None:
-        """It is gone; or it runs, was not taken back in time, and stays."""
-        self._taken_back.pop(uid, None)
+        """Forget a pod that is gone, or that runs and therefore was not scaled down in time."""
+        self._scaled_down.pop(uid, None)
 
     def synced(self, states: Mapping[int, PodState]) -> None:
-        """What was said of a pod that was gone already is forgotten here.
+        """Forget the scaled-down pods that two full syncs in a row did not have.
 
-        At the second full sync without it: one that was gone at the first may have its end still to be told.
+        After the first one, the end of such a pod may still have to be reported.
         """
-        if not self._taken_back:
+        if not self._scaled_down:
             return
-        shown = {state.pod.uid for state in states.values()}
-        self._taken_back = {
-            uid: uid not in shown for uid, was_absent in self._taken_back.items() if uid in shown or not was_absent
+        visible = {state.pod.uid for state in states.values()}
+        self._scaled_down = {
+            uid: uid not in visible for uid, was_absent in self._scaled_down.items() if uid in visible or not was_absent
         }
 
-    # ── what follows ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── consequences ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def asked(self, executor_id: int, uid: str | None) -> Asked | None:
-        """What we say of its end if we asked for it."""
+    def requested_end(self, executor_id: int, uid: str | None) -> RequestedEnd | None:
+        """Return the loss message if we requested the executor's end."""
         killed = self._killed.get(executor_id)
         if killed is not None:
-            return Asked(killed.message, killed.at)
-        return Asked(NOT_WANTED) if uid in self._taken_back else None
+            return RequestedEnd(killed.message, killed.at)
+        return RequestedEnd(SCALED_DOWN) if uid in self._scaled_down else None
 
-    def is_finishing(self, executor_id: int) -> bool:
-        """Whether the driver lets it finish."""
+    def is_decommissioned(self, executor_id: int) -> bool:
+        """Return whether the driver decommissioned this executor."""
         return executor_id in self._decommissioned
 
-    def to_end(self, now: Moment) -> Iterator[int]:
-        """Killed executors whose time to end by themselves is over."""
+    def overdue_kills(self, now: Moment) -> Iterator[int]:
+        """Return the killed executors whose grace period is over."""
         return (executor_id for executor_id, killed in self._killed.items() if killed.delete_at <= now)
 
     def lost(self, now: Moment, timeout: timedelta) -> list[int]:
-        """Executors without a connection for so long; those that the driver has ended anyway are not waited for."""
+        """Return the executors that have been disconnected for `timeout`, without killed ones, which end anyway."""
         overdue = takewhile(lambda item: elapsed(item[1], now) >= timeout, self._disconnected.items())
         return [executor_id for executor_id, _ in overdue if executor_id not in self._killed]
 
     def label(self, executor_id: int, pod: Pod, now: Moment) -> LabelPod | None:
-        """What its pod should be labelled with, does not show, and was not asked for before.
+        """Return the labels that the pod lacks, None if there are none or the same were requested last.
 
-        Annotations are not shown: they come with their label.
+        Snapshots have no annotations, so they are added with their label.
         """
         killed = self._killed.get(executor_id)
         if killed is None and executor_id not in self._decommissioned:

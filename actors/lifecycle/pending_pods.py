@@ -1,9 +1,8 @@
-"""Executors that do not run yet: what is told of those that do not get on, each kind of cause once.
+"""PendingPods: decides when a pod that does not start is reported as stuck, once per cause. Pure.
 
-What the kubelet says is told at once. That no node takes a pod is told when it has lasted: a claim that is bound, or a
-node that is about to be there, takes the scheduler a second look. And a pod that has a node and gives no reason is told
-after `executor.stuck_timeout`. Plain values in the LifecycleManager's hands; nothing here sends a message or reads a
-clock.
+A reason that the kubelet gives is reported at once. "Unschedulable" is reported when it lasts, as the scheduler may
+need a second look at a new claim or node. A pod that has a node and no such reason is reported after
+`executor.stuck_timeout`.
 """
 
 from __future__ import annotations
@@ -25,70 +24,70 @@ if TYPE_CHECKING:
 __all__ = ["UNSCHEDULABLE_FOR", "PendingPods"]
 
 UNSCHEDULABLE_FOR: Final = timedelta(seconds=10)
-"""The scheduler's first answer may be no more than that it was asked too early: a generic ephemeral volume's claim is
-made a moment after its pod, and a claim is bound a moment after that."""
+"""The scheduler's first answer may only mean that it looked too early: a generic ephemeral volume's claim is created a
+moment after its pod, and bound a moment after that."""
 
 
 class PendingPods:
-    """By executor id. `timeout` is how long one that has a node is waited for."""
+    """The pending pods by executor id. `timeout` is how long one with a node may take to start."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._timeout = timeout
         self._pods: dict[int, Pod] = {}
-        """Those that do not run, as they were last shown."""
-        self._told: dict[int, set[StuckKind]] = {}
-        """What was told of whom anything was, until it has ended."""
+        """Pending pods, as last observed."""
+        self._reported: dict[int, set[StuckKind]] = {}
+        """The causes that were reported, until the executor has ended."""
         self._pending: dict[int, Moment] = {}
-        """Since when they do not run, the earliest first; without those that were looked at for that."""
+        """Since when each is pending, the earliest first; without those whose timeout is over."""
         self._unschedulable: dict[int, Moment] = {}
-        """Since when no node takes them, the earliest first; without those of which that was told."""
+        """Since when each is unschedulable, the earliest first; without those that were reported for it."""
 
     def __len__(self) -> int:
-        """How many executors are remembered."""
-        return len(self._pods.keys() | self._told.keys() | self._pending.keys() | self._unschedulable.keys())
+        """Return the number of executors that are remembered."""
+        return len(self._pods.keys() | self._reported.keys() | self._pending.keys() | self._unschedulable.keys())
 
-    def shown(self, executor_id: int, pod: Pod, now: Moment) -> Stuck | None:
-        """It does not run: what is to be told of that at once."""
+    def observe(self, executor_id: int, pod: Pod, now: Moment) -> Stuck | None:
+        """Record a pending pod; return the cause to report at once, if any."""
         self._pods[executor_id] = pod
         self._pending.setdefault(executor_id, now)
         stuck = why_stuck(pod)
         if stuck is None or stuck.kind is not StuckKind.UNSCHEDULABLE:
             self._unschedulable.pop(executor_id, None)
-            return self._news(executor_id, stuck)
-        if stuck.kind not in self._told.get(executor_id, ()):
+            return self._unless_reported(executor_id, stuck)
+        if stuck.kind not in self._reported.get(executor_id, ()):
             self._unschedulable.setdefault(executor_id, now)
         return None
 
-    def over(self, executor_id: int) -> None:
-        """It does not wait any more; should it do so again, its time begins anew."""
+    def leave(self, executor_id: int) -> None:
+        """Stop the timeouts of a pod that is no longer pending."""
         self._pods.pop(executor_id, None)
         self._pending.pop(executor_id, None)
         self._unschedulable.pop(executor_id, None)
 
     def forget(self, executor_id: int) -> None:
-        """It has ended, or does not count."""
-        self.over(executor_id)
-        self._told.pop(executor_id, None)
+        """Forget an executor that ended or was abandoned."""
+        self.leave(executor_id)
+        self._reported.pop(executor_id, None)
 
     def overdue(self, now: Moment) -> Iterator[tuple[int, Pod, Stuck]]:
-        """Those that have waited for too long by now, and what is to be told of it; each once."""
+        """Yield, once, the pods whose timeout is over, with the cause to report."""
         found = [(i, why_stuck(self._pods[i])) for i, _ in _take(self._unschedulable, now, UNSCHEDULABLE_FOR)]
         slow = _take(self._pending, now, self._timeout)
         found += [(i, does_not_start(self._pods[i], elapsed(since, now))) for i, since in slow]
         for executor_id, stuck in found:
-            if (news := self._news(executor_id, stuck)) is not None:
-                yield executor_id, self._pods[executor_id], news
+            if (unreported := self._unless_reported(executor_id, stuck)) is not None:
+                yield executor_id, self._pods[executor_id], unreported
 
-    def _news(self, executor_id: int, stuck: Stuck | None) -> Stuck | None:
-        """Told once a kind of cause: `ErrImagePull` and `ImagePullBackOff` take turns."""
-        if stuck is None or stuck.kind in self._told.get(executor_id, ()):
+    def _unless_reported(self, executor_id: int, stuck: Stuck | None) -> Stuck | None:
+        """Each cause is reported once: `ErrImagePull` and `ImagePullBackOff` alternate."""
+        if stuck is None or stuck.kind in self._reported.get(executor_id, ()):
             return None
-        self._told.setdefault(executor_id, set()).add(stuck.kind)
+        self._reported.setdefault(executor_id, set()).add(stuck.kind)
         return stuck
 
 
 def _take(since: dict[int, Moment], now: Moment, limit: timedelta) -> list[tuple[int, Moment]]:
-    """Those that are overdue, which are not looked at again."""
+    """Remove and return the entries that are at least `limit` old."""
     overdue = list(takewhile(lambda item: elapsed(item[1], now) >= limit, since.items()))
     for executor_id, _ in overdue:
         del since[executor_id]

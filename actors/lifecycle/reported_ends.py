@@ -1,8 +1,7 @@
-"""Whose end was told: what makes "exactly once" of an end that is shown many times, by several sources, or again.
+"""ReportedEnds: remembers which ends were reported, so that each is reported exactly once. Pure.
 
-A pod's end is remembered by its UID for as long as a snapshot shows the pod, however long that is, and for
-`executor.removed_executors_ttl` after that: so what is remembered is bounded by what is visible and by what ended
-lately. Plain values in the LifecycleManager's hands; nothing here sends a message.
+An end may be observed many times, by several sources. A UID is remembered as long as the snapshot has its pod, and for
+`executor.removed_executors_ttl` after that. The memory is therefore bounded by the visible pods and the recent ends.
 """
 
 from __future__ import annotations
@@ -22,28 +21,33 @@ __all__ = ["ReportedEnds"]
 
 
 class ReportedEnds:
-    """`ttl` is how long an end is remembered once its pod is gone, by `timer`."""
+    """The pods and executors whose end was reported.
+
+    Args:
+        ttl: how long they are remembered once the pod is gone.
+        timer: returns the current moment.
+    """
 
     def __init__(self, ttl: timedelta, timer: Callable[[], Moment]) -> None:
         self._visible: set[str] = set()
-        """UIDs whose end was told and that the snapshot still shows."""
+        """UIDs that the snapshot still has."""
         self._gone: TTLCache[str, bool] = TTLCache(math.inf, ttl.total_seconds(), timer=timer)
-        """UIDs whose end was told and that the snapshot no longer shows."""
+        """UIDs that the snapshot no longer has."""
         self._executors: TTLCache[int, bool] = TTLCache(math.inf, ttl.total_seconds(), timer=timer)
-        """Executors that have ended: what was said of one before its end was known may arrive after it."""
+        """Executors that have ended: messages about one may arrive later."""
 
     def __len__(self) -> int:
-        """How many pods are remembered."""
+        """Return the number of pods that are remembered."""
         return len(self._visible) + len(self._gone)
 
-    def tell(self, executor_id: int, uid: str | None, *, visible: bool) -> None:
-        """This end is told now. The pod may be shown still, or be gone."""
+    def add(self, executor_id: int, uid: str | None, *, visible: bool) -> None:
+        """Record that an end is reported. `visible`: the snapshot still has the pod."""
         self._executors[executor_id] = True
         if uid is not None:
             self.remember(uid, visible=visible)
 
     def remember(self, uid: str, *, visible: bool) -> None:
-        """Nothing is to be told of this pod any more."""
+        """Report nothing more about this pod."""
         if visible:
             self._gone.pop(uid, None)
             self._visible.add(uid)
@@ -51,16 +55,16 @@ class ReportedEnds:
             self._gone[uid] = True
 
     def left(self, uid: str) -> bool:
-        """This pod left the snapshot: its time runs from now on. Answers whether its end was told before."""
+        """Start the time to live of a pod that left the snapshot; return whether its end was reported."""
         if uid in self._visible:
             self._visible.discard(uid)
             self._gone[uid] = True
         return uid in self._gone
 
     def has_ended(self, executor_id: int) -> bool:
-        """Whether an executor's end was told, within the time that this is remembered for."""
+        """Return whether this executor's end was reported recently."""
         return executor_id in self._executors
 
     def __contains__(self, uid: str) -> bool:
-        """Whether a pod's end was told."""
+        """Return whether this pod's end was reported."""
         return uid in self._visible or uid in self._gone

@@ -1,6 +1,6 @@
-"""Why an executor is gone: what its pod's last word means, as a kind, an exit code and words for a person.
+"""Loss reasons: why an executor is gone, as a kind, an exit code and a message for people. Pure.
 
-Pure. A reason is worked out from the pod alone and from what we did to it; nothing here guesses from timing.
+A reason follows from the pod alone and from what we did to it. Nothing here guesses from timing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucc
 from actors.pods.stuck import never_heals
 
 __all__ = [
-    "Asked",
     "LossKind",
     "LossReason",
+    "RequestedEnd",
     "disconnected",
     "explain",
     "missing",
@@ -30,31 +30,31 @@ class LossKind(Enum):
     """What became of an executor."""
 
     EXITED = "exited"
-    """It ended by itself, with whatever exit code."""
+    """It ended by itself, with any exit code."""
     OOM_KILLED = "oom killed"
-    """The kernel ended it for using more memory than its limit."""
+    """The kernel killed it for using more memory than its limit."""
     EVICTED = "evicted"
-    """The node or an eviction took it away: pressure, drain, taint."""
+    """Its node or an eviction ended it: pressure, drain, taint."""
     PREEMPTED = "preempted"
     """The scheduler made room for a pod of higher priority."""
     NODE_LOST = "node lost"
-    """Its node is gone or has not been heard of."""
+    """Its node is gone or no longer responds."""
     DELETED = "deleted"
     """Somebody else deleted its pod."""
     KILLED_BY_DRIVER = "killed by driver"
-    """The driver asked for its end."""
+    """The driver requested its end."""
     NEVER_STARTED = "never started"
-    """It was requested and never came up."""
+    """It was requested and never ran."""
     MISSING = "missing"
-    """The cluster shows no trace of it."""
+    """The cluster has no pod of it and reported no end."""
     DISCONNECTED = "disconnected"
-    """Its connection to the driver was gone for too long while its pod lived on."""
+    """It was disconnected from the driver for too long while its pod was alive."""
     RELEASED = "released"
-    """Somebody took its labels away: the pod lives, but is the fleet's no more."""
+    """Somebody changed its labels: the pod is alive, but no longer part of the fleet."""
 
 
 CAUSED_BY_APP: Final = frozenset({LossKind.EXITED, LossKind.OOM_KILLED})
-"""The kinds that are the application's doing; retries of its work count against it only for these."""
+"""The kinds that the application caused. Only these should count against retries of its work."""
 
 NO_EXIT_CODE: Final = -1
 
@@ -62,12 +62,12 @@ EXIT_CODES: Final = {
     126: "the command cannot be executed",
     127: "the command was not found",
     128: "the container could not be started",
-    137: "SIGKILL: out of memory, killed by hand, or the end of the grace period",
+    137: "SIGKILL: out of memory, killed by hand, or still running after the grace period",
     139: "SIGSEGV: it crashed",
-    143: "SIGTERM: it was asked to end",
+    143: "SIGTERM: it was told to end",
     255: "an exit code out of range, or a failure to start",
 }
-"""POSIX shells and the container runtimes: 128 + signal; 126 and 127 are the shell's."""
+"""Exit codes of POSIX shells and container runtimes: 128 + signal; 126 and 127 come from the shell."""
 
 DISRUPTIONS: Final = {
     "PreemptionByScheduler": LossKind.PREEMPTED,
@@ -87,10 +87,10 @@ POD_REASONS: Final = {
     "Shutdown": LossKind.EVICTED,
     "Terminated": LossKind.EVICTED,
 }
-"""What kubelets and controllers write to `status.reason`; the last three at a node's graceful shutdown."""
+"""Values of `status.reason` by kubelets and controllers. The last three mean a graceful shutdown of the node."""
 
 MESSAGE_LIMIT: Final = 2_000
-"""Characters of a termination message in the words for a person; the API itself allows 4,096 bytes."""
+"""Characters of a termination message that a loss message keeps. The API allows 4,096 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +101,19 @@ class LossReason:
     exit_code: int
     """The executor container's, else the first ended container's, else -1."""
     caused_by_app: bool
-    """The application's own doing; false for everything that the cluster or the driver did to it."""
+    """Whether the application caused it; false for everything that the cluster or the driver did."""
     message: str
-    """Words for a person: the executor, its exit code, the pod's reason and message, every container's state."""
+    """For people: the executor, its exit code, the pod's reason and message, the state of every container."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """We had asked for an executor's end."""
+class RequestedEnd:
+    """An end that the driver or the Allocator requested."""
 
-    words: str
-    """What is said of that, after the executor's name."""
+    text: str
+    """The loss message, after the executor's name."""
     at: datetime | None = None
-    """When it was asked to end by itself; None if its pod was deleted, which the pod says itself."""
+    """When the executor was told to end by itself; None if its pod was deleted, as then the pod has the time."""
 
 
 def explain(
@@ -121,60 +121,68 @@ def explain(
     state: PodState,
     rules: PodRules,
     *,
-    asked: Asked | None = None,
+    requested: RequestedEnd | None = None,
     finished: str | None = None,
     released: bool = False,
     node_lost: bool = False,
 ) -> LossReason:
-    """Why this executor ended, from the last word on its pod and from what is known besides.
+    """Return why an executor ended.
 
-    `asked`: we had asked for its end. `finished`: it had been let end by itself, in words that follow its name.
-    `released`: its pod left our selector and lives. `node_lost`: it has been terminating for so long that nobody can
-    have heard of its node.
+    Args:
+        executor_id: of the executor.
+        state: the last state of its pod.
+        rules: how pods are classified.
+        requested: set if its end was requested.
+        finished: the loss message after the executor's name, if it was decommissioned and ends with exit code 0.
+        released: its pod left our selector and still exists.
+        node_lost: it has been terminating for so long that its node must be lost.
     """
     pod = state.pod
     end = _end(pod, rules)
     code = 0 if end is None and isinstance(state, PodSucceeded) else _exit_code(end)
-    # a pod that lived did not end with its sidecar
+    # the end of a sidecar does not end a live executor
     decisive = executor_end(pod, rules) if isinstance(state, PodDeleted) else end
-    kind = _kind(state, decisive, asked=asked, released=released, node_lost=node_lost)
-    headline = asked.words if kind is LossKind.KILLED_BY_DRIVER and asked is not None else _HEADLINES[kind]
+    kind = _kind(state, decisive, requested=requested, released=released, node_lost=node_lost)
+    headline = requested.text if kind is LossKind.KILLED_BY_DRIVER and requested is not None else _HEADLINES[kind]
     if finished is not None and kind is LossKind.EXITED and code == 0:
         kind, headline = LossKind.KILLED_BY_DRIVER, finished
     subject = f"executor {executor_id} (pod {pod.name}) {headline}"
-    return _reason(kind, _words(subject, pod, kind, code, end), code)
+    return _reason(kind, _message(subject, pod, kind, code, end), code)
 
 
 def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
-    """Its connection to the driver has been gone for too long, while its pod lives."""
-    words = (
-        f"executor {executor_id} (pod {pod.name}) was without a connection to the driver for too long, "
-        f"while its pod lives: it is deleted{_containers(pod)}"
+    """Return the reason of an executor that was disconnected for too long while its pod is alive."""
+    message = (
+        f"executor {executor_id} (pod {pod.name}) was disconnected from the driver for too long: "
+        f"its pod is alive and is deleted{_containers(pod)}"
     )
-    return _reason(LossKind.DISCONNECTED, words, _exit_code(_end(pod, rules)))
+    return _reason(LossKind.DISCONNECTED, message, _exit_code(_end(pod, rules)))
 
 
-def missing(executor_id: int, pod: Pod | None, rules: PodRules, asked: Asked | None = None) -> LossReason:
-    """The cluster shows no trace of it, and told nobody of its end: with what was last known of it, if anything was.
+def missing(executor_id: int, pod: Pod | None, rules: PodRules, requested: RequestedEnd | None = None) -> LossReason:
+    """Return the reason of an executor that has no pod although no end was observed.
 
-    If we had `asked` for its end, that is what became of it.
+    `pod` is the last observed pod, if there was one. If its end was `requested`, it is assumed to have happened.
     """
-    headline = "is missing" if asked is None else asked.words
-    words = f"executor {executor_id} {headline}: the cluster shows no pod of it and said nothing of its end"
-    kind = LossKind.MISSING if asked is None else LossKind.KILLED_BY_DRIVER
+    headline = "is missing" if requested is None else requested.text
+    message = f"executor {executor_id} {headline}: the cluster has no pod of it and reported no end"
+    kind = LossKind.MISSING if requested is None else LossKind.KILLED_BY_DRIVER
     if pod is None:
-        return _reason(kind, words)
-    return _reason(kind, f"{words}; its pod was {pod.name}{_containers(pod)}", _exit_code(_end(pod, rules)))
+        return _reason(kind, message)
+    return _reason(kind, f"{message}; its pod was {pod.name}{_containers(pod)}", _exit_code(_end(pod, rules)))
 
 
 def never_started(executor_id: int, why: str) -> LossReason:
-    """It was requested and never came up."""
+    """Return the reason of an executor that was requested and never ran."""
     return _reason(LossKind.NEVER_STARTED, f"executor {executor_id} never started: {why}")
 
 
-def stopped_with_fleet(executor_id: int, asked: str | None = None) -> LossReason:
-    """It went when the fleet was stopped; or its end had been `asked` for before, in words that follow its name."""
-    return _reason(LossKind.KILLED_BY_DRIVER, f"executor {executor_id} {asked or 'was stopped with the fleet'}")
+def stopped_with_fleet(executor_id: int, requested: str | None = None) -> LossReason:
+    """Return the reason of an executor that was stopped with the fleet.
+
+    `requested` is the loss message after its name, if its end was requested before.
+    """
+    return _reason(LossKind.KILLED_BY_DRIVER, f"executor {executor_id} {requested or 'was stopped with the fleet'}")
 
 
 def _reason(kind: LossKind, message: str, exit_code: int = NO_EXIT_CODE) -> LossReason:
@@ -185,15 +193,15 @@ def _reason(kind: LossKind, message: str, exit_code: int = NO_EXIT_CODE) -> Loss
 
 
 def _kind(
-    state: PodState, end: TerminatedState | None, *, asked: Asked | None, released: bool, node_lost: bool
+    state: PodState, end: TerminatedState | None, *, requested: RequestedEnd | None, released: bool, node_lost: bool
 ) -> LossKind:
-    """Who ended it. What ended after its deletion began, or was disrupted, did not end by itself."""
+    """Decide who ended it. A pod that ended after its deletion or disruption began did not end by itself."""
     if released:
         return LossKind.RELEASED
     pod = state.pod
     disruption = _disruption(pod, end)
     deleted = node_lost or _was_deleted(state, end)
-    if deleted and asked is not None:
+    if deleted and requested is not None:
         return LossKind.KILLED_BY_DRIVER
     if disruption is not None:
         return disruption
@@ -201,19 +209,20 @@ def _kind(
         return LossKind.NODE_LOST
     if deleted:
         return LossKind.NEVER_STARTED if never_heals(pod) else LossKind.DELETED
-    if asked is not None and asked.at is not None and not _ended_before(end, asked.at.replace(microsecond=0)):
+    told_at = requested.at if requested is not None else None
+    if told_at is not None and not _ended_before(end, told_at.replace(microsecond=0)):
         return LossKind.KILLED_BY_DRIVER
     ended = ends((*container_statuses(pod), *_init_statuses(pod)))
     culprit = end if end is not None and end.exit_code != 0 else next((e for e in ended if e.exit_code != 0), end)
-    if culprit is not None and culprit.reason == "OOMKilled":  # the exit code may be 0 or 143 as well as 137
+    if culprit is not None and culprit.reason == "OOMKilled":  # with exit code 137, 143 or even 0
         return LossKind.OOM_KILLED
-    if not ended and isinstance(state, PodFailed):  # refused by its node: no container of it ever ran
+    if not ended and isinstance(state, PodFailed):  # its node refused it: no container ever ran
         return LossKind.NEVER_STARTED
     return LossKind.EXITED
 
 
 def _disruption(pod: Pod, end: TerminatedState | None) -> LossKind | None:
-    """The cluster took it away, and says how; not if its container had ended before that."""
+    """Return how the cluster disrupted the pod, None if it did not, or if the container had ended before."""
     status = pod.status
     if status is None:
         return None
@@ -225,7 +234,7 @@ def _disruption(pod: Pod, end: TerminatedState | None) -> LossKind | None:
 
 
 def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
-    """Whether its deletion is what ended it, and not that it had ended before."""
+    """Return whether the pod's deletion ended it: it had not ended before."""
     deadline = state.pod.metadata.deletion_timestamp
     if deadline is None:
         return isinstance(state, PodDeleted) and end is None
@@ -237,9 +246,9 @@ def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
 
 
 def _ended_before(end: TerminatedState | None, moment: datetime | None) -> bool:
-    """Whether a container had ended before a moment. The API's timestamps have whole seconds.
+    """Return whether a container ended before a moment. The API's timestamps have whole seconds.
 
-    Timestamps with and without a time zone cannot be compared: then it was not before.
+    False if only one of the timestamps has a time zone: they cannot be compared.
     """
     finished = end.finished_at if end is not None else None
     if finished is None or moment is None or (finished.tzinfo is None) != (moment.tzinfo is None):
@@ -255,10 +264,7 @@ def _init_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
 
 
 def _end(pod: Pod, rules: PodRules) -> TerminatedState | None:
-    """How the executor's container ended, else the first ended one.
-
-    Init containers come last, and only if they failed: they end before the rest.
-    """
+    """Return how the executor's container ended, else the first ended container, else the first failed init one."""
     failed = (end for end in ends(_init_statuses(pod)) if end.exit_code != 0)
     return executor_end(pod, rules) or next(iter((*ends(container_statuses(pod)), *failed)), None)
 
@@ -267,7 +273,7 @@ def _exit_code(end: TerminatedState | None) -> int:
     return end.exit_code if end is not None else NO_EXIT_CODE
 
 
-# ── the words ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the message ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _HEADLINES: Final = {
     LossKind.EXITED: "exited",
@@ -278,21 +284,21 @@ _HEADLINES: Final = {
     LossKind.DELETED: "was deleted by somebody else",
     LossKind.KILLED_BY_DRIVER: "was ended by the driver",
     LossKind.NEVER_STARTED: "never started",
-    LossKind.RELEASED: "is the fleet's no more: its labels were changed, its pod lives on",
+    LossKind.RELEASED: "was released: its labels were changed, and its pod is still alive",
 }
 
 
-def _words(subject: str, pod: Pod, kind: LossKind, code: int, end: TerminatedState | None) -> str:
+def _message(subject: str, pod: Pod, kind: LossKind, code: int, end: TerminatedState | None) -> str:
     parts = [subject]
     if code != NO_EXIT_CODE:
         meaning = f" ({EXIT_CODES[code]})" if code in EXIT_CODES and kind is not LossKind.OOM_KILLED else ""
         parts.append(f" with exit code {code}{meaning}")
     status = pod.status
     if status is not None and (status.reason or status.message):
-        parts.append("; the pod says: " + ": ".join(filter(None, (status.reason, status.message))))
+        parts.append("; pod status: " + ": ".join(filter(None, (status.reason, status.message))))
     parts.append(_containers(pod))
     if end is not None and end.message:
-        parts.append("; last words: " + end.message.strip()[-MESSAGE_LIMIT:])
+        parts.append("; termination message: " + end.message.strip()[-MESSAGE_LIMIT:])
     return "".join(parts)
 
 

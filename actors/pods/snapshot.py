@@ -1,7 +1,7 @@
-"""`PodsSnapshot`: which executors there are and how each stands, as of one moment. Immutable, structurally shared.
+"""`PodsSnapshot`: the executors and their pod states at one moment. Immutable, with shared structure.
 
-The next snapshot costs O(log n) per change. How many executors of a profile are in a state is kept with it, because
-that is what a round asks for, and a round must not cost what the fleet weighs.
+The next snapshot costs O(log n) per change. The number of executors by profile and state is kept with it, so that a
+round does not have to count the fleet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "Ended", "PodsSnapshot", "SnapshotEdit"]
 
 Counts: TypeAlias = Map[tuple[str, type[PodState]], int]
-"""How many executors of a profile are in a state; pairs that count none are left out."""
+"""The number of executors by profile and state, without zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +29,32 @@ class Ended:
     executor_id: int
     uid: str
     state: PodState
-    """How it ended: succeeded or failed if that was the last word on it, else `PodDeleted`, with the last Pod known."""
+    """The final state: succeeded or failed if that was observed, else `PodDeleted`, with the last observed pod."""
     confirmed: bool = True
-    """False when its DELETED event came without a deletion: it may live on outside our selector, a GET tells."""
+    """False if the DELETED event came without a deletion: a GET decides whether the pod only left our selector."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodsSnapshot:
-    """States by executor id. Pods that ended stay in it as long as the API shows them."""
+    """Pod states by executor id. Ended pods stay as long as the API has them."""
 
     EMPTY: ClassVar[PodsSnapshot]
 
     states: Map[int, PodState]
     counts: Counts
     resource_version: str = ""
-    """How far it has come: the version of the newest list or event in it."""
+    """The version of the newest LIST or event in it."""
     full_sync_at: float | None = None
-    """When the newest consistent list in it was asked for (monotonic), None before the first."""
+    """When the newest consistent LIST in it was requested (monotonic), None before the first."""
 
     def count(self, *kinds: type[PodState], profile: str | None = None) -> int:
-        """How many executors are in one of these states, in one profile or in all."""
+        """Return the number of executors in one of these states, of one profile or of all."""
         if profile is not None:
             return sum(self.counts.get((profile, kind), 0) for kind in kinds)
         return sum(number for (_, kind), number in self.counts.items() if kind in kinds)
 
     def profiles(self) -> frozenset[str]:
-        """The profiles that any executor is of."""
+        """Return the profiles that have executors."""
         return frozenset(profile for profile, _ in self.counts)
 
 
@@ -62,21 +62,21 @@ PodsSnapshot.EMPTY = PodsSnapshot(Map(), Map())
 
 
 class SnapshotEdit:
-    """Makes the next snapshot from one: many changes, one new map."""
+    """Builds the next snapshot: many changes, one new map."""
 
     def __init__(self, snapshot: PodsSnapshot) -> None:
         self._before = snapshot
         self.states: MapMutation[int, PodState] = snapshot.states.mutate()
-        """As edited so far; to be read."""
+        """The states so far. Read-only for callers."""
         self._counts: dict[tuple[str, type[PodState]], int] = {}
         profiles = snapshot.profiles()
         self._profile = next(iter(profiles)) if len(profiles) == 1 else None
-        """The profile that all are of, if there is such a one."""
+        """The profile of all executors, None if there are several."""
 
     def put(self, executor_id: int, state: PodState) -> None:
-        """Set an executor's state. Most changes are of a detail, and count for nothing.
+        """Set an executor's state. Most changes do not affect the counts.
 
-        Where all are of one profile, the pod as it was is not looked at: of a big fleet it is in no cache.
+        With a single profile, the previous pod is not read: in a large fleet it is in no CPU cache.
         """
         before, profile = self.states.get(executor_id), state.pod.profile
         self.states[executor_id] = state
@@ -91,11 +91,11 @@ class SnapshotEdit:
             self._count(state, +1)
 
     def drop(self, executor_id: int) -> None:
-        """Take an executor out."""
+        """Remove an executor."""
         self._count(self.states.pop(executor_id), -1)
 
     def finish(self, resource_version: str, full_sync_at: float | None) -> PodsSnapshot:
-        """The next snapshot. The edit is used up."""
+        """Return the next snapshot, and end the edit."""
         counts = self._before.counts
         for key, change in self._counts.items():
             number = counts.get(key, 0) + change

@@ -1,4 +1,4 @@
-"""The states a pod can be in, and `classify`: the only place where phases become a `PodState`. Pure."""
+"""Pod states, and `classify`: the only place where a phase becomes a `PodState`. Pure; it never raises."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ __all__ = [
 
 
 class PodState(msgspec.Struct, frozen=True, gc=False):
-    """Where a pod stands. Sealed: its seven subclasses are all there are (Spark's six and `PodTerminating`)."""
+    """The state of a pod. Sealed: there are seven subclasses, Spark's six and `PodTerminating`."""
 
     final: ClassVar[bool] = False
-    """Nothing more will happen to it but its removal from the API."""
+    """Nothing will change any more, except that the pod is removed from the API."""
     pod: Pod
 
 
 class PodPending(PodState, frozen=True):
-    """Accepted by the API, its containers not started yet."""
+    """Accepted by the API; its containers have not started."""
 
 
 class PodRunning(PodState, frozen=True):
-    """Bound to a node, its containers started."""
+    """Bound to a node; its containers have started."""
 
 
 class PodTerminating(PodState, frozen=True):
-    """Alive, and about to go: its deletion has begun."""
+    """Alive, but its deletion has begun."""
 
 
 class PodUnknown(PodState, frozen=True):
-    """A phase that nobody knows, or `Unknown`: counted as alive, never reported removed."""
+    """`Unknown` or an unknown phase. Counted as alive, never reported as removed."""
 
 
 class PodSucceeded(PodState, frozen=True):
@@ -62,7 +62,7 @@ class PodFailed(PodState, frozen=True):
 
 
 class PodDeleted(PodState, frozen=True):
-    """Gone from the API; `pod` is what was last known of it."""
+    """Gone from the API. `pod` is the last observed one."""
 
     final: ClassVar[bool] = True
 
@@ -75,10 +75,10 @@ class PodRules(msgspec.Struct, frozen=True):
 
 
 def malformed(pod: Pod) -> str | None:
-    """Why this pod cannot be counted (words for a log line), or None if it can.
+    """Return why this pod is set aside, for a log line; None if it is not.
 
-    A pod with neither status nor deletion timestamp, without an id label, or with an id that is no number. One without
-    a UID cannot be told from a later one of its name.
+    Malformed is a pod with neither status nor deletion timestamp, without a valid executor id, or without a UID, which
+    could not be distinguished from a later pod of its name.
     """
     if not pod.uid:
         return "it has no UID"
@@ -90,24 +90,24 @@ def malformed(pod: Pod) -> str | None:
 
 
 def executor_container(pod: Pod, rules: PodRules) -> str | None:
-    """The name of the executor's container: the one that `rules` names, else the first; None if none is listed."""
+    """Return the name of the executor's container: the one in `rules`, else the first, None if there is none."""
     containers = (pod.spec.containers if pod.spec else None) or ()
     names = [container.name for container in containers]
     return rules.executor_container if rules.executor_container in names else next(iter(names), None)
 
 
 def executor_end(pod: Pod, rules: PodRules) -> TerminatedState | None:
-    """How the executor's own container ended, None while it lives or if it is not known."""
+    """Return how the executor's container ended, None if it has not or is unknown."""
     name = executor_container(pod, rules)
     return next(iter(ends(status for status in container_statuses(pod) if status.name == name)), None)
 
 
 def classify(pod: Pod, rules: PodRules) -> PodState:
-    """The state of a pod that a list or an ADDED or MODIFIED event shows. The first rule that fits decides.
+    """Return the state of a pod from a LIST or from an ADDED or MODIFIED event. The first matching rule decides.
 
-    1. The phase is final, or the executor's container of several ended: succeeded or failed, also while terminating.
-    2. A deletion timestamp without any status: deleted. 3. A deletion timestamp: terminating. 4. By phase, compared
-    without case. 5. Anything else: unknown.
+    1. A final phase, or one of several containers that ends the pod: succeeded or failed, also while terminating.
+    2. A deletion timestamp without a status: deleted. 3. A deletion timestamp: terminating. 4. The phase, without
+    regard to case. 5. Anything else: unknown.
     """
     status = pod.status
     if status is None:
@@ -130,9 +130,9 @@ def classify(pod: Pod, rules: PodRules) -> PodState:
 
 
 def _ended_containers(pod: Pod, rules: PodRules) -> int | None:
-    """Exit code that ends a pod of several containers before its phase says so, or None while it lives.
+    """Return the exit code that ends a pod of several containers before its phase changes, None while it is alive.
 
-    A failed sidecar comes first: the executor's end after it does not turn a failed pod into one that succeeded.
+    A failed sidecar decides first: an executor that ends after it does not make the pod a success.
     """
     end = executor_end(pod, rules)
     own = end.exit_code if end is not None else None

@@ -1,6 +1,6 @@
-"""Why a pod that should run does not get on: the kubelet's and the scheduler's own words, sorted by what heals them.
+"""Why a pod is stuck: reasons of the kubelet and the scheduler, by cause and by whether they can heal. Pure.
 
-Pure. A pod is stuck when its own status says what it waits for; that it takes long is not enough to say why.
+A pod is stuck if its own status has such a reason. `does_not_start` is for pods that take long without one.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ __all__ = ["Stuck", "StuckKind", "does_not_start", "is_gated", "never_heals", "w
 
 
 class StuckKind(Enum):
-    """What a pod waits for. The same kind told once is not told again when the words change."""
+    """The cause. A stuck pod is reported once per cause, even if the message changes."""
 
     IMAGE = "image"
     """Its image cannot be pulled, or its name is wrong."""
     CONFIG = "config"
-    """The kubelet cannot make its container from what the pod says: a missing secret, a command that is not there."""
+    """The kubelet cannot create its container: a missing secret, a command that does not exist."""
     INIT = "init container"
     """An init container fails again and again."""
     UNSCHEDULABLE = "unschedulable"
-    """No node takes it."""
+    """No node fits."""
     SLOW = "slow"
-    """It has a node and does not start, and does not say why: a volume that cannot be mounted is such a case."""
+    """It has a node, does not start and has no reason, for example if a volume cannot be mounted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Why a pod does not get on."""
+    """Why a pod is stuck."""
 
     kind: StuckKind
     reason: str
-    """The API's word, such as `ImagePullBackOff`."""
+    """The API's reason, such as `ImagePullBackOff`."""
     message: str
-    """The pod's own words; may be empty."""
+    """The container's name and the API's message, which may be empty."""
     heals: bool
-    """It may get on without being made anew: another image, node or secret may come. The others never do."""
+    """The same pod may still start, once there is an image, a node or a secret."""
     since: datetime | None = None
-    """Since when, where the API says so."""
+    """Since when, if the API has it."""
 
 
 KINDS: Final[Mapping[str, StuckKind]] = {
@@ -68,16 +68,16 @@ KINDS: Final[Mapping[str, StuckKind]] = {
 """Waiting reasons of the kubelet (`pkg/kubelet/images`, `pkg/kubelet/kuberuntime`, `pkg/kubelet/container`)."""
 
 CRASHING: Final = "CrashLoopBackOff"
-"""It counts for an init container only."""
+"""The reason of an init container that fails again and again."""
 
 NEVER_HEAL: Final = frozenset({"CreateContainerConfigError", "ErrImageNeverPull", "InvalidImageName"})
-"""Those that wait for something in the pod itself, or on its node, which nobody is going to change."""
+"""Reasons that lie in the pod itself or on its node, and do not change."""
 
 
 def why_stuck(pod: Pod) -> Stuck | None:
-    """What keeps a live pod from running, None if nothing is known to.
+    """Return why a live pod does not run, None if its status has no such reason.
 
-    A pod with scheduling gates is not stuck: somebody holds it back on purpose.
+    A pod with scheduling gates is not stuck: somebody blocks it on purpose.
     """
     if is_gated(pod):
         return None
@@ -93,15 +93,15 @@ def why_stuck(pod: Pod) -> Stuck | None:
 
 
 def never_heals(pod: Pod) -> bool:
-    """It waits for what nobody is going to change."""
+    """Return whether the pod is stuck for good: only a new one can start."""
     stuck = why_stuck(pod)
     return stuck is not None and not stuck.heals
 
 
 def does_not_start(pod: Pod, waited: timedelta) -> Stuck | None:
-    """What to say of a pod that has been pending for so long.
+    """Return the report about a pod that has been pending for too long.
 
-    None if it waits for a node or for a gate, or if its own status says why it does not get on.
+    None if it waits for a node or a gate, or if its own status has a reason.
     """
     if pod.spec is None or not pod.spec.node_name or is_gated(pod) or why_stuck(pod) is not None:
         return None
@@ -109,12 +109,12 @@ def does_not_start(pod: Pod, waited: timedelta) -> Stuck | None:
     reason = (waiting.reason if waiting is not None else None) or "Pending"
     name = f"{container.name}: " if container is not None else ""
     seconds = f"{waited.total_seconds():.0f} s"
-    message = f"{name}not started for {seconds} on node {pod.spec.node_name}; its events may say why"
+    message = f"{name}not started for {seconds} on node {pod.spec.node_name}; the pod's events may have the reason"
     return Stuck(StuckKind.SLOW, reason, message, heals=True)
 
 
 def is_gated(pod: Pod) -> bool:
-    """Somebody else has to open a gate before the scheduler looks at it."""
+    """Return whether the pod has scheduling gates: the scheduler ignores it until somebody removes them."""
     return bool(pod.spec and pod.spec.scheduling_gates)
 
 

@@ -1,9 +1,8 @@
-"""Whether there is a server at all, judged by what the RequestPool's requests are answered. Pure.
+"""CircuitBreaker: decides from the answers to requests whether there is an API server at all. Pure.
 
-While there is none, requests that each back off for themselves would be dozens a minute, and the last would find out
-half a minute after the first that the server is back. So the pool backs off as one: it sends a single request a step, a
-probe, until there is an answer. After a probe that fails another request is next, for a request may fail for reasons
-of its own.
+During an outage, requests that back off independently would send dozens a minute, and the last would notice the
+server's return half a minute after the first. Therefore the pool backs off as one: it sends a single request per step,
+a probe, until one is answered. The next probe is another request, as a request may fail for reasons of its own.
 """
 
 from __future__ import annotations
@@ -25,43 +24,42 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "CircuitBreaker"]
 
-ENOUGH: Final = 2
-"""So many requests that fail in a row make an outage. One alone may fail for reasons of its own, such as a DELETE that
-always times out, and must not hold the others up; its own backoff is as slow as the pool's.
+OUTAGE_FAILURES: Final = 2
+"""An outage begins when this many different requests fail in a row. A single one may fail for reasons of its own, such
+as a DELETE that always times out, and must not block the others: its own backoff is as slow as the pool's.
 """
 
-
 STEPS: Final = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=20), jitter=0.5)
-"""Between two probes: with the jitter 30 s at most, so that a server that is back is noticed in time, and three a
-minute at most. A server that answers again starts it anew: whoever flaps is not away.
+"""The delay between two probes: 30 s at most with jitter, so that the server's return is noticed in time, and at most
+three probes a minute. Any answer resets it: a server that flaps is not down.
 """
 
 
 class CircuitBreaker:
-    """Whether the server is away. What was under way when it went counts for one step, however it comes back."""
+    """Tracks an outage. The requests in flight when it began count as one step, whenever they fail."""
 
     def __init__(self) -> None:
         self.steps = 0
-        """How many steps the pool has taken since the server went away; 0 while it is there."""
+        """Steps taken since the outage began; 0 while the server answers."""
         self.error: ApiError | None = None
-        """What the pool took its last step for."""
+        """The error that caused the last step."""
         self.probe: int | None = None
-        """Serial of the probe under way."""
+        """Serial of the probe in flight."""
         self._failures: Counter[int] = Counter()
-        """By serial: how often a request failed since the last answer; what came before the first step counts once."""
+        """Failures by serial since the last answer. All failures before the first step count once."""
 
     def answered(self) -> bool:
-        """There is a server. Says whether that is news."""
-        is_news = self.steps > 0
+        """Record an answer of the server; return whether it ends an outage."""
+        ends_outage = self.steps > 0
         self.steps, self.probe = 0, None
         self._failures.clear()
-        return is_news
+        return ends_outage
 
     def failed(self, serial: int, error: ApiError) -> bool:
-        """No server for this request. Says whether the pool is to take a step: at the begin, and with each probe."""
+        """Record that no server answered a request; return whether a step is due: at the start and after each probe."""
         if self.steps == 0:
             self._failures[serial] = 1
-            if len(self._failures) < ENOUGH:
+            if len(self._failures) < OUTAGE_FAILURES:
                 return False
         else:
             self._failures[serial] += 1
@@ -72,13 +70,13 @@ class CircuitBreaker:
         return True
 
     def hasten(self) -> None:
-        """Begin the steps anew, if the server is away: somebody waits for it."""
+        """Restart the backoff of an outage, so that the next probes come soon."""
         self.steps = min(self.steps, 1)
 
     def step(self, entropy: Entropy) -> timedelta:
-        """How long to wait now before the next probe."""
+        """Return the delay until the next probe."""
         return retry_delay(STEPS, self.steps - 1, self.error, entropy)
 
     def choose(self, requests: Iterable[Request]) -> Request | None:
-        """The next probe: the one that failed least often, of those an urgent one, of those the oldest."""
+        """Choose the next probe: the request that failed least often, then an urgent one, then the oldest."""
         return min(requests, key=lambda r: (self._failures[r.serial], not r.urgent, r.serial), default=None)

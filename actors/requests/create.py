@@ -1,4 +1,4 @@
-"""The request that makes a pod, and before it the pod's claims: a state machine whose input is the API's answers."""
+"""Create: the request that creates a pod, and its claims first. A state machine over the API's answers. Pure."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ __all__ = ["Create"]
 
 
 class Stage(Enum):
-    """What a create asks of the API."""
+    """What a create sends."""
 
     CLAIM = "claim"
-    """POST its next claim."""
+    """POST the next claim."""
     POD = "pod"
     """POST the pod."""
-    LOOK = "look"
-    """GET the pod: its POST was refused, or is not wanted any more, and there may be such a pod all the same."""
+    VERIFY = "verify"
+    """GET the pod: its POST was refused or cancelled, but an earlier try may have made it."""
 
 
 class Create(Request):
-    """POST a pod, under one name, until it is known whether that pod exists.
+    """POST a pod under one name until it is known whether that pod exists.
 
-    A refusal is not the end of it when the name is taken, or when an earlier try may have made the pod (the API server
-    checks quota before names: our own pod may be what exhausts it). Then a GET tells: a pod of that name that is ours
-    and not about to go is success. A 409 that is not about the name is a conflict on the quota object, and passes.
+    A refusal is not final if the name is taken or an earlier try may have made the pod: the API server checks quota
+    before names, so our own pod may be what exhausted it. A GET then decides: a pod of ours that is not terminating is
+    success. A 409 that is not about the name is a conflict on the quota object and is retried.
 
-    A claim that exists is ours if an earlier try may have made it, or an earlier executor whose pod was refused. Else
-    it is left from another life, and may hold another's data: the id is given up, as for a pod's name.
+    An existing claim is ours if an earlier try may have made it, or if it was made for an earlier executor whose pod
+    was refused. Any other is left from an earlier incarnation and may hold foreign data, so the create fails.
     """
 
     def __init__(self, message: CreatePod) -> None:
@@ -59,23 +59,23 @@ class Create(Request):
         name = str(message.manifest["metadata"]["name"])
         super().__init__("create", name, ("create", message.executor_id), kube.Create(message.manifest), urgent=False)
         self.outcome: Pod | ApiError = Cancelled("it was not sent")
-        """How it ended. While it looks: how it ends if there is no such pod of ours."""
+        """The result. In stage VERIFY: the result if no such pod is ours."""
         self.observed: Pod | None = None
-        """What a snapshot showed under this name meanwhile."""
+        """The pod of this executor in a snapshot, if it was observed before the POST was answered."""
         self.cancelled: Cancelled | None = None
-        """Nobody wants the pod POSTed (again)."""
+        """Set once the pod must not be POSTed (again)."""
         self.withdrawn = False
-        """Its Allocator does not want it any more, and it was not on the wire then."""
+        """The Allocator cancelled it, and it was not in flight."""
         self.delete_when_made = False
         self._claims = deque(message.claims)
-        """Those that are not made yet."""
+        """Claims that are not made yet."""
         self._stage: Stage
         self._may_exist: bool
-        """An earlier try may have made what is POSTed or looked for."""
+        """An earlier try may have made the claim or pod of this stage."""
         self._begin_post()
 
     def judge(self, answer: object) -> Verdict:
-        """Final once it is known whether there is such a pod of ours."""
+        """An answer is final once it is known whether the pod exists."""
         verdict = self._step(answer)
         return verdict if isinstance(verdict, Done) else self.settle(verdict)
 
@@ -83,7 +83,7 @@ class Create(Request):
         match self._stage, answer:
             case _, TooManyRequests() | Conflict() as error:
                 return Retry(error)
-            case Stage.LOOK, Unavailable() as error:
+            case Stage.VERIFY, Unavailable() as error:
                 return Retry(error)
             case _, Unavailable() as error:
                 self._may_exist = self._may_exist or _leaves_open(error)
@@ -91,18 +91,18 @@ class Create(Request):
             case Stage.CLAIM, AlreadyExists() if self._may_exist or not self._is_own(self._claims[0]):
                 return self._next_post()
             case Stage.POD, ApiError() as error if self._may_exist or isinstance(error, AlreadyExists):
-                self._look(error)
+                self._verify(error)
                 return Retry()
-            case Stage.LOOK, ApiError() as error if self._may_exist and not isinstance(error, NotFound):
-                return Retry(error)  # until it may be read, or a snapshot shows it
-            case Stage.LOOK, ApiError():
+            case Stage.VERIFY, ApiError() as error if self._may_exist and not isinstance(error, NotFound):
+                return Retry(error)  # until the pod can be read, or is observed
+            case Stage.VERIFY, ApiError():
                 return Done()
             case _, ApiError() as error:
                 self.outcome = error
                 return Done()
             case Stage.CLAIM, _:
                 return self._next_post()
-            case Stage.LOOK, Pod() as pod if not self._is_ours(pod):
+            case Stage.VERIFY, Pod() as pod if not self._is_ours(pod):
                 return Done()
             case _, Pod() as pod:
                 self.outcome = pod
@@ -111,14 +111,14 @@ class Create(Request):
                 raise TypeError(f"a POST was answered with {answer!r}")
 
     def settle(self, retry: Retry) -> Verdict:
-        """Do not POST what a snapshot showed meanwhile, or what nobody wants any more: look if it may exist."""
+        """End if the pod was observed. If cancelled, end too, or verify first that no earlier try made the pod."""
         if self.observed is not None:
             self.outcome = self.observed
             return Done()
-        if self.cancelled is None or self._stage is Stage.LOOK:
+        if self.cancelled is None or self._stage is Stage.VERIFY:
             return retry
         if self.message.again or (self._stage is Stage.POD and self._may_exist):
-            self._look(self.cancelled)
+            self._verify(self.cancelled)
             return retry
         self.outcome = self.cancelled
         return Done()
@@ -129,7 +129,7 @@ class Create(Request):
         return Retry()
 
     def _begin_post(self) -> None:
-        """POST the next claim, or the pod if there is none left."""
+        """POST the next claim, or the pod after the last claim."""
         self._stage = Stage.CLAIM if self._claims else Stage.POD
         self._may_exist = self.message.again
         if self._claims:
@@ -137,8 +137,8 @@ class Create(Request):
         else:
             self.call = kube.Create(self.message.manifest)
 
-    def _look(self, refusal: ApiError) -> None:
-        self._stage, self.outcome = Stage.LOOK, refusal
+    def _verify(self, refusal: ApiError) -> None:
+        self._stage, self.outcome = Stage.VERIFY, refusal
         self.call = kube.Get(self.name)
         self.urgent, self.writes = True, False
 
@@ -150,18 +150,18 @@ class Create(Request):
         same = all(pod.labels.get(key) == metadata["labels"][key] for key in (APP_ID_LABEL, EXECUTOR_ID_LABEL))
         owners = {reference.uid for reference in pod.metadata.owner_references or ()}
         owned = all(reference["uid"] in owners for reference in metadata.get("ownerReferences", ()))
-        set_aside = pod.labels.get(INACTIVE_LABEL) == "true"  # by an earlier life, whose ids nobody sees any more
+        set_aside = pod.labels.get(INACTIVE_LABEL) == "true"  # by an earlier incarnation
         return same and owned and not pod.terminating and not set_aside
 
     def refusal(self, answer: object) -> None:
-        """Whoever asked for the pod is told, and knows what an operator should see."""
+        """Return None: the Allocator logs refused creates."""
 
     def delayed(self, error: ApiError) -> None:
-        """Tell its Allocator."""
+        """Report to the Allocator that a try failed and another follows."""
         message = self.message
         message.reply_to.tell(PodCreateDelayed(message.executor_id, message.epoch, error))
 
 
 def _leaves_open(answer: Unavailable) -> bool:
-    """Whether a POST may have been carried out: one without a status that is not ambiguous never reached the server."""
+    """Return whether a POST may have been carried out. No status, unless ambiguous, means it was never sent."""
     return isinstance(answer, Ambiguous) or answer.status >= 500

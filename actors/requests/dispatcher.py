@@ -1,8 +1,8 @@
-"""Dispatcher: owns a request of the RequestPool from its submission to its final answer.
+"""Dispatcher: owns a request from its submission to its final answer.
 
-A plain object in the RequestPool's hands. Here is what requests wait for: a place, the budget, a 429's pause of POSTs,
-a backoff of their own, or, while there is no server, all for one and the same answer (see `circuit_breaker`). Nothing
-here knows what a request is for.
+A request waits for a free slot, for the rate limit, for the end of a 429's pause of POSTs, or for a backoff of its own.
+During an outage all requests wait together (see `circuit_breaker`). It never decides what to request: the
+RequestPool does.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(
     initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
 )
-"""Between tries of one request, with jitter up to the delay itself."""
+"""The delay between two tries of one request, plus jitter of up to the same length."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """The call of request number `serial` completed."""
+    """The call of request `serial` has completed."""
 
     serial: int
     answer: object
@@ -48,29 +48,29 @@ class _Answered:
 
 @dataclass(frozen=True, slots=True)
 class _RetryDue:
-    """Request number `serial` has waited long enough."""
+    """The backoff of request `serial` is over."""
 
     serial: int
 
 
 @dataclass(frozen=True, slots=True)
 class _SendDue:
-    """What queued requests waited for is over: a 429's pause of creates, a step of an outage, an empty budget."""
+    """Queued requests may be sent again: a 429's pause of POSTs, a step of an outage or a rate limit is over."""
 
 
 DispatcherEvent: TypeAlias = _Answered | _RetryDue | _SendDue
-"""What the pool receives for its `Dispatcher.handle`."""
+"""What the RequestPool receives and passes to `Dispatcher.handle`."""
 
 
 class Dispatcher:
-    """At most `limit` calls under way and `rate` sent in a second; deletes, labels and reads first, then POSTs.
+    """Keeps at most `limit` calls in flight and sends at most `rate` a second: deletes, labels and reads before POSTs.
 
-    POSTs leave one place free, unless there is only one: a delete does not wait for POSTs that hang.
+    POSTs leave one slot free, unless there is only one, so that a delete does not wait for POSTs that hang.
 
     Args:
-        pool: whose timers, clock and mailbox are used.
-        api: where requests go.
-        counts: where to say what waits.
+        pool: the actor whose timers, clock and mailbox are used.
+        api: receives the requests.
+        counts: receives the number of waiting requests.
     """
 
     def __init__(self, pool: Actor, api: PodApi, *, limit: int, rate: float | None, counts: PoolCounts) -> None:
@@ -86,40 +86,40 @@ class Dispatcher:
         self._refusals = Refusals()
         self._serial = 0
         self._open: dict[object, Request] = {}
-        """By key: what was submitted and has no final answer yet."""
+        """By key: requests without a final answer."""
         self._queue = RequestQueue()
-        self._sent: dict[int, tuple[Request, Call]] = {}
+        self._in_flight: dict[int, tuple[Request, Call]] = {}
         self._retries: dict[int, tuple[Request, ApiError]] = {}
-        """Requests between two tries, each on its own account."""
+        """By serial: requests that wait for their own backoff, with the error that caused it."""
         self._finished: list[tuple[Request, object]] = []
-        self._holding_posts: set[object] = set()
-        """Keys of open requests that hold POSTs back."""
+        self._blocking_posts: set[object] = set()
+        """Keys of open requests that block POSTs."""
         self._paused_until: Moment = 0.0
-        """When creates may go out again, as a 429 has it."""
+        """The end of the pause that a 429 asked for."""
         self._suspended = False
 
-    # ── in and out ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the pool ────────────────────────────────────────────────────────────────────────────────────────────
 
     def submit(self, request: Request) -> None:
-        """Queue it, unless the same is open already, or was refused a moment ago, or it may not be sent."""
+        """Queue a request, unless the same is open, was refused a moment ago, or must not be written now."""
         if request.key in self._open or (request.writes and self._suspended):
             return
-        if self._refusals.hold_back(request, self._clock.monotonic()):
+        if self._refusals.holds_back(request, self._clock.monotonic()):
             return
         self._serial += 1
         request.serial = self._serial
         self._open[request.key] = request
-        if request.holds_posts:
-            self._holding_posts.add(request.key)
+        if request.blocks_posts:
+            self._blocking_posts.add(request.key)
         self._queue.add(request)
 
-    def is_sent(self, request: Request) -> bool:
-        """Whether its call is on the wire."""
-        return request.serial in self._sent
+    def is_in_flight(self, request: Request) -> bool:
+        """Return whether a call of this request has no answer yet."""
+        return request.serial in self._in_flight
 
     def reconsider(self, request: Request) -> None:
-        """Something became known of it: if it is on the wire, its answer decides, else it may end or become urgent."""
-        if self.is_sent(request):
+        """Apply a change to a request that is not in flight: it may end or become urgent. Else its answer decides."""
+        if self.is_in_flight(request):
             return
         if isinstance(request.settle(Retry()), Done):
             self._remove(request)
@@ -129,7 +129,7 @@ class Dispatcher:
             self._queue.add(request)
 
     def handle(self, event: DispatcherEvent) -> None:
-        """One case an event."""
+        """Handle one event."""
         match event:
             case _Answered(serial, answer):
                 self._answered(serial, answer)
@@ -142,12 +142,12 @@ class Dispatcher:
                 assert_never(event)
 
     def take_finished(self) -> list[tuple[Request, object]]:
-        """The requests that have ended since this was called last, each with its final answer."""
+        """Return the requests that have ended since the last call, each with its final answer."""
         finished, self._finished = self._finished, []
         return finished
 
     def send(self) -> None:
-        """Send all that there is room and budget for; while the server is away, one request a step."""
+        """Send as much as slots and rate allow; during an outage, one probe per step."""
         while not self._timers.active("budget") and (request := self._next()) is not None:
             wait = self._budget.spend(self._clock.monotonic())
             if wait:
@@ -157,160 +157,161 @@ class Dispatcher:
             request.tries += 1
             if self._outage.steps:
                 self._outage.probe = request.serial
-            self._sent[request.serial] = (request, self._put_on_the_wire(request))
+            self._in_flight[request.serial] = (request, self._call(request))
         self._counts.queued, self._counts.waiting = len(self._queue), len(self._retries)
         self._counts.outage = self._outage.steps > 0
 
-    def hasten(self) -> None:
-        """Somebody waits for the last word: what waits for a server looks for it again soon, not in half a minute."""
-        for request in self._without_server():
+    def retry_soon(self) -> None:
+        """Restart the backoff of requests that no server answered: a drain cannot wait half a minute."""
+        for request in self._unanswered():
             error = self._retries[request.serial][1]
             request.failures = 1
-            self._wait(request, error, retry_delay(BACKOFF, 0, error, self._entropy))
+            self._back_off(request, error, retry_delay(BACKOFF, 0, error, self._entropy))
         self._outage.hasten()
         if self._timers.active("step"):
             self._timers.start("step", self._outage.step(self._entropy), _SendDue())
 
     def suspend(self) -> None:
-        """Write nothing any more, not even what is on the wire and has not reached the server.
+        """Stop writing: drop what waits, and cancel what is in flight and may not have reached the server.
 
-        What waits is dropped: who asked asks again.
+        Senders repeat dropped requests if they still need them.
         """
         self._suspended = True
-        for request in [request for request in self._open.values() if request.writes and not self.is_sent(request)]:
+        waiting = [request for request in self._open.values() if not self.is_in_flight(request)]
+        for request in [request for request in waiting if request.writes]:
             self._remove(request)
-            self._close(request)
-        for request, call in self._sent.values():
+            self._end(request)
+        for request, call in self._in_flight.values():
             if request.writes:
                 call.cancel()
 
     def resume(self) -> None:
-        """Write again."""
+        """Allow writes again."""
         self._suspended = False
 
-    def give_up(self) -> None:
-        """The end, of whatever kind: nobody is left to hear of what is under way."""
+    def close(self) -> None:
+        """Cancel the calls in flight when the actor ends: their answers have no receiver."""
         self._counts.clear()
-        for _, call in self._sent.values():
+        for _, call in self._in_flight.values():
             call.cancel()
 
-    # ── what goes out ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _next(self) -> Request | None:
-        """What is to go out now."""
-        if not self._queue or len(self._sent) >= self._limit:
+        """Return the request to send now, if any may be sent."""
+        if not self._queue or len(self._in_flight) >= self._limit:
             return None
         if self._outage.steps and (self._outage.probe is not None or self._timers.active("step")):
             return None
-        waiting = self._queue.waiting(posts=self._may_post())
-        return self._outage.choose(waiting) if self._outage.steps else next(waiting, None)
+        sendable = self._queue.waiting(posts=self._may_post())
+        return self._outage.choose(sendable) if self._outage.steps else next(sendable, None)
 
     def _may_post(self) -> bool:
-        posts = sum(not request.urgent for request, _ in self._sent.values())
-        return posts < max(self._limit - 1, 1) and not self._timers.active("creates") and not self._holding_posts
+        posts = sum(not request.urgent for request, _ in self._in_flight.values())
+        return posts < max(self._limit - 1, 1) and not self._timers.active("posts") and not self._blocking_posts
 
-    def _put_on_the_wire(self, request: Request) -> Call:
+    def _call(self, request: Request) -> Call:
         serial, myself = request.serial, self._pool.myself
         return self._api.send(request.call, lambda answer: myself.tell(_Answered(serial, answer)))
 
-    # ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answered(self, serial: int, answer: object) -> None:
-        request, _ = self._sent.pop(serial, (None, None))
+        request, _ = self._in_flight.pop(serial, (None, None))
         if request is None:
             return
         posted = not request.urgent
-        self._look_for_server(request, answer)
+        self._update_outage(request, answer)
         match request.judge(answer):
             case Done():
                 self._finish(request, answer)
             case Retry() if request.writes and self._suspended:
-                self._close(request)
+                self._end(request)
             case Retry(error):
                 self._try_again(request, error, posted=posted)
 
     def _finish(self, request: Request, answer: object) -> None:
-        self._close(request)
+        self._end(request)
         self._refusals.note(request, answer, self._clock.monotonic(), self._entropy)
         self._finished.append((request, answer))
 
-    def _close(self, request: Request) -> None:
+    def _end(self, request: Request) -> None:
         del self._open[request.key]
-        self._holding_posts.discard(request.key)
+        self._blocking_posts.discard(request.key)
 
     def _remove(self, request: Request) -> None:
-        """It is not sent any more, wherever it waits for that."""
+        """Remove a request from wherever it waits."""
         self._retries.pop(request.serial, None)
         self._timers.cancel(("retry", request.serial))
         self._queue.discard(request)
 
     def _try_again(self, request: Request, error: ApiError | None, *, posted: bool) -> None:
-        """At once if it did not fail. A 429 on a POST pauses all POSTs; deletes go on, each on its own account."""
+        """Send the next step at once, or the same request after a backoff. A 429 on a POST pauses all POSTs."""
         if error is None:
             self._queue.add_first(request)
             return
         request.delayed(error)
         self._counts.retries.add(request.kind, type(error).__name__)
         if self._outage.steps and lacks_server(error):
-            self._strand(request)
+            self._await_server(request)
             return
         delay = retry_delay(BACKOFF, request.failures, error, self._entropy)
         unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict | Cancelled)
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
-        logger.log(level, "a request is tried again: request=%s delay=%.1fs error=%s", request, seconds, error)
+        logger.log(level, "retry scheduled: request=%s delay=%.1fs error=%s", request, seconds, error)
         request.failures += 1
         if posted and isinstance(error, TooManyRequests):
-            self._pause_creates(delay)
+            self._pause_posts(delay)
             if not request.urgent:
                 self._queue.add(request)
                 return
-        self._wait(request, error, delay)
+        self._back_off(request, error, delay)
 
-    def _wait(self, request: Request, error: ApiError, delay: timedelta) -> None:
+    def _back_off(self, request: Request, error: ApiError, delay: timedelta) -> None:
         self._retries[request.serial] = (request, error)
         self._timers.start(("retry", request.serial), delay, _RetryDue(request.serial))
 
-    def _pause_creates(self, delay: timedelta) -> None:
-        """Never shorter than an earlier answer asked for."""
+    def _pause_posts(self, delay: timedelta) -> None:
+        """Pause POSTs. A later 429 never shortens the pause."""
         until = later(self._clock.monotonic(), delay)
         if until > self._paused_until:
             self._paused_until = until
-            self._timers.start("creates", delay, _SendDue())
+            self._timers.start("posts", delay, _SendDue())
 
-    # ── without a server ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── outages ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look_for_server(self, request: Request, answer: object) -> None:
-        """Any answer ends an outage: what it held back goes out. A probe without one is followed by another step."""
+    def _update_outage(self, request: Request, answer: object) -> None:
+        """Any answer of the server ends an outage. A probe that fails is followed by the next step."""
         if isinstance(answer, Cancelled) and not self._outage.steps:
-            return  # we gave it up ourselves
+            return  # we cancelled the call ourselves
         if not lacks_server(answer):
             if self._outage.answered():
                 self._timers.cancel("step")
-                logger.info("the API server answers again: requests=%d", len(self._open))
+                logger.info("API server reachable again: requests=%d", len(self._open))
         elif self._outage.failed(request.serial, answer):
             self._take_step(answer)
 
     def _take_step(self, error: ApiError) -> None:
         delay = self._outage.step(self._entropy)
         self._timers.start("step", delay, _SendDue())
-        for request in self._without_server():
+        for request in self._unanswered():
             self._remove(request)
-            self._strand(request)
+            self._await_server(request)
         level, seconds = logging.WARNING if self._outage.steps == 1 else logging.DEBUG, delay.total_seconds()
-        words = "no API server answers, one request a step looks for it: requests=%d step=%.1fs error=%s"
-        logger.log(level, words, len(self._open), seconds, error)
+        text = "API server unreachable, sending one probe at a time: requests=%d delay=%.1fs error=%s"
+        logger.log(level, text, len(self._open), seconds, error)
         for request in list(self._queue.waiting(posts=False)):
-            if request.max_tries is not None:  # of those, each step is a try, whoever's it is
+            if request.max_tries is not None:  # a step counts as a try, whichever request was the probe
                 request.tries += 1
                 if isinstance(request.judge(error), Done):
                     self._remove(request)
                     self._finish(request, error)
 
-    def _strand(self, request: Request) -> None:
-        """It waits for the server like everything else, and not for a failure of its own."""
+    def _await_server(self, request: Request) -> None:
+        """Queue a request without a backoff of its own: it waits for the server like all others."""
         request.failures = 0
         self._queue.add(request)
 
-    def _without_server(self) -> list[Request]:
-        """Those that wait on their own account for want of a server."""
+    def _unanswered(self) -> list[Request]:
+        """Return the requests in backoff because no server answered them."""
         return [request for request, error in self._retries.values() if lacks_server(error)]

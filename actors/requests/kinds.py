@@ -1,7 +1,6 @@
-"""What the RequestPool sends: requests that each know what to send next, and how to judge an answer.
+"""The kinds of requests: what each sends next, and whether an answer is final. Pure.
 
-`judge` is where an answer of the API becomes "done" or "again". It never waits and never sends. The request that makes
-a pod is in `create`.
+`judge` turns an answer of the API into `Done` or `Retry`. The request that creates a pod is in `create`.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ __all__ = [
 ]
 
 CONFIRM_TRIES: Final = 3
-"""A GET that only refines a reason must not hold the report of an end up for long."""
+"""A GET that only refines a loss reason must not delay the report of an end for long."""
 
 IDS_PER_CALL: Final = 250
-"""A selector travels in the URL, and many a proxy takes no line over 8 KiB. 250 ids of 18 digits fit."""
+"""The selector is part of the URL, and many proxies accept no line over 8 KiB: 250 ids of 18 digits fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """To be sent again: after a backoff when `error` says what went wrong, at once when it is None."""
+    """Send it again: after a backoff if there was an error, else at once."""
 
     error: ApiError | None = None
 
@@ -59,58 +58,58 @@ Verdict: TypeAlias = Done | Retry
 
 @dataclass(eq=False)
 class Request:
-    """One thing to ask of the API until the answer is final."""
+    """One request to the API, sent until the answer is final."""
 
     kind: str
-    """What sort of request it is, for the log."""
+    """For logs and metrics, such as "create"."""
     name: str
-    """What it is about, for the log."""
+    """The name of its object, for logs."""
     key: object
-    """Two requests of one key ask the same: the second is not sent while the first is open."""
+    """Requests of the same key ask the same: only one of them is open at a time."""
     call: kube.Request[Any]
     """What to send next."""
     writes: bool = True
-    """It changes something: not to be sent while another driver has the lease."""
+    """It changes something, and must not be sent while another driver has the lease."""
     urgent: bool = True
-    """It goes before POSTs."""
+    """It is sent before POSTs."""
     repeated: bool = False
-    """Who wants it asks again in every round, until it has its effect."""
-    holds_posts: bool = False
-    """No POST goes out before it is answered."""
+    """Its sender repeats it every round until it has its effect."""
+    blocks_posts: bool = False
+    """No POST is sent while it is open."""
     max_tries: int | None = None
-    """After so many tries, any answer is final."""
+    """Any answer to the last try is final."""
     serial: int = 0
-    """Its place in the order in which things were asked for."""
+    """Its place in the order of submission."""
     tries: int = 0
     failures: int = 0
-    """Of tries in a row, for reasons that may be its own: what its backoff grows with."""
+    """Failed tries in a row that may be its own fault. Its backoff grows with them."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
     def judge(self, answer: object) -> Verdict:
-        """Transient trouble is tried again, everything else is final."""
+        """Retry after transient errors; every other answer is final."""
         tries_left = self.max_tries is None or self.tries < self.max_tries
         return Retry(answer) if tries_left and isinstance(answer, TooManyRequests | Unavailable) else Done()
 
     def settle(self, retry: Retry) -> Verdict:
-        """What follows, if it was to be sent again, from what became known of it meanwhile."""
+        """Return whether to send it again, after what has become known since it was sent."""
         return retry
 
     def refusal(self, answer: object) -> ApiError | None:
-        """What an operator should see of the final answer, if anything."""
+        """Return the error that an operator should see if this is the final answer, else None."""
         unimportant = isinstance(answer, NotFound | Conflict | TooManyRequests | Unavailable)
         return answer if isinstance(answer, ApiError) and not unimportant else None
 
     def delayed(self, error: ApiError) -> None:
-        """Tell who asked for it that a try failed, and that another comes."""
+        """Report to its sender that a try failed and another follows."""
 
     def report(self, answer: object) -> None:
-        """Tell who asked for it how it ended."""
+        """Report the final answer to its sender."""
 
 
 def delete(message: DeletePod) -> Request:
-    """DELETE one pod. Not found, or another UID or version by now, is an answer like success: it is looked at again."""
+    """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
     return Request("delete", message.name, message, kube.Delete(message.name, message.options), repeated=True)
 
 
@@ -124,12 +123,12 @@ def label(message: LabelPod) -> Request:
 def adopt(message: AdoptPod) -> Request:
     """PATCH the owner of one pod, with its UID as precondition.
 
-    The whole list is replaced: two owners that are controllers are refused, and the old one is gone. Pods that nobody
-    owns may be collected any moment: they are adopted before any other is made.
+    The patch replaces the whole list: the API refuses two owners that are controllers, and the old one is gone. A pod
+    whose owner is gone may be collected at any moment, so adoptions go before POSTs.
     """
     changes = {"ownerReferences": [dict(message.owner)]}
     request = _patch("adopt", message.name, message.uid, changes, [str(message.owner["uid"])])
-    request.holds_posts = True
+    request.blocks_posts = True
     return request
 
 
@@ -139,9 +138,9 @@ def _patch(kind: str, name: str, uid: str, changes: dict[str, Any], key: Sequenc
 
 
 class BulkDelete(Request):
-    """DELETE by label: some executors, or all of the application's; those set aside are left.
+    """DELETE pods by label: those of some executors or of the whole application, by default without inactive ones.
 
-    Many ids take several calls, one after the other. A failure of one does not keep the others from being sent.
+    Many ids take several calls, one after the other, whether they fail or not.
     """
 
     def __init__(self, message: DeletePods, app_id: str) -> None:
@@ -154,7 +153,7 @@ class BulkDelete(Request):
         super().__init__("delete pods", f"of {how_many} executors", message, next(self._calls))
 
     def judge(self, answer: object) -> Verdict:
-        """Final when the last call is."""
+        """Continue with the next call; the answer to the last one is final."""
         verdict = super().judge(answer)
         if isinstance(verdict, Retry):
             return verdict
@@ -165,11 +164,11 @@ class BulkDelete(Request):
         return Retry()
 
     def refusal(self, answer: object) -> ApiError | None:
-        """Of any of the calls."""
+        """Return the error of any of the calls."""
         return super().refusal(self._error or answer)
 
-    def report(self, answer: object) -> None:  # noqa: ARG002 - that of the last call only
-        """Say how it went to whoever asked."""
+    def report(self, answer: object) -> None:  # noqa: ARG002 - an earlier call may have failed
+        """Report the last error, if any call failed."""
         if self._message.reply_to is not None:
             self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
 
@@ -191,12 +190,12 @@ class ClaimList(Request):
         super().__init__("list claims", selector, message, kube.ListObjects(CLAIMS, selector), writes=False)
 
     def report(self, answer: object) -> None:
-        """The claims, or why there are none to be seen."""
+        """Report the claims, or the error."""
         self._reply_to.tell(ClaimsListed(answer if isinstance(answer, ApiError) else tuple(answer)))  # type: ignore[arg-type]  # a LIST's answer
 
 
 class Confirm(Request):
-    """GET one pod, to learn whether it is gone or only left our selector. Tried a few times only."""
+    """GET one pod, to learn whether it is gone or was relabelled. Tried a few times only."""
 
     def __init__(self, message: ConfirmPod) -> None:
         self._message = message
@@ -204,7 +203,7 @@ class Confirm(Request):
         super().__init__("confirm", message.name, message, call, writes=False, max_tries=CONFIRM_TRIES)
 
     def report(self, answer: object) -> None:
-        """The pod, if it lives under the same UID; None if it is gone or cannot be read."""
+        """Report the pod if it still has the same UID; None if it is gone or cannot be read."""
         message = self._message
         pod = answer if isinstance(answer, Pod) and answer.uid == message.uid else None
         message.reply_to.tell(PodConfirmed(message.executor_id, message.uid, pod))

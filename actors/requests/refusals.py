@@ -1,8 +1,8 @@
-"""What the API refuses: warned of once, and not asked for again in every round.
+"""Refusals: remembers which requests the API server refused.
 
-A right that was taken away is one warning, not one for each pod and round. And who wants a pod gone asks again in each
-round that shows it: a request that was refused is held back for longer each time, so that a thousand of them are not a
-thousand requests a second. Each for itself: what a webhook refuses of one pod must not hold another up.
+A missing right is logged as one warning, not as one per pod and round. A refused request that its sender repeats every
+round is held back with a growing delay, so that a thousand of them do not become a thousand requests a second. Each
+request has a delay of its own: a webhook that rejects one pod must not block another.
 """
 
 from __future__ import annotations
@@ -19,57 +19,58 @@ if TYPE_CHECKING:
     from actors.requests.kinds import Request
     from actors.runtime import Entropy, Moment
 
-__all__ = ["HOLD_BACK", "Refusals"]
+__all__ = ["BACKOFF", "Refusals"]
 
 logger = logging.getLogger(__name__)
 
-HOLD_BACK: Final = Backoff(
+BACKOFF: Final = Backoff(
     initial=timedelta(seconds=2), maximum=timedelta(minutes=1), reset_after=timedelta(minutes=2), jitter=0.5
 )
-"""Rights heal from outside, and are looked at again every minute or so."""
+"""Rights change from outside, so a refused request is tried again every minute or so."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A request that was refused, and may be sent again then."""
+    """A request that was refused and may be sent again at `until`."""
 
     until: Moment
     refusals: int
 
 
 class Refusals:
-    """By kind of request: the classes and reasons of error it was refused with since one of its kind got through."""
+    """The refusals of each kind of request since one of that kind was accepted."""
 
     def __init__(self) -> None:
         self._known: dict[str, set[tuple[str, str]]] = {}
+        """By kind: class and reason of the errors that were logged."""
         self._held: dict[object, _Held] = {}
-        """By the request's key, the one that was refused last being the last."""
+        """By key of the request, the latest refusal last."""
 
-    def hold_back(self, request: Request, now: Moment) -> bool:
-        """Whether this request was refused too recently to be sent again."""
+    def holds_back(self, request: Request, now: Moment) -> bool:
+        """Return whether this request was refused too recently to be sent again."""
         held = self._held.get(request.key)
         return held is not None and now < held.until
 
     def note(self, request: Request, answer: object, now: Moment, entropy: Entropy) -> None:
-        """Log the final answer of a request if it is a refusal, or the first of its kind that is none again."""
+        """Record a final answer. Log the first refusal of its cause, and the first success after refusals."""
         error = request.refusal(answer)
         if error is not None:
-            known, sort = self._known.setdefault(request.kind, set()), (type(error).__name__, error.reason)
-            level = logging.DEBUG if sort in known else logging.WARNING
-            logger.log(level, "a request is refused: request=%s error=%s", request, error)
-            known.add(sort)
+            known, cause = self._known.setdefault(request.kind, set()), (type(error).__name__, error.reason)
+            level = logging.DEBUG if cause in known else logging.WARNING
+            logger.log(level, "request refused: request=%s error=%s", request, error)
+            known.add(cause)
             self._hold(request, now, entropy)
             return
         self._held.pop(request.key, None)
         if request.kind in self._known and not isinstance(answer, TooManyRequests | Unavailable):
-            logger.info("requests are accepted again: kind=%s", request.kind)
+            logger.info("requests accepted again: kind=%s", request.kind)
             del self._known[request.kind]
 
     def _hold(self, request: Request, now: Moment, entropy: Entropy) -> None:
         if not request.repeated:
             return
-        while self._held and later((oldest := next(iter(self._held.items())))[1].until, HOLD_BACK.reset_after) < now:
-            del self._held[oldest[0]]  # nobody has asked again: it is gone
+        while self._held and later((oldest := next(iter(self._held.items())))[1].until, BACKOFF.reset_after) < now:
+            del self._held[oldest[0]]  # its sender has stopped to repeat it
         held = self._held.pop(request.key, None)
         refusals = 0 if held is None else held.refusals
-        self._held[request.key] = _Held(later(now, HOLD_BACK.delay(refusals, entropy)), refusals + 1)
+        self._held[request.key] = _Held(later(now, BACKOFF.delay(refusals, entropy)), refusals + 1)

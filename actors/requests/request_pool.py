@@ -1,10 +1,9 @@
 """RequestPool: the only actor that writes to the API.
 
-Whoever wants a pod made or deleted tells the pool, and hears one final, classified answer. What may be tried again is,
-by timer: that is the `Dispatcher`'s. A create is repeated under the same name until its answer is
-definitive: a lost answer must never become a second pod or a pod that nobody knows of. It outlives the Allocator, whose
-restarts it survives through epochs; what it was asked for and takes with it when it ends itself, its successor says is
-lost. It decides nothing about a pod.
+Other actors tell it which pods to create or delete, and receive one final, classified answer. The `Dispatcher` sends,
+paces and retries. A create is repeated under the same name until its answer is definitive: a lost answer must never
+become a second pod, or a pod that nobody knows of. The pool outlives the Allocator, whose restarts it survives through
+epochs. Requests that end with the pool itself are reported as lost by its next incarnation.
 """
 
 from __future__ import annotations
@@ -48,12 +47,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RequestPool"]
 
+DELETED: Final = "it was deleted before it was created"
+STALE: Final = "the Allocator that requested it has ended"
 DRAINING: Final = "the fleet is being stopped"
 """Why a create is cancelled."""
 
 
 class RequestPool(Actor):
-    """At most `limit` calls under way and `rate` sent in a second; deletes, labels and reads first, then POSTs."""
+    """Keeps at most `limit` calls in flight and sends at most `rate` a second."""
 
     def __init__(
         self,
@@ -69,16 +70,16 @@ class RequestPool(Actor):
         self._app_id = app_id
         self._dispatcher = Dispatcher(self, api, limit=limit, rate=rate, counts=counts or PoolCounts())
         self._creates: dict[int, Create] = {}
-        """By executor id: creates that are not answered yet."""
+        """By executor id: creates without a final answer."""
         self._epoch = 0
         self._epochs = Epochs()
         self._draining = False
         self._suspended: str | None = None
-        """Why nothing may be written now; None while it may."""
-        self.at_end(self._dispatcher.give_up)
+        """Why writes are suspended; None while they are allowed."""
+        self.at_end(self._dispatcher.close)
 
     def receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one line a message
-        """One case a message. What follows from it is reported before anything more is sent."""
+        """Handle one message, report what has ended, and send what may be sent."""
         message = cast("ToRequestPool | DispatcherEvent", message)
         match message:
             case CreatePod():
@@ -121,7 +122,7 @@ class RequestPool(Actor):
     def _create(self, message: CreatePod) -> None:
         if message.epoch < self._epoch or message.executor_id in self._creates:
             return
-        self._epochs.asked(message)
+        self._epochs.requested(message)
         create = self._creates[message.executor_id] = Create(message)
         why = DRAINING if self._draining else self._suspended
         if why is None:
@@ -131,27 +132,27 @@ class RequestPool(Actor):
             self._created(create)
 
     def _delete_pods(self, message: DeletePods) -> None:
-        """What is queued is not made, what is on the wire is deleted once it is answered, the rest by label."""
+        """Drop queued creates; delete in-flight ones when they are answered; delete existing pods by label."""
         ids = message.executor_ids
         creates = [create for executor_id, create in self._creates.items() if ids is None or executor_id in ids]
         for create in creates:
             create.delete_when_made = True
-        self._cancel(creates, "it was deleted before it was created")
+        self._cancel(creates, DELETED)
         if ids is None or ids:
             self._dispatcher.submit(BulkDelete(message, self._app_id))
         elif message.reply_to is not None:
             message.reply_to.tell(PodsDeleted(ids, None))
 
     def _withdraw(self, executor_ids: Collection[int]) -> None:
-        """What is on the wire is left to its answer; who asked asks again if that is to be tried again."""
+        """Cancel creates that are not in flight. The Allocator repeats its message if the others are to be retried."""
         creates = [create for executor_id, create in self._creates.items() if executor_id in executor_ids]
-        waiting = [create for create in creates if not self._dispatcher.is_sent(create)]
+        waiting = [create for create in creates if not self._dispatcher.is_in_flight(create)]
         for create in waiting:
             create.withdrawn = True
         self._cancel(waiting, NOT_DESIRED)
 
     def _observed(self, pods: Mapping[int, Pod]) -> None:
-        """A pod whose POST is not answered was made: it must not be asked for again, it may have ended meanwhile."""
+        """End the creates of observed pods: a further POST could make a second one, as the first may have ended."""
         for executor_id, pod in pods.items():
             if (create := self._creates.get(executor_id)) is not None:
                 create.observed = pod
@@ -161,22 +162,22 @@ class RequestPool(Actor):
         self._epoch = message.epoch
         self._epochs.begin(message)
         earlier = (create for create in self._creates.values() if create.message.epoch < message.epoch)
-        self._cancel(earlier, "its Allocator is gone")
+        self._cancel(earlier, STALE)
 
     def _drain(self, reply_to: Address) -> None:
         self._draining = True
         self._epochs.drain(reply_to)
         self._cancel(self._creates.values(), DRAINING)
-        self._dispatcher.hasten()
+        self._dispatcher.retry_soon()
 
     def _cancel(self, creates: Iterable[Create], why: str) -> None:
-        """POST these no more. Those that may have a pod are looked up, and those on the wire once they are answered."""
+        """Stop these creates. Those that may have made a pod are verified, those in flight once they are answered."""
         for create in creates:
             create.cancelled = Cancelled(why)
             self._dispatcher.reconsider(create)
 
     def _report(self) -> None:
-        """Tell who asked for what has ended, and who waits for creates to be resolved."""
+        """Report the final answers, then what only they were waited for: an epoch, a drain."""
         for request, answer in self._dispatcher.take_finished():
             if isinstance(request, Create):
                 self._created(request)
@@ -186,9 +187,9 @@ class RequestPool(Actor):
             self._epochs.settle([create.message.epoch for create in self._creates.values()])
 
     def _created(self, create: Create) -> None:
-        """Tell its Allocator; a pod of an earlier epoch is the new one's.
+        """Report a create to its Allocator, or to that one's successor.
 
-        Deleted is what was to be deleted meanwhile, and what a later try made once the pod of the first had ended.
+        Delete the pod if that was requested, or if a later try made it after the first one's pod had ended.
         """
         message, outcome = create.message, create.outcome
         del self._creates[message.executor_id]

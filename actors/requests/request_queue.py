@@ -1,7 +1,7 @@
-"""The order in which the RequestPool sends what it was asked for. Pure: whether something may go out is not known here.
+"""RequestQueue: the order in which requests are sent. Pure: the Dispatcher decides when.
 
-Whatever frees room or only looks goes first, in the order in which it was queued; then POSTs, in the order in which
-they were asked for, so that one that is tried again is older than the others.
+Urgent requests (deletes, labels, reads) go first, in the order in which they were queued. POSTs follow in the order of
+their submission, so that a retried POST goes before newer ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["RequestQueue"]
 
 
 class RequestQueue:
-    """Requests that wait for room, for a budget or for a server."""
+    """The requests that can be sent as soon as there is room."""
 
     def __init__(self) -> None:
         self._urgent: deque[Request] = deque()
@@ -31,23 +31,23 @@ class RequestQueue:
         return len(self._urgent) + len(self._posts)
 
     def add(self, request: Request) -> None:
-        """Put it where it belongs."""
+        """Queue a request."""
         if request.urgent:
             self._urgent.append(request)
         else:
             insort(self._posts, request, key=lambda post: post.serial)
 
     def add_first(self, request: Request) -> None:
-        """Before everything else: half of it is done."""
+        """Queue the next step of a request before everything else."""
         self._urgent.appendleft(request)
 
     def discard(self, request: Request) -> None:
-        """Take it out, wherever it is, if it is there."""
+        """Remove a request, if it is queued."""
         for queue in (self._urgent, self._posts):
             with suppress(ValueError):
                 queue.remove(request)
                 return
 
     def waiting(self, *, posts: bool) -> Iterator[Request]:
-        """Everything in its order, with or without the POSTs."""
+        """Return the queued requests in order, with or without the POSTs."""
         return chain(self._urgent, self._posts if posts else ())

@@ -1,7 +1,4 @@
-"""How many requests a second the RequestPool may send: a token bucket that holds one second's worth.
-
-Pure: it is told the time and says how long to wait. Nothing here sleeps.
-"""
+"""TokenBucket: bounds how many requests a second the RequestPool sends. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ __all__ = ["TokenBucket"]
 NOW: Final = timedelta()
 
 TOLERANCE: Final = 1e-6
-"""Seconds that count as none: a timer is no finer, and a float of seconds rounds."""
+"""Shorter waits, in seconds, count as none: timers are no finer, and a float of seconds is rounded."""
 
 
 class TokenBucket:
-    """`rate` requests a second on average, and as many (at least one) at once after a pause; None means no bound.
+    """Allows `rate` requests a second on average, and after a pause a burst of as many, at least one.
 
-    Kept as the time at which the bucket would be full again (the generic cell rate algorithm): one number, and no
-    rounding that adds up.
+    None means no bound. The state is the moment at which the bucket would be full again (the generic cell rate
+    algorithm): one number, without rounding errors that add up.
     """
 
     def __init__(self, rate: float | None) -> None:
@@ -34,7 +31,7 @@ class TokenBucket:
         self._full_at = -math.inf
 
     def spend(self, now: Moment) -> timedelta:
-        """Spend one request and return zero; or, if none is left, return how long until there is one again."""
+        """Spend one token and return zero, or return the time until there is a token again."""
         full_at = max(self._full_at, now)
         ahead = full_at - now - self._burst
         if ahead > TOLERANCE:

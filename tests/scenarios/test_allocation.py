@@ -335,7 +335,7 @@ def test_pending_ones_that_are_too_many_go_oldest_first_when_they_are_old_enough
         assert sorted(world.removals()) == [3, 4, 5]
         assert world.running() == 2
         assert {removal.reason.kind for removal in world.heard(ExecutorRemoved)} == {LossKind.KILLED_BY_DRIVER}
-        assert "was not wanted any more, as the target is lower" in world.removals()[3].reason.message
+        assert "was scaled down, as the target is lower" in world.removals()[3].reason.message
         assert world.ask(IsExecutorExcluded(3))
         assert not world.ask(IsExecutorExcluded(1))
         world.stop()

@@ -260,7 +260,7 @@ def test_a_decommissioned_one_is_marked_and_not_replaced_before_it_has_finished(
         world.advance(5)
         reason = ended(world, 1)
         assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, 0, False)
-        assert "finished, as the driver had asked it to" in reason.message
+        assert "finished, as the driver had requested" in reason.message
         assert names(world) == [name(2), name(3)]
 
 

@@ -100,8 +100,8 @@ ENDS: list[tuple[str, Callable[[World], None], LossKind, int, str]] = [
     ("a person", deleted(30), LossKind.DELETED, 143, "deleted by somebody else"),
     ("a person, by force", deleted(0), LossKind.DELETED, -1, "deleted by somebody else"),
     ("the driver", lambda world: world.kill(1), LossKind.KILLED_BY_DRIVER, 143, "was ended by the driver"),
-    ("no connection", disconnects, LossKind.DISCONNECTED, -1, "without a connection to the driver for too long"),
-    ("labels taken away", released, LossKind.RELEASED, -1, "its pod lives on"),
+    ("no connection", disconnects, LossKind.DISCONNECTED, -1, "was disconnected from the driver for too long"),
+    ("labels taken away", released, LossKind.RELEASED, -1, "its pod is still alive"),
     ("no trace", goes_missing, LossKind.MISSING, -1, "its pod was app-exec-1"),
 ]
 
@@ -141,7 +141,7 @@ def test_the_words_end_with_what_the_executor_last_said() -> None:
     with fleet(1) as world:
         world.kubelet.exit(name(1), 1, message="KeyError: 'shard'")
         world.advance(1)
-        assert ended(world, 1).message.endswith("; last words: KeyError: 'shard'")
+        assert ended(world, 1).message.endswith("; termination message: KeyError: 'shard'")
 
 
 def test_a_pending_one_that_is_too_many_is_told_as_not_wanted() -> None:

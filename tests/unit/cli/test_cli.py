@@ -192,12 +192,12 @@ def test_each_message_becomes_one_json_object_with_all_its_facts(
     assert "\n" not in line
 
 
-def test_a_line_of_text_tells_who_what_and_why() -> None:
+def test_a_line_of_text_has_event_executor_and_reason() -> None:
     line = to_line(describe(ExecutorRemoved(3, LOSS), NOW, {3: "etl-exec-3"}))
     assert line.split(maxsplit=1)[1] == ("removed      executor 3     oom_killed: executor 3 was killed for its memory")
 
 
-def test_words_of_a_pod_cannot_break_the_line_or_drive_the_terminal() -> None:
+def test_a_pods_message_cannot_break_the_line_or_control_the_terminal() -> None:
     line = to_line(describe(ExecutorStuck(1, "Bad", "two\nlines\x1b[2J", None), NOW, {}))
     assert line.endswith("Bad: two lines [2J")
 
@@ -223,7 +223,7 @@ class Run:
         self.kit.settle()
 
     @property
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         return [event.event for event in self.events]
 
 
@@ -237,19 +237,19 @@ def test_the_driver_stops_the_fleet_when_its_time_is_up_counted_from_its_start(k
     assert run.backend.take(StopBackend) == StopBackend()
 
 
-def test_the_way_to_an_embedded_cluster_is_told_at_the_start(kit: Kit) -> None:
+def test_the_started_event_has_the_kubeconfig_of_an_embedded_cluster(kit: Kit) -> None:
     run = Run(kit, Plan(kubeconfig=Path("/tmp/x/kubeconfig")))
     run.tell(BackendStarted("etl", "batch"))
     assert run.events[0].details["kubeconfig"] == "/tmp/x/kubeconfig"
     assert (run.events[0].message or "").endswith("; export KUBECONFIG=/tmp/x/kubeconfig")
 
 
-def test_the_last_event_comes_when_the_backend_has_ended_and_says_why(kit: Kit) -> None:
+def test_the_last_event_comes_when_the_backend_has_ended_and_has_the_reason(kit: Kit) -> None:
     run = Run(kit, Plan())
     run.tell(BackendStarted("etl", "batch"), StopFleet("interrupted"), StopFleet("again"))
     assert run.backend.take_all() == [StopBackend()]
     run.tell(BackendStopped(("etl-exec-1",)))
-    assert run.told == ["started"]
+    assert run.reported == ["started"]
     run.tell(Terminated("backend", 1, None))
     assert run.events[-1].event == "stopped"
     assert run.events[-1].reason == "interrupted"
@@ -260,15 +260,15 @@ def test_the_last_event_comes_when_the_backend_has_ended_and_says_why(kit: Kit) 
 def test_a_failed_fleet_is_stopped(kit: Kit) -> None:
     run = Run(kit, Plan())
     run.tell(FleetFailed("too many failures"))
-    assert run.told == ["failed"]
+    assert run.reported == ["failed"]
     run.backend.take(StopBackend)
 
 
-def test_a_backend_that_failed_is_not_asked_to_stop(kit: Kit) -> None:
+def test_a_backend_that_failed_is_not_stopped_again(kit: Kit) -> None:
     run = Run(kit, Plan())
     error = RuntimeError("no route")
     run.tell(BackendFailed(error), Terminated("backend", 1, error))
-    assert run.told == ["failed", "stopped"]
+    assert run.reported == ["failed", "stopped"]
     assert run.events[-1].reason == "the backend failed"
     run.backend.expect_nothing()
 
@@ -276,7 +276,7 @@ def test_a_backend_that_failed_is_not_asked_to_stop(kit: Kit) -> None:
 def test_a_backend_that_crashed_is_a_failure(kit: Kit) -> None:
     run = Run(kit, Plan())
     run.tell(Terminated("backend", 1, ValueError("bug")))
-    assert run.told == ["failed", "stopped"]
+    assert run.reported == ["failed", "stopped"]
     assert "bug" in (run.events[0].message or "")
 
 
@@ -294,7 +294,7 @@ def test_a_running_executor_is_registered_and_killed_every_interval(kit: Kit) ->
     assert sorted(killed) == ["etl-exec-1", "etl-exec-2"]
 
 
-def test_nobody_is_killed_once_the_fleet_stops(kit: Kit) -> None:
+def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
     killed: list[str] = []
     run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
     run.tell(BackendStarted("etl", "batch"), ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
@@ -395,7 +395,7 @@ STOPPED = event("stopped")
     ],
     ids=str,
 )
-def test_the_exit_code_tells_how_it_ended(kit: Kit, items: list[Event | signal.Signals], exit_code: int) -> None:
+def test_the_exit_code_has_the_reason_of_the_end(kit: Kit, items: list[Event | signal.Signals], exit_code: int) -> None:
     assert Loop(kit, *items).exit_code == exit_code
 
 
@@ -405,7 +405,7 @@ def test_ctrl_c_stops_in_order_and_a_second_one_at_once(kit: Kit) -> None:
     assert loop.screen.notes == ["stopping the fleet; Ctrl-C again leaves at once", "leaving at once"]
 
 
-def test_on_the_embedded_cluster_an_orderly_stop_is_not_waited_for_longer_than_it_may_take(kit: Kit) -> None:
+def test_on_the_embedded_cluster_an_orderly_stop_has_a_time_limit(kit: Kit) -> None:
     seconds = int(LOCAL_STOP.total_seconds())
     assert Loop(kit, signal.SIGINT, *[None] * (seconds + 1), patience=LOCAL_STOP).exit_code == 130
     assert Loop(kit, signal.SIGTERM, *[None] * (seconds + 1), patience=LOCAL_STOP).exit_code == 0
@@ -420,7 +420,7 @@ def test_warnings_of_the_library_are_shown(kit: Kit) -> None:
     assert Loop(kit, record, STOPPED).screen.notes == ["the watch is cut: error=boom"]
 
 
-def test_a_reader_that_goes_away_ends_the_fleet(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stdout_ends_the_fleet(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     discarded: list[bool] = []
     monkeypatch.setattr("actors.cli.run._discard_stdout", lambda: discarded.append(True))
     loop = Loop(kit, event("running"), event("running"), STOPPED, fail=BrokenPipeError)
@@ -449,7 +449,7 @@ def executor(name: str, executor_id: int, reason: str | None = None, message: st
     return Event(NOW, name, executor_id, f"etl-exec-{executor_id}", reason, message)
 
 
-def test_the_table_shows_the_fleet_its_executors_and_what_happened_last() -> None:
+def test_the_table_has_the_fleet_its_executors_and_the_latest_events() -> None:
     started = describe(BackendStarted("etl", "batch"), NOW, {})
     events = [
         started,
@@ -469,7 +469,7 @@ def test_the_table_shows_the_fleet_its_executors_and_what_happened_last() -> Non
     assert lines[-1].endswith("removed      executor 3     oom_killed: executor 3 was killed for its memory")
 
 
-def test_a_table_of_a_large_fleet_fits_the_terminal_and_keeps_those_that_do_not_run_in_sight() -> None:
+def test_a_table_of_a_large_fleet_fits_the_terminal_and_keeps_executors_that_do_not_run() -> None:
     events = [executor("running", number) for number in range(1, 100)] + [executor("pending", 100)]
     lines = picture(events, height=24)
     assert len(lines) <= 24
@@ -478,7 +478,7 @@ def test_a_table_of_a_large_fleet_fits_the_terminal_and_keeps_those_that_do_not_
 
 
 @pytest.mark.parametrize("name", ["failed", "blocked"])
-def test_what_is_to_be_done_is_shown_whole_however_narrow_the_terminal_is(name: str) -> None:
+def test_failures_and_blocked_causes_are_never_truncated(name: str) -> None:
     advice = "grant verb "
     lines = picture([Event(NOW, name, message="the account may not delete pods " * 6 + advice + "delete")])
     assert advice + "delete" in " ".join(" ".join(lines).split())

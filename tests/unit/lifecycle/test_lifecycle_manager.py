@@ -64,12 +64,12 @@ SECOND = timedelta(seconds=1)
 
 
 def kill(rig: Rig, executor_id: int, *, after: float = 0.0) -> ExecutorKilled:
-    """The driver's, now."""
+    """The driver's kill, now."""
     return ExecutorKilled(executor_id, rig.kit.clock.now(), rig.now + after)
 
 
 class Rig:
-    """A LifecycleManager, probes in the places of store, pool and backend, and a view of a cluster."""
+    """A LifecycleManager with probes as store, pool and backend, and a view of a cluster."""
 
     def __init__(self, kit: Kit, *, start: bool = True, owner: dict[str, Any] | None = None, **executor: Any) -> None:
         self.kit = kit
@@ -101,12 +101,12 @@ class Rig:
         self.kit.settle()
 
     def know(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
-        """The ledger, and who was last seen to run."""
+        """Send the ledger, and the pods that were last observed running."""
         shown = {executor_id: PodRunning(running(executor_id)) for executor_id in ran}
         self.tell(LedgerLoaded(Map({entry.executor_id: entry for entry in entries}), 1, observed=shown))
 
     def restart(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
-        """Another one takes over, with this ledger; the first batch shows it everything."""
+        """Start the next incarnation with this ledger; its first batch has every pod."""
         self.manager.stop()
         self.kit.settle()
         self.manager = self.spawn()
@@ -114,7 +114,7 @@ class Rig:
         self.tell(self.view.everything(self.now))
 
     def round(self, *pods: Pod, synced: bool = False) -> None:
-        """A batch that shows these pods, after a full sync that was asked for just now if `synced`."""
+        """Send a batch with these pods, after a full sync that was requested just now if `synced`."""
         self.view.show(*pods)
         if synced:
             self.view.sync(self.now)
@@ -123,27 +123,27 @@ class Rig:
     def seen(self) -> list[tuple[int, str]]:
         return [(seen.executor_id, type(seen.state).__name__) for seen in self.backend.take_all(ExecutorSeen)]
 
-    def expect_no_news(self) -> None:
-        """Of nothing new Backend is told, apart from the states that are shown."""
+    def expect_no_reports(self) -> None:
+        """Assert that the Backend gets nothing but the observed states."""
         self.backend.take_all(ExecutorsObserved)
         self.backend.expect_nothing()
 
     def removed(self) -> dict[int, LossReason]:
-        """Whose end was told since the last look, each once."""
-        told = self.backend.take_all(RemoveExecutor)
-        assert len({remove.executor_id for remove in told}) == len(told), f"an end was told twice: {told}"
-        return {remove.executor_id: remove.reason for remove in told}
+        """Return the ends reported since the last call, each once."""
+        reports = self.backend.take_all(RemoveExecutor)
+        assert len({remove.executor_id for remove in reports}) == len(reports), f"an end was reported twice: {reports}"
+        return {remove.executor_id: remove.reason for remove in reports}
 
     def deleted(self) -> list[str]:
-        """Whose deletion was asked for since the last look."""
+        """Return the deletions requested since the last call."""
         deletes = self.pool.take_all(DeletePod)
-        assert all(delete.options.uid for delete in deletes), f"a pod is deleted whatever its UID: {deletes}"
+        assert all(delete.options.uid for delete in deletes), f"a pod is deleted without a UID: {deletes}"
         return [delete.name for delete in deletes]
 
     def confirm(self, found: Pod | None) -> None:
-        """The GET that was asked for is answered."""
-        asked = self.pool.take(ConfirmPod)
-        asked.reply_to.tell(PodConfirmed(asked.executor_id, asked.uid, found))
+        """Answer the confirmation that was requested."""
+        requested = self.pool.take(ConfirmPod)
+        requested.reply_to.tell(PodConfirmed(requested.executor_id, requested.uid, found))
         self.kit.settle()
 
 
@@ -153,7 +153,7 @@ def rig(kit: Kit) -> Callable[..., Rig]:
 
 
 def entry(executor_id: int, **known: Any) -> LedgerEntry:
-    """An executor that the driver was told of."""
+    """Return the entry of an executor that the driver was notified of."""
     return LedgerEntry(executor_id, "default", **{"uid": f"uid-{executor_id}", "notified_at": 0.0, **known})
 
 
@@ -177,7 +177,7 @@ def test_every_batch_is_answered(rig: Callable[..., Rig]) -> None:
 # ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_state_is_told_once_when_it_begins(rig: Callable[..., Rig]) -> None:
+def test_each_state_is_reported_once_when_it_begins(rig: Callable[..., Rig]) -> None:
     subject = rig()
     for shown in (pending(1), pending(1), running(1), running(1), going(running(1)), going(running(1))):
         subject.round(shown)
@@ -185,7 +185,7 @@ def test_each_state_is_told_once_when_it_begins(rig: Callable[..., Rig]) -> None
     assert subject.seen() == [(1, "PodPending"), (1, "PodRunning"), (1, "PodTerminating")]
 
 
-def test_a_full_sync_that_shows_what_is_known_tells_nothing(rig: Callable[..., Rig]) -> None:
+def test_a_full_sync_without_changes_reports_nothing(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.seen()
@@ -203,7 +203,7 @@ def test_an_unknown_phase_counts_as_alive(rig: Callable[..., Rig]) -> None:
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_failed_one_is_told_with_its_exit_code_and_its_pod_is_deleted(rig: Callable[..., Rig]) -> None:
+def test_a_failed_executor_is_reported_with_its_exit_code_and_its_pod_is_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.round(failed(1, 3))
@@ -212,14 +212,14 @@ def test_a_failed_one_is_told_with_its_exit_code_and_its_pod_is_deleted(rig: Cal
     assert subject.deleted() == ["app-exec-1"]
 
 
-def test_a_succeeded_one_is_told_and_its_pod_is_deleted(rig: Callable[..., Rig]) -> None:
+def test_a_succeeded_executor_is_reported_and_its_pod_is_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(succeeded(1))
     assert subject.removed()[1].exit_code == 0
     assert subject.deleted() == ["app-exec-1"]
 
 
-def test_an_end_is_told_once_and_the_api_asked_in_every_round_that_still_shows_it(rig: Callable[..., Rig]) -> None:
+def test_an_end_is_reported_once_and_the_pod_deleted_in_every_round_that_still_has_it(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(failed(1))
     subject.round()
@@ -232,7 +232,7 @@ def test_an_end_is_told_once_and_the_api_asked_in_every_round_that_still_shows_i
     assert (subject.removed(), subject.deleted()) == ({}, [])
 
 
-def test_a_deleted_one_is_told_and_not_deleted_again(rig: Callable[..., Rig]) -> None:
+def test_a_deleted_pod_is_reported_and_not_deleted_again(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.view.end(1)
@@ -242,7 +242,7 @@ def test_a_deleted_one_is_told_and_not_deleted_again(rig: Callable[..., Rig]) ->
     assert (subject.removed(), subject.deleted()) == ({}, [])
 
 
-def test_one_that_came_and_went_between_two_rounds_is_told(rig: Callable[..., Rig]) -> None:
+def test_an_executor_that_starts_and_ends_between_two_rounds_is_reported(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.view.show(running(1))
     subject.view.end(1)
@@ -258,7 +258,7 @@ def test_without_delete_on_termination_the_pod_is_labelled_inactive(rig: Callabl
     assert (label.name, label.uid, dict(label.labels)) == ("app-exec-1", "uid-1", {"executor-pods/inactive": "true"})
 
 
-def test_one_that_was_labelled_inactive_and_so_left_is_not_told_again(rig: Callable[..., Rig]) -> None:
+def test_a_pod_that_leaves_as_we_labelled_it_inactive_is_not_reported_again(rig: Callable[..., Rig]) -> None:
     subject = rig(delete_on_termination=False)
     subject.round(failed(1))
     subject.removed()
@@ -272,9 +272,9 @@ def test_one_that_was_labelled_inactive_and_so_left_is_not_told_again(rig: Calla
 @pytest.mark.parametrize(
     ("end", "killed", "level"),
     [(succeeded(1), False, "INFO"), (succeeded(1), True, "DEBUG"), (going(succeeded(1)), False, "DEBUG")],
-    ids=["nobody asked", "the driver asked", "its deletion had begun"],
+    ids=["nobody requested", "the driver requested", "its deletion had begun"],
 )
-def test_a_success_is_for_the_operator_when_nobody_asked_for_the_end(
+def test_a_success_is_logged_at_info_unless_the_end_was_requested(
     rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture, end: Pod, killed: bool, level: str
 ) -> None:
     subject = rig()
@@ -294,13 +294,13 @@ def test_an_unknown_phase_is_a_warning_once_and_no_end(
         subject.round(pod(1, phase="Confused"))
     assert [record.levelname for record in caplog.records if "phase=Confused" in record.message] == ["WARNING"]
     assert isinstance(subject.backend.take(ExecutorSeen).state, PodUnknown)
-    subject.expect_no_news()
+    subject.expect_no_reports()
 
 
 # ── without a deletion ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_that_leaves_without_a_deletion_is_looked_for_before_its_end_is_told(rig: Callable[..., Rig]) -> None:
+def test_a_pod_that_leaves_without_a_deletion_is_confirmed_before_its_end_is_reported(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.view.end(1, deleted=False)
@@ -310,7 +310,7 @@ def test_one_that_leaves_without_a_deletion_is_looked_for_before_its_end_is_told
     assert subject.removed()[1].kind is LossKind.DELETED
 
 
-def test_one_that_lives_on_outside_is_told_as_released_and_not_touched_again(rig: Callable[..., Rig]) -> None:
+def test_a_relabelled_pod_is_reported_as_released_and_left_alone(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.view.end(1, deleted=False)
@@ -323,7 +323,7 @@ def test_one_that_lives_on_outside_is_told_as_released_and_not_touched_again(rig
 
 
 @pytest.mark.parametrize("looked_for", [False, True])
-def test_one_that_is_back_from_outside_is_told_as_released_once_and_deleted_as_its_replacement_has_come(
+def test_a_released_pod_that_returns_is_deleted_and_not_reported_again(
     rig: Callable[..., Rig], looked_for: bool
 ) -> None:
     subject = rig()
@@ -339,7 +339,7 @@ def test_one_that_is_back_from_outside_is_told_as_released_once_and_deleted_as_i
     assert {i: reason.kind for i, reason in subject.removed().items()} == {1: LossKind.RELEASED}
     subject.deleted()
     subject.round()
-    assert subject.deleted() == ["app-exec-1"], "in every round that still shows it"
+    assert subject.deleted() == ["app-exec-1"], "in every round that still has it"
     subject.view.end(1)
     subject.round(synced=True)
     assert (subject.removed(), subject.deleted()) == ({}, [])
@@ -366,7 +366,7 @@ def test_one_that_was_set_aside_before_its_end_was_seen_has_ended(rig: Callable[
 # ── missing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_that_registered_and_of_which_two_full_syncs_show_no_trace_is_missing(rig: Callable[..., Rig]) -> None:
+def test_a_registered_executor_without_a_pod_in_two_full_syncs_is_missing(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.tell(ExecutorRegistered(1, subject.now))
     subject.kit.advance(timedelta(seconds=20))
@@ -386,7 +386,7 @@ def test_one_full_sync_without_it_does_not_make_one_missing(rig: Callable[..., R
     subject.kit.advance(timedelta(minutes=5))
     subject.round(synced=True)
     subject.round()
-    subject.round(synced=True)  # asked for at the same moment
+    subject.round(synced=True)  # requested at the same moment
     assert subject.removed() == {}
     subject.kit.advance(SECOND)
     subject.round(synced=True)
@@ -402,7 +402,7 @@ def test_one_is_not_missing_without_a_full_sync(rig: Callable[..., Rig]) -> None
     assert subject.removed() == {}
 
 
-def test_one_that_is_missing_is_told_with_what_was_last_known_of_it(rig: Callable[..., Rig]) -> None:
+def test_a_missing_executor_is_reported_with_its_last_observed_pod(rig: Callable[..., Rig]) -> None:
     subject = rig(start=False)
     subject.know(entry(1), ran=[1])
     for _ in range(3):
@@ -411,7 +411,9 @@ def test_one_that_is_missing_is_told_with_what_was_last_known_of_it(rig: Callabl
     assert "app-exec-1" in subject.removed()[1].message
 
 
-def test_one_that_is_shown_again_after_a_full_sync_without_it_is_not_missing(rig: Callable[..., Rig]) -> None:
+def test_an_executor_that_is_observed_again_after_a_full_sync_without_it_is_not_missing(
+    rig: Callable[..., Rig],
+) -> None:
     subject = rig()
     subject.tell(ExecutorRegistered(1, subject.now))
     subject.kit.advance(timedelta(minutes=1))
@@ -422,7 +424,7 @@ def test_one_that_is_shown_again_after_a_full_sync_without_it_is_not_missing(rig
     assert subject.removed() == {}
 
 
-def test_one_that_is_looked_for_is_not_missing(rig: Callable[..., Rig]) -> None:
+def test_an_executor_that_is_being_confirmed_is_not_missing(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.view.end(1, deleted=False)
@@ -434,7 +436,7 @@ def test_one_that_is_looked_for_is_not_missing(rig: Callable[..., Rig]) -> None:
     assert subject.removed()[1].kind is LossKind.DELETED
 
 
-def test_a_disconnected_one_is_not_told_as_gone(rig: Callable[..., Rig]) -> None:
+def test_a_disconnected_executor_is_not_reported_as_ended(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.tell(ConnectionLost(1, subject.now))
@@ -445,7 +447,7 @@ def test_a_disconnected_one_is_not_told_as_gone(rig: Callable[..., Rig]) -> None
 # ── terminating ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_that_outlives_its_grace_by_far_is_lost_with_its_node(rig: Callable[..., Rig]) -> None:
+def test_a_pod_that_outlives_its_grace_period_is_lost_with_its_node(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(going(running(1), grace=30))
     subject.kit.advance(timedelta(seconds=89))
@@ -465,7 +467,7 @@ def test_one_whose_deletion_a_restored_cluster_took_back_is_not_lost_with_its_no
     assert subject.removed() == {}
 
 
-def test_the_end_of_one_that_was_lost_with_its_node_is_not_told_again(rig: Callable[..., Rig]) -> None:
+def test_the_end_of_a_pod_that_was_lost_with_its_node_is_not_reported_again(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(going(running(1), grace=30))
     subject.kit.advance(timedelta(minutes=5))
@@ -478,7 +480,7 @@ def test_the_end_of_one_that_was_lost_with_its_node_is_not_told_again(rig: Calla
     assert subject.removed() == {}
 
 
-def test_one_that_ends_within_its_time_is_told_with_its_own_end(rig: Callable[..., Rig]) -> None:
+def test_a_pod_that_ends_within_its_grace_period_is_reported_with_its_own_end(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(going(running(1), grace=30))
     subject.kit.advance(timedelta(seconds=80))
@@ -490,7 +492,7 @@ def test_one_that_ends_within_its_time_is_told_with_its_own_end(rig: Callable[..
     assert subject.removed() == {}
 
 
-def test_one_that_is_given_up_while_it_terminates_is_not_told(rig: Callable[..., Rig]) -> None:
+def test_an_executor_that_is_abandoned_while_it_terminates_is_not_reported(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(going(running(1)))
     subject.tell(ExecutorsAbandoned((1,), "its id is an earlier one's"))
@@ -499,11 +501,13 @@ def test_one_that_is_given_up_while_it_terminates_is_not_told(rig: Callable[...,
     assert (subject.removed(), subject.deleted()) == ({}, [])
 
 
-# ── killed, given up ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── killed, abandoned ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("shown", [pending(1), running(1)])
-def test_a_killed_ones_deletion_is_asked_for_in_every_round_until_it_goes(rig: Callable[..., Rig], shown: Pod) -> None:
+def test_a_killed_executors_pod_is_deleted_in_every_round_until_it_terminates(
+    rig: Callable[..., Rig], shown: Pod
+) -> None:
     subject = rig()
     subject.round(shown)
     subject.tell(kill(subject, 1))
@@ -525,7 +529,7 @@ def test_one_that_was_killed_before_it_came_up_is_deleted_on_sight(rig: Callable
     assert subject.deleted() == ["app-exec-1"]
 
 
-def test_what_comes_up_under_an_id_that_was_given_up_is_deleted_on_sight_and_never_told(
+def test_a_pod_of_an_abandoned_id_is_deleted_when_it_is_observed_and_never_reported(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig()
@@ -537,10 +541,10 @@ def test_what_comes_up_under_an_id_that_was_given_up_is_deleted_on_sight_and_nev
     assert subject.deleted() == ["app-exec-1"]
     subject.view.end(1)
     subject.round()
-    subject.expect_no_news()
+    subject.expect_no_reports()
 
 
-def test_one_that_is_given_up_while_it_is_shown_is_deleted(rig: Callable[..., Rig]) -> None:
+def test_an_observed_pod_whose_executor_is_abandoned_is_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.tell(ExecutorsAbandoned((1,), "its id is an earlier one's"))
@@ -548,10 +552,10 @@ def test_one_that_is_given_up_while_it_is_shown_is_deleted(rig: Callable[..., Ri
     assert subject.deleted() == ["app-exec-1"]
 
 
-# ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_end_is_not_told_again_while_its_pod_is_shown_however_long(rig: Callable[..., Rig]) -> None:
+def test_an_end_is_not_reported_again_as_long_as_its_pod_is_in_the_snapshot(rig: Callable[..., Rig]) -> None:
     subject = rig(removed_executors_ttl=SECOND)
     subject.round(failed(1))
     subject.removed()
@@ -562,7 +566,7 @@ def test_an_end_is_not_told_again_while_its_pod_is_shown_however_long(rig: Calla
     assert subject.removed() == {}
 
 
-def test_an_end_is_not_told_again_for_a_while_after_its_pod_is_gone(rig: Callable[..., Rig]) -> None:
+def test_an_end_is_not_reported_again_for_a_while_after_its_pod_is_gone(rig: Callable[..., Rig]) -> None:
     subject = rig(removed_executors_ttl=timedelta(minutes=3))
     subject.round(failed(1))
     subject.view.end(1)
@@ -576,7 +580,7 @@ def test_an_end_is_not_told_again_for_a_while_after_its_pod_is_gone(rig: Callabl
     assert subject.deleted()[-1] == "app-exec-1"
 
 
-def test_a_restarted_one_tells_no_end_again_and_clears_what_is_left_away(rig: Callable[..., Rig]) -> None:
+def test_after_a_restart_no_end_is_reported_again_and_ended_pods_are_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(failed(1))
     assert (list(subject.removed()), subject.deleted()) == ([1], ["app-exec-1"])
@@ -584,7 +588,7 @@ def test_a_restarted_one_tells_no_end_again_and_clears_what_is_left_away(rig: Ca
     assert (subject.removed(), subject.deleted()) == ({}, ["app-exec-1"])
 
 
-def test_the_states_that_are_shown_are_told_when_any_of_them_has_changed(rig: Callable[..., Rig]) -> None:
+def test_the_observed_states_are_reported_when_any_of_them_has_changed(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1), pending(2))
     assert sorted(subject.backend.take(ExecutorsObserved).states) == [1, 2]
@@ -596,7 +600,7 @@ def test_the_states_that_are_shown_are_told_when_any_of_them_has_changed(rig: Ca
     assert sorted(subject.backend.take(ExecutorsObserved).states) == [1]
 
 
-def test_a_restarted_one_tells_what_is_alive_anew(rig: Callable[..., Rig]) -> None:
+def test_after_a_restart_live_executors_are_reported_again(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.seen()
@@ -604,14 +608,14 @@ def test_a_restarted_one_tells_what_is_alive_anew(rig: Callable[..., Rig]) -> No
     assert subject.seen() == [(1, "PodRunning")]
 
 
-def test_a_restarted_one_still_deletes_the_killed_and_the_given_up(rig: Callable[..., Rig]) -> None:
+def test_after_a_restart_killed_and_abandoned_executors_are_still_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1), running(2))
     subject.restart(entry(1, killed=kill(subject, 1)), entry(2, abandoned=True, uid=None, removed_at=subject.now))
     assert sorted(subject.deleted()) == ["app-exec-1", "app-exec-2"]
 
 
-def test_a_restarted_one_finds_missing_what_ended_unseen_meanwhile(rig: Callable[..., Rig]) -> None:
+def test_after_a_restart_an_executor_that_ended_unobserved_is_missing(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.view.lose(1)
@@ -633,21 +637,21 @@ def test_one_whose_executor_container_is_unknown_harms_no_other(rig: Callable[..
     assert subject.seen() == [(2, "PodRunning")]
 
 
-def test_the_states_that_are_told_are_those_of_the_snapshot(rig: Callable[..., Rig]) -> None:
+def test_the_reported_states_are_those_of_the_snapshot(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(pending(1), running(2), going(running(3)))
     states = {seen.executor_id: type(seen.state) for seen in subject.backend.take_all(ExecutorSeen)}
     assert states == {1: PodPending, 2: PodRunning, 3: PodTerminating}
 
 
-# ── stuck, disconnected, taken back, decommissioned, adopted ─────────────────────────────────────────────────────
+# ── stuck, disconnected, scaled down, decommissioned, adopted ────────────────────────────────────────────────────
 
 
 def stuck(subject: Rig) -> list[tuple[int, str]]:
-    return [(told.executor_id, told.stuck.reason) for told in subject.backend.take_all(StuckObserved)]
+    return [(report.executor_id, report.stuck.reason) for report in subject.backend.take_all(StuckObserved)]
 
 
-def test_a_stuck_one_is_told_once_a_kind_of_cause(rig: Callable[..., Rig]) -> None:
+def test_a_stuck_pod_is_reported_once_per_cause(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(waiting(1, "ErrImagePull"))
     assert stuck(subject) == [(1, "ErrImagePull")]
@@ -659,7 +663,7 @@ def test_a_stuck_one_is_told_once_a_kind_of_cause(rig: Callable[..., Rig]) -> No
     assert stuck(subject) == []
 
 
-def test_a_gated_one_is_not_told_as_stuck_however_long_it_waits(rig: Callable[..., Rig]) -> None:
+def test_a_gated_pod_is_never_reported_as_stuck(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(unschedulable(1, "gated", gated=True))
     subject.kit.advance(timedelta(hours=1))
@@ -667,7 +671,7 @@ def test_a_gated_one_is_not_told_as_stuck_however_long_it_waits(rig: Callable[..
     assert stuck(subject) == []
 
 
-def test_one_that_does_not_start_for_the_stuck_timeout_is_told_of(rig: Callable[..., Rig]) -> None:
+def test_a_pod_that_does_not_start_within_the_stuck_timeout_is_reported(rig: Callable[..., Rig]) -> None:
     subject = rig(stuck_timeout="5m")
     subject.round(waiting(1, "ContainerCreating"))
     subject.kit.advance(timedelta(minutes=5) - SECOND)
@@ -679,7 +683,7 @@ def test_one_that_does_not_start_for_the_stuck_timeout_is_told_of(rig: Callable[
     assert stuck(subject) == [(1, "ContainerCreating")]
 
 
-def test_that_no_node_takes_one_is_told_when_it_has_lasted(rig: Callable[..., Rig]) -> None:
+def test_unschedulable_is_reported_when_it_lasts(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(unschedulable(1, "waiting for the claim to be made"))
     subject.kit.advance(timedelta(seconds=9))
@@ -687,8 +691,8 @@ def test_that_no_node_takes_one_is_told_when_it_has_lasted(rig: Callable[..., Ri
     assert stuck(subject) == []
     subject.kit.advance(SECOND)
     subject.round()
-    (told,) = subject.backend.take_all(StuckObserved)
-    assert (told.executor_id, told.uid, told.stuck.message) == (1, "uid-1", "0/5 nodes are available")
+    (report,) = subject.backend.take_all(StuckObserved)
+    assert (report.executor_id, report.uid, report.stuck.message) == (1, "uid-1", "0/5 nodes are available")
     subject.kit.advance(timedelta(hours=1))
     subject.round(unschedulable(1, "0/6 nodes are available"))
     subject.kit.advance(timedelta(hours=1))
@@ -709,7 +713,7 @@ def test_one_that_no_node_took_for_a_moment_is_not_stuck(rig: Callable[..., Rig]
     assert stuck(subject) == []
 
 
-def test_one_whose_connection_stays_away_is_removed_though_its_pod_lives(rig: Callable[..., Rig]) -> None:
+def test_an_executor_that_stays_disconnected_is_removed_although_its_pod_is_alive(rig: Callable[..., Rig]) -> None:
     subject = rig(disconnect_timeout="2m")
     subject.round(running(1), running(2))
     for executor_id in (1, 2):
@@ -724,10 +728,12 @@ def test_one_whose_connection_stays_away_is_removed_though_its_pod_lives(rig: Ca
     subject.round(going(running(1)))
     subject.view.end(1)
     subject.round()
-    assert subject.backend.take_all(RemoveExecutor) == [], "its end is told once"
+    assert subject.backend.take_all(RemoveExecutor) == [], "its end is reported once"
 
 
-def test_one_that_is_gone_before_the_disconnect_timeout_is_told_with_its_own_reason(rig: Callable[..., Rig]) -> None:
+def test_an_executor_that_ends_before_the_disconnect_timeout_is_reported_with_its_own_reason(
+    rig: Callable[..., Rig],
+) -> None:
     subject = rig(disconnect_timeout="2m")
     subject.round(running(1))
     subject.tell(ConnectionLost(1, subject.now))
@@ -738,19 +744,19 @@ def test_one_that_is_gone_before_the_disconnect_timeout_is_told_with_its_own_rea
     assert subject.backend.take_all(RemoveExecutor) == []
 
 
-def test_a_pending_one_that_was_too_many_is_told_as_not_wanted(rig: Callable[..., Rig]) -> None:
+def test_an_excess_pending_executor_is_reported_as_scaled_down(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(pending(1), pending(2))
     subject.tell(ExecutorsScaledDown({1: "uid-1"}))
     subject.view.end(1, 2)
     subject.round()
-    reasons = {told.executor_id: told.reason for told in subject.backend.take_all(RemoveExecutor)}
+    reasons = {report.executor_id: report.reason for report in subject.backend.take_all(RemoveExecutor)}
     assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.KILLED_BY_DRIVER, 2: LossKind.DELETED}
-    assert "not wanted any more" in reasons[1].message
+    assert "was scaled down" in reasons[1].message
 
 
 @pytest.mark.parametrize(("code", "kind"), [(0, LossKind.KILLED_BY_DRIVER), (3, LossKind.EXITED)])
-def test_one_that_finishes_as_asked_is_told_so_and_one_that_fails_is_not(
+def test_a_decommissioned_executor_that_finishes_is_reported_so_and_one_that_fails_is_not(
     rig: Callable[..., Rig], code: int, kind: LossKind
 ) -> None:
     subject = rig()
@@ -761,12 +767,12 @@ def test_one_that_finishes_as_asked_is_told_so_and_one_that_fails_is_not(
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, code, kind is LossKind.EXITED)
 
 
-def test_one_that_would_never_have_run_is_told_as_never_started_when_it_is_deleted(rig: Callable[..., Rig]) -> None:
+def test_a_deleted_pod_that_could_never_run_is_reported_as_never_started(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(waiting(1, "InvalidImageName", "invalid reference format"), waiting(2, "ImagePullBackOff"))
     subject.view.end(1, 2)
     subject.round()
-    reasons = {told.executor_id: told.reason for told in subject.backend.take_all(RemoveExecutor)}
+    reasons = {report.executor_id: report.reason for report in subject.backend.take_all(RemoveExecutor)}
     assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.NEVER_STARTED, 2: LossKind.DELETED}
     assert "invalid reference format" in reasons[1].message
 
@@ -783,7 +789,7 @@ def test_a_killed_one_is_left_until_its_time_is_over(rig: Callable[..., Rig]) ->
     assert subject.deleted() == ["app-exec-1"]
 
 
-def test_pods_of_an_earlier_life_get_the_new_drivers_pod_as_their_owner(kit: Kit) -> None:
+def test_pods_of_an_earlier_incarnation_get_the_new_drivers_pod_as_their_owner(kit: Kit) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
     subject = Rig(kit, owner=owner)
     subject.round(running(1, owner_uid="old"), running(2), running(3, owner_uid="new"), failed(4))
@@ -791,7 +797,7 @@ def test_pods_of_an_earlier_life_get_the_new_drivers_pod_as_their_owner(kit: Kit
     assert adopted == [AdoptPod("app-exec-1", "uid-1", owner), AdoptPod("app-exec-2", "uid-2", owner)]
 
 
-def test_one_that_was_missing_and_turns_up_again_is_deleted_and_not_told(rig: Callable[..., Rig]) -> None:
+def test_a_missing_executors_pod_that_appears_later_is_deleted_and_not_reported(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(running(1))
     subject.view.lose(1)
@@ -806,10 +812,10 @@ def test_one_that_was_missing_and_turns_up_again_is_deleted_and_not_told(rig: Ca
     assert (subject.seen(), subject.deleted()) == ([], ["app-exec-1"])
 
 
-# ── what is said too late, or was not done ───────────────────────────────────────────────────────────────────────────
+# ── late messages, repeated requests ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_said_of_one_whose_end_was_told_is_ignored(rig: Callable[..., Rig]) -> None:
+def test_messages_about_an_executor_whose_end_was_reported_are_ignored(rig: Callable[..., Rig]) -> None:
     subject = rig(disconnect_timeout="2m")
     subject.round(running(1))
     subject.round(failed(1))
@@ -823,10 +829,10 @@ def test_what_is_said_of_one_whose_end_was_told_is_ignored(rig: Callable[..., Ri
     for _ in range(4):
         subject.kit.advance(timedelta(minutes=1))
         subject.round(synced=True)
-    subject.expect_no_news()
+    subject.expect_no_reports()
 
 
-def test_one_that_was_taken_back_too_late_is_told_with_its_own_end(rig: Callable[..., Rig]) -> None:
+def test_an_executor_that_ran_before_it_was_scaled_down_is_reported_with_its_own_end(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(pending(1))
     subject.tell(ExecutorsScaledDown({1: "uid-1"}))
@@ -847,7 +853,7 @@ def test_a_killed_one_that_is_missing_was_ended_by_the_driver(rig: Callable[...,
     assert subject.removed()[1].kind is LossKind.KILLED_BY_DRIVER
 
 
-def test_a_killed_one_that_has_been_without_a_connection_for_too_long_is_not_told_as_disconnected(
+def test_a_killed_executor_that_stays_disconnected_is_not_reported_as_disconnected(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig(disconnect_timeout="2m")
@@ -860,7 +866,7 @@ def test_a_killed_one_that_has_been_without_a_connection_for_too_long_is_not_tol
     assert subject.deleted() == ["app-exec-1"]
 
 
-def test_those_whose_connections_were_lost_keep_their_times_over_a_restart(rig: Callable[..., Rig]) -> None:
+def test_disconnected_executors_keep_their_timeouts_over_a_restart(rig: Callable[..., Rig]) -> None:
     subject = rig(disconnect_timeout="2m")
     subject.round(*(running(executor_id) for executor_id in range(1, 21)))
     away = [entry(i, disconnected_at=subject.now + 20 - i) for i in range(1, 21)]
@@ -871,7 +877,7 @@ def test_those_whose_connections_were_lost_keep_their_times_over_a_restart(rig: 
     assert sorted(subject.removed()) == [18, 19, 20]
 
 
-def test_one_that_is_back_after_it_was_gone_is_remembered_while_it_is_shown_however_long(
+def test_a_pod_that_returns_after_it_was_gone_is_remembered_as_long_as_it_is_in_the_snapshot(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig(removed_executors_ttl=timedelta(minutes=3))
@@ -886,7 +892,7 @@ def test_one_that_is_back_after_it_was_gone_is_remembered_while_it_is_shown_howe
     assert subject.removed() == {}
 
 
-def test_which_of_those_that_ended_are_gone_is_told_once_the_whole_fleet_was_seen(rig: Callable[..., Rig]) -> None:
+def test_the_ended_executors_that_are_gone_are_reported_after_the_first_full_sync(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(failed(1), running(2))
     subject.tell(ForgetEnded(frozenset({1, 3})))
@@ -900,7 +906,7 @@ def test_which_of_those_that_ended_are_gone_is_told_once_the_whole_fleet_was_see
     assert subject.backend.take(EndedForgotten).executor_ids == {1, 3}
 
 
-def test_one_that_was_removed_for_its_lost_connection_is_remembered_while_it_is_shown_however_long(
+def test_an_executor_that_was_removed_as_disconnected_is_remembered_as_long_as_it_is_in_the_snapshot(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig(disconnect_timeout="2m", removed_executors_ttl=timedelta(minutes=3))
@@ -913,53 +919,53 @@ def test_one_that_was_removed_for_its_lost_connection_is_remembered_while_it_is_
     subject.round(going(running(1)))
     subject.view.end(1)
     subject.round()
-    subject.expect_no_news()
+    subject.expect_no_reports()
 
 
-# ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MARKS = {"kill_label": "state=killed", "decommission_label": "state=leaving", "decommission_deletion_cost": -1}
 
 
-def marks(subject: Rig) -> list[tuple[str, str, dict[str, str]]]:
-    asked = subject.pool.take_all(LabelPod)
-    return [(mark.name, mark.uid, {**mark.labels, **mark.annotations}) for mark in asked]
+def label_requests(subject: Rig) -> list[tuple[str, str, dict[str, str]]]:
+    requested = subject.pool.take_all(LabelPod)
+    return [(mark.name, mark.uid, {**mark.labels, **mark.annotations}) for mark in requested]
 
 
-def test_a_running_one_that_is_killed_is_marked_at_once_and_once(rig: Callable[..., Rig]) -> None:
+def test_a_running_executor_that_is_killed_is_labelled_at_once_and_once(rig: Callable[..., Rig]) -> None:
     subject = rig(**MARKS)
     subject.round(running(1), running(2))
     subject.tell(kill(subject, 1, after=5.0))
-    assert marks(subject) == [("app-exec-1", "uid-1", {"state": "killed"})]
+    assert label_requests(subject) == [("app-exec-1", "uid-1", {"state": "killed"})]
     subject.round(running(1), synced=True)
     subject.tell(kill(subject, 1, after=5.0))
-    assert marks(subject) == []
+    assert label_requests(subject) == []
 
 
-def test_one_that_is_deleted_at_once_or_about_to_go_is_not_marked(rig: Callable[..., Rig]) -> None:
+def test_a_pod_that_is_deleted_at_once_or_terminating_is_not_labelled(rig: Callable[..., Rig]) -> None:
     subject = rig(**MARKS)
     subject.round(pending(1), going(running(2)))
     subject.tell(kill(subject, 1))
     subject.tell(ExecutorDecommissioned(2))
-    assert marks(subject) == []
+    assert label_requests(subject) == []
 
 
-def test_a_decommissioned_one_is_marked_with_what_its_deletion_costs_as_soon_as_it_is_shown(
+def test_a_decommissioned_executor_gets_its_deletion_cost_as_soon_as_it_is_observed(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig(**MARKS)
     subject.tell(ExecutorDecommissioned(1))
-    assert marks(subject) == []
+    assert label_requests(subject) == []
     subject.round(pending(1))
     cost = {"controller.kubernetes.io/pod-deletion-cost": "-1"}
-    assert marks(subject) == [("app-exec-1", "uid-1", {"state": "leaving", **cost})]
+    assert label_requests(subject) == [("app-exec-1", "uid-1", {"state": "leaving", **cost})]
 
 
-def test_after_a_restart_a_mark_that_is_not_shown_is_asked_for_again(rig: Callable[..., Rig]) -> None:
+def test_after_a_restart_a_label_that_is_not_observed_is_requested_again(rig: Callable[..., Rig]) -> None:
     subject = rig(**MARKS)
     subject.round(running(1))
     subject.restart(entry(1, decommissioned=True), ran=[1])
-    assert [name for name, _, _ in marks(subject)] == ["app-exec-1"]
+    assert [name for name, _, _ in label_requests(subject)] == ["app-exec-1"]
 
 
 # ── taking over ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -967,7 +973,7 @@ def test_after_a_restart_a_mark_that_is_not_shown_is_asked_for_again(rig: Callab
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
 
 
-def test_the_fleet_is_taken_over_once_all_of_it_was_seen(kit: Kit) -> None:
+def test_the_fleet_is_taken_over_after_the_first_full_sync(kit: Kit) -> None:
     subject = Rig(kit, owner=OWNER)
     subject.tell(TakeOver(1))
     subject.round(running(1))
@@ -977,7 +983,7 @@ def test_the_fleet_is_taken_over_once_all_of_it_was_seen(kit: Kit) -> None:
     assert subject.backend.take(TakenOver) == TakenOver(1)
 
 
-def test_what_was_asked_for_while_another_driver_had_the_lease_is_asked_for_again_at_the_takeover(kit: Kit) -> None:
+def test_adoptions_that_were_requested_without_the_lease_are_requested_again_at_the_takeover(kit: Kit) -> None:
     subject = Rig(kit, owner=OWNER)
     subject.round(running(1), running(2), running(3), synced=True)
     subject.round(running(1, owner_uid="new"))
@@ -989,7 +995,7 @@ def test_what_was_asked_for_while_another_driver_had_the_lease_is_asked_for_agai
     assert subject.backend.take(TakenOver) == TakenOver(4)
 
 
-def test_an_adoption_that_is_not_seen_is_asked_for_again_at_each_full_sync(kit: Kit) -> None:
+def test_an_adoption_without_an_observed_effect_is_requested_again_at_each_full_sync(kit: Kit) -> None:
     subject = Rig(kit, owner=OWNER)
     subject.round(running(1), synced=True)
     subject.pool.take_all()
@@ -1001,13 +1007,13 @@ def test_an_adoption_that_is_not_seen_is_asked_for_again_at_each_full_sync(kit: 
     assert subject.pool.take_all(AdoptPod) == []
 
 
-def test_one_that_is_about_to_go_is_not_adopted(kit: Kit) -> None:
+def test_a_terminating_pod_is_not_adopted(kit: Kit) -> None:
     subject = Rig(kit, owner=OWNER)
     subject.round(going(running(1)), synced=True)
     assert subject.pool.take_all(AdoptPod) == []
 
 
-def test_without_a_driver_pod_nothing_is_adopted_and_the_takeover_is_told_all_the_same(
+def test_without_a_driver_pod_nothing_is_adopted_but_the_takeover_is_reported(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig()

@@ -1,4 +1,4 @@
-"""Loss reasons: what a pod's last word means, as kind, exit code, blame and words."""
+"""Loss reasons: kind, exit code, cause and message of an end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from actors.pods.loss import Asked, LossKind, explain, missing, never_started, stopped_with_fleet
+from actors.pods.loss import LossKind, RequestedEnd, explain, missing, never_started, stopped_with_fleet
 from actors.pods.pod import (
     Condition,
     ContainerSpec,
@@ -23,7 +23,7 @@ from actors.pods.pod import (
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodSucceeded, PodTerminating
 from tests.unit.builders import pod
 
-BY_US = Asked("was ended by us")
+BY_US = RequestedEnd("was ended by us")
 RULES = PodRules()
 BEGUN = datetime(2024, 1, 1, tzinfo=UTC)
 """When a deletion began."""
@@ -32,7 +32,7 @@ GRACE = 30
 
 
 def ended(code: int = 1, *, reason: str | None = "Error", message: str | None = None, after: int = 0) -> ContainerState:
-    """Ended so many seconds after the moment at which deletions begin here."""
+    """A container that ended this many seconds after `BEGUN`."""
     finished = BEGUN + timedelta(seconds=after)
     return ContainerState(
         terminated=TerminatedState(exit_code=code, reason=reason, message=message, finished_at=finished)
@@ -88,7 +88,7 @@ def test_an_executor_that_ends_by_itself_exited_and_it_is_the_applications_doing
 
 
 @pytest.mark.parametrize("code", [0, 137, 143])
-def test_out_of_memory_is_told_by_the_reason_whatever_the_exit_code(code: int) -> None:
+def test_out_of_memory_is_recognized_by_the_reason_with_any_exit_code(code: int) -> None:
     reason = explain(7, PodFailed(made_of(executor=ended(code, reason="OOMKilled"))), RULES)
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.OOM_KILLED, code, True)
@@ -115,7 +115,7 @@ def test_a_disruption_is_not_the_applications_doing(condition: str, kind: LossKi
         assert (reason.kind, reason.caused_by_app) == (kind, False)
 
 
-def test_what_ended_before_it_was_disrupted_ended_by_itself() -> None:
+def test_a_pod_that_ended_before_it_was_disrupted_ended_by_itself() -> None:
     subject = made_of(executor=ended(1, after=-5))
     assert subject.status is not None
     condition = Condition(
@@ -127,7 +127,7 @@ def test_what_ended_before_it_was_disrupted_ended_by_itself() -> None:
 
 
 def test_a_pod_that_its_node_refused_never_started() -> None:
-    """Of an OutOfcpu or a NodeAffinity no container ran: nothing of the application did it."""
+    """After OutOfcpu or NodeAffinity no container ran: the application did not cause it."""
     reason = explain(7, PodFailed(made_of(reason="OutOfcpu", message="Node didn't have enough cpu.")), RULES)
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.NEVER_STARTED, -1, False)
@@ -142,13 +142,13 @@ def test_a_sidecar_that_failed_a_pod_before_its_deletion_is_not_the_deletions_do
     assert (reason.kind, reason.exit_code) == (LossKind.EXITED, 4)
 
 
-def test_a_sidecar_out_of_memory_that_took_the_executor_along_is_told() -> None:
+def test_a_sidecar_out_of_memory_that_ended_the_executor_too_is_reported() -> None:
     subject = made_of(executor=ended(0), sidecar=ended(137, reason="OOMKilled"))
 
     assert explain(7, PodFailed(subject), RULES).kind is LossKind.OOM_KILLED
 
 
-def test_a_disruption_that_was_called_off_counts_for_nothing() -> None:
+def test_a_disruption_that_was_cancelled_is_ignored() -> None:
     subject = made_of(executor=ended(1))
     assert subject.status is not None
     condition = Condition(type="DisruptionTarget", status="False", reason="PreemptionByScheduler")
@@ -167,7 +167,7 @@ def test_a_disruption_that_was_called_off_counts_for_nothing() -> None:
         ("Terminated", LossKind.EVICTED),
     ],
 )
-def test_a_kubelets_own_word_for_a_disruption_counts(word: str, kind: LossKind) -> None:
+def test_a_kubelets_status_reason_for_a_disruption_counts(word: str, kind: LossKind) -> None:
     reason = explain(7, PodFailed(made_of(reason=word, executor=ended(137))), RULES)
 
     assert (reason.kind, reason.caused_by_app) == (kind, False)
@@ -175,22 +175,22 @@ def test_a_kubelets_own_word_for_a_disruption_counts(word: str, kind: LossKind) 
 
 @pytest.mark.parametrize("after", [0, 1, GRACE])
 @pytest.mark.parametrize(("killed", "kind"), [(True, LossKind.KILLED_BY_DRIVER), (False, LossKind.DELETED)])
-def test_what_ended_after_its_deletion_began_was_ended_by_who_deleted_it(
+def test_a_pod_that_ended_after_its_deletion_began_was_ended_by_the_deletion(
     after: int, kind: LossKind, *, killed: bool
 ) -> None:
     subject = made_of(deleted=True, executor=ended(143, after=after))
 
-    reason = explain(7, PodFailed(subject), RULES, asked=BY_US if killed else None)
+    reason = explain(7, PodFailed(subject), RULES, requested=BY_US if killed else None)
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, 143, False)
 
 
 @pytest.mark.parametrize("state", [PodFailed, PodDeleted])
-def test_what_ended_before_its_deletion_began_ended_by_itself(state: type[PodFailed | PodDeleted]) -> None:
+def test_a_pod_that_ended_before_its_deletion_began_ended_by_itself(state: type[PodFailed | PodDeleted]) -> None:
     """A deletion timestamp is when the grace *ends*: this one began 29 s before its container did."""
     subject = made_of(deleted=True, executor=ended(3, after=-1))
 
-    reason = explain(7, state(subject), RULES, asked=BY_US)
+    reason = explain(7, state(subject), RULES, requested=BY_US)
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, 3, True)
 
@@ -208,7 +208,7 @@ def test_a_running_pod_that_is_gone_was_deleted(*, deleted: bool) -> None:
     state = PodDeleted(made_of(phase="Running", executor=RUNNING, deleted=deleted))
 
     assert explain(7, state, RULES).kind is LossKind.DELETED
-    assert explain(7, state, RULES, asked=BY_US).kind is LossKind.KILLED_BY_DRIVER
+    assert explain(7, state, RULES, requested=BY_US).kind is LossKind.KILLED_BY_DRIVER
     assert explain(7, state, RULES).exit_code == -1
 
 
@@ -264,10 +264,10 @@ def test_without_any_ended_container_there_is_no_exit_code_but_for_a_success() -
     assert explain(7, PodDeleted(msgspec.structs.replace(pod(7), status=None)), RULES).exit_code == -1
 
 
-# ── words ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_words_name_executor_code_pods_reason_and_message_every_container_and_end_with_its_last_words() -> None:
+def test_the_message_has_executor_exit_code_pod_status_every_container_and_the_termination_message() -> None:
     subject = made_of(
         reason="Evicted",
         message="The node was low on memory.",
@@ -280,11 +280,11 @@ def test_the_words_name_executor_code_pods_reason_and_message_every_container_an
 
     assert explain(7, PodFailed(subject), RULES).message == (
         "executor 7 (pod app-exec-7) was evicted with exit code 137"
-        " (SIGKILL: out of memory, killed by hand, or the end of the grace period)"
-        "; the pod says: Evicted: The node was low on memory."
+        " (SIGKILL: out of memory, killed by hand, or still running after the grace period)"
+        "; pod status: Evicted: The node was low on memory."
         "; containers: setup ended with 0 (Completed), executor ended with 137 (Error), sidecar running,"
         " late waiting (ImagePullBackOff), odd in an unknown state"
-        "; last words: Traceback: no more"
+        "; termination message: Traceback: no more"
     )
 
 
@@ -313,15 +313,15 @@ def test_out_of_memory_needs_no_guess_at_its_exit_code() -> None:
     assert "using more memory than its limit with exit code 137;" in message
 
 
-def test_of_long_last_words_the_end_is_kept() -> None:
+def test_a_long_termination_message_keeps_its_end() -> None:
     message = explain(7, PodFailed(made_of(executor=ended(1, message="x" * 5_000 + " the point"))), RULES).message
 
     assert message.endswith("x the point")
     assert len(message) < 2_500
 
 
-def test_a_kind_has_words_for_each_state_it_can_be_told_of() -> None:
-    """No combination of pod and circumstances is without an explanation."""
+def test_every_kind_has_a_message_for_every_state() -> None:
+    """Every combination of pod and circumstances has an explanation."""
     pods = [
         made_of(deleted=deleted, disrupted=disrupted, executor=state)
         for deleted in (False, True)
@@ -336,15 +336,16 @@ def test_a_kind_has_words_for_each_state_it_can_be_told_of() -> None:
                 (False, True, False),
                 (True, True, True),
             ):
-                reason = explain(7, state, RULES, asked=BY_US if killed else None, released=released, node_lost=lost)
+                requested = BY_US if killed else None
+                reason = explain(7, state, RULES, requested=requested, released=released, node_lost=lost)
                 assert reason.message.startswith("executor 7 (pod app-exec-7) ")
                 assert reason.caused_by_app == (reason.kind in {LossKind.EXITED, LossKind.OOM_KILLED})
 
 
-# ── without a last word ──────────────────────────────────────────────────────────────────────────────────────────
+# ── without an observed end ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_missing_executor_is_told_with_what_was_last_known_of_it() -> None:
+def test_a_missing_executor_has_the_exit_code_of_its_last_observed_pod() -> None:
     unknown = missing(7, None, RULES)
     assert (unknown.kind, unknown.exit_code, unknown.caused_by_app) == (LossKind.MISSING, -1, False)
     assert unknown.message.startswith("executor 7 is missing")
@@ -354,21 +355,21 @@ def test_a_missing_executor_is_told_with_what_was_last_known_of_it() -> None:
     assert "app-exec-7; containers: executor ended with 3" in known.message
 
 
-def test_a_missing_executor_whose_end_we_had_asked_for_has_found_it() -> None:
+def test_a_missing_executor_whose_end_was_requested_was_ended_by_the_driver() -> None:
     reason = missing(7, made_of(executor=RUNNING), RULES, BY_US)
 
     assert (reason.kind, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, False)
-    assert reason.message.startswith("executor 7 was ended by us: the cluster shows no pod of it")
+    assert reason.message.startswith("executor 7 was ended by us: the cluster has no pod of it")
 
 
-def test_one_that_never_started_says_why() -> None:
+def test_the_message_of_an_executor_that_never_started_has_the_cause() -> None:
     reason = never_started(7, "its pod was not seen for 60 s")
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.NEVER_STARTED, -1, False)
     assert reason.message == "executor 7 never started: its pod was not seen for 60 s"
 
 
-def test_one_that_goes_with_the_fleet_was_ended_by_the_driver() -> None:
+def test_an_executor_that_is_stopped_with_the_fleet_was_ended_by_the_driver() -> None:
     reason = stopped_with_fleet(7)
 
     assert (reason.kind, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, False)

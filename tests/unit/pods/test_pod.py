@@ -110,7 +110,7 @@ def test_a_pod_without_the_profile_label_is_of_the_default_profile() -> None:
     assert Pod().profile == "default"
 
 
-def test_the_fleets_selector_leaves_out_what_was_set_aside_unless_all_are_wanted() -> None:
+def test_the_fleets_selector_excludes_inactive_pods_by_default() -> None:
     everything = "executor-pods/app-id=app,executor-pods/role=executor"
 
     assert fleet_selector("app") == f"{everything},executor-pods/inactive!=true"
@@ -207,7 +207,7 @@ def test_a_status_without_a_phase_is_unknown() -> None:
 @pytest.mark.parametrize("rules", [RULES, EXECUTOR_ONLY])
 @pytest.mark.parametrize("terminating", [False, True])
 @pytest.mark.parametrize(("code", "state"), [(0, PodSucceeded), (3, PodFailed)])
-def test_of_several_containers_the_executors_end_is_the_pods(
+def test_the_executors_container_ends_a_pod_of_several_containers(
     code: int, state: type[PodState], *, terminating: bool, rules: PodRules
 ) -> None:
     subject = with_containers(sidecar=RUNNING, executor=exited(code), terminating=terminating)
@@ -234,12 +234,12 @@ def test_a_pod_that_a_sidecar_failed_stays_failed_when_the_executor_then_ends_we
     assert type(classify(subject, EXECUTOR_ONLY)) is PodSucceeded
 
 
-def test_of_a_single_container_the_phase_has_the_word() -> None:
+def test_the_phase_decides_for_a_single_container() -> None:
     assert type(classify(with_containers("Running", executor=exited(1)), RULES)) is PodRunning
     assert type(classify(with_containers("Pending", executor=WAITING), RULES)) is PodPending
 
 
-def test_final_states_are_those_after_which_nothing_comes() -> None:
+def test_final_states_are_succeeded_failed_and_deleted() -> None:
     final = {state for state in PodState.__subclasses__() if state.final}
 
     assert final == {PodSucceeded, PodFailed, PodDeleted}

@@ -1,4 +1,4 @@
-"""What keeps a pod from running, in its own words."""
+"""Why a pod is stuck."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ MINUTES = timedelta(minutes=5)
         ("RunContainerError", StuckKind.CONFIG, True),
     ],
 )
-def test_a_waiting_reason_tells_what_is_wrong(reason: str, kind: StuckKind, heals: bool) -> None:
-    stuck = why_stuck(waiting(1, reason, "the kubelet's words"))
+def test_a_waiting_reason_has_a_cause(reason: str, kind: StuckKind, heals: bool) -> None:
+    stuck = why_stuck(waiting(1, reason, "the kubelet's message"))
     assert stuck is not None
     assert (stuck.kind, stuck.reason, stuck.heals) == (kind, reason, heals)
-    assert stuck.message == "executor: the kubelet's words"
+    assert stuck.message == "executor: the kubelet's message"
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
-def test_one_that_is_being_started_is_not_stuck(reason: str) -> None:
+def test_a_pod_that_is_starting_is_not_stuck(reason: str) -> None:
     assert why_stuck(waiting(1, reason)) is None
     assert why_stuck(pending(1)) is None
     assert why_stuck(running(1)) is None
 
 
-def test_an_init_container_that_crashes_again_and_again_is_told_apart_from_the_executors() -> None:
+def test_a_crash_loop_counts_for_init_containers_only() -> None:
     stuck = why_stuck(waiting(1, "CrashLoopBackOff", "back-off 40s", init=True))
     assert stuck is not None
     assert (stuck.kind, stuck.heals) == (StuckKind.INIT, True)
@@ -53,36 +53,39 @@ def test_an_image_of_an_init_container_counts_as_well() -> None:
     assert (stuck.kind, stuck.heals, stuck.message) == (StuckKind.IMAGE, False, "executor")
 
 
-def test_one_that_no_node_takes_is_stuck_since_the_scheduler_said_so() -> None:
+def test_an_unschedulable_pod_is_stuck_since_its_condition_changed() -> None:
     stuck = why_stuck(unschedulable(1, "0/5 nodes are available: 5 Insufficient cpu."))
     assert stuck is not None
     assert (stuck.kind, stuck.reason, stuck.heals) == (StuckKind.UNSCHEDULABLE, "Unschedulable", True)
     assert (stuck.message, stuck.since) == ("0/5 nodes are available: 5 Insufficient cpu.", STARTED)
 
 
-def test_a_gated_one_is_left_alone() -> None:
+def test_a_gated_pod_is_not_stuck() -> None:
     assert why_stuck(unschedulable(1, "Scheduling is blocked", gated=True)) is None
     assert does_not_start(unschedulable(1, "Scheduling is blocked", gated=True), MINUTES) is None
 
 
-def test_one_that_has_a_node_and_does_not_start_says_where_to_look() -> None:
+def test_a_pod_with_a_node_that_does_not_start_points_to_its_events() -> None:
     stuck = does_not_start(waiting(1, "ContainerCreating"), MINUTES)
     assert stuck is not None
     assert (stuck.kind, stuck.reason, stuck.heals) == (StuckKind.SLOW, "ContainerCreating", True)
-    assert stuck.message == "executor: not started for 300 s on node node; its events may say why"
+    assert stuck.message == "executor: not started for 300 s on node node; the pod's events may have the reason"
 
 
-def test_one_without_a_node_or_without_a_container_status_is_told_of_as_far_as_is_known() -> None:
+def test_a_pod_without_a_container_status_is_reported_as_pending() -> None:
     assert does_not_start(pending(1), MINUTES) is None
     bare = msgspec.structs.replace(waiting(1, "x"), status=PodStatus(phase="Pending"))
     stuck = does_not_start(bare, MINUTES)
     assert stuck is not None
-    assert (stuck.reason, stuck.message) == ("Pending", "not started for 300 s on node node; its events may say why")
+    assert (stuck.reason, stuck.message) == (
+        "Pending",
+        "not started for 300 s on node node; the pod's events may have the reason",
+    )
     empty = msgspec.structs.replace(bare, status=PodStatus(phase="Pending", container_statuses=(ContainerStatus(),)))
     assert why_stuck(empty) is None
 
 
-def test_one_whose_status_says_what_it_waits_for_is_not_told_of_again_as_slow() -> None:
+def test_a_pod_with_a_reason_of_its_own_is_not_slow() -> None:
     assert does_not_start(waiting(1, "ImagePullBackOff"), MINUTES) is None
 
 
@@ -97,5 +100,5 @@ def test_one_whose_status_says_what_it_waits_for_is_not_told_of_again_as_slow() 
     ],
     ids=["a wrong name", "an image that may come", "starting", "no node", "running"],
 )
-def test_what_never_heals_is_what_nobody_is_going_to_change(pod: Pod, never: bool) -> None:
+def test_a_pod_never_heals_if_its_reason_cannot_change(pod: Pod, never: bool) -> None:
     assert never_heals(pod) is never

@@ -1,4 +1,4 @@
-"""What the RequestPool does while there is no server: one request a step, and everything once there is an answer."""
+"""Outages: one request per step, and everything at once after an answer."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ def world(kit: Kit) -> World:
 
 
 def answer_all(world: World, answer: object) -> None:
-    """Everything that is under way comes back with this, and what goes out in its place too."""
+    """Answer all calls in flight, and those that are sent in their place, with this."""
     while calls := world.api.open():
         world.answer(calls[0], answer)
 
 
 def begin(world: World, answer: ApiError = REFUSED) -> None:
-    """The server goes away while two DELETEs are under way."""
+    """Begin an outage with two DELETEs in flight."""
     world.tell(DeletePod("a"), DeletePod("b"))
     answer_all(world, answer)
     assert world.open() == []
 
 
 def steps(world: World, count: int, answer: ApiError = REFUSED) -> list[tuple[float, list[str]]]:
-    """How long the next steps took, and what was sent after each; all of it fails."""
+    """Return how long the next steps took and what was sent after each. All calls fail."""
     taken = []
     for _ in range(count):
         start = world.kit.clock.elapsed
         while not world.open():
             due = world.kit.timers.next_due()
-            assert due is not None, "nothing is under way and no timer is set"
+            assert due is not None, "nothing is in flight and no timer is set"
             world.kit.advance(due - world.kit.clock.elapsed)
         taken.append(((world.kit.clock.elapsed - start).total_seconds(), world.open()))
         answer_all(world, answer)
@@ -138,7 +138,7 @@ def test_an_answer_of_any_kind_proves_that_there_is_a_server(world: World, answe
     assert world.open() == ["delete b"]
 
 
-def test_a_late_answer_of_what_was_under_way_before_ends_an_outage_too(world: World) -> None:
+def test_a_late_answer_to_an_earlier_request_ends_an_outage_too(world: World) -> None:
     world.tell(DeletePod("a"), DeletePod("b"), DeletePod("c"))
     late = world.api.open()[2]
     for call in world.api.open()[:2]:
@@ -148,7 +148,7 @@ def test_a_late_answer_of_what_was_under_way_before_ends_an_outage_too(world: Wo
     assert world.open() == ["delete a", "delete b"]
 
 
-def test_the_steps_of_a_new_outage_begin_anew(world: World) -> None:
+def test_a_new_outage_restarts_the_steps(world: World) -> None:
     begin(world)
     steps(world, 7)
     world.wait_for("delete")
@@ -158,7 +158,7 @@ def test_the_steps_of_a_new_outage_begin_anew(world: World) -> None:
     assert world.wait_for("delete") <= FIRST_STEP
 
 
-def test_what_was_under_way_when_the_server_went_counts_as_one_step(kit: Kit) -> None:
+def test_requests_in_flight_when_an_outage_begins_count_as_one_step(kit: Kit) -> None:
     world = World(kit, limit=16)
     world.create(*range(1, 16))
     for call in world.api.open():
@@ -169,7 +169,7 @@ def test_what_was_under_way_when_the_server_went_counts_as_one_step(kit: Kit) ->
     assert STEPS.initial * 2 <= world.wait_for("create") <= FIRST_STEP * 2
 
 
-def test_calls_that_hang_hold_no_probe_up_and_count_as_no_step(kit: Kit) -> None:
+def test_calls_that_hang_block_no_probe_and_count_as_no_step(kit: Kit) -> None:
     """Half-open connections: each comes back after its own ten seconds."""
     world = World(kit, limit=16)
     world.create(*range(1, 16))
@@ -187,8 +187,8 @@ def test_calls_that_hang_hold_no_probe_up_and_count_as_no_step(kit: Kit) -> None
     assert STEPS.initial * 2 <= world.wait_for("create") <= FIRST_STEP * 2
 
 
-def test_one_request_that_fails_alone_holds_nothing_up(world: World) -> None:
-    """A DELETE that a webhook holds until it times out, again and again."""
+def test_one_request_that_fails_alone_blocks_nothing(world: World) -> None:
+    """A webhook blocks a DELETE until it times out, again and again."""
     world.tell(DeletePod("a"))
     for executor_id in range(1, 9):
         world.wait_for("delete")
@@ -214,7 +214,7 @@ def test_requests_that_fail_for_their_own_reasons_starve_no_other(world: World) 
     world.allocator.take(PodCreated)
 
 
-def test_what_waited_on_its_own_account_waits_for_the_server_with_the_others(world: World) -> None:
+def test_a_request_in_backoff_joins_the_others_when_an_outage_begins(world: World) -> None:
     world.tell(DeletePod("a"))
     for _ in range(7):
         world.answer_next("delete", REFUSED)
@@ -226,10 +226,10 @@ def test_what_waited_on_its_own_account_waits_for_the_server_with_the_others(wor
     world.answer_next("delete", REFUSED)
     assert world.wait_for("create") <= 2 * FIRST_STEP
     world.answer_next("create", pod(1))
-    assert world.open() == ["delete a"], "without the rest of its own half minute"
+    assert world.open() == ["delete a"], "without waiting for its own backoff"
 
 
-def test_what_failed_in_an_outage_begins_its_own_backoff_anew(world: World) -> None:
+def test_a_request_that_failed_in_an_outage_restarts_its_own_backoff(world: World) -> None:
     begin(world)
     steps(world, 8)
     world.wait_for("delete")
@@ -238,7 +238,7 @@ def test_what_failed_in_an_outage_begins_its_own_backoff_anew(world: World) -> N
     assert world.wait_for("delete") <= 2 * BACKOFF.initial
 
 
-def test_what_waits_after_an_answer_of_its_own_keeps_waiting(world: World) -> None:
+def test_a_request_that_the_server_answered_keeps_its_own_backoff(world: World) -> None:
     world.tell(DeletePod("x"))
     world.answer_next("delete", TooManyRequests("slow", status=429, retry_after=timedelta(minutes=5)))
     begin(world)
@@ -270,7 +270,7 @@ def test_creates_that_a_429_pauses_are_no_probes(world: World) -> None:
     assert sent == ["delete a", "delete b", "delete a", "delete b", "delete a"]
 
 
-def test_an_outage_is_told_once_at_its_begin_and_once_at_its_end(
+def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -281,16 +281,16 @@ def test_an_outage_is_told_once_at_its_begin_and_once_at_its_end(
     world.answer_next("create", pod(1))
     told = [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records]
     assert told == [
-        ("WARNING", "a request is tried again"),
-        ("WARNING", "no API server answers, one request a step looks for it"),
-        ("INFO", "the API server answers again"),
+        ("WARNING", "retry scheduled"),
+        ("WARNING", "API server unreachable, sending one probe at a time"),
+        ("INFO", "API server reachable again"),
     ]
 
 
-# ── everything else goes on ──────────────────────────────────────────────────────────────────────────────────────
+# ── other requests in an outage ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_confirmation_is_given_up_after_a_few_steps_whoever_was_the_probe(world: World) -> None:
+def test_a_confirmation_ends_after_a_few_steps_whichever_request_was_the_probe(world: World) -> None:
     begin(world)
     world.tell(ConfirmPod(1, pod_name(1), "uid-1", world.backend.address))
     for _ in range(3):
@@ -302,7 +302,7 @@ def test_a_confirmation_is_given_up_after_a_few_steps_whoever_was_the_probe(worl
     assert all("get" not in words for _, (words,) in steps(world, 4))
 
 
-def test_killing_one_whose_create_waits_for_the_server_drops_what_was_never_made(world: World) -> None:
+def test_killing_an_executor_whose_create_waits_for_the_server_drops_the_create(world: World) -> None:
     world.create(1, 2)
     answer_all(world, REFUSED)
     world.tell(DeletePods(frozenset({1})))
@@ -310,7 +310,7 @@ def test_killing_one_whose_create_waits_for_the_server_drops_what_was_never_made
     assert {words for _, (words,) in steps(world, 4)} == {"delete in (1)", "create app-exec-2"}
 
 
-def test_killing_one_whose_answer_was_lost_looks_for_it_when_the_server_is_back(world: World) -> None:
+def test_killing_an_executor_whose_answer_was_lost_verifies_it_after_the_outage(world: World) -> None:
     world.create(1, 2)
     answer_all(world, LOST)
     world.tell(DeletePods(frozenset({1})))
@@ -322,7 +322,7 @@ def test_killing_one_whose_answer_was_lost_looks_for_it_when_the_server_is_back(
     assert sorted(world.open()) == ["create app-exec-2", "delete app-exec-1", "delete in (1)"]
 
 
-def test_a_pod_that_appeared_in_an_outage_is_not_posted_again(world: World) -> None:
+def test_a_pod_that_is_observed_in_an_outage_is_not_posted_again(world: World) -> None:
     world.create(1, 2)
     answer_all(world, LOST)
     world.tell(PodsObserved({1: pod(1), 7: pod(7)}))
@@ -330,7 +330,7 @@ def test_a_pod_that_appeared_in_an_outage_is_not_posted_again(world: World) -> N
     assert {words for _, (words,) in steps(world, 3)} == {"create app-exec-2"}
 
 
-def test_an_epoch_that_begins_in_an_outage_waits_for_what_may_exist_only(world: World) -> None:
+def test_an_epoch_that_begins_in_an_outage_waits_only_for_pods_that_may_exist(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
     world.answer_next("create", LOST)
     answer_all(world, REFUSED)
@@ -346,7 +346,7 @@ def test_an_epoch_that_begins_in_an_outage_waits_for_what_may_exist_only(world: 
     world.quiet()
 
 
-def test_a_drain_looks_for_the_server_soon_again(world: World) -> None:
+def test_a_drain_restarts_the_backoff_of_an_outage(world: World) -> None:
     world.create(1, 2)
     answer_all(world, LOST)
     steps(world, 8, LOST)
@@ -370,7 +370,7 @@ def test_a_drain_does_not_wait_out_the_backoff_of_a_single_create(world: World) 
     world.backend.take(Drained)
 
 
-def test_the_same_delete_asked_for_again_in_an_outage_is_one_request(world: World) -> None:
+def test_the_same_delete_requested_again_in_an_outage_is_one_request(world: World) -> None:
     begin(world)
     world.tell(DeletePod("a"), DeletePod("a", DeleteOptions()))
     assert [words for _, (words,) in steps(world, 4)] == ["delete a", "delete b"] * 2

@@ -1,4 +1,4 @@
-"""What an answer of the API means to the request that makes a pod."""
+"""Create: what each answer of the API means."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from actors.requests.kinds import Request
     from actors.testing import Kit, Probe
 
-LOOK = kube.Get(pod_name(1))
+VERIFY = kube.Get(pod_name(1))
 EXISTS = AlreadyExists("pods already exists", status=409)
 QUOTA = QuotaExceeded("exceeded quota", status=403)
 REFUSALS = [
@@ -65,15 +65,15 @@ def create(asker: Probe, owner_uid: str | None = None) -> Create:
 
 
 def after(request: Create, *answers: object) -> Create:
-    """The request, once it got these answers, each of which asks for another try."""
+    """Return the request after these answers, each of which leads to another try."""
     for answer in answers:
         assert isinstance(request.judge(answer), Retry), answer
     return request
 
 
 def may_exist(request: Create) -> bool:
-    """Whether it looks for its pod once nobody wants it any more."""
-    request.cancelled = Cancelled("it is not wanted any more")
+    """Return whether it is verified when it is cancelled."""
+    request.cancelled = Cancelled("the Allocator cancelled it")
     return request.settle(Retry()) == Retry()
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_of_the_first_try_is_final(asker: Probe, refusal: ApiError) ->
 
 
 @pytest.mark.parametrize("trouble", [*TRANSIENT, Conflict("object has been modified", status=409)], ids=kind)
-def test_trouble_that_passes_is_tried_again_by_the_same_post(asker: Probe, trouble: ApiError) -> None:
+def test_a_transient_error_is_retried_by_the_same_post(asker: Probe, trouble: ApiError) -> None:
     request = create(asker)
     assert request.judge(trouble) == Retry(trouble)
     assert request.call == kube.Create(manifest())
@@ -115,9 +115,7 @@ def test_trouble_that_passes_is_tried_again_by_the_same_post(asker: Probe, troub
         (LOST, True),
     ],
 )
-def test_only_an_answer_that_leaves_it_open_makes_a_pod_possible(
-    asker: Probe, answer: ApiError, possible: bool
-) -> None:
+def test_only_an_ambiguous_answer_makes_a_pod_possible(asker: Probe, answer: ApiError, possible: bool) -> None:
     assert may_exist(after(create(asker), answer)) is possible
 
 
@@ -125,10 +123,10 @@ def test_once_a_pod_is_possible_a_later_refusal_of_another_kind_does_not_rule_it
     assert may_exist(after(create(asker), LOST, TooManyRequests("slow", status=429)))
 
 
-def test_a_name_that_is_taken_is_looked_at_at_once(asker: Probe) -> None:
+def test_a_name_that_is_taken_is_verified_at_once(asker: Probe) -> None:
     request = create(asker)
     assert request.judge(EXISTS) == Retry(None)
-    assert request.call == LOOK
+    assert request.call == VERIFY
 
 
 def test_a_name_taken_by_our_own_pod_is_success(asker: Probe) -> None:
@@ -138,7 +136,7 @@ def test_a_name_taken_by_our_own_pod_is_success(asker: Probe) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-def test_our_own_pod_counts_as_made_whatever_became_of_it(asker: Probe, phase: str) -> None:
+def test_our_own_pod_counts_as_made_in_any_phase(asker: Probe, phase: str) -> None:
     request = after(create(asker), LOST, EXISTS)
     request.judge(pod(1, phase=phase))
     assert request.outcome == pod(1, phase=phase)
@@ -168,17 +166,17 @@ def test_a_pod_of_ours_with_our_owner_is_ours(asker: Probe) -> None:
 
 
 def test_a_name_that_was_taken_and_is_free_again_is_not_used_again(asker: Probe) -> None:
-    """It may have been our own pod, ended by now: an id is never used twice."""
+    """It may have been our own pod, which has ended: an id is never used twice."""
     request = after(create(asker), LOST, EXISTS)
     assert request.judge(NotFound("gone", status=404)) == Done()
     assert request.outcome is EXISTS
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=kind)
-def test_a_refusal_after_a_lost_answer_is_not_believed_before_a_look(asker: Probe, refusal: ApiError) -> None:
+def test_a_refusal_after_a_lost_answer_is_verified(asker: Probe, refusal: ApiError) -> None:
     """The server checks quota before names: our own pod may be what exhausted it."""
     request = after(create(asker), LOST, refusal)
-    assert request.call == LOOK
+    assert request.call == VERIFY
     assert request.judge(pod(1)) == Done()
     assert request.outcome == pod(1)
 
@@ -190,53 +188,53 @@ def test_a_refusal_after_a_lost_answer_stands_when_there_is_no_pod(asker: Probe)
 
 
 @pytest.mark.parametrize("trouble", TRANSIENT, ids=kind)
-def test_a_look_that_meets_trouble_is_tried_again_as_a_look(asker: Probe, trouble: ApiError) -> None:
+def test_a_verification_that_fails_for_a_transient_error_is_retried(asker: Probe, trouble: ApiError) -> None:
     request = after(create(asker), EXISTS)
     assert request.judge(trouble) == Retry(trouble)
-    assert request.call == LOOK
+    assert request.call == VERIFY
 
 
-def test_a_look_that_is_not_allowed_leaves_the_first_refusal(asker: Probe) -> None:
+def test_a_verification_that_is_forbidden_leaves_the_first_refusal(asker: Probe) -> None:
     request = after(create(asker), EXISTS)
     assert request.judge(Forbidden("cannot get pods", status=403)) == Done()
     assert request.outcome is EXISTS
 
 
-def test_after_a_lost_answer_a_look_that_is_not_allowed_is_repeated(asker: Probe) -> None:
-    """The name may be taken by the pod that was made then: to give it up would leave one too many."""
+def test_after_a_lost_answer_a_verification_that_is_forbidden_is_retried(asker: Probe) -> None:
+    """The pod of that try may have the name: to report a failure would leave an excess pod."""
     forbidden = Forbidden("cannot get pods", status=403)
     request = after(create(asker), LOST, EXISTS)
     assert request.judge(forbidden) == Retry(forbidden)
-    assert request.call == LOOK
+    assert request.call == VERIFY
     assert request.judge(pod(1)) == Done()
     assert request.outcome == pod(1)
 
 
-def test_a_create_that_nobody_wants_any_more_only_looks(asker: Probe) -> None:
+def test_a_cancelled_create_whose_pod_may_exist_is_verified(asker: Probe) -> None:
     request = after(create(asker), LOST)
-    request.cancelled = Cancelled("it is not wanted any more")
+    request.cancelled = Cancelled("the Allocator cancelled it")
     assert request.settle(Retry()) == Retry()
-    assert (request.call, request.urgent, request.writes) == (LOOK, True, False)
+    assert (request.call, request.urgent, request.writes) == (VERIFY, True, False)
     assert request.judge(NotFound("no such pod", status=404)) == Done()
     assert isinstance(request.outcome, Cancelled)
 
 
-def test_a_create_that_was_refused_before_it_was_unwanted_stays_refused(asker: Probe) -> None:
+def test_a_create_that_was_refused_before_it_was_cancelled_stays_refused(asker: Probe) -> None:
     request = after(create(asker), EXISTS)
-    request.cancelled = Cancelled("it is not wanted any more")
+    request.cancelled = Cancelled("the Allocator cancelled it")
     assert request.settle(Retry()) == Retry()
     request.judge(NotFound("no such pod", status=404))
     assert request.outcome is EXISTS
 
 
-def test_a_create_on_the_wire_that_nobody_wants_any_more_ends_or_looks_by_its_answer(asker: Probe) -> None:
+def test_the_answer_to_a_cancelled_create_in_flight_decides_whether_it_is_verified(asker: Probe) -> None:
     ended, looks = create(asker), create(asker)
     for request in (ended, looks):
-        request.cancelled = Cancelled("it is not wanted any more")
+        request.cancelled = Cancelled("the Allocator cancelled it")
     assert ended.judge(Unavailable("refused")) == Done()
     assert ended.outcome is ended.cancelled
     assert looks.judge(LOST) == Retry(LOST)
-    assert looks.call == LOOK
+    assert looks.call == VERIFY
 
 
 def test_a_create_whose_pod_was_observed_is_not_tried_again(asker: Probe) -> None:
@@ -260,7 +258,7 @@ def with_claims(asker: Probe, *names: str) -> Create:
 
 
 def posted(request: Request) -> str:
-    """The name of what it POSTs now."""
+    """Return the name of the object that it POSTs now."""
     call = request.call
     assert isinstance(call, kube.Create | kube.CreateObject)
     assert isinstance(call, kube.Create) or call.resource == CLAIMS
@@ -290,9 +288,7 @@ def test_a_claim_that_is_refused_refuses_the_pod_which_is_not_sent(asker: Probe,
 
 
 @pytest.mark.parametrize("trouble", [*TRANSIENT, Conflict("object has been modified", status=409)], ids=kind)
-def test_trouble_that_passes_with_a_claim_is_tried_again_and_makes_no_pod_possible(
-    asker: Probe, trouble: ApiError
-) -> None:
+def test_a_transient_error_with_a_claim_is_retried_and_makes_no_pod_possible(asker: Probe, trouble: ApiError) -> None:
     request = with_claims(asker, own_claim())
     assert request.judge(trouble) == Retry(trouble)
     assert posted(request) == own_claim()
@@ -313,7 +309,7 @@ def test_a_claim_of_the_executors_name_that_no_try_has_made_is_not_mounted(
     assert request.outcome is EXISTS
 
 
-def test_a_lost_answer_says_nothing_of_the_next_claim(asker: Probe) -> None:
+def test_a_lost_answer_does_not_concern_the_next_claim(asker: Probe) -> None:
     request = after(with_claims(asker, own_claim(0), own_claim(1)), LOST, EXISTS)
     assert request.judge(EXISTS) == Done()
     assert request.outcome is EXISTS

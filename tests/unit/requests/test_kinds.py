@@ -1,4 +1,4 @@
-"""What an answer of the API means to each kind of request but creates."""
+"""The kinds of requests: what each sends, and what each answer means."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def asker(kit: Kit) -> Probe:
 # ── list claims ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_fleets_claims_are_listed_by_its_labels_whatever_became_of_their_executors(kit: Kit, asker: Probe) -> None:
+def test_the_fleets_claims_are_listed_by_its_labels_even_if_their_executors_are_gone(kit: Kit, asker: Probe) -> None:
     request = ClaimList(ListClaims(asker.address), APP_ID)
     selector = "executor-pods/app-id=app,executor-pods/role=executor"
     assert request.call == kube.ListObjects(CLAIMS, selector)
@@ -76,7 +76,7 @@ def test_the_fleets_claims_are_listed_by_its_labels_whatever_became_of_their_exe
     assert asker.take(ClaimsListed).claims == ({"kind": "a"},)
 
 
-def test_who_asks_for_claims_that_may_not_be_listed_hears_so(kit: Kit, asker: Probe) -> None:
+def test_a_forbidden_list_of_claims_is_reported(kit: Kit, asker: Probe) -> None:
     request, refusal = ClaimList(ListClaims(asker.address), APP_ID), Forbidden("cannot list", status=403)
     assert request.judge(refusal) == Done()
     assert request.judge(LOST) == Retry(LOST)
@@ -101,7 +101,7 @@ def test_a_delete_is_done_with_any_answer_that_is_not_transient(answer: object) 
 
 
 @pytest.mark.parametrize("trouble", TRANSIENT, ids=kind)
-def test_deletes_and_labels_are_tried_again_on_trouble_that_passes(trouble: ApiError) -> None:
+def test_deletes_and_labels_are_retried_after_transient_errors(trouble: ApiError) -> None:
     for request in (delete(DeletePod("a")), label(LabelPod("a", "u", {"x": "y"})), BulkDelete(DeletePods(None), "app")):
         assert request.judge(trouble) == Retry(trouble)
 
@@ -109,7 +109,7 @@ def test_deletes_and_labels_are_tried_again_on_trouble_that_passes(trouble: ApiE
 @pytest.mark.parametrize(
     "answer", [None, NotFound("gone", status=404), Conflict("uid", status=409), *TRANSIENT], ids=kind
 )
-def test_what_is_gone_or_changed_or_not_answered_is_no_refusal(answer: object) -> None:
+def test_not_found_conflict_and_transient_errors_are_no_refusals(answer: object) -> None:
     assert delete(DeletePod("a")).refusal(answer) is None
 
 
@@ -125,7 +125,7 @@ def test_a_label_is_a_patch_with_the_uid_as_precondition() -> None:
     assert call == kube.Patch("a", {"metadata": {"uid": "u", "labels": {"x": "y"}}})
 
 
-def test_a_mark_may_have_annotations() -> None:
+def test_a_label_request_may_have_annotations() -> None:
     call = label(LabelPod("a", "u", {}, {"x": "y"})).call
     assert call == kube.Patch("a", {"metadata": {"uid": "u", "annotations": {"x": "y"}}})
 
@@ -145,7 +145,7 @@ def test_an_adoption_replaces_every_owner_with_the_uid_as_precondition() -> None
 # ── bulk delete ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_deleting_all_selects_the_application_and_leaves_what_was_set_aside() -> None:
+def test_deleting_all_selects_the_application_without_inactive_pods() -> None:
     assert BulkDelete(DeletePods(None), APP_ID).call == kube.DeleteCollection(fleet_selector(APP_ID))
     assert "executor-pods/inactive!=true" in fleet_selector(APP_ID)
 
@@ -168,7 +168,7 @@ def test_deleting_many_takes_several_calls_none_too_long_for_a_url(asker: Probe)
     assert asked == sorted(ids)
 
 
-def test_a_call_that_fails_keeps_no_other_from_being_made_and_is_told(asker: Probe, kit: Kit) -> None:
+def test_a_call_that_fails_does_not_prevent_the_others_and_is_reported(asker: Probe, kit: Kit) -> None:
     request = BulkDelete(DeletePods(ids := frozenset(range(1, IDS_PER_CALL + 2)), reply_to=asker.address), APP_ID)
     error = Forbidden("cannot deletecollection pods", status=403)
     assert request.judge(error) == Retry(None)
@@ -194,9 +194,9 @@ def confirm(asker: Probe) -> Confirm:
         (NotFound("gone", status=404), None),
         (Forbidden("cannot get pods", status=403), None),
     ],
-    ids=["lives", "another of its name lives", "gone", "cannot be read"],
+    ids=["exists", "another pod has its name", "gone", "cannot be read"],
 )
-def test_a_confirmation_tells_whether_that_very_pod_lives(
+def test_a_confirmation_reports_whether_the_same_pod_still_exists(
     asker: Probe, kit: Kit, answer: Pod | ApiError, found: Pod | None
 ) -> None:
     request = confirm(asker)
@@ -206,7 +206,7 @@ def test_a_confirmation_tells_whether_that_very_pod_lives(
     assert asker.take(PodConfirmed) == PodConfirmed(1, "uid-1", found)
 
 
-def test_a_confirmation_is_not_tried_for_ever(asker: Probe) -> None:
+def test_a_confirmation_has_a_limit_of_tries(asker: Probe) -> None:
     request, trouble = confirm(asker), Unavailable("down", status=503)
     verdicts = []
     for request.tries in range(1, CONFIRM_TRIES + 1):

@@ -1,4 +1,4 @@
-"""RequestPool between probes: what goes out when, and who hears of it. (What an answer means: test_requests.)"""
+"""RequestPool between probes: what is sent when, and to whom the answers are reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from actors.testing.manual_api import ManualCall
 
 LIMIT = 4
-"""Three for POSTs, one that is always free of them."""
+"""Three slots for POSTs, and one that they leave free."""
 LOST = Ambiguous("the connection broke before the answer")
 DOWN = Unavailable("down", status=503)
 FORBIDDEN = Forbidden("no", status=403)
@@ -103,27 +103,27 @@ class World:
         self.answer(self.api.take(verb), answer)
 
     def open(self) -> list[str]:
-        """What is under way, oldest first."""
+        """Return the calls in flight, oldest first."""
         return [words(call) for call in self.api.open()]
 
     def wait_for(self, verb: Operation) -> timedelta:
-        """Go to where the next such call goes out."""
+        """Advance until the next such call is sent; return how long that took."""
         start = self.kit.clock.elapsed
         while not any(not call.taken for call in self.api.open(verb)):
             due = self.kit.timers.next_due()
-            assert due is not None, f"no {verb} is under way and no timer is set"
+            assert due is not None, f"no {verb} is in flight and no timer is set"
             self.kit.advance(due - self.kit.clock.elapsed)
         return self.kit.clock.elapsed - start
 
     def quiet(self) -> None:
-        """Nothing is under way, nothing will be, nobody is told anything more."""
+        """Assert that nothing is in flight and nothing more is sent or reported."""
         self.kit.advance(timedelta(hours=1))
         assert self.open() == []
         self.unanswered()
         self.backend.expect_nothing()
 
     def unanswered(self) -> None:
-        """No create is answered, short of being told what it waits for."""
+        """Assert that no create has a final answer."""
         self.allocator.take_all(PodCreateDelayed)
         self.allocator.expect_nothing()
 
@@ -146,7 +146,7 @@ def world(kit: Kit) -> World:
 # ── order and bound ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_at_most_the_limit_of_calls_is_under_way(world: World) -> None:
+def test_at_most_the_limit_of_calls_is_in_flight(world: World) -> None:
     world.tell(*(DeletePod(name) for name in "abcdef"))
     assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
     world.answer(world.api.take("delete"), None)
@@ -166,7 +166,7 @@ def test_the_bound_counts_every_kind_of_call(world: World) -> None:
     assert world.open() == ["delete a", "get c", "delete all", "delete d"]
 
 
-def test_posts_leave_one_place_free(world: World) -> None:
+def test_posts_leave_one_slot_free(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
     assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"]
     world.tell(DeletePod("a"), DeletePod("b"))
@@ -175,13 +175,13 @@ def test_posts_leave_one_place_free(world: World) -> None:
     assert world.open() == ["create app-exec-2", "create app-exec-3", "delete a", "delete b"]
 
 
-def test_a_look_whether_a_pod_was_made_counts_as_no_post(world: World) -> None:
+def test_a_verification_counts_as_no_post(world: World) -> None:
     world.create(1, 2, 3, 4)
     world.answer_next("create", EXISTS)
     assert world.open() == ["create app-exec-2", "create app-exec-3", "get app-exec-1", "create app-exec-4"]
 
 
-def test_a_pool_with_one_place_uses_it_for_posts_too(kit: Kit) -> None:
+def test_a_pool_with_one_slot_uses_it_for_posts_too(kit: Kit) -> None:
     world = World(kit, limit=1)
     world.create(1, 2)
     world.tell(DeletePod("a"))
@@ -192,7 +192,7 @@ def test_a_pool_with_one_place_uses_it_for_posts_too(kit: Kit) -> None:
     assert world.open() == ["create app-exec-2"]
 
 
-def test_a_request_between_two_tries_holds_no_place(world: World) -> None:
+def test_a_request_in_backoff_occupies_no_slot(world: World) -> None:
     world.create(1, 2, 3, 4)
     world.answer_next("create", DOWN)
     assert world.open() == ["create app-exec-2", "create app-exec-3", "create app-exec-4"]
@@ -206,7 +206,7 @@ def test_deletes_overtake_queued_creates(world: World) -> None:
     assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
 
 
-def test_nothing_is_made_before_every_adoption_is_answered(world: World) -> None:
+def test_no_pod_is_created_before_every_adoption_is_answered(world: World) -> None:
     for executor_id in (1, 2):
         world.tell(AdoptPod(pod_name(executor_id), f"uid-{executor_id}", {"uid": "driver"}))
     world.create(3)
@@ -220,7 +220,7 @@ def test_nothing_is_made_before_every_adoption_is_answered(world: World) -> None
     assert "create app-exec-3" in world.open()
 
 
-def test_a_create_that_is_tried_again_goes_before_those_asked_for_later(world: World) -> None:
+def test_a_retried_create_goes_before_later_ones(world: World) -> None:
     world.create(1, 2, 3, 4, 5, 6)
     world.answer_next("create", DOWN)
     world.kit.advance(timedelta(seconds=5))
@@ -228,10 +228,10 @@ def test_a_create_that_is_tried_again_goes_before_those_asked_for_later(world: W
     assert world.open()[-1] == "create app-exec-1"
 
 
-# ── the budget ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the rate ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_more_goes_out_in_a_second_than_the_budget_has(kit: Kit) -> None:
+def test_the_rate_limits_the_requests_of_a_second(kit: Kit) -> None:
     world = World(kit, limit=50, rate=4)
     world.create(*range(1, 21))
     sent = [len(world.api.calls)]
@@ -241,7 +241,7 @@ def test_no_more_goes_out_in_a_second_than_the_budget_has(kit: Kit) -> None:
     assert sent == [4, 8, 12, 16, 20]
 
 
-def test_deletes_and_reads_get_what_is_left_of_the_budget_before_posts(kit: Kit) -> None:
+def test_deletes_and_reads_use_the_rate_before_posts(kit: Kit) -> None:
     world = World(kit, limit=50, rate=2)
     world.create(1, 2, 3)
     world.tell(DeletePod("a"), LabelPod("b", "u", {}))
@@ -251,7 +251,7 @@ def test_deletes_and_reads_get_what_is_left_of_the_budget_before_posts(kit: Kit)
     assert world.open()[4:] == ["create app-exec-3"]
 
 
-def test_a_look_that_waits_for_the_budget_is_not_sent_once_the_pod_appeared(kit: Kit) -> None:
+def test_a_verification_that_waits_for_the_rate_is_not_sent_once_the_pod_is_observed(kit: Kit) -> None:
     world = World(kit, rate=0.1)
     world.create(1)
     world.answer_next("create", EXISTS)
@@ -269,19 +269,17 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_right_that_is_missing_is_one_warning_for_each_kind_of_request(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_right_is_one_warning_per_kind_of_request(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.tell(DeletePod("a"), DeletePod("b"), LabelPod("c", "u", {}), LabelPod("d", "u", {}))
     for verb in ("delete", "delete", "patch", "patch"):
         world.answer_next(verb, Forbidden(f"cannot {verb} pods", status=403, reason="Forbidden"))
     assert warnings(caplog) == [
-        "a request is refused: request=delete a error=cannot delete pods",
-        "a request is refused: request=label c error=cannot patch pods",
+        "request refused: request=delete a error=cannot delete pods",
+        "request refused: request=label c error=cannot patch pods",
     ]
 
 
-def test_a_refusal_of_another_sort_is_another_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_with_another_cause_is_another_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for name, error in enumerate((Forbidden("no right", status=403), Unauthorized("expired", status=401)) * 2):
         world.tell(DeletePod(f"pod-{name}"))
         world.answer_next("delete", error)
@@ -289,7 +287,7 @@ def test_a_refusal_of_another_sort_is_another_warning(world: World, caplog: pyte
 
 
 @pytest.mark.parametrize("answer", [None, NotFound("gone", status=404)])
-def test_a_refusal_after_one_of_its_kind_got_through_is_a_warning_again(
+def test_a_refusal_after_a_success_of_its_kind_is_a_warning_again(
     world: World, caplog: pytest.LogCaptureFixture, answer: object
 ) -> None:
     for name, reply in enumerate((FORBIDDEN, FORBIDDEN, answer, FORBIDDEN)):
@@ -298,7 +296,9 @@ def test_a_refusal_after_one_of_its_kind_got_through_is_a_warning_again(
     assert len(warnings(caplog)) == 2
 
 
-def test_what_got_no_answer_does_not_count_as_got_through(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_without_an_answer_does_not_count_as_a_success(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     ask = ConfirmPod(1, "a", "u", world.backend.address)
     world.tell(ask)
     world.answer_next("get", FORBIDDEN)
@@ -308,15 +308,13 @@ def test_what_got_no_answer_does_not_count_as_got_through(world: World, caplog: 
         world.answer_next("get", DOWN)
     world.tell(ask)
     world.answer_next("get", FORBIDDEN)
-    assert [line for line in warnings(caplog) if "refused" in line] == [
-        "a request is refused: request=confirm a error=no"
-    ]
+    assert [line for line in warnings(caplog) if "refused" in line] == ["request refused: request=confirm a error=no"]
 
 
 # ── creates ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_was_made_is_told_once(world: World) -> None:
+def test_a_created_pod_is_reported_once(world: World) -> None:
     world.create(1)
     world.answer_next("create", pod(1))
     assert world.allocator.take(PodCreated) == PodCreated(1, 1, pod(1))
@@ -332,7 +330,7 @@ def test_a_pod_that_was_made_is_told_once(world: World) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_definitive_refusal_is_told_once_and_not_tried_again(world: World, refusal: ApiError) -> None:
+def test_a_definitive_refusal_is_reported_once_and_not_retried(world: World, refusal: ApiError) -> None:
     world.create(1)
     world.answer_next("create", refusal)
     assert world.allocator.take(PodCreateFailed) == PodCreateFailed(1, 1, refusal)
@@ -376,14 +374,14 @@ def test_a_name_that_another_pod_holds_is_a_failure(world: World, other: object)
     world.quiet()
 
 
-def test_the_look_after_a_409_goes_before_everything_that_is_queued(world: World) -> None:
+def test_the_verification_after_a_409_goes_before_everything_that_is_queued(world: World) -> None:
     world.create(1, 2, 3, 4)
     world.tell(DeletePod("a"))
     world.answer_next("create", EXISTS)
     assert world.open()[-1] == "get app-exec-1"
 
 
-def test_a_conflict_on_the_quota_object_passes(world: World) -> None:
+def test_a_conflict_on_the_quota_object_is_retried(world: World) -> None:
     world.create(1)
     world.answer_next("create", Conflict("the object has been modified", status=409))
     assert BACKOFF.initial <= world.wait_for("create") <= 2 * BACKOFF.initial
@@ -397,7 +395,7 @@ def test_a_conflict_on_the_quota_object_passes(world: World) -> None:
     [TooManyRequests("slow down", status=429), Conflict("modified", status=409), DOWN, LOST],
     ids=lambda e: e.reason,
 )
-def test_whoever_asked_for_a_pod_hears_of_each_try_that_fails_for_what_may_pass(world: World, error: ApiError) -> None:
+def test_each_transient_failure_of_a_create_is_reported(world: World, error: ApiError) -> None:
     world.create(1)
     for _ in range(2):
         world.answer_next("create", error)
@@ -408,7 +406,7 @@ def test_whoever_asked_for_a_pod_hears_of_each_try_that_fails_for_what_may_pass(
     world.quiet()
 
 
-def test_an_answer_that_a_client_gives_twice_counts_once(world: World) -> None:
+def test_a_second_answer_to_a_call_is_ignored(world: World) -> None:
     world.create(1)
     post = world.api.take("create")
     for _ in range(2):
@@ -419,16 +417,16 @@ def test_an_answer_that_a_client_gives_twice_counts_once(world: World) -> None:
     world.quiet()
 
 
-def test_a_create_that_is_asked_for_twice_is_one_create(world: World) -> None:
+def test_a_create_that_is_requested_twice_is_one_create(world: World) -> None:
     world.create(1, 1)
     assert world.open() == ["create app-exec-1"]
 
 
-# ── pods that a snapshot shows before their POST is answered ─────────────────────────────────────────────────────
+# ── pods that are observed before their POST is answered ─────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_appeared_while_its_create_waits_is_not_posted_again(world: World) -> None:
-    """It may have ended meanwhile: a second POST of the name would give the id to a second pod."""
+def test_a_pod_that_is_observed_while_its_create_waits_is_not_posted_again(world: World) -> None:
+    """The pod may have ended: another POST of the name would give the id to a second pod."""
     world.create(1)
     world.answer_next("create", LOST)
     world.tell(PodsObserved({1: pod(1)}))
@@ -436,7 +434,7 @@ def test_a_pod_that_appeared_while_its_create_waits_is_not_posted_again(world: W
     world.quiet()
 
 
-def test_a_pod_that_appeared_while_its_create_is_on_the_wire_is_not_posted_again(world: World) -> None:
+def test_a_pod_that_is_observed_while_its_create_is_in_flight_is_not_posted_again(world: World) -> None:
     world.create(1)
     world.tell(PodsObserved({1: pod(1)}), PodsObserved({2: pod(2)}))
     world.unanswered()
@@ -445,7 +443,7 @@ def test_a_pod_that_appeared_while_its_create_is_on_the_wire_is_not_posted_again
     world.quiet()
 
 
-def test_a_pod_that_appeared_while_its_create_is_queued_is_not_posted_at_all(world: World) -> None:
+def test_a_pod_that_is_observed_while_its_create_is_queued_is_not_posted_at_all(world: World) -> None:
     world.create(1, 2, 3, 4)
     world.tell(PodsObserved({4: pod(4)}))
     assert world.allocator.take(PodCreated).executor_id == 4
@@ -455,7 +453,7 @@ def test_a_pod_that_appeared_while_its_create_is_queued_is_not_posted_at_all(wor
     world.quiet()
 
 
-def test_a_pod_that_appeared_between_two_looks_is_told_once(world: World) -> None:
+def test_a_pod_that_is_observed_between_two_verifications_is_reported_once(world: World) -> None:
     world.create(1)
     world.answer_next("create", EXISTS)
     world.answer_next("get", DOWN)
@@ -464,7 +462,7 @@ def test_a_pod_that_appeared_between_two_looks_is_told_once(world: World) -> Non
     world.quiet()
 
 
-def test_a_second_pod_that_a_late_try_made_after_the_first_appeared_is_deleted(world: World) -> None:
+def test_a_second_pod_that_a_late_try_made_after_the_first_was_observed_is_deleted(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
     world.wait_for("create")
@@ -473,7 +471,7 @@ def test_a_second_pod_that_a_late_try_made_after_the_first_appeared_is_deleted(w
     assert world.api.take("delete").request == kube.Delete(pod_name(1), DeleteOptions(uid="second"))
 
 
-def test_a_pod_that_appeared_is_deleted_if_it_was_killed_meanwhile(world: World) -> None:
+def test_an_observed_pod_is_deleted_if_its_executor_was_killed_meanwhile(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
     world.tell(DeletePods(frozenset({1})))
@@ -482,7 +480,7 @@ def test_a_pod_that_appeared_is_deleted_if_it_was_killed_meanwhile(world: World)
     assert world.api.take("delete").request.options.uid == "uid-1"
 
 
-def test_an_epoch_begins_once_a_pod_that_was_waited_for_appeared(world: World) -> None:
+def test_an_epoch_begins_once_the_last_open_create_is_observed(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
     world.tell(BeginEpoch(2, world.allocator.address))
@@ -491,7 +489,7 @@ def test_an_epoch_begins_once_a_pod_that_was_waited_for_appeared(world: World) -
     assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset())
 
 
-def test_pods_that_appeared_and_that_nobody_asks_for_are_nothing(world: World) -> None:
+def test_observed_pods_without_an_open_create_change_nothing(world: World) -> None:
     world.create(1)
     world.tell(PodsObserved({2: pod(2)}))
     assert world.open() == ["create app-exec-1"]
@@ -508,7 +506,7 @@ def too_many(seconds: float | None = None) -> TooManyRequests:
     return TooManyRequests("too many requests", status=429, retry_after=wait)
 
 
-def test_a_429_pauses_all_creates_for_what_the_server_asks(world: World) -> None:
+def test_a_429_pauses_all_creates_for_as_long_as_the_server_requests(world: World) -> None:
     world.create(1, 2, 3, 4)
     for call in world.api.open():
         world.answer(call, too_many(20))
@@ -520,14 +518,14 @@ def test_a_429_pauses_all_creates_for_what_the_server_asks(world: World) -> None
     assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"], "in their order"
 
 
-def test_a_429_on_a_create_holds_no_delete_back(world: World) -> None:
+def test_a_429_on_a_create_delays_no_delete(world: World) -> None:
     world.create(1)
     world.answer_next("create", too_many(60))
     world.tell(DeletePod("a"), LabelPod("b", "u", {}), ConfirmPod(3, "c", "u", world.backend.address))
     assert world.open() == ["delete a", "patch b", "get c"]
 
 
-def test_a_429_on_a_delete_holds_nothing_else_back(world: World) -> None:
+def test_a_429_on_a_delete_delays_nothing_else(world: World) -> None:
     world.tell(DeletePod("a"))
     world.answer_next("delete", too_many(60))
     world.create(1)
@@ -537,14 +535,14 @@ def test_a_429_on_a_delete_holds_nothing_else_back(world: World) -> None:
     assert timedelta(seconds=60) <= world.wait_for("delete") <= timedelta(seconds=90)
 
 
-def test_a_later_429_that_asks_for_less_does_not_shorten_the_pause(world: World) -> None:
+def test_a_later_429_does_not_shorten_the_pause(world: World) -> None:
     world.create(1, 2)
     world.answer_next("create", too_many(60))
     world.answer_next("create", too_many())
     assert world.wait_for("create") >= timedelta(seconds=60)
 
 
-def test_a_retry_after_of_one_second_whatever_the_load_is_backed_off_all_the_same(world: World) -> None:
+def test_a_retry_after_of_one_second_does_not_replace_the_backoff(world: World) -> None:
     world.create(1)
     for _ in range(6):
         world.answer_next("create", too_many(1))
@@ -553,7 +551,7 @@ def test_a_retry_after_of_one_second_whatever_the_load_is_backed_off_all_the_sam
     assert world.wait_for("create") >= timedelta(seconds=30)
 
 
-def test_a_429_on_a_post_holds_no_look_back(world: World) -> None:
+def test_a_429_on_a_post_delays_no_verification(world: World) -> None:
     world.create(1, 2)
     world.answer_next("create", too_many(60))
     world.answer_next("create", EXISTS)
@@ -562,7 +560,7 @@ def test_a_429_on_a_post_holds_no_look_back(world: World) -> None:
     assert world.wait_for("get") <= 2 * BACKOFF.initial
 
 
-def test_a_429_on_a_look_pauses_no_post(world: World) -> None:
+def test_a_429_on_a_verification_pauses_no_post(world: World) -> None:
     world.create(1)
     world.answer_next("create", EXISTS)
     world.answer_next("get", too_many(60))
@@ -571,7 +569,7 @@ def test_a_429_on_a_look_pauses_no_post(world: World) -> None:
     assert world.wait_for("get") >= timedelta(seconds=60)
 
 
-def test_a_post_that_waits_in_a_pause_and_that_nobody_wants_any_more_is_looked_for_at_once(world: World) -> None:
+def test_a_paused_post_that_is_cancelled_is_verified_at_once(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
     world.wait_for("create")
@@ -591,7 +589,7 @@ def test_a_delete_is_sent_with_its_preconditions(world: World) -> None:
     assert world.api.take("delete").request.options == options
 
 
-def test_the_same_delete_asked_for_again_while_it_is_open_is_one_request(world: World) -> None:
+def test_the_same_delete_requested_again_while_it_is_open_is_one_request(world: World) -> None:
     again = DeletePod("a", DeleteOptions(uid="u"))
     world.tell(again, again)
     assert world.open() == ["delete a"]
@@ -602,7 +600,7 @@ def test_the_same_delete_asked_for_again_while_it_is_open_is_one_request(world: 
     assert world.open() == ["delete a"]
     world.answer_next("delete", None)
     world.tell(again)
-    assert world.open() == ["delete a"], "what was answered can be asked for again"
+    assert world.open() == ["delete a"], "an answered request can be repeated"
 
 
 def test_a_delete_with_other_preconditions_is_another_request(world: World) -> None:
@@ -623,7 +621,7 @@ def test_a_delete_that_fails_for_now_is_tried_until_it_is_answered(world: World)
     world.quiet()
 
 
-def test_a_bulk_delete_is_told_to_who_asked(world: World) -> None:
+def test_a_bulk_delete_is_reported_to_its_sender(world: World) -> None:
     world.tell(DeletePods(frozenset({1, 2}), reply_to=world.backend.address))
     world.answer_next("delete_collection", DOWN)
     world.backend.expect_nothing()
@@ -634,27 +632,27 @@ def test_a_bulk_delete_is_told_to_who_asked(world: World) -> None:
     world.quiet()
 
 
-def test_a_bulk_delete_that_is_refused_is_told_with_the_refusal(world: World) -> None:
+def test_a_refused_bulk_delete_is_reported_with_the_refusal(world: World) -> None:
     world.tell(DeletePods(None, reply_to=world.backend.address))
     error = Forbidden("cannot deletecollection pods", status=403)
     world.answer_next("delete_collection", error)
     assert world.backend.take(PodsDeleted) == PodsDeleted(None, error)
 
 
-def test_two_who_ask_for_the_same_bulk_delete_are_both_told(world: World) -> None:
+def test_two_senders_of_the_same_bulk_delete_both_get_an_answer(world: World) -> None:
     world.tell(DeletePods(None, reply_to=world.backend.address), DeletePods(None, reply_to=world.allocator.address))
     while world.api.open():
         world.answer_next("delete_collection", None)
     assert world.backend.take(PodsDeleted) == world.allocator.take(PodsDeleted) == PodsDeleted(None, None)
 
 
-def test_a_bulk_delete_of_none_asks_nothing_of_the_api(world: World) -> None:
+def test_a_bulk_delete_of_no_ids_sends_no_request(world: World) -> None:
     world.tell(DeletePods(frozenset(), reply_to=world.backend.address))
     assert world.backend.take(PodsDeleted) == PodsDeleted(frozenset(), None)
     assert world.api.calls == []
 
 
-def test_a_bulk_delete_of_very_many_goes_out_part_by_part(world: World) -> None:
+def test_a_bulk_delete_of_very_many_ids_is_sent_in_several_calls(world: World) -> None:
     ids = frozenset(range(1, IDS_PER_CALL + 2))
     world.tell(DeletePods(ids, reply_to=world.backend.address))
     world.answer_next("delete_collection", None)
@@ -664,7 +662,7 @@ def test_a_bulk_delete_of_very_many_goes_out_part_by_part(world: World) -> None:
     assert world.backend.take(PodsDeleted) == PodsDeleted(ids, None)
 
 
-def test_killing_one_whose_create_is_queued_drops_the_create(world: World) -> None:
+def test_killing_an_executor_whose_create_is_queued_drops_the_create(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
     world.tell(DeletePods(frozenset({4})))
     failed = world.allocator.take(PodCreateFailed)
@@ -674,7 +672,7 @@ def test_killing_one_whose_create_is_queued_drops_the_create(world: World) -> No
     assert world.open() == ["delete in (4)", "create app-exec-5"]
 
 
-def test_killing_one_whose_create_is_on_the_wire_deletes_it_once_it_is_made(world: World) -> None:
+def test_killing_an_executor_whose_create_is_in_flight_deletes_the_pod_once_it_is_made(world: World) -> None:
     world.create(1, 2)
     world.tell(DeletePods(frozenset({1})))
     world.answer_next("delete_collection", None)
@@ -685,19 +683,19 @@ def test_killing_one_whose_create_is_on_the_wire_deletes_it_once_it_is_made(worl
     assert world.open() == ["delete app-exec-1"], "the other one stays"
 
 
-def test_killing_one_whose_answer_was_lost_finds_out_and_deletes_it(world: World) -> None:
+def test_killing_an_executor_whose_answer_was_lost_verifies_and_deletes_its_pod(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
     world.tell(DeletePods(frozenset({1})))
     world.answer_next("delete_collection", None)
     world.unanswered()
-    assert BACKOFF.initial <= world.wait_for("get"), "nothing that nobody wants is POSTed again"
+    assert BACKOFF.initial <= world.wait_for("get"), "a cancelled pod is not POSTed again"
     world.answer_next("get", pod(1))
     assert world.allocator.take(PodCreated).executor_id == 1
     assert world.open() == ["delete app-exec-1"]
 
 
-def test_killing_one_whose_lost_post_made_nothing_ends_the_tries(world: World) -> None:
+def test_killing_an_executor_whose_lost_post_made_nothing_ends_the_tries(world: World) -> None:
     world.create(1)
     post = world.api.take("create")
     world.tell(DeletePods(frozenset({1})))
@@ -709,7 +707,7 @@ def test_killing_one_whose_lost_post_made_nothing_ends_the_tries(world: World) -
     world.quiet()
 
 
-def test_killing_one_whose_name_is_taken_finds_out_by_whom_and_deletes_it_if_it_is_ours(world: World) -> None:
+def test_killing_an_executor_whose_name_is_taken_deletes_the_pod_if_it_is_ours(world: World) -> None:
     world.create(1)
     world.answer_next("create", EXISTS)
     world.answer_next("get", DOWN)
@@ -721,7 +719,7 @@ def test_killing_one_whose_name_is_taken_finds_out_by_whom_and_deletes_it_if_it_
 
 
 @pytest.mark.parametrize("answer", [too_many(5), Conflict("modified", status=409), Unavailable("connection refused")])
-def test_killing_one_whose_try_made_no_pod_ends_the_tries(world: World, answer: ApiError) -> None:
+def test_killing_an_executor_whose_try_made_no_pod_ends_the_tries(world: World, answer: ApiError) -> None:
     world.create(1)
     post = world.api.take("create")
     world.tell(DeletePods(frozenset({1})))
@@ -731,7 +729,7 @@ def test_killing_one_whose_try_made_no_pod_ends_the_tries(world: World, answer: 
     world.quiet()
 
 
-def test_killing_one_that_waits_after_such_a_try_ends_the_tries(world: World) -> None:
+def test_killing_an_executor_in_backoff_after_such_a_try_ends_the_tries(world: World) -> None:
     world.create(1)
     world.answer_next("create", Unavailable("connection refused"))
     world.tell(DeletePods(None))
@@ -751,7 +749,7 @@ def test_a_label_is_patched_once_while_it_is_open(world: World) -> None:
     world.quiet()
 
 
-def test_each_who_asks_for_a_confirmation_is_told(world: World) -> None:
+def test_each_sender_of_a_confirmation_gets_an_answer(world: World) -> None:
     for probe in (world.backend, world.allocator):
         world.tell(ConfirmPod(1, pod_name(1), "uid-1", probe.address))
     while world.api.open():
@@ -759,7 +757,7 @@ def test_each_who_asks_for_a_confirmation_is_told(world: World) -> None:
     assert world.backend.take(PodConfirmed) == world.allocator.take(PodConfirmed) == PodConfirmed(1, "uid-1", None)
 
 
-def test_a_confirmation_is_given_up_after_a_few_tries(world: World) -> None:
+def test_a_confirmation_ends_after_a_few_tries(world: World) -> None:
     world.tell(ConfirmPod(1, pod_name(1), "uid-1", world.backend.address))
     for _ in range(2):
         world.answer_next("get", DOWN)
@@ -778,7 +776,7 @@ def test_an_epoch_begins_at_once_when_nothing_is_open(world: World) -> None:
     assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset())
 
 
-def test_a_new_epoch_drops_what_is_queued_and_resolves_what_is_on_the_wire(world: World) -> None:
+def test_a_new_epoch_drops_queued_creates_and_resolves_those_in_flight(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
     world.tell(BeginEpoch(2, world.allocator.address))
     assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [4, 5]
@@ -797,7 +795,7 @@ def test_a_new_epoch_drops_what_is_queued_and_resolves_what_is_on_the_wire(world
     world.quiet()
 
 
-def test_a_create_on_the_wire_that_made_no_pod_is_not_tried_again_for_an_earlier_epoch(world: World) -> None:
+def test_a_create_of_an_earlier_epoch_that_made_no_pod_is_not_retried(world: World) -> None:
     world.create(1, 2)
     world.answer_next("create", Unavailable("connection refused"))
     world.tell(BeginEpoch(2, world.allocator.address))
@@ -807,7 +805,7 @@ def test_a_create_on_the_wire_that_made_no_pod_is_not_tried_again_for_an_earlier
     world.quiet()
 
 
-def test_creates_of_the_new_epoch_are_not_what_it_waits_for(world: World) -> None:
+def test_a_new_epoch_does_not_wait_for_its_own_creates(world: World) -> None:
     world.create(1)
     world.tell(BeginEpoch(2, world.allocator.address))
     world.create(2, epoch=2)
@@ -816,7 +814,7 @@ def test_creates_of_the_new_epoch_are_not_what_it_waits_for(world: World) -> Non
     assert world.allocator.take(EpochBegun) == EpochBegun(2, dropped=frozenset())
 
 
-def test_deletes_go_on_from_one_epoch_to_the_next(world: World) -> None:
+def test_deletes_survive_a_new_epoch(world: World) -> None:
     world.tell(DeletePod("a"), BeginEpoch(2, world.allocator.address))
     assert world.open() == ["delete a"]
 
@@ -827,7 +825,7 @@ def test_a_create_of_an_earlier_epoch_is_not_sent(world: World) -> None:
     assert world.api.calls == []
 
 
-def test_an_epoch_that_is_overtaken_by_the_next_hands_on_what_it_found_out(world: World, kit: Kit) -> None:
+def test_an_epoch_that_is_replaced_passes_its_results_to_the_next(world: World, kit: Kit) -> None:
     world.create(1, 2, 3, 4)
     world.tell(BeginEpoch(2, world.allocator.address))
     world.answer_next("create", pod(1))
@@ -840,21 +838,21 @@ def test_an_epoch_that_is_overtaken_by_the_next_hands_on_what_it_found_out(world
     assert world.allocator.take_all(EpochBegun) == []
 
 
-# ── what another pool was asked for ──────────────────────────────────────────────────────────────────────────────────
+# ── requests of an earlier incarnation ───────────────────────────────────────────────────────────────────────────────
 
 
 def lost(world: World, epoch: int, *unseen: int) -> set[int]:
-    """Which of the ids that an Allocator has not seen this pool was never asked for."""
+    """Return which of an Allocator's unseen ids are lost."""
     world.tell(BeginEpoch(epoch, world.allocator.address, frozenset(unseen)))
     world.allocator.take_all(PodCreateFailed)
     return set(world.allocator.take(EpochBegun).lost)
 
 
-def test_what_it_was_never_asked_for_is_lost(world: World) -> None:
+def test_ids_that_were_never_requested_here_are_lost(world: World) -> None:
     assert lost(world, 2, 4, 5) == {4, 5}
 
 
-def test_what_it_has_answered_is_not_lost(world: World) -> None:
+def test_ids_that_were_answered_are_not_lost(world: World) -> None:
     world.create(6, 7)
     world.answer_next("create", pod(6))
     world.answer_next("create", Invalid("no", status=422))
@@ -862,7 +860,7 @@ def test_what_it_has_answered_is_not_lost(world: World) -> None:
     assert lost(world, 2, 4, 6, 7, 8) == {4}
 
 
-def test_what_it_was_asked_for_again_is_lost_no_more(world: World) -> None:
+def test_ids_that_are_requested_again_are_no_longer_lost(world: World) -> None:
     assert lost(world, 2, 4, 5) == {4, 5}
     world.create(4, epoch=2, again=True)
     world.answer_next("create", pod(4))
@@ -871,7 +869,7 @@ def test_what_it_was_asked_for_again_is_lost_no_more(world: World) -> None:
     assert lost(world, 4, 5) == {5}
 
 
-def test_one_asked_for_again_that_was_made_is_found_and_not_made_twice(world: World) -> None:
+def test_a_create_requested_again_finds_its_pod_and_makes_no_second_one(world: World) -> None:
     world.create(1, again=True)
     world.answer_next("create", EXISTS)
     world.answer_next("get", pod(1))
@@ -879,7 +877,7 @@ def test_one_asked_for_again_that_was_made_is_found_and_not_made_twice(world: Wo
     world.quiet()
 
 
-def test_one_asked_for_again_that_is_refused_is_looked_for_first(world: World) -> None:
+def test_a_create_requested_again_that_is_refused_is_verified_first(world: World) -> None:
     world.create(1, again=True)
     world.answer_next("create", QuotaExceeded("our own pod has the last place", status=403))
     world.answer_next("get", pod(1))
@@ -894,7 +892,7 @@ def withdraw(world: World, *executor_ids: int) -> None:
     world.tell(WithdrawPods(frozenset(executor_ids)))
 
 
-def test_of_those_withdrawn_what_is_queued_is_not_sent_and_what_is_on_the_wire_goes_on(world: World) -> None:
+def test_withdrawn_creates_are_not_sent_but_those_in_flight_continue(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
     withdraw(world, 3, 4)
     answer = world.allocator.take(PodCreateFailed)
@@ -907,7 +905,7 @@ def test_of_those_withdrawn_what_is_queued_is_not_sent_and_what_is_on_the_wire_g
     world.quiet()
 
 
-def test_a_withdrawn_one_that_waits_for_another_try_and_has_surely_no_pod_is_not_tried_again(world: World) -> None:
+def test_a_withdrawn_create_in_backoff_that_made_no_pod_is_not_retried(world: World) -> None:
     world.create(1)
     world.answer_next("create", Unavailable("connection refused"))
     world.unanswered()
@@ -917,7 +915,7 @@ def test_a_withdrawn_one_that_waits_for_another_try_and_has_surely_no_pod_is_not
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_a_withdrawn_one_that_may_have_been_made_is_looked_for(world: World, made: bool) -> None:
+def test_a_withdrawn_create_that_may_have_made_a_pod_is_verified(world: World, made: bool) -> None:
     world.create(1)
     world.answer_next("create", LOST)
     world.unanswered()
@@ -942,7 +940,7 @@ def test_a_pool_without_creates_is_drained_at_once(world: World) -> None:
     assert world.open() == ["delete a"]
 
 
-def test_draining_drops_what_is_queued_and_waits_for_what_is_on_the_wire(world: World) -> None:
+def test_draining_drops_queued_creates_and_waits_for_those_in_flight(world: World) -> None:
     world.create(1, 2, 3, 4)
     world.tell(Drain(world.backend.address))
     assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [4]
@@ -967,7 +965,7 @@ def test_a_drained_pool_takes_no_creates_but_still_deletes(world: World) -> None
     assert world.open() == ["delete all"]
 
 
-def test_a_stop_gives_up_everything_under_way(world: World) -> None:
+def test_a_stop_cancels_every_call_in_flight(world: World) -> None:
     world.create(1)
     world.tell(DeletePod("a"))
     world.pool.stop()
@@ -990,7 +988,7 @@ def test_late_answers_to_an_earlier_incarnation_are_not_the_new_ones(world: Worl
     assert world.open() == ["create app-exec-2"]
 
 
-def test_a_delete_that_is_refused_is_sent_again_ever_later_though_it_is_asked_for_every_second(world: World) -> None:
+def test_a_refused_delete_that_is_repeated_every_second_is_sent_with_a_growing_delay(world: World) -> None:
     sent: list[float] = []
     for second in range(600):
         world.tell(DeletePod("a"))
@@ -1005,7 +1003,7 @@ def test_a_delete_that_is_refused_is_sent_again_ever_later_though_it_is_asked_fo
     assert len(sent) <= 18, sent
 
 
-def test_a_delete_that_is_refused_holds_no_other_back_and_is_free_again_once_it_is_accepted(world: World) -> None:
+def test_a_refused_delete_delays_no_other_and_its_delay_ends_once_it_is_accepted(world: World) -> None:
     world.tell(DeletePod("a"))
     world.answer_next("delete", Forbidden("cannot delete pods", status=403))
     world.tell(DeletePod("b"))

@@ -1,4 +1,4 @@
-"""The RequestPool and the claims of a pod: one create, made in steps, that can be called off between two of them."""
+"""The RequestPool and the claims of a pod: one create in steps, which can be cancelled between two of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_claim_that_is_refused_is_the_answer_to_the_create(world: World) -> No
 
 
 @pytest.mark.parametrize("how", ["suspended", "drained", "another epoch"])
-def test_a_pod_that_nobody_wants_any_more_when_its_claim_is_made_is_not_posted(world: World, how: str) -> None:
+def test_a_pod_whose_create_is_cancelled_while_its_claim_is_made_is_not_posted(world: World, how: str) -> None:
     create(world)
     (call,) = world.api.open("create_object")
     messages = {
@@ -69,7 +69,7 @@ def test_a_pod_that_nobody_wants_any_more_when_its_claim_is_made_is_not_posted(w
         "another epoch": BeginEpoch(2, world.allocator.address),
     }
     world.tell(messages[how])
-    if how != "suspended":  # then the call is given up, so that not even the claim is made if it can be helped
+    if how != "suspended":  # else the call is cancelled, so that the claim is not made either if possible
         world.answer(call, CLAIM)
 
     assert call.cancelled is (how == "suspended")
@@ -95,7 +95,7 @@ def test_a_claim_that_an_earlier_pool_may_have_made_is_ours(world: World) -> Non
     assert world.allocator.take(PodCreated).executor_id == 1
 
 
-def test_claims_wait_for_the_pause_that_the_server_asks_for_and_deletes_do_not(world: World) -> None:
+def test_claims_wait_for_the_pause_after_a_429_and_deletes_do_not(world: World) -> None:
     create(world)
     world.answer_next("create_object", TooManyRequests("slow", status=429, retry_after=timedelta(seconds=5)))
     create(world, 2)
@@ -105,14 +105,14 @@ def test_claims_wait_for_the_pause_that_the_server_asks_for_and_deletes_do_not(w
     assert world.wait_for("create_object").total_seconds() >= 5
 
 
-def test_a_list_of_claims_goes_out_while_nothing_may_be_written(world: World) -> None:
+def test_claims_are_listed_while_writes_are_suspended(world: World) -> None:
     world.tell(SuspendWrites("another driver has the lease"), ListClaims(world.allocator.address))
     world.answer_next("list_objects", Forbidden("cannot list", status=403))
 
     assert isinstance(world.allocator.take(ClaimsListed).claims, Forbidden)
 
 
-def test_two_who_ask_for_claims_at_a_time_get_a_list_each_and_one_who_asks_twice_gets_one(world: World) -> None:
+def test_two_senders_that_list_claims_get_an_answer_each_and_a_repeated_request_one(world: World) -> None:
     for asker in (world.allocator, world.backend, world.allocator):
         world.tell(ListClaims(asker.address))
     assert len(world.api.open("list_objects")) == 2

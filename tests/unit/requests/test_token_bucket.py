@@ -12,7 +12,7 @@ from actors.requests.token_bucket import TokenBucket
 
 
 def spent(budget: TokenBucket, now: float, asked: int = 1000) -> int:
-    """How many of so many may go at once."""
+    """Return how many of these requests may be sent at once."""
     return next((count for count in range(asked) if budget.spend(now)), asked)
 
 
@@ -66,7 +66,7 @@ def test_after_the_wait_one_may_go(rate: float, start: float) -> None:
     count = 0
     while not (wait := budget.spend(start)) and count <= rate:
         count += 1
-    for _ in range(3):  # a float so far from zero does not hold the last microsecond
+    for _ in range(3):  # so large a float has no microseconds
         start += wait.total_seconds()
         wait = budget.spend(start)
         if not wait:
