@@ -1,4 +1,4 @@
-"""What can be said to `executor-pods` on its command line, and how a wrong word is answered: one line, exit code 2."""
+"""The command line of `executor-pods`. A wrong argument is answered with one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["execute"]
 EXIT_USAGE: Final = 2
 
 LOCAL_IMAGE: Final = "executor-pods/local"
-"""A pod needs an image; the embedded cluster runs processes of this machine, whatever the image is called."""
+"""A pod needs an image, but the embedded cluster runs processes of this machine and ignores its name."""
 
 UsageError: Any = typer.BadParameter.__base__
-"""Of the click that this typer uses: newer ones bring their own, which is not public."""
+"""The base class in the click that this typer uses. Newer versions of typer bundle a click that is not public."""
 
 
 def execute(inbox: Inbox, arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments (the process's, unless given) say; the exit code."""
+    """Run the command with these arguments, by default those of the process; return the exit code."""
     try:
         return int(app(args=arguments, prog_name="executor-pods", standalone_mode=False, obj=inbox) or 0)
     except UsageError as error:
@@ -81,7 +81,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         typer.Argument(
             metavar="-- COMMAND",
             show_default=False,
-            help="What each executor runs; else the image's own entrypoint, with --local a small built-in one.",
+            help="Command of each executor. Default: the image's entrypoint, with --local a small built-in one.",
         ),
     ] = None,
     config: Annotated[
@@ -92,16 +92,19 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     ] = False,
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="How to reach the cluster; without it, as kubectl would, or as this pod."),
+        typer.Option(
+            metavar="PATH", help="Kubeconfig of the cluster. Default: as kubectl finds it, or this pod's account."
+        ),
     ] = None,
     kube_context: Annotated[
-        str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig; else its current one.")
+        str | None,
+        typer.Option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
     ] = None,
-    namespace: Annotated[str | None, typer.Option(metavar="NS", help="Where the pods live.")] = None,
+    namespace: Annotated[str | None, typer.Option(metavar="NS", help="Namespace of the pods.")] = None,
     executors: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, max=100_000, help="How many to keep alive; 2 unless the configuration has it."
+            metavar="N", min=0, max=100_000, help="Number of executors. Default: the configuration's, else 2."
         ),
     ] = None,
     image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Image of the executor's container.")] = None,
@@ -111,45 +114,47 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     ] = None,
     kill_every: Annotated[
         timedelta | None,
-        typer.Option(parser=_duration, metavar="DURATION", help="With --local: kill a random executor that often."),
+        typer.Option(
+            parser=_duration, metavar="DURATION", help="With --local: kill a random executor at this interval."
+        ),
     ] = None,
     output: Annotated[
         str,
         typer.Option(
-            metavar="live|json", help="A table that redraws (lines if not on a terminal), or one JSON object a line."
+            metavar="live|json", help="A live table (lines if not on a terminal), or one JSON object per line."
         ),
     ] = "live",
     metrics_port: Annotated[
         int | None,
-        typer.Option(metavar="P", min=0, max=65535, help="Serve /metrics for Prometheus here; 0 takes a free port."),
+        typer.Option(metavar="P", min=0, max=65535, help="Serve /metrics for Prometheus on this port; 0 chooses one."),
     ] = None,
     metrics_address: Annotated[
-        str | None, typer.Option(metavar="A", help="On which address; 127.0.0.1 unless given. Anybody may read it.")
+        str | None, typer.Option(metavar="A", help="Address of /metrics, without authentication. Default: 127.0.0.1.")
     ] = None,
 ) -> int:
-    """Keep N executors alive until Ctrl-C, or for a time.
+    """Keep N executors alive until Ctrl-C or for a given time.
 
     Exit codes: 0 ended as asked, 1 the fleet failed, 2 usage, 130 Ctrl-C.
     """
     if local and (kubeconfig is not None or kube_context is not None):
-        raise typer.BadParameter("--local brings its own cluster: it goes with neither --kubeconfig nor --context")
+        raise typer.BadParameter("--local has its own cluster: use neither --kubeconfig nor --context with it")
     if kill_every is not None and not local:
-        raise typer.BadParameter("--kill-every goes with --local only")
+        raise typer.BadParameter("--kill-every needs --local")
     if metrics_address is not None and metrics_port is None:
-        raise typer.BadParameter("--metrics-address goes with --metrics-port only")
+        raise typer.BadParameter("--metrics-address needs --metrics-port")
     if output not in {"live", "json"}:
         raise typer.BadParameter(f"{output!r} is neither 'live' nor 'json'", param_hint="'--output'")
     if config is not None and not config.is_file():
-        raise typer.BadParameter(f"there is no file {config}", param_hint="'--config'")
+        raise typer.BadParameter(f"file {config} does not exist", param_hint="'--config'")
     executor = {"instances": executors, "image": image, "command": tuple(command) if command else None}
     given = {"namespace": namespace, "executor": {name: value for name, value in executor.items() if value is not None}}
     settings = Settings.load(config, **{name: value for name, value in given.items() if value})
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:
-            raise typer.BadParameter("no image: give --image, or a configuration with executor.image or a pod template")
+            raise typer.BadParameter("no image: set --image, executor.image or a pod template")
         executor_settings = settings.executor.model_copy(update={"image": LOCAL_IMAGE})
         settings = settings.model_copy(update={"executor": executor_settings})
-    from actors.cli.run import Request, run_fleet  # noqa: PLC0415 - a wrong argument is answered without all of that
+    from actors.cli.run import Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
 
     return run_fleet(
         Request(
@@ -170,11 +175,9 @@ def run(  # noqa: PLR0917 - typer passes them all by name
 @app.command()
 def local(
     context: typer.Context,
-    port: Annotated[
-        int, typer.Option(metavar="P", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = 0,
+    port: Annotated[int, typer.Option(metavar="P", min=0, max=65535, help="Port on 127.0.0.1; 0 chooses one.")] = 0,
     kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Where to write the kubeconfig; else into a private folder.")
+        Path | None, typer.Option(metavar="PATH", help="Where to write the kubeconfig. Default: a private folder.")
     ] = None,
 ) -> int:
     """Run the embedded cluster alone, for kubectl and other clients, until Ctrl-C."""

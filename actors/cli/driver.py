@@ -1,6 +1,6 @@
-"""The driver behind `executor-pods run`: an actor that wants N executors, and tells the command what becomes of them.
+"""The driver behind `executor-pods run`: owns the Backend, and turns its messages into events for the command.
 
-It is what any driver is, without work of its own: it has no connections to its executors, so it registers none.
+It gives its executors no work and has no connections to them, so it does not register them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ __all__ = ["FleetDriver", "Plan", "StopFleet", "UseBackend"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the user asked of the driver."""
+    """What the driver should do."""
 
     run_for: timedelta | None = None
-    """How long to keep the fleet, counted from its start; None means until told to stop."""
+    """How long to keep the fleet, from its start; None means until `StopFleet`."""
     kill_every: timedelta | None = None
     kill: Callable[[str], object] | None = None
-    """Kills the pod of this name, without asking the API: the way a machine would."""
+    """Kills the pod of this name without the API, as a failing machine would."""
     kubeconfig: Path | None = None
-    """Of a cluster that lives as long as the run: the user cannot know where that is unless told."""
+    """The kubeconfig of an embedded cluster, for the first event: the user cannot know its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class UseBackend:
 
 @dataclass(frozen=True, slots=True)
 class StopFleet:
-    """End the fleet in order. Told again, it changes nothing."""
+    """Stop the fleet in order. Further ones have no effect."""
 
     why: str
 
@@ -69,19 +69,19 @@ class _TimeIsUp:
 
 @dataclass(frozen=True, slots=True)
 class _KillDue:
-    """`--kill-every` has come round."""
+    """The next kill of `--kill-every` is due."""
 
 
 ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue
 
 
 class FleetDriver(Actor):
-    """Tells `tell` each event, the last being `stopped`; it comes when the Backend has ended."""
+    """Passes each event to `show`. The last one, `stopped`, comes after the Backend has ended."""
 
-    def __init__(self, context: Context, *, plan: Plan, tell: Callable[[Event], None]) -> None:
+    def __init__(self, context: Context, *, plan: Plan, show: Callable[[Event], None]) -> None:
         super().__init__(context)
         self._plan = plan
-        self._tell = tell
+        self._show = show
         self._backend: Address | None = None
         self._pods: dict[int, str] = {}
         self._running: set[int] = set()
@@ -90,9 +90,9 @@ class FleetDriver(Actor):
         self._left_behind: tuple[str, ...] = ()
 
     def receive(self, message: ToFleetDriver) -> Any:  # noqa: C901, PLR0912 - one case a message
-        """Follow the fleet."""
+        """Handle one message."""
         if isinstance(message, ToDriver) and not isinstance(message, BackendStopped):
-            self._tell(describe(message, self.clock.now(), self._pods, self._plan.kubeconfig))
+            self._show(describe(message, self.clock.now(), self._pods, self._plan.kubeconfig))
         match message:
             case UseBackend(backend):
                 self._backend = backend
@@ -134,7 +134,7 @@ class FleetDriver(Actor):
             self.timers.every("kill", self._plan.kill_every, _KillDue())
 
     def _kill_one(self) -> None:
-        """Kill a random executor, registered first: it dies of us, not of itself, and must not count as a failure."""
+        """Kill a random executor. Register it first, so that its end does not count as a failure to start."""
         if not self._running or self._backend is None or self._plan.kill is None:
             return
         victim = self.entropy.choice(sorted(self._running))
@@ -149,10 +149,10 @@ class FleetDriver(Actor):
             self._backend.tell(StopBackend())
 
     def _backend_ended(self, cause: BaseException | None) -> None:
-        """The last word, also of a backend that could not give one itself."""
+        """Emit the last event, and a failure that the Backend could not report itself."""
         if cause is not None and not self._failed:
-            self._tell(failed(self.clock.now(), f"the backend crashed: {cause!r}"))
+            self._show(failed(self.clock.now(), f"the backend crashed: {cause!r}"))
             self._failed = True
         why = "the backend failed" if self._failed else self._stopping or "the backend ended"
-        self._tell(stopped(self.clock.now(), why, self._left_behind))
+        self._show(stopped(self.clock.now(), why, self._left_behind))
         self.stop()

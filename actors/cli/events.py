@@ -1,6 +1,6 @@
-"""What the command tells its user: one `Event` for each message of the Backend, as JSON or as a line of text.
+"""Events of the command: one for each message of the Backend, as JSON or as a line of text.
 
-The keys and names here are a public format: scripts read them. New keys may come, none goes or changes its meaning.
+The keys and names are a public format that scripts read. Keys may be added, but never removed or changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Detail = str | int | bool | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened, in words for a person and keys for a program."""
+    """One thing that happened, for people and for programs."""
 
     time: datetime
     event: str
@@ -44,29 +44,33 @@ class Event:
     executor_id: int | None = None
     pod: str | None = None
     reason: str | None = None
-    """One word for a program, where there is one: a loss kind, the pod's own reason, why the fleet stops."""
+    """For programs: a loss kind, the reason of a pod, or why the fleet stops."""
     message: str | None = None
-    """A sentence for a person."""
+    """For people."""
     details: Mapping[str, Detail] = field(default_factory=dict)
-    """What only this kind of event has."""
+    """Further facts of this kind of event."""
 
 
 def describe(  # noqa: C901, PLR0912 - one case a message
     message: ToDriver, now: datetime, pods: Mapping[int, str], kubeconfig: Path | None = None
 ) -> Event:
-    """The event for one message of the Backend.
+    """Return the event for one message of the Backend.
 
-    `pods` has the pod names of the executors known so far, `kubeconfig` is the way to the cluster if only we know it.
+    Args:
+        message: of the Backend.
+        now: the event's time.
+        pods: the pod names of the executors so far.
+        kubeconfig: of an embedded cluster.
     """
     details: dict[str, Detail]
     match message:
         case BackendStarted(app_id, namespace):
-            words = f"the fleet {app_id} is being kept in namespace {namespace}"
+            text = f"fleet {app_id} started in namespace {namespace}"
             details = {"app_id": app_id, "namespace": namespace}
             if kubeconfig is not None:
-                words += f"; export KUBECONFIG={kubeconfig}"
+                text += f"; export KUBECONFIG={kubeconfig}"
                 details["kubeconfig"] = str(kubeconfig)
-            return Event(now, "started", message=words, details=details)
+            return Event(now, "started", message=text, details=details)
         case ExecutorPending(executor_id, pod):
             return Event(now, "pending", executor_id, pod.name)
         case ExecutorRunning(executor_id, pod):
@@ -78,9 +82,9 @@ def describe(  # noqa: C901, PLR0912 - one case a message
             details = {"exit_code": loss.exit_code, "caused_by_app": loss.caused_by_app}
             kind = loss.kind.name.lower()
             return Event(now, "removed", executor_id, pods.get(executor_id), kind, loss.message, details)
-        case ExecutorStuck(executor_id, reason, words, since):
+        case ExecutorStuck(executor_id, reason, text, since):
             details = {"since": _rfc3339(since)} if since else {}
-            return Event(now, "stuck", executor_id, pods.get(executor_id), reason, words, details)
+            return Event(now, "stuck", executor_id, pods.get(executor_id), reason, text, details)
         case AllocationBlocked(profile, cause):
             return Event(now, "blocked", message=cause, details={"profile": profile})
         case AllocationUnblocked(profile):
@@ -96,18 +100,18 @@ def describe(  # noqa: C901, PLR0912 - one case a message
 
 
 def failed(now: datetime, cause: str) -> Event:
-    """The fleet cannot be kept."""
+    """Return the event of a fleet that failed."""
     return Event(now, "failed", message=cause)
 
 
 def stopped(now: datetime, why: str | None, left_behind: tuple[str, ...]) -> Event:
-    """The last event of all."""
+    """Return the last event."""
     message = f"pods that may be left behind: {', '.join(left_behind)}" if left_behind else None
     return Event(now, "stopped", reason=why, message=message, details={"left_behind": left_behind})
 
 
 def to_json(event: Event) -> str:
-    """One line of `--output json`. The first six keys are always there; null where the event has no such thing."""
+    """Return one line of `--output json`. It always has the first six keys, null if they do not apply."""
     known = {
         "time": _rfc3339(event.time),
         "event": event.event,
@@ -120,14 +124,14 @@ def to_json(event: Event) -> str:
 
 
 def to_line(event: Event) -> str:
-    """One line of plain output: local time, event, executor, then why, or else which pod."""
+    """Return one line of plain output: local time, event, executor, then the reason or the pod."""
     executor = "" if event.executor_id is None else f"executor {event.executor_id}"
     why = ": ".join(part for part in (event.reason, event.message or event.pod) if part)
     return one_line(f"{event.time.astimezone():%H:%M:%S}  {event.event:<11}  {executor:<13}  {why}")
 
 
 def one_line(text: str) -> str:
-    """The words of other programs may hold line breaks and control characters: a terminal gets neither."""
+    """Replace line breaks and control characters, which texts of other programs may have."""
     return "".join(character if character.isprintable() else " " for character in text).rstrip()
 
 

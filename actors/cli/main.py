@@ -1,7 +1,7 @@
-"""The command `executor-pods`: signals and exit codes. Arguments are read in `actors.cli.arguments`.
+"""The entry point of `executor-pods`: installs the signal handlers, then runs the arguments.
 
-Signals are taken before anything heavy is imported, and for the process's whole life: whenever Ctrl-C comes, it is an
-item in the main thread's inbox, never an exception in the middle of something.
+The handlers are installed before anything heavy is imported, and stay. Ctrl-C is always an item in the main thread's
+inbox, never an exception in the middle of something.
 
 Exit codes: 0 ended as asked (also by SIGTERM), 1 the fleet failed, 2 usage, 130 Ctrl-C.
 """
@@ -21,7 +21,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the command on the process's arguments; the exit code."""
+    """Run the command with the process's arguments; return the exit code."""
     inbox: Inbox = SimpleQueue()
     _take_signals(inbox)
     from actors.cli.arguments import execute  # noqa: PLC0415 - see the module's docstring
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _take_signals(inbox: Inbox) -> None:
-    """Ctrl-C counts even where a shell starts its background jobs with SIGINT ignored; `nohup` is respected."""
+    """Handle SIGINT even if the shell ignores it for background jobs. Respect `nohup`."""
 
     def put(number: int, _frame: FrameType | None) -> None:
         inbox.put(signal.Signals(number))

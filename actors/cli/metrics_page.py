@@ -1,4 +1,4 @@
-"""`executor-pods run --metrics-port`: a page of metrics over HTTP, for Prometheus or a person with curl."""
+"""`executor-pods run --metrics-port`: serves metrics over HTTP, for Prometheus or curl."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["serve_metrics"]
 
 @contextmanager
 def serve_metrics(address: str, port: int) -> Iterator[tuple[PrometheusMetrics, str]]:
-    """Serve until the context ends; the metrics to be handed to the Backend, and the page's URL.
+    """Serve until the context ends; yield the metrics for the Backend, and the page's URL.
 
-    Beside the fleet's the page has the process's own: CPU, memory, open files, garbage collection.
+    The page also has the metrics of the process: CPU, memory, open files, garbage collection.
 
     Raises:
-        SettingsError: the address is none of this machine, or the port is taken.
+        SettingsError: the address is not one of this machine, or the port is in use.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)

@@ -1,7 +1,7 @@
-"""How the command shows a fleet: a table that redraws, plain lines, or JSON lines.
+"""Outputs of the command: a live table, plain lines, or JSON lines.
 
-All of it is called by one thread, the main one; whoever else has something to say puts it into the command's inbox.
-A reader that goes away (`| head`) raises `BrokenPipeError` here, which the command takes as a wish to stop.
+Only the main thread calls them; other threads put their events into the command's inbox. When the reader of stdout ends
+(`| head`), they raise `BrokenPipeError`, and the command stops.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ _COLOURS: Final = {
     "warning": "yellow",
 }
 _FEWEST_ROWS: Final = 5
-"""Executors that are shown however low the terminal is."""
+"""Executors in the table, however small the terminal is."""
 
 
 class Output:
-    """Where events go. This one shows nothing, and does as long as nobody looks."""
+    """Receives events and notes. This one discards them."""
 
     def show(self, event: Event) -> None:
-        """One more event."""
+        """Show an event."""
 
     def note(self, text: str) -> None:
-        """A warning of the library, or a word of the command itself: not an event of the fleet."""
+        """Show a warning of the library, or a remark of the command itself."""
 
     def refresh(self) -> None:
-        """Called now and then, so that ages can move on."""
+        """Update the ages. Called periodically."""
 
     def close(self) -> None:
-        """Nothing more comes; the terminal is left as it was found."""
+        """Restore the terminal after the last event."""
 
 
 def choose_output(kind: OutputFormat, *, target: int, now: Callable[[], datetime]) -> Output:
-    """A table where there is a terminal to redraw; a pipe or a file gets lines."""
+    """Return a table for a terminal, lines for a pipe or a file."""
     if kind == "json":
         return Lines(sys.stdout, to_json)
     console = Console()
@@ -69,7 +69,7 @@ def choose_output(kind: OutputFormat, *, target: int, now: Callable[[], datetime
 
 
 class Lines(Output):
-    """One line an event, each flushed; notes go to stderr, so that stdout has events only."""
+    """Writes one line per event and flushes it. Notes go to stderr, so that stdout has only events."""
 
     def __init__(self, stream: TextIO, write: Callable[[Event], str]) -> None:
         self._stream = stream
@@ -80,7 +80,7 @@ class Lines(Output):
         print(self._write(event), file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
-        """Write it to stderr."""
+        """Write the text to stderr."""
         print(f"executor-pods: {one_line(text)}", file=sys.stderr, flush=True)
 
 
@@ -93,12 +93,12 @@ class _Row:
     reason: str = ""
 
 
-_WHOLE: Final = frozenset({"failed", "blocked"})
-"""Events whose words say what is to be done, and usually at their end: however narrow the terminal is."""
+_NEVER_TRUNCATED: Final = frozenset({"failed", "blocked"})
+"""Events that are never truncated: their messages say, usually at the end, what the user should do."""
 
 
 class LiveTable(Output):
-    """The fleet in one line, its executors in a table, what happened last below."""
+    """Shows the fleet in one line, the executors in a table, and the latest events below."""
 
     def __init__(self, console: Console, *, target: int, now: Callable[[], datetime]) -> None:
         self._console = console
@@ -113,7 +113,7 @@ class LiveTable(Output):
         self._live.start()
 
     def show(self, event: Event) -> None:
-        """Take the event into the table, and into what happened last."""
+        """Update the table, and add the event to the latest ones."""
         if event.executor_id is not None:
             self._move(event.executor_id, event)
         elif event.event == "started":
@@ -123,24 +123,24 @@ class LiveTable(Output):
             Text(
                 to_line(event),
                 style=_COLOURS.get(event.event, ""),
-                no_wrap=event.event not in _WHOLE,
-                overflow="fold" if event.event in _WHOLE else "ellipsis",
+                no_wrap=event.event not in _NEVER_TRUNCATED,
+                overflow="fold" if event.event in _NEVER_TRUNCATED else "ellipsis",
             )
         )
         self.refresh()
 
     def note(self, text: str) -> None:
-        """Shown among the events: a line on stderr would tear the table."""
+        """Add the text to the latest events: a line on stderr would tear the table."""
         line = f"{self._now().astimezone():%H:%M:%S}  {one_line(text)}"
         self._recent.append(Text(line, style=_COLOURS["warning"], no_wrap=True, overflow="ellipsis"))
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw."""
+        """Draw the table again."""
         self._live.refresh()
 
     def close(self) -> None:
-        """Leave the last picture standing."""
+        """Leave the last table on the screen."""
         with suppress(OSError):
             self._live.stop()
 
@@ -155,7 +155,7 @@ class LiveTable(Output):
         row.reason = one_line(": ".join(part for part in (event.reason, event.message) if part))
 
     def render(self) -> Group:
-        """The picture as things stand."""
+        """Return the current table."""
         counts = dict.fromkeys(_ALIVE, 0)
         for row in self._rows.values():
             counts[row.state] += 1
@@ -169,7 +169,7 @@ class LiveTable(Output):
         return Group(head, *hint, self._table(), *self._recent)
 
     def _table(self) -> Table:
-        """As many executors as the terminal has room for; those that do not run come first, being of interest."""
+        """Return as many executors as fit the terminal, preferring those that do not run."""
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name, width in (("ID", 5), ("POD", 24), ("STATE", 11), ("FOR", 6)):
             table.add_column(name, no_wrap=True, min_width=width)
@@ -186,7 +186,7 @@ class LiveTable(Output):
 
 
 def age(duration: timedelta) -> str:
-    """As kubectl shows ages: the largest unit, or two of them while it is young."""
+    """Format an age as kubectl does: the largest unit, or two of them for short ages."""
     seconds = max(0, int(duration.total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 2:

@@ -1,7 +1,7 @@
-"""`executor-pods run`, once its arguments are understood: start, show what happens, stop, say how it ended.
+"""`executor-pods run` after its arguments are parsed: start the fleet, show its events, stop it.
 
-Everything that this starts is owned by one `ExitStack`, and given back in reverse order however the run ends. The main
-thread reads one inbox: events of the driver, warnings of the library, signals of the user.
+One `ExitStack` owns everything that is started, and closes it in reverse order however the run ends. The main thread
+reads one inbox: events of the driver, warnings of the library, signals of the user.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 __all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "Inbox", "MainLoop", "Request", "run_fleet", "run_local"]
 
 EXIT_OK: Final = 0
-"""Ended as asked: the duration is over, SIGTERM, or whoever read the output has gone."""
+"""Ended as asked: after `--for`, by SIGTERM, or because stdout was closed."""
 EXIT_FAILED: Final = 1
 """The fleet failed, or could not be started."""
 EXIT_INTERRUPTED: Final = 130
-"""Ctrl-C: 128 + SIGINT, as shells have it."""
+"""Ctrl-C: 128 + SIGINT, as in shells."""
 
 REDRAW_SECONDS: Final = 0.5
-"""Ages are shown in seconds: twice that often, none is seen to stand still."""
+"""Ages have seconds: at twice that rate, every second is visible."""
 
 LOCAL_STOP: Final = timedelta(seconds=7)
-"""How long an orderly stop may take on the embedded cluster, which ends with the command, and all it ran with it: there
-is nothing to leave behind. Enough for the default grace period of 5 s, and Ctrl-C is done within 10 s."""
+"""How long an orderly stop may take on the embedded cluster, which ends with the command and leaves nothing behind.
+Enough for the default grace period of 5 s, and short enough that Ctrl-C takes at most 10 s."""
 
 Inbox = SimpleQueue[Event | logging.LogRecord | signal.Signals]
-"""What the main thread reads. Putting is safe in a signal handler, which is why it is a SimpleQueue."""
+"""What the main thread reads. A SimpleQueue, because its `put` is safe in a signal handler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A run, as the arguments have it."""
+    """A run, from its arguments."""
 
     settings: Settings
     output: OutputFormat = "live"
@@ -68,22 +68,22 @@ class Request:
 
 
 class _Handler(logging.Handler):
-    """Brings warnings, whoever's they are, to the thread that writes: on stderr they would tear the table."""
+    """Passes all warnings to the main thread: on stderr they would tear the table."""
 
     def __init__(self, inbox: Inbox) -> None:
         super().__init__(logging.WARNING)
         self._inbox = inbox
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand it over as it is."""
+        """Put the record into the inbox."""
         self._inbox.put(record)
 
 
 def run_fleet(request: Request, inbox: Inbox) -> int:
-    """Keep the fleet until its time is up or a signal comes; the exit code.
+    """Keep the fleet until its time is up or a signal comes; return the exit code.
 
     Raises:
-        SettingsError: something that the user gave is wrong; nothing runs.
+        SettingsError: a value from the user is wrong. Nothing was started.
     """
     executor_pod.check_template(request.settings)
     with ExitStack() as stack:
@@ -110,7 +110,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         system = ActorSystem()
         stack.callback(system.close)
         driver = system.spawn(
-            lambda context: FleetDriver(context, plan=plan, tell=inbox.put), name="driver", owner=None
+            lambda context: FleetDriver(context, plan=plan, show=inbox.put), name="driver", owner=None
         )
         stack.callback(driver.stop)
         driver.tell(UseBackend(Backend.start(request.settings, driver, api, system=system, metrics=metrics)))
@@ -121,11 +121,11 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock)
         if page is not None:
             loop.note(f"metrics at {page}")
-        return loop.to_the_end()
+        return loop.run()
 
 
 def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, str | None]:
-    """The page is the first to be there and the last to go: it shows the stop, too."""
+    """Serve metrics first and until the end, so that they cover the stop."""
     if request.metrics_port is None:
         return None, None
     from actors.cli.metrics_page import serve_metrics  # noqa: PLC0415 - only this needs the Prometheus client
@@ -134,10 +134,10 @@ def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, 
 
 
 def run_local(port: int, kubeconfig: Path | None, inbox: Inbox) -> int:
-    """The embedded cluster alone, until a signal comes; the exit code.
+    """Run the embedded cluster alone until a signal comes; return the exit code.
 
     Raises:
-        SettingsError: the port is taken, or the kubeconfig's path is.
+        SettingsError: the port or the kubeconfig's path is in use.
     """
     from actors.local.cluster import LocalCluster  # noqa: PLC0415 - as above
 
@@ -149,7 +149,15 @@ def run_local(port: int, kubeconfig: Path | None, inbox: Inbox) -> int:
 
 
 class MainLoop:
-    """The main thread's loop: shows what comes, turns signals into stops, knows how it ended."""
+    """The loop of the main thread: shows events, turns signals into stops, and determines the exit code.
+
+    Args:
+        inbox: see `Inbox`.
+        output: shows the events.
+        driver: receives `StopFleet`.
+        patience: how long an orderly stop may take; None means any time.
+        clock: measures it.
+    """
 
     def __init__(
         self,
@@ -168,29 +176,29 @@ class MainLoop:
         self._exit_code: int | None = None
         self._deadline: Moment | None = None
 
-    def to_the_end(self) -> int:
-        """Until the fleet has stopped, its stop has taken longer than `patience`, or a second Ctrl-C hurries it."""
+    def run(self) -> int:
+        """Run until the fleet has stopped, `patience` is over, or a second Ctrl-C comes; return the exit code."""
         while not self._is_late():
             match self._next():
                 case None if not self._driver.is_alive():
-                    return EXIT_FAILED  # it crashed, and what it died of was shown as a warning
+                    return EXIT_FAILED  # it crashed, and the cause was shown as a warning
                 case None:
                     self._write(self._output.refresh)
                 case Event() as event:
                     self._write(partial(self._output.show, event))
                     if event.event == "failed":
-                        self._end(EXIT_FAILED, "the fleet failed")
+                        self._stop(EXIT_FAILED, "the fleet failed")
                     elif event.event == "stopped":
-                        return self._how_it_ended(left_behind=bool(event.details.get("left_behind")))
+                        return self._final_exit_code(left_behind=bool(event.details.get("left_behind")))
                 case logging.LogRecord() as record:
-                    self.note(_words(record))
+                    self.note(_text(record))
                 case signal.Signals() as number:
-                    if not self._heed(number):
+                    if not self._handle_signal(number):
                         break
-        return self._how_it_ended(left_behind=self._patience is None)
+        return self._final_exit_code(left_behind=self._patience is None)
 
     def note(self, text: str) -> None:
-        """Show a word of our own, or a warning."""
+        """Show a remark of the command, or a warning."""
         self._write(partial(self._output.note, text))
 
     def _next(self) -> Event | logging.LogRecord | signal.Signals | None:
@@ -199,20 +207,20 @@ class MainLoop:
         except Empty:
             return None
 
-    def _heed(self, number: signal.Signals) -> bool:
-        """Begin to stop; False when there is no time left even for that."""
+    def _handle_signal(self, number: signal.Signals) -> bool:
+        """Begin to stop. Return False if the user wants to exit at once."""
         if number is not signal.Signals.SIGINT:
-            self._end(EXIT_OK, f"{number.name} received")
+            self._stop(EXIT_OK, f"{number.name} received")
         elif self._exit_code == EXIT_INTERRUPTED:
-            self.note("leaving at once")
+            self.note("exiting at once")
             return False
         else:
-            self.note("stopping the fleet; Ctrl-C again leaves at once")
-            self._end(EXIT_INTERRUPTED, "interrupted")
+            self.note("stopping the fleet; press Ctrl-C again to exit at once")
+            self._stop(EXIT_INTERRUPTED, "interrupted")
         return True
 
-    def _end(self, exit_code: int, why: str) -> None:
-        """Begin an orderly stop. What came first decides how it ended, except that Ctrl-C always counts."""
+    def _stop(self, exit_code: int, why: str) -> None:
+        """Begin an orderly stop. The first reason decides the exit code, except that Ctrl-C always wins."""
         if self._exit_code is None or exit_code == EXIT_INTERRUPTED:
             self._exit_code = exit_code
         if self._deadline is None and self._patience is not None:
@@ -222,28 +230,28 @@ class MainLoop:
     def _is_late(self) -> bool:
         return self._deadline is not None and self._clock.monotonic() > self._deadline
 
-    def _how_it_ended(self, *, left_behind: bool) -> int:
+    def _final_exit_code(self, *, left_behind: bool) -> int:
         if self._exit_code is None or self._exit_code == EXIT_OK:
             return EXIT_FAILED if left_behind else EXIT_OK
         return self._exit_code
 
     def _write(self, write: Callable[[], None]) -> None:
-        """Write, unless there is nobody to read it any more: then the fleet ends too."""
+        """Write to the output. Stop the fleet if stdout is closed."""
         try:
             write()
         except OSError:
             self._output = Output()
             _discard_stdout()
-            self._end(EXIT_OK, "nobody reads the output")
+            self._stop(EXIT_OK, "stdout was closed")
 
 
-def _words(record: logging.LogRecord) -> str:
-    """A warning in one line; of an exception only what it says, for the user has no use for its traceback."""
+def _text(record: logging.LogRecord) -> str:
+    """Return a warning as one line, with the exception but without its traceback, which is no use to the user."""
     error = record.exc_info[1] if record.exc_info else None
     return f"{record.getMessage()}: {error!r}" if error else record.getMessage()
 
 
 def _discard_stdout() -> None:
-    """So that the interpreter's last flush does not fail as well."""
+    """Redirect stdout, so that the interpreter's last flush does not fail too."""
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device, not a path
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

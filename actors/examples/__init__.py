@@ -1,1 +1,4 @@
-"""Complete drivers, as a user would write them. Each runs on the embedded cluster: `python -m actors.examples.pi`."""
+"""Complete drivers, as users write them. They use only what users can import, and run on the embedded cluster.
+
+Start one with `python -m actors.examples.pi`.
+"""

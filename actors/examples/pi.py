@@ -2,9 +2,9 @@
 
     python -m actors.examples.pi
 
-A complete driver: an actor that owns a Backend and hands 200 tasks to whoever is connected. Each executor is a process
-of its own, running `actors.examples.pi_executor` in a pod of the embedded cluster. Three of them are killed with a task
-in hand; the Backend replaces them, the driver hands their tasks to others, and the answer stays the same, to the digit.
+A complete driver: an actor that owns a Backend and assigns 200 tasks to the connected executors. Each executor is a
+process that runs `actors.examples.pi_executor` in a pod of the embedded cluster. Three of them are killed while they
+work. The Backend replaces them, the driver assigns their tasks to others, and the result is the same to the last digit.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ TASKS = 200
 SAMPLES = 50_000
 EXECUTORS = 4
 KILL_AT = frozenset({40, 80, 120})
-"""After so many answers, the executor that gave the last one is killed, its next task in hand."""
+"""After this many answers, the executor that sent the last one is killed while it works on its next task."""
 
 
-# ── What the connections tell the driver ─────────────────────────────────────────────────────────────────────────
+# ── Messages of the connections ──────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Connected:
-    """An executor has called; tasks for it are written to `lines`."""
+    """An executor has connected; its tasks are written to `lines`."""
 
     executor_id: int
     pod: str
@@ -64,7 +64,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class Answered:
-    """An executor has done a task."""
+    """An executor has finished a task."""
 
     executor_id: int
     task_id: int
@@ -73,13 +73,13 @@ class Answered:
 
 @dataclass(frozen=True)
 class Disconnected:
-    """An executor's connection has ended; why, the Backend will say."""
+    """An executor's connection has ended. The Backend will report why."""
 
     executor_id: int
 
 
 class Listener(socketserver.ThreadingTCPServer):
-    """Where executors call: a thread for each connection, which does nothing but tell the driver."""
+    """Accepts the executors' connections. Each has a thread, which only passes messages to the driver."""
 
     daemon_threads = True
 
@@ -89,18 +89,18 @@ class Listener(socketserver.ThreadingTCPServer):
 
     @property
     def address(self) -> str:
-        """What executors find in `DRIVER_ADDRESS`."""
+        """The value of `DRIVER_ADDRESS` in the executors' environment."""
         host, port = self.socket.getsockname()
         return f"{host}:{port}"
 
     def tell(self, message: Connected | Answered | Disconnected) -> None:
-        """Tell the driver; once it has ended, nobody needs to know."""
+        """Tell the driver, unless it has ended."""
         with suppress(pykka.ActorDeadError):
             self.driver.tell(message)
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Take calls meanwhile."""
+        """Accept connections until the context ends."""
         thread = threading.Thread(target=self.serve_forever, name="listener", daemon=True)
         thread.start()
         try:
@@ -114,7 +114,7 @@ class _Connection(socketserver.BaseRequestHandler):
     server: Listener
 
     def handle(self) -> None:
-        """Turn one executor's lines into messages, until it hangs up or is killed in the middle of a word."""
+        """Turn one executor's lines into messages, until it disconnects or is killed in the middle of a line."""
         with self.request.makefile("rw") as lines:
             hello = json.loads(lines.readline())
             self.server.tell(Connected(hello["executor_id"], hello["pod"], lines))
@@ -130,17 +130,17 @@ class _Connection(socketserver.BaseRequestHandler):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it."""
+    """The result."""
 
     pi: float
     lost: int
-    """Executors that went before the work was done."""
+    """Executors that ended before the work was done."""
     repeated: int
-    """Tasks that were handed out more than once."""
+    """Tasks that were assigned more than once."""
 
 
 class PiDriver(pykka.ThreadingActor):
-    """Hands out tasks, at most one to each executor at a time, until each has an answer."""
+    """Assigns tasks, at most one per executor at a time, until each has an answer."""
 
     use_daemon_thread = True
 
@@ -148,41 +148,41 @@ class PiDriver(pykka.ThreadingActor):
         super().__init__()
         self._settings, self._api, self._kill, self._done = settings, api, kill, done
         self._open = deque(range(TASKS))
-        self._at_work: dict[int, int] = {}
-        """Executor id → the task it has in hand."""
-        self._links: dict[int, Connected] = {}
+        self._working_on: dict[int, int] = {}
+        """By executor id: the task that it works on."""
+        self._connections: dict[int, Connected] = {}
         self._answers: dict[int, int] = {}
         self._lost = self._repeated = 0
 
     def on_start(self) -> None:
-        """Start the fleet. What is raised in here, Pykka only logs."""
+        """Start the fleet. Pykka would only log an exception raised here."""
         try:
             self._backend = Backend.start(self._settings, owner=self.actor_ref, api=self._api)
         except SettingsError as error:
             self._finish(error)
 
     def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
-        """A mistake in the driver must not leave its caller waiting."""
+        """Fail the future: a bug in the driver must not block its caller for ever."""
         self._finish(error or RuntimeError("the driver crashed"))
 
     def on_receive(self, message: Any) -> None:  # noqa: C901 - one case a message
-        """Work, and let the Backend see to it that there is somebody to do it."""
+        """Handle one message of a connection or of the Backend."""
         match message:
             case BackendStarted(app_id, namespace):
                 print(f"fleet {app_id} in namespace {namespace}")
             case ExecutorRunning(executor_id, pod):
                 print(f"executor {executor_id} runs in pod {pod.name}")
             case Connected(executor_id):
-                self._links[executor_id] = message
+                self._connections[executor_id] = message
                 self._backend.tell(RegisterExecutor(executor_id))
-                self._hand_out(executor_id)
+                self._assign(executor_id)
             case Answered(executor_id, task_id, inside):
-                self._take_answer(executor_id, task_id, inside)
+                self._record_answer(executor_id, task_id, inside)
             case Disconnected(executor_id):
                 self._backend.tell(ExecutorDisconnected(executor_id))
-                self._take_back(executor_id)
+                self._reassign(executor_id)
             case ExecutorRemoved(executor_id, reason):
-                self._take_back(executor_id)
+                self._reassign(executor_id)
                 if len(self._answers) < TASKS:
                     self._lost += 1
                     print(f"executor {executor_id} is gone: {reason.message}")
@@ -193,25 +193,27 @@ class PiDriver(pykka.ThreadingActor):
             case BackendStopped():
                 self._finish(None)
             case _:
-                pass  # what else the Backend tells matters to others
+                pass  # this driver does not need the Backend's other messages
 
-    def _hand_out(self, executor_id: int) -> None:
-        """Give an idle executor the next task; the write fails if it has just died, and its end will be told."""
-        link = self._links.get(executor_id)
-        if link is None or executor_id in self._at_work or not self._open:
+    def _assign(self, executor_id: int) -> None:
+        """Send an idle executor its next task. The write fails if it has just ended; the Backend will report that."""
+        connection = self._connections.get(executor_id)
+        if connection is None or executor_id in self._working_on or not self._open:
             return
         task_id = self._open.popleft()
-        self._at_work[executor_id] = task_id
+        self._working_on[executor_id] = task_id
         try:
-            print(json.dumps({"task_id": task_id, "seed": task_id, "samples": SAMPLES}), file=link.lines, flush=True)
+            print(
+                json.dumps({"task_id": task_id, "seed": task_id, "samples": SAMPLES}), file=connection.lines, flush=True
+            )
         except (OSError, ValueError):
-            self._take_back(executor_id)
+            self._reassign(executor_id)
 
-    def _take_answer(self, executor_id: int, task_id: int, inside: int) -> None:
-        """The first answer counts; every other one to the same task would be equal to it."""
-        pod = self._links[executor_id].pod
-        self._at_work.pop(executor_id, None)
-        self._hand_out(executor_id)
+    def _record_answer(self, executor_id: int, task_id: int, inside: int) -> None:
+        """Record the first answer to a task. Any other would be equal to it."""
+        pod = self._connections[executor_id].pod
+        self._working_on.pop(executor_id, None)
+        self._assign(executor_id)
         if task_id in self._answers:
             return
         self._answers[task_id] = inside
@@ -220,15 +222,15 @@ class PiDriver(pykka.ThreadingActor):
         elif len(self._answers) in KILL_AT:
             self._kill(pod)
 
-    def _take_back(self, executor_id: int) -> None:
-        """An executor is lost, or as good as lost: what it had in hand goes to those that are idle."""
-        self._links.pop(executor_id, None)
-        task_id = self._at_work.pop(executor_id, None)
+    def _reassign(self, executor_id: int) -> None:
+        """Assign the task of a lost executor to an idle one."""
+        self._connections.pop(executor_id, None)
+        task_id = self._working_on.pop(executor_id, None)
         if task_id is not None and task_id not in self._answers:
             self._repeated += 1
             self._open.appendleft(task_id)
-            for other in list(self._links):
-                self._hand_out(other)
+            for other in list(self._connections):
+                self._assign(other)
 
     def _finish(self, failure: BaseException | None) -> None:
         if failure is not None or len(self._answers) < TASKS:
@@ -240,7 +242,7 @@ class PiDriver(pykka.ThreadingActor):
 
 
 def compute() -> Outcome:
-    """Run the whole thing on an embedded cluster of its own."""
+    """Run the computation on an embedded cluster."""
     with LocalCluster() as cluster, Listener() as listener:
         settings = Settings(
             driver_address=listener.address,
@@ -258,9 +260,9 @@ def compute() -> Outcome:
 
 
 def main() -> None:
-    """Print what came of it."""
+    """Print the result."""
     outcome = compute()
-    print(f"π ≈ {outcome.pi}: {TASKS} tasks, {outcome.lost} executors lost, {outcome.repeated} tasks handed out again")
+    print(f"π ≈ {outcome.pi}: {TASKS} tasks, {outcome.lost} executors lost, {outcome.repeated} tasks repeated")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The executor of `actors.examples.pi`: counts random points inside the quarter circle, task after task.
+"""The executor of `actors.examples.pi`: counts random points inside the quarter circle.
 
-Its whole protocol is JSON, one object a line: it says who it is, gets a task, answers it, gets the next, until the
-driver hangs up. A task carries its seed, so whoever computes it, and however often, the answer is the same.
+The protocol is JSON, one object per line. The executor sends its id, receives a task, answers it and receives the next,
+until the driver disconnects. A task has its seed, so its answer is the same whichever executor computes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 
 
 def main() -> None:
-    """Serve the driver that `DRIVER_ADDRESS` names."""
+    """Work for the driver at `DRIVER_ADDRESS`."""
     host, _, port = os.environ["DRIVER_ADDRESS"].rpartition(":")
     with socket.create_connection((host, int(port))) as connection, connection.makefile("rw") as lines:
         hello = {"executor_id": int(os.environ["EXECUTOR_ID"]), "pod": os.environ["EXECUTOR_POD_NAME"]}
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def count_inside(seed: int, samples: int) -> int:
-    """How many of `samples` points, drawn with `seed`, lie inside the quarter circle."""
+    """Return how many of `samples` random points lie inside the quarter circle."""
     draw = random.Random(seed).random  # noqa: S311 - Monte Carlo, not cryptography
     return sum(draw() ** 2 + draw() ** 2 <= 1.0 for _ in range(samples))
 

@@ -1,7 +1,7 @@
 """Cleanup: which pods should be deleted, and which of them take too long to terminate. Pure.
 
-A DELETE may be dropped or refused, and a pod may come back from a backup. Therefore unwanted pods are deleted again in
-every round in which the snapshot has them.
+A DELETE may be dropped or refused, and a pod may come back from a backup. Therefore the requests are
+repeated in every round in which the snapshot has the pods.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cleanup:
 
     def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
-        self._unwanted: dict[int, PodState] = {}
+        self._to_delete: dict[int, PodState] = {}
         """Ended pods, and live ones whose executors were killed, abandoned or reported as ended."""
         self._terminating: dict[int, tuple[PodTerminating, Moment]] = {}
         """Terminating pods, and since when."""
@@ -37,7 +37,7 @@ class Cleanup:
     def observe(self, executor_id: int, state: PodState, now: Moment, *, stays: bool) -> None:
         """Record a pod's state. `stays` is false if its executor was abandoned or reported as ended."""
         if isinstance(state, PodTerminating):
-            self._unwanted.pop(executor_id, None)
+            self._to_delete.pop(executor_id, None)
             known = self._terminating.get(executor_id)
             if known is None or known[0].pod.uid != state.pod.uid:
                 self._terminating[executor_id] = (state, now)
@@ -46,21 +46,21 @@ class Cleanup:
         if state.final or not stays:
             self.remove(executor_id, state)
         else:
-            self._unwanted.pop(executor_id, None)
+            self._to_delete.pop(executor_id, None)
 
     def remove(self, executor_id: int, state: PodState | None) -> None:
         """Delete this pod from the next round on, unless it is being deleted."""
         if not isinstance(state, PodTerminating | PodDeleted | None):
-            self._unwanted[executor_id] = state
+            self._to_delete[executor_id] = state
 
     def left(self, executor_id: int) -> None:
         """Forget a pod that left the snapshot."""
-        self._unwanted.pop(executor_id, None)
+        self._to_delete.pop(executor_id, None)
         self._terminating.pop(executor_id, None)
 
     def requests(self) -> Iterator[DeletePod | LabelPod]:
         """Yield the requests of this round. The RequestPool ignores those that are still open."""
-        for state in self._unwanted.values():
+        for state in self._to_delete.values():
             pod = state.pod
             if state.final and not self._settings.delete_on_termination:
                 yield LabelPod(pod.name, pod.uid, {INACTIVE_LABEL: "true"})

@@ -95,7 +95,7 @@ class Dispatcher:
         self._blocking_posts: set[object] = set()
         """Keys of open requests that block POSTs."""
         self._paused_until: Moment = 0.0
-        """The end of the pause that a 429 asked for."""
+        """The end of the pause after a 429."""
         self._suspended = False
 
     # ── from the pool ────────────────────────────────────────────────────────────────────────────────────────────

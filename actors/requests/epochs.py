@@ -29,7 +29,7 @@ class Epochs:
         self._refused: set[int] = set()
         """Ids whose create failed while writes were suspended. Their Allocator may be gone: tell the next one."""
         self._lost: frozenset[int] = frozenset()
-        """Ids that the newest Allocator waits for and that an earlier incarnation of this pool was asked for."""
+        """Ids that the newest Allocator waits for and that it requested from an earlier incarnation of this pool."""
         self._first: int | None = None
         """The lowest id that was requested here first. Ids are allocated in ascending order."""
         self._again: set[int] = set()

@@ -187,7 +187,7 @@ def test_a_second_ctrl_c_kills_even_executors_that_ignore_a_stop(tmp: Path, mark
         command.until_event("running", 2)
         command.interrupt()
         assert command.process.stderr is not None
-        assert "Ctrl-C again leaves at once" in command.process.stderr.readline()
+        assert "press Ctrl-C again to exit at once" in command.process.stderr.readline()
         command.interrupt()
         assert command.end() == 130
         assert command.leftovers(marker) == []

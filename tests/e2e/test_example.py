@@ -21,7 +21,7 @@ def test_pi_is_the_same_to_the_last_digit_though_executors_were_killed() -> None
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     last = done.stdout.splitlines()[-1]
-    found = re.fullmatch(r"π ≈ ([\d.]+): 200 tasks, (\d+) executors lost, (\d+) tasks handed out again", last)
+    found = re.fullmatch(r"π ≈ ([\d.]+): 200 tasks, (\d+) executors lost, (\d+) tasks repeated", last)
     assert found, last
     expected = 4 * sum(count_inside(task, SAMPLES) for task in range(TASKS)) / (TASKS * SAMPLES)
     assert float(found[1]) == expected

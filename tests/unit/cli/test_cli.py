@@ -67,16 +67,16 @@ WRONG_ARGUMENTS = {
     "run --local --for 0s": "Invalid value for '--for': '0s' must be longer than 0s",
     "run --local --kill-every soon": f"Invalid value for '--kill-every': 'soon' is not a duration: {UNITS}",
     "run --local --output xml": "Invalid value for '--output': 'xml' is neither 'live' nor 'json'",
-    "run --local --context x": "--local brings its own cluster: it goes with neither --kubeconfig nor --context",
-    "run --local --kubeconfig x": "--local brings its own cluster: it goes with neither --kubeconfig nor --context",
-    "run --image x --kill-every 3s": "--kill-every goes with --local only",
-    "run --local --metrics-address 0.0.0.0": "--metrics-address goes with --metrics-port only",
+    "run --local --context x": "--local has its own cluster: use neither --kubeconfig nor --context with it",
+    "run --local --kubeconfig x": "--local has its own cluster: use neither --kubeconfig nor --context with it",
+    "run --image x --kill-every 3s": "--kill-every needs --local",
+    "run --local --metrics-address 0.0.0.0": "--metrics-address needs --metrics-port",
     "run --local --metrics-port 70000": "Invalid value for '--metrics-port':",
     "run --local --metrics-port 0 --metrics-address 192.0.2.1": "metrics cannot be served at 192.0.2.1 port 0: ",
-    "run --local --config /nowhere.toml": "Invalid value for '--config': there is no file /nowhere.toml",
+    "run --local --config /nowhere.toml": "Invalid value for '--config': file /nowhere.toml does not exist",
     "run --local --namespace A_b": "namespace = 'A_b': must be a DNS label",
     "run --local --image=": "executor.image = '': must be text without spaces",
-    "run": "no image: give --image, or a configuration with executor.image or a pod template",
+    "run": "no image: set --image, executor.image or a pod template",
     "run --image x --kubeconfig /nowhere": "/nowhere",
     "local --port 70000": "Invalid value for '--port':",
     "nonsense": "No such command 'nonsense'.",
@@ -123,7 +123,7 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
         BackendStarted("etl", "batch"),
         {
             "event": "started",
-            "message": "the fleet etl is being kept in namespace batch",
+            "message": "fleet etl started in namespace batch",
             "app_id": "etl",
             "namespace": "batch",
         },
@@ -213,7 +213,7 @@ class Run:
         self.backend: Probe = kit.probe("backend")
         self.kit = kit
         self.driver: Address = kit.spawn(
-            lambda context: FleetDriver(context, plan=plan, tell=self.events.append), name="driver"
+            lambda context: FleetDriver(context, plan=plan, show=self.events.append), name="driver"
         )
         self.tell(UseBackend(self.backend.address))
 
@@ -306,7 +306,7 @@ def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
 
 
 class Screen:
-    """What the user sees."""
+    """An output that records what is shown."""
 
     def __init__(self, fail: type[OSError] | None = None) -> None:
         self.shown: list[str] = []
@@ -330,7 +330,7 @@ class Screen:
 
 
 class Script:
-    """An inbox whose items are known; one that is empty is waited for no time."""
+    """An inbox with these items. None is an inbox that stays empty for one interval."""
 
     def __init__(self, *items: Event | signal.Signals | logging.LogRecord | None) -> None:
         self._items = deque(items)
@@ -347,7 +347,7 @@ def event(name: str, **details: tuple[str, ...]) -> Event:
 
 
 class Loop:
-    """The main loop, played through."""
+    """The main loop, run to its end."""
 
     def __init__(
         self,
@@ -370,7 +370,7 @@ class Loop:
         if not alive:
             driver.stop()
             kit.settle()
-        self.exit_code = loop.to_the_end()
+        self.exit_code = loop.run()
         kit.settle()
         self.stops = [stop.why for stop in driver.take_all(StopFleet)]
 
@@ -402,7 +402,7 @@ def test_the_exit_code_has_the_reason_of_the_end(kit: Kit, items: list[Event | s
 def test_ctrl_c_stops_in_order_and_a_second_one_at_once(kit: Kit) -> None:
     loop = Loop(kit, signal.SIGINT, event("terminating"), signal.SIGINT)
     assert loop.stops == ["interrupted"]
-    assert loop.screen.notes == ["stopping the fleet; Ctrl-C again leaves at once", "leaving at once"]
+    assert loop.screen.notes == ["stopping the fleet; press Ctrl-C again to exit at once", "exiting at once"]
 
 
 def test_on_the_embedded_cluster_an_orderly_stop_has_a_time_limit(kit: Kit) -> None:
@@ -424,7 +424,7 @@ def test_a_closed_stdout_ends_the_fleet(kit: Kit, monkeypatch: pytest.MonkeyPatc
     discarded: list[bool] = []
     monkeypatch.setattr("actors.cli.run._discard_stdout", lambda: discarded.append(True))
     loop = Loop(kit, event("running"), event("running"), STOPPED, fail=BrokenPipeError)
-    assert loop.stops == ["nobody reads the output"]
+    assert loop.stops == ["stdout was closed"]
     assert loop.exit_code == 0
     assert discarded == [True]
 
@@ -433,7 +433,7 @@ def test_a_closed_stdout_ends_the_fleet(kit: Kit, monkeypatch: pytest.MonkeyPatc
 
 
 def picture(events: list[Event], *, height: int = 24, after: timedelta = timedelta()) -> list[str]:
-    """The lines that the table shows last."""
+    """Return the lines of the last table."""
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=height, color_system=None)
     table = LiveTable(console, target=4, now=lambda: NOW + after)
     for shown in events:
