@@ -22,6 +22,7 @@ from actors.messages import (
     SetTotalExpectedExecutors,
 )
 from actors.messages.names import ALLOCATOR, LIFECYCLE, POOL
+from actors.pods.loss import ENDED_BY_DRIVER
 from actors.runtime import later
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ __all__ = ["Kills"]
 
 logger = logging.getLogger(__name__)
 
-BY_DRIVER: Final = "was ended by the driver"
 ROLLED: Final = "was rolled, for a new one to take its place"
 """What is said of an end that was asked for, after the executor's name."""
 
@@ -143,7 +143,7 @@ class Kills:
     # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
-        self, executor_ids: Iterable[int], *, adjust_target: bool = False, words: str = BY_DRIVER
+        self, executor_ids: Iterable[int], *, adjust_target: bool = False, words: str = ENDED_BY_DRIVER
     ) -> tuple[int, ...]:
         """The driver is told at once; the pods are deleted when their time is over, those that do not run yet now."""
         killed = [entry for executor_id in executor_ids if (entry := self._end_one(executor_id, words)) is not None]

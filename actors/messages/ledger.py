@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from immutables import Map
 
+from actors.pods.loss import ENDED_BY_DRIVER
 from actors.pods.pod import Pod
 from actors.pods.state import PodState
 from actors.pods.stuck import StuckKind
@@ -36,7 +37,7 @@ class ExecutorKilled:
     """When that was (UTC)."""
     delete_at: Moment
     """When its pod is deleted, should it be there still."""
-    message: str = "was ended by the driver"
+    message: str = ENDED_BY_DRIVER
     """What is said of its end, after the executor's name."""
 
 

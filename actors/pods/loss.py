@@ -15,6 +15,7 @@ from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucc
 from actors.pods.stuck import never_heals
 
 __all__ = [
+    "ENDED_BY_DRIVER",
     "LossKind",
     "LossReason",
     "RequestedEnd",
@@ -88,6 +89,9 @@ POD_REASONS: Final = {
     "Terminated": LossKind.EVICTED,
 }
 """Values of `status.reason` by kubelets and controllers. The last three mean a graceful shutdown of the node."""
+
+ENDED_BY_DRIVER: Final = "was ended by the driver"
+"""The loss message of a killed executor, after its name."""
 
 MESSAGE_LIMIT: Final = 2_000
 """Characters of a termination message that a loss message keeps. The API allows 4,096 bytes."""
@@ -282,7 +286,7 @@ _HEADLINES: Final = {
     LossKind.PREEMPTED: "was preempted by a pod of higher priority",
     LossKind.NODE_LOST: "was lost with its node",
     LossKind.DELETED: "was deleted by somebody else",
-    LossKind.KILLED_BY_DRIVER: "was ended by the driver",
+    LossKind.KILLED_BY_DRIVER: ENDED_BY_DRIVER,
     LossKind.NEVER_STARTED: "never started",
     LossKind.RELEASED: "was released: its labels were changed, and its pod is still alive",
 }
