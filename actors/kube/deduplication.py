@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import msgspec
 from msgspec.structs import force_setattr
 
-from actors.pods.pod import EXECUTOR_ID_LABEL, TELLING, ObjectMeta, Pod, PodStatus
+from actors.pods.pod import EXECUTOR_ID_LABEL, RELEVANT_CONDITIONS, ObjectMeta, Pod, PodStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -277,7 +277,7 @@ def _drop_conditions(pod: Pod) -> None:
     """Let go of what nobody looks at."""
     status = pod.status
     if status is not None and (conditions := status.conditions):
-        telling = [each for each in conditions if TELLING.get(each.type, each.status) != each.status]
+        telling = [each for each in conditions if RELEVANT_CONDITIONS.get(each.type, each.status) != each.status]
         force_setattr(status, "conditions", tuple(telling) if telling else None)
 
 

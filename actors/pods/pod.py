@@ -25,9 +25,9 @@ __all__ = [
     "MANAGED_BY_LABEL",
     "MAX_ID_DIGITS",
     "PROFILE_LABEL",
+    "RELEVANT_CONDITIONS",
     "ROLE_EXECUTOR",
     "ROLE_LABEL",
-    "TELLING",
     "ClaimVolume",
     "Condition",
     "ContainerSpec",
@@ -67,7 +67,7 @@ DEFAULT_PROFILE: Final = "default"
 MAX_ID_DIGITS: Final = 18
 """Executor ids of more digits are refused: 18 always fit a signed 64-bit integer."""
 
-TELLING: Final[Mapping[str, str]] = {"DisruptionTarget": "False", "PodScheduled": "True"}
+RELEVANT_CONDITIONS: Final[Mapping[str, str]] = {"DisruptionTarget": "False", "PodScheduled": "True"}
 """The conditions that matter for an executor's pod, each with the status in which it has no meaning."""
 
 
@@ -166,7 +166,7 @@ class ContainerStatus(_Json, frozen=True):
 
 
 class Condition(_Json, frozen=True):
-    """`status.conditions[]`. Lists and watches deliver only `TELLING` ones."""
+    """`status.conditions[]`. Lists and watches deliver only `RELEVANT_CONDITIONS`."""
 
     type: str = ""
     status: str = ""
