@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors import kube
@@ -78,10 +78,10 @@ class Request:
     """No POST is sent while it is open."""
     max_tries: int | None = None
     """Any answer to the last try is final."""
-    serial: int = 0
+    serial: int = field(default=0, init=False)
     """Its place in the order of submission."""
-    tries: int = 0
-    failures: int = 0
+    tries: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
     """Failed tries in a row that may be its own fault. Its backoff grows with them."""
 
     def __str__(self) -> str:
