@@ -1,8 +1,8 @@
-"""The least that Pykka needs to carry a fleet.
+"""What Pykka lacks to run a fleet: crash reports, addresses that outlive actors, timers, supervision, a test clock.
 
-Actors that die alone and are missed, addresses that outlive them, timers, a clock and chance that tests can hold, and
-supervision. This package is the only one that imports Pykka, and it knows nothing of pods. Tell between actors; ask
-only from outside, always with a timeout.
+This room owns the actors' threads, mailboxes and timers. It sends `Terminated` to an actor's owner. It is the only
+room that imports Pykka, and it never knows about pods. Actors `tell` each other; only code outside of actors may `ask`,
+always with a timeout.
 """
 
 from pykka import ActorDeadError, ActorRef, Timeout

@@ -1,9 +1,9 @@
 """The base of every actor here: Pykka's, with its hooks sealed and its gaps closed.
 
-Pykka misses some deaths, lives on after others, and lets one actor's SystemExit end every actor of the process. A
-subclass of `Actor` dies alone, of anything it raises, in whatever way it was given the message; its owner is told
-exactly once. Subclasses write `started`, `receive` and `stopped`, all run in the actor's own thread, one message at a
-time. What is private here has two underscores, so that no subclass replaces it by chance.
+Pykka does not notice some crashes, keeps an actor running after others, and lets a SystemExit in one actor stop every
+actor of the process. Here any exception ends the actor that raises it and no other, and its owner is notified exactly
+once. Subclasses override `started`, `receive` and `stopped`; all three run in the actor's thread, one message at a
+time. Private names have two underscores, so that no subclass overrides them by accident.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @final
 class _Started(Signal):
-    """The first message of every actor, so that `started` runs in its thread and not beside its maker."""
+    """The first message of every actor, so that `started` runs in the actor's thread."""
 
     __slots__ = ()
 
@@ -47,17 +47,17 @@ STARTED: Final = _Started()
 
 
 class Dispatcher(Protocol):
-    """How actors are run. Production gives each a thread; the test-kit decides who may take a message when."""
+    """Runs actors: in production each in its own thread, in the test-kit one message at a time."""
 
     def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
-        """The mailbox for an actor that is being made."""
+        """Return the mailbox for a new actor."""
 
     def start(self, actor: Actor) -> None:
-        """Begin to run the actor's loop. Raises if that is impossible; then it must not run later either."""
+        """Start the actor's loop. If this raises, the loop must never run."""
 
 
 class System(Protocol):
-    """What an actor needs of the `ActorSystem` that made it."""
+    """The part of `ActorSystem` that an actor uses."""
 
     clock: Clock
     entropy: Entropy
@@ -66,40 +66,40 @@ class System(Protocol):
     dispatcher: Dispatcher
 
     def address(self, name: str) -> Address:
-        """An address where no actor lives yet."""
+        """Return an address without an actor."""
 
     def spawn(
         self, factory: Callable[[Context], Actor], *, name: str, owner: Address | None, address: Address | None = None
     ) -> Address:
-        """Make an actor and start it."""
+        """Create an actor and start it."""
 
     def close(self) -> None:
-        """End what the system runs for all of its actors."""
+        """Stop the threads that all actors share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an actor is born into."""
+    """The constructor argument of every actor."""
 
     system: System
     name: str
     incarnation: int
-    """1 for the first at this address."""
+    """Counts the actors at this address, from 1."""
     address: Address
-    """Where it is told things; the next incarnation takes it over."""
+    """Receives the actor's messages; the next incarnation takes the address over."""
     owner: Address | None
-    """Who is told of its end."""
+    """Receives `Terminated` when the actor ends."""
 
     @property
     def label(self) -> str:
-        """Name and incarnation, for people."""
+        """Name and incarnation, for logs."""
         return f"{self.name}-{self.incarnation}"
 
 
 class Actor(pykka.ThreadingActor):
-    """An actor. Made by `ActorSystem.spawn`, never by Pykka's `start`."""
+    """Base class of all actors. Only `ActorSystem.spawn` starts one, never Pykka's `start`."""
 
-    use_daemon_thread = True  # Ctrl-C must not wait for an actor; an orderly end is messages (see the Backend)
+    use_daemon_thread = True  # Ctrl-C must not wait for an actor; an orderly stop is a message (see the Backend)
 
     def __init__(self, context: Context) -> None:
         system, owner = context.system, context.owner
@@ -115,7 +115,7 @@ class Actor(pykka.ThreadingActor):
         )
         self.address = context.address
         self.myself = Address(context.name, system.letters)
-        """This incarnation only: what comes here when it is dead is a dead letter, not the next one's concern."""
+        """The address of this incarnation only: after its end every message is a dead letter."""
         self.myself.incarnation, self.myself.handle = context.incarnation, self.handle
         self.timers = Timers(system.timers, lambda due: mailbox.put(Envelope(due)))
         self.__at_end: list[Callable[[], None]] = []
@@ -127,26 +127,26 @@ class Actor(pykka.ThreadingActor):
     # ── for subclasses ───────────────────────────────────────────────────────────────────────────────────────────
 
     def started(self) -> None:
-        """Run before any message."""
+        """Run before the first message."""
 
     def receive(self, message: Any) -> object:
-        """Handle one message; what is returned answers one who asked.
+        """Handle one message. The return value answers an `ask`.
 
-        `Refused` is for the sender, and the actor lives on. It dies of anything else that is raised here.
+        `Refused` goes to the sender, and the actor keeps running. Any other exception ends the actor.
         """
         raise NotImplementedError(f"{type(self).__name__} does not receive {type(message).__name__}")
 
     def stopped(self) -> None:
-        """Run after the last message of an orderly stop, or of one by the host; not after a crash."""
+        """Run after the last message when the actor or the host stops it, but not after a crash."""
 
     def stop(self) -> None:
-        """Ask for an orderly stop, after everything that was told before."""
+        """Stop after all messages that are in the mailbox now."""
         self.myself.stop()
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called in this actor's thread when it ends, before its owner is told.
+        """Call `callback` in the actor's thread when the actor ends, before the owner is notified.
 
-        However it ends, but for one that hangs: its thread comes to that late or never. See `Handle.at_end` for both.
+        A crash calls it too. An actor that hangs calls it late or never; for that case see `Handle.at_end`.
         """
         self.__at_end.append(callback)
 
@@ -154,7 +154,7 @@ class Actor(pykka.ThreadingActor):
 
     @classmethod
     def start(cls, *_args: Any, **_kwargs: Any) -> Any:
-        """Pykka's way to start an actor; here it would have no system, address or owner."""
+        """Refuse Pykka's own start: the actor would have no system, address or owner."""
         raise TypeError(f"{cls.__name__} is started by ActorSystem.spawn")
 
     @final
@@ -172,7 +172,7 @@ class Actor(pykka.ThreadingActor):
 
     @final
     def _handle_receive(self, message: Any) -> Any:
-        """Everything an actor does happens in here, so that everything it can die of is seen here."""
+        """Handle one message. All code of an actor runs in here, so no exception escapes unseen."""
         current = self.handle.mailbox.current
         asked = current is not None and current.reply_to is not None
         try:
@@ -180,9 +180,7 @@ class Actor(pykka.ThreadingActor):
         except Refused as refusal:
             if asked:
                 raise
-            logger.warning(
-                "a message was refused: actor=%s message=%s why=%s", self.name, type(message).__name__, refusal
-            )
+            logger.warning("message refused: actor=%s message=%s reason=%s", self.name, type(message).__name__, refusal)
         except BaseException as error:
             self.__crashed(error, message)
             if asked and isinstance(error, Exception):
@@ -208,16 +206,16 @@ class Actor(pykka.ThreadingActor):
         return None
 
     def __end(self, cause: BaseException | None) -> None:
-        """Stop. If that fails it is a crash; a host that stops all its actors is not bothered with it."""
+        """Stop. An exception in `stopped` is a crash; it does not reach a host that stops all actors."""
         try:
             self.stopped()
-        except BaseException as error:  # noqa: BLE001 - it is logged, and told to the owner
+        except BaseException as error:  # noqa: BLE001 - it is logged and reported to the owner
             self.__crashed(error, None)
         else:
             self.__close(cause)
 
     def __crashed(self, error: BaseException, message: object) -> None:
-        logger.error("an actor crashed: actor=%s message=%s", self, type(message).__name__, exc_info=error)
+        logger.error("actor crashed: actor=%s message=%s", self, type(message).__name__, exc_info=error)
         self.__close(error)
 
     def __close(self, cause: BaseException | None) -> None:
@@ -225,10 +223,10 @@ class Actor(pykka.ThreadingActor):
             try:
                 callback()
             except Exception:
-                logger.exception("what an actor does at its end failed: actor=%s", self)
+                logger.exception("callback at the end of an actor failed: actor=%s", self)
         self.timers.cancel_all()
         if not self.handle.end(cause):
-            logger.warning("an actor that had been abandoned has ended after all: actor=%s", self)
+            logger.warning("abandoned actor ended after all: actor=%s", self)
 
     @final
     def _stop(self) -> None:
@@ -241,7 +239,7 @@ class Actor(pykka.ThreadingActor):
         exception_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Pykka's machinery for what escapes its hooks; nothing does, and if it ever did it would be a crash."""
+        """Treat an exception that escapes Pykka's hooks as a crash. None is known to."""
         del traceback
         self.__crashed(exception_value or ActorCrashed(f"{self.name} failed: {exception_type}"), None)
 
@@ -260,7 +258,7 @@ class Actor(pykka.ThreadingActor):
         exception_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Sealed: an actor that failed does nothing more."""
+        """Sealed: a crashed actor runs no more code."""
 
     @final
     def on_receive(self, message: Any) -> Any:

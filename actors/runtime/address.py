@@ -1,4 +1,4 @@
-"""What actors hold of each other: a place to tell things to, whoever lives there now."""
+"""`Address`: how actors refer to each other. It outlives the actor behind it and never raises on `tell`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Address", "Stop"]
 
 @final
 class Stop(Signal):
-    """Asks an actor to stop in order, once everything told before has been handled."""
+    """Stops an actor after all messages that came before."""
 
     __slots__ = ()
 
@@ -32,21 +32,21 @@ STOP: Final = Stop()
 
 
 class Address:
-    """Survives restarts: whoever is spawned here next gets what is told from then on. Equal only to itself."""
+    """The target of messages. After a restart the next incarnation receives them. Equal only to itself."""
 
     __slots__ = ("_dead_letters", "handle", "incarnation", "name")
 
     def __init__(self, name: str, dead_letters: DeadLetters) -> None:
         self.name = name
         self.incarnation = 0
-        """How many actors have lived here."""
+        """How many actors were spawned at this address."""
         self.handle: Handle | None = None
-        """The newest of them, dead or alive; for the runtime only."""
+        """The newest of these actors, dead or alive; for the runtime only."""
         self._dead_letters = dead_letters
 
     @staticmethod
     def to(ref: ActorRef[Any], dead_letters: DeadLetters | None = None) -> Address:
-        """An address for an actor of somebody else's, such as the host's driver."""
+        """Return an address for an actor that this runtime did not spawn, such as the driver."""
         return _ForeignAddress(ref, dead_letters or DeadLetters())
 
     def __repr__(self) -> str:
@@ -54,27 +54,27 @@ class Address:
 
     @property
     def ref(self) -> ActorRef[Any] | None:
-        """Pykka's ref of the newest actor here, for a host that speaks Pykka; None before the first."""
+        """Pykka's ref of the newest actor, for hosts that use Pykka; None before the first."""
         return self.handle.ref if self.handle is not None else None
 
     @property
     def depth(self) -> int:
-        """How many messages wait."""
+        """How many messages wait in the mailbox."""
         return self.handle.mailbox.depth if self.handle is not None else 0
 
     @property
     def high_water(self) -> int:
-        """The most messages that ever waited for the newest actor here."""
+        """The most messages that ever waited for the newest actor."""
         return self.handle.mailbox.high_water if self.handle is not None else 0
 
     def is_alive(self) -> bool:
-        """Whether somebody lives here now."""
+        """Whether an actor is alive at this address."""
         return self.handle is not None and not self.handle.mailbox.closed
 
     def tell(self, message: object) -> None:
-        """Send and forget. Never raises: what is told to nobody is a counted dead letter.
+        """Send a message without waiting. Never raises: a message to a dead actor is a counted dead letter.
 
-        So is what an abandoned thread tells; only that its children may end is still heard.
+        A message from an abandoned thread is a dead letter too, unless it stops a child.
         """
         handle = self.handle
         if handle is not None and (thread_counts() or isinstance(message, Signal)):
@@ -83,13 +83,13 @@ class Address:
             self._dead_letters.record(self.name, message)
 
     def ask(self, message: object, timeout: timedelta) -> Any:
-        """Send and wait for the reply. For callers outside of actors only: an actor that waits is deaf meanwhile.
+        """Send a message and wait for the answer. Never call this inside an actor: it handles nothing meanwhile.
 
         Raises:
-            ActorDeadError: nobody lives here, or the actor ended before it answered.
-            Timeout: no reply in time. The message may be handled all the same.
-            ActorCrashed: the actor died of it, of something that is no `Exception`.
-            Exception: whatever the actor raised; it is dead then, unless it was `Refused`.
+            ActorDeadError: there is no live actor, or it ended before it answered.
+            Timeout: no answer in time. The actor may still handle the message.
+            ActorCrashed: the message crashed the actor with a `BaseException` that is no `Exception`.
+            Exception: the actor raised it. The actor is dead, unless it is `Refused`.
         """
         future = self.request(message)
         try:
@@ -98,7 +98,7 @@ class Address:
             raise Timeout(f"{self.name} did not answer {type(message).__name__} within {timeout}") from None
 
     def request(self, message: object) -> Future[Any]:
-        """Send, and get the future of the reply. It is always resolved as long as the actor neither hangs nor waits."""
+        """Send a message and return the future of the answer. Only an actor that hangs leaves it unresolved."""
         future = Reply()
         if self.handle is None:
             error = ActorDeadError(f"{self.name} has not been started")
@@ -108,13 +108,13 @@ class Address:
         return future
 
     def stop(self) -> None:
-        """Ask for an orderly stop, after everything that was told before."""
+        """Stop the actor after all messages that are in its mailbox now."""
         self.tell(STOP)
 
 
 @final
 class _ForeignAddress(Address):
-    """Pykka's ref in the shape of an address. Its actor is never restarted by us."""
+    """An address for a Pykka ref. The runtime never restarts its actor."""
 
     __slots__ = ("_ref",)
 
@@ -128,7 +128,7 @@ class _ForeignAddress(Address):
 
     @property
     def depth(self) -> int:
-        """Known of our own inbox and of Pykka's usual one, which is a `queue.Queue`; 0 of any other."""
+        """How many messages wait, if the inbox is a `Mailbox` or Pykka's usual `queue.Queue`; else 0."""
         match self._ref.actor_inbox:
             case Mailbox() as mailbox:
                 return mailbox.depth
@@ -138,7 +138,7 @@ class _ForeignAddress(Address):
                 return 0
 
     def is_alive(self) -> bool:
-        """Pykka says so, and its object exists: one whose `on_start` raised SystemExit says so without a thread."""
+        """Whether Pykka says so and the object exists: after SystemExit in `on_start` Pykka still says alive."""
         return self._ref.is_alive() and self._ref._actor_weakref() is not None  # noqa: SLF001 - Pykka has no other sign
 
     def tell(self, message: object) -> None:

@@ -1,4 +1,4 @@
-"""How long to wait after a failure: exponential, with jitter, bounded. Pure."""
+"""`Backoff`: the delay before a retry, exponential with jitter and a maximum. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 __all__ = ["Backoff"]
 
 MAX_EXPONENT: Final = 64
-"""Beyond this every sensible `maximum` is reached; a float's power would overflow at about a thousand."""
+"""Every sensible `maximum` is reached long before; a float power overflows at about 1000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """client-go's reflector uses 0.8 s → 30 s, factor 2, jitter 1.0, reset after 2 minutes: the defaults here."""
+    """The defaults are those of client-go's reflector: 0.8 s to 30 s, factor 2, jitter 1.0, reset after 2 minutes."""
 
     initial: timedelta = timedelta(milliseconds=800)
     maximum: timedelta = timedelta(seconds=30)
-    """Of the delay before jitter."""
+    """The longest delay, before jitter."""
     factor: float = 2.0
     jitter: float = 1.0
-    """Each delay is stretched at random by up to this part of itself, so that many who failed together spread out."""
+    """The largest random extension, as a fraction of the delay, so that clients that failed together spread out."""
     reset_after: timedelta = timedelta(minutes=2)
-    """After this long without a failure the next one counts as the first; whoever counts the failures applies it."""
+    """After this long without a failure, the caller starts counting from zero again."""
 
     def delay(self, failures: int, entropy: Entropy) -> timedelta:
-        """How long to wait now, after `failures` *earlier* failures in a row: with 0, `initial` and its jitter."""
+        """Return the delay before the next try; `failures` counts the failures in a row *before* the last one."""
         grown = self.initial.total_seconds() * self.factor ** min(failures, MAX_EXPONENT)
         return entropy.jittered(
             min(timedelta(seconds=min(grown, self.maximum.total_seconds())), self.maximum), self.jitter

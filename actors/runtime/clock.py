@@ -1,6 +1,6 @@
-"""Time as a collaborator: the only module that asks the operating system what time it is.
+"""`Clock`: the only module that reads the operating system's time.
 
-Everything else is given a `Clock`, so that a test can run hours of a fleet's life in virtual time.
+All other code gets a `Clock`, so that a test runs hours of a fleet in virtual time.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Protocol, TypeAlias
 __all__ = ["Clock", "Moment", "SystemClock", "elapsed", "later"]
 
 Moment: TypeAlias = float
-"""A reading of `Clock.monotonic()`, in seconds. Only readings of one process can be compared."""
+"""A reading of `Clock.monotonic()`, in seconds. Readings of two processes cannot be compared."""
 
 
 def elapsed(since: Moment, now: Moment) -> timedelta:
-    """How long ago `since` was."""
+    """Return the time from `since` to `now`."""
     return timedelta(seconds=now - since)
 
 
 def later(moment: Moment, delay: timedelta) -> Moment:
-    """The moment `delay` after another."""
+    """Return the moment that is `delay` after `moment`."""
     return moment + delay.total_seconds()
 
 
 class Clock(Protocol):
-    """Two times that must not be mixed up."""
+    """A monotonic clock and a wall clock."""
 
     def monotonic(self) -> Moment:
-        """Seconds since some moment, never going back: for delays and ages within this process."""
+        """Return seconds since an arbitrary moment, never decreasing: for delays and ages in this process."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, in UTC: only to compare with timestamps that the API made."""
+        """Return the wall clock time in UTC, timezone-aware: only to compare with timestamps of the API."""
 
 
 class SystemClock:

@@ -1,4 +1,4 @@
-"""One life (incarnation) of an actor as seen from outside its thread, and the one place where it can end."""
+"""`Handle`: one incarnation of an actor as other threads see it, and the only place where it ends."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ logger = logging.getLogger(__name__)
 
 
 class StoppedByHost(ExecutorPodsError):  # noqa: N818 - reads as what happened
-    """The host stopped the actor through Pykka: `ref.stop()` or `ActorRegistry.stop_all()`. It wants no restart."""
+    """The host stopped the actor through Pykka: `ref.stop()` or `ActorRegistry.stop_all()`. It is not restarted."""
 
 
 class Hung(ExecutorPodsError):  # noqa: N818 - reads as what happened
-    """The actor was busy with one message for too long and was fenced; its thread is abandoned."""
+    """The actor was busy with one message for too long. It is fenced and its thread abandoned."""
 
 
 class SupervisorMessage:
-    """Base of what an actor that owns a `Supervisor` is told and hands on to `Supervisor.handle`."""
+    """Base class of the messages that an owner passes to `Supervisor.handle`."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Terminated(SupervisorMessage):
-    """An actor ended; told to its owner exactly once per incarnation."""
+    """An actor ended. Its owner receives this exactly once per incarnation."""
 
     name: str
     incarnation: int
@@ -49,7 +49,7 @@ class Terminated(SupervisorMessage):
 
 @final
 class Handle:
-    """What others need to know of a running actor. Holds no strong reference to it: a dead actor's state is freed."""
+    """What other threads use of an actor. Holds no strong reference to the actor, so a dead one's state is freed."""
 
     def __init__(
         self,
@@ -64,27 +64,27 @@ class Handle:
         self.mailbox = mailbox
         self.ref = ref
         self.thread: threading.Thread | None = None
-        """Set by the dispatcher that runs the actor in one."""
+        """The actor's thread; the dispatcher sets it."""
         self.abandoned = False
-        """It was ended while its thread hung. Should that wake up, nobody hears of what it does."""
+        """The actor was ended while its thread hung. Messages from that thread are dropped from then on."""
         self._tell_owner = tell_owner
         self._at_end: list[Callable[[], None]] = []
 
     def bind_thread(self) -> None:
-        """Said by a thread that runs this actor and nothing else: who tells something there is known by it."""
+        """Mark the calling thread as this actor's. A dispatcher calls it in a thread that runs nothing else."""
         _thread.handle = self
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when this life ends, by whoever ends it, in that one's thread: it must not block.
+        """Call `callback` when this incarnation ends, before the owner is notified.
 
-        It comes before the owner is told. To be asked for before the actor runs.
+        The thread that ends the actor calls it, so it must not block. Register it before the actor runs.
         """
         self._at_end.append(callback)
 
     def end(self, cause: BaseException | None, *, abandon: bool = False) -> bool:
-        """Close, unregister from Pykka, tell the owner. False, and nothing done, if it had ended before.
+        """Close the mailbox, unregister from Pykka, notify the owner. Return False if the actor had ended before.
 
-        The actor calls this at the end of its own thread; with `abandon`, somebody else does: it may never get there.
+        The actor's own thread calls this, or with `abandon` another thread, because the actor's own may never get here.
         """
         if not self.mailbox.close(abandon=abandon):
             return False
@@ -94,7 +94,7 @@ class Handle:
             try:
                 callback()
             except Exception:
-                logger.exception("what is done at the end of a life failed: actor=%s", self.name)
+                logger.exception("callback at the end of an actor failed: actor=%s", self.name)
         ActorRegistry.unregister(self.ref)
         self.ref.actor_stopped.set()
         if self._tell_owner is not None:
@@ -102,22 +102,22 @@ class Handle:
         return True
 
     def discard(self) -> None:
-        """End what never began to run; the caller is told by an exception instead of a message."""
+        """End an actor that never ran, without notifying the owner: the caller gets an exception instead."""
         self._tell_owner = None
         self.end(None)
 
 
 class _Thread(threading.local):
-    """Of each thread its own."""
+    """Thread-local state."""
 
     handle: Handle | None = None
-    """Of the actor that it was started for, if any."""
+    """The actor that this thread runs, if any."""
 
 
 _thread: Final = _Thread()
 
 
 def thread_counts() -> bool:
-    """Whether what this very thread says counts: not if it was an actor's that was abandoned."""
+    """Whether messages from the calling thread count: not if it runs an abandoned actor."""
     handle = _thread.handle
     return handle is None or not handle.abandoned

@@ -1,8 +1,8 @@
-"""Counting, cheap enough to be done always: one addition, no lock.
+"""Counters and histograms that cost one addition and no lock.
 
-The one thing that threads share here without a message. Each of these objects has one writer, the actor (or, under its
-lock, the client of the API) that it was given to; anybody may read, at any moment. What is read may be a moment old,
-and two numbers that are read one after the other may be of two moments. Nothing is ever decided by them.
+They are the only objects that threads share without a message. Each has one writer: the actor that owns it, or the API
+client under its own lock. Any thread may read at any moment; a value may be slightly old, and two values read one after
+the other may not fit together. Counts are for metrics only: no decision depends on them.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Final
 __all__ = ["BOUNDS", "Counter", "Histogram"]
 
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Seconds. From what a reaction takes to the limit of a call; what is longer counts as infinite."""
+"""Upper bounds in seconds, from the time of a reaction to the limit of a call; longer times count as infinite."""
 
 
 class Counter:
-    """How often, by labels. Their values come from a small set that is known beforehand: never a name or an id."""
+    """Counts by labels. Label values come from a small set that is known in advance: never a name or an id."""
 
     __slots__ = ("_counts",)
 
     def __init__(self, *known: tuple[str, ...]) -> None:
-        """Begin with these at 0: whoever looks for an increase sees the first one."""
+        """Start `known` at 0, so that `increase()` sees the first count."""
         self._counts: dict[tuple[str, ...], int] = dict.fromkeys(known, 0)
 
     def add(self, *labels: str, by: int = 1) -> None:
-        """Count."""
+        """Add `by` to the count of these labels."""
         self._counts[labels] = self._counts.get(labels, 0) + by
 
     def read(self) -> dict[tuple[str, ...], int]:
-        """A copy, made in one step of the interpreter: the writer may go on meanwhile."""
+        """Return a copy; the interpreter makes it in one step, so the writer need not stop."""
         return self._counts.copy()
 
 
 class Histogram:
-    """How long, in seconds."""
+    """Durations in seconds, counted by bucket."""
 
     __slots__ = ("_buckets", "_sum")
 
@@ -45,10 +45,10 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self._buckets[bisect_left(BOUNDS, seconds)] += 1
         self._sum += seconds
 
     def read(self) -> tuple[tuple[int, ...], float]:
-        """How many took at most as long as each bound, and how many there were; and the sum of all."""
+        """Return the cumulative count for each bound, the total last, and the sum of all durations."""
         return tuple(accumulate(self._buckets.copy())), self._sum

@@ -1,13 +1,11 @@
-"""The mailbox of an actor: Pykka's inbox, made to close atomically.
+"""`Mailbox`: Pykka's inbox, made to close atomically.
 
-With Pykka's own queue a message can be put between the actor's last look and its end, and then nobody ever answers it.
-Here no message is lost silently: whatever comes to a closed mailbox is answered with `ActorDeadError` when it was asked
-and counted as a dead letter when it was told.
+In Pykka's own queue, a message that arrives between the actor's last read and its end is never answered. Here a closed
+mailbox answers an `ask` with `ActorDeadError` and counts a `tell` as a dead letter.
 
-There is no lock on the way of a message, and this is not for speed alone: a signal handler or a finalizer may tell an
-actor something while the very same thread is in the middle of `put`. `queue.SimpleQueue` is made for that, a lock is
-not. Instead, putting is followed by a look at whether the mailbox is closed, and closing is followed by emptying it:
-whichever of the two comes second finds the message.
+`put` takes no lock, and not for speed alone: a signal handler or a finalizer may send a message while the same thread
+is inside `put`. `queue.SimpleQueue` allows that, a lock does not. Instead, `put` checks for `closed` after queueing,
+and `close` drains the queue after closing: whichever comes second finds the message.
 """
 
 from __future__ import annotations
@@ -32,54 +30,54 @@ __all__ = ["DeadLetters", "Mailbox", "MailboxClosed", "Reply", "Signal"]
 logger = logging.getLogger(__name__)
 
 MANY_WAITING: Final = 10_000
-"""Messages, from which on an operator should know: the actor is slower than what it is told. At a microsecond or two
-for one, an actor that keeps up has no more than some hundreds."""
+"""Waiting messages from which a warning is logged: the actor is too slow. A message takes one or two microseconds, so
+an actor that keeps up has some hundreds at most."""
 
 
 class Signal:
-    """Base of the runtime's own messages. They are about the actor itself, so that nobody misses one that came late."""
+    """Base class of the runtime's own messages. They concern the actor alone, so a late one is no dead letter."""
 
     __slots__ = ()
 
 
 class MailboxClosed(BaseException):
-    """Raised by `Mailbox.get` to end the loop of an actor that was fenced. Never leaves the runtime."""
+    """Raised by `Mailbox.get` to end the loop of a fenced actor. Never leaves the runtime."""
 
 
 @final
 class Reply(pykka.ThreadingFuture[Any]):
-    """The answer to an ask. The first one counts: a fenced actor may still answer long after its asker was told."""
+    """The future of an `ask`. The first answer counts: a fenced actor may answer long after the caller got an error."""
 
     def set(self, value: Any | None = None) -> None:
-        """Answer, unless it was answered before."""
+        """Answer, unless there is an answer."""
         with contextlib.suppress(queue.Full):
             super().set(value)
 
     def set_exception(self, exc_info: OptExcInfo | None = None) -> None:
-        """Answer with an exception, unless it was answered before."""
+        """Answer with an exception, unless there is an answer."""
         with contextlib.suppress(queue.Full):
             super().set_exception(exc_info)
 
 
 @final
 class DeadLetters:
-    """Counts messages that were told to nobody."""
+    """Counts messages to dead actors."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: a signal handler or a finalizer may come in between
+        self._lock = threading.RLock()  # re-entrant for signal handlers and finalizers
         self.total = 0
 
     def record(self, receiver: str, message: object) -> None:
-        """Count one. Only its type is logged: a message may hold what must not be in a log."""
+        """Count one message. Only its type is logged, because its content may be secret."""
         with self._lock:
             self.total += 1
         logger.debug("dead letter: receiver=%s message=%s", receiver, type(message).__name__)
 
 
 class Mailbox:
-    """One reader, the actor's own thread; any number of writers; closed once, by whoever is first.
+    """Read by the actor's thread, written by any thread, closed once.
 
-    Closing also claims the right to report the actor's death, so that it is reported exactly once.
+    The first caller of `close` also gets the right to report the actor's end, so that it is reported exactly once.
     """
 
     def __init__(self, name: str, clock: Clock, dead_letters: DeadLetters) -> None:
@@ -90,13 +88,13 @@ class Mailbox:
         self._claim = threading.Lock()
         self._warn_at = MANY_WAITING
         self.closed = False
-        """No more messages are taken."""
+        """Whether messages are refused."""
         self.current: Envelope[Any] | None = None
-        """What the actor is busy with, None while it waits."""
+        """The message that the actor handles now; None while it waits."""
         self.busy_since: Moment | None = None
-        """Since when the actor has been busy with one message, None while it waits."""
+        """When the actor started to handle `current`; None while it waits."""
         self.high_water = 0
-        """The most messages that ever waited, as the reader found it when it took one."""
+        """The most messages that ever waited, counted whenever the reader takes one."""
 
     @property
     def depth(self) -> int:
@@ -104,7 +102,7 @@ class Mailbox:
         return 0 if self.closed else self._queue.qsize()
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        """Take a message, or make sure that its sender or the count of dead letters knows better."""
+        """Queue a message. If the mailbox is closed, answer it with an error or count it as a dead letter."""
         self._queue.put(envelope)
         if self.closed:
             self._drain()
@@ -113,7 +111,7 @@ class Mailbox:
         """Wait for the next message. Pykka's loop calls this exactly when the last message is done.
 
         Raises:
-            MailboxClosed: there will be none.
+            MailboxClosed: the mailbox is closed.
         """
         self.busy_since = None
         self.current = None
@@ -131,13 +129,13 @@ class Mailbox:
         return envelope
 
     def empty(self) -> bool:
-        """Whether nothing waits. A closed mailbox is empty, so that Pykka's teardown cannot block on it."""
+        """Whether no message waits. A closed mailbox is empty, so that Pykka's teardown cannot block on it."""
         return self.depth == 0
 
     def close(self, *, abandon: bool = False) -> bool:
-        """Take no more messages and discard those that wait. True for the first caller only.
+        """Refuse new messages and discard the waiting ones. Return True for the first caller only.
 
-        With `abandon`, the one who asked for what the actor is busy with is answered now: the actor may never do it.
+        With `abandon`, also answer the message that the actor handles now, because the actor may never do so.
         """
         if not self._claim.acquire(blocking=False):  # never released: this is a claim, not a critical section
             return False
@@ -149,15 +147,15 @@ class Mailbox:
         return True
 
     def _note_depth(self, waiting: int) -> None:
-        """Warn at each doubling. Seen from the reader: `put` may run in a signal handler, where nobody can log."""
+        """Record a new high water mark and warn at each doubling. The reader does it: a signal handler cannot log."""
         self.high_water = waiting
         if waiting >= self._warn_at:
-            logger.warning("an actor falls behind: actor=%s waiting=%d", self.name, waiting)
+            logger.warning("actor falls behind: actor=%s waiting=%d", self.name, waiting)
         while self._warn_at <= waiting:
             self._warn_at *= 2
 
     def _take(self) -> Envelope[Any] | None:
-        """The next message, None to wake up a reader whose mailbox was closed. Test-kits override when to give one."""
+        """Return the next message, None after `close`. The test-kit overrides this to decide when."""
         return self._queue.get()
 
     def _drain(self) -> None:
@@ -171,7 +169,7 @@ class Mailbox:
     def _discard(self, envelope: Envelope[Any]) -> None:
         message, reply_to = envelope.message, envelope.reply_to
         if reply_to is not None and isinstance(message, _ActorStop):
-            reply_to.set(None)  # it is stopped, which is what was asked for
+            reply_to.set(None)  # the actor is stopped, as asked
         elif reply_to is not None:
             error = pykka.ActorDeadError(f"{self.name} ended before it answered {type(message).__name__}")
             reply_to.set_exception((pykka.ActorDeadError, error, None))

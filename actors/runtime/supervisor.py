@@ -1,7 +1,7 @@
-"""Keeps the children of an actor alive: restarts in order, backs off, gives up, fences what hangs.
+"""`Supervisor`: restarts an actor's children in order, with backoff, and fences children that hang.
 
-A plain object in the hands of the actor that owns it: it has no thread, hears of everything as messages to that actor,
-and waits by that actor's timers. It decides about the life of the children and about nothing else.
+A plain object of the actor that owns it: it has no thread, receives its messages through the owner, and uses the
+owner's timers. When a child cannot be kept alive it escalates to the owner. It never looks into messages of children.
 """
 
 from __future__ import annotations
@@ -31,51 +31,51 @@ __all__ = ["ChildSpec", "Supervisor"]
 logger = logging.getLogger(__name__)
 
 CHECKS_PER_HANG_TIMEOUT: Final = 4
-"""A hang is found within 1¼ of `hang_timeout`; a check costs a look at each child's mailbox.
+"""A hang is detected within 1¼ of `hang_timeout`. A check reads one attribute of each child's mailbox.
 
-One that is to stop for good is waited for no longer than from check to check: it is not missed, and others wait.
+A retired child gets the time between two checks only: others wait for its end.
 
-Counted are checks that found it busy with the same message, each for no longer than there is between two: when a
-process that was suspended goes on, much time has passed and nobody has hung."""
+Each check that finds a child busy with the same message adds at most the interval between two checks: after a suspended
+process wakes up, much time has passed although no child hung."""
 
 PATIENCE_AT_END: Final = timedelta(seconds=1)
-"""No handler takes that long: a child that is busy for longer when its owner ends is fenced then, because
-nobody will look again."""
+"""When the owner ends, a child that has been busy with one message for longer is fenced, because no later check will
+find it. No handler takes that long."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RestartDue(SupervisorMessage):
-    """A child's backoff is over."""
+    """A child's backoff has elapsed."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class HangCheckDue(SupervisorMessage):
-    """Time to look whether a child is busy with one message for too long."""
+    """The next check for hanging children is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """How to make a child, and what its crash means."""
+    """How to create a child, and what its crash affects."""
 
     name: str
     factory: Callable[[Context], Actor]
     on_start: Callable[[Address], None] = lambda _: None
-    """Sends its first messages, after each start and restart; they come right after `started`."""
+    """Sends the child's first messages after each start; they arrive right after `started`."""
     backoff: Backoff = field(default_factory=Backoff)
     limit: int | None = None
-    """At this many failures in a row it is given up; None: never."""
+    """Failures in a row after which the supervisor escalates; None: never."""
     isolated: bool = False
-    """Its crash concerns it alone. Otherwise those started after it depend on it and are restarted with it."""
+    """Its crash restarts only this child. Otherwise all children started after it are restarted too."""
 
 
 class _State(Enum):
     RUNNING = auto()
     STOPPING = auto()
-    """Told to stop, not known to have ended yet."""
+    """Asked to stop, not ended yet."""
     DOWN = auto()
-    """Ended, to be started again."""
+    """Ended, to be restarted."""
     ENDED = auto()
     """Ended for good."""
 
@@ -86,31 +86,32 @@ class _Child:
     address: Address
     state: _State = _State.DOWN
     retired: bool = False
+    """To be stopped for good."""
     failures: int = 0
     started_at: Moment = 0.0
     busy_since: Moment | None = None
-    """Since when the last check found it busy with one message."""
+    """When it started to handle the message that the last check found it busy with."""
     busy: timedelta = timedelta()
-    """How much of that it was found so."""
+    """For how long checks have found it busy with that message."""
 
 
 @final
 class Supervisor:
-    """Children in the order they were started: each may depend on those before it."""
+    """Children in the order of their start: each may depend on those before it."""
 
     def __init__(
         self, owner: Actor, on_escalate: Callable[[str, BaseException], None], hang_timeout: timedelta
     ) -> None:
-        """Belong to `owner`, whose end, of whatever kind, stops all children.
+        """Stop all children when `owner` ends, for whatever reason.
 
-        `on_escalate(name, cause)` is called in the owner's thread when a child cannot be kept alive, or when the host
-        stopped it (`StoppedByHost`). Nothing is restarted from then on; the owner decides what becomes of the rest.
+        `on_escalate(name, cause)` runs in the owner's thread when a child cannot be kept alive, or when the host
+        stopped it (`StoppedByHost`). From then on no child is restarted; the owner decides about the others.
         """
         self._owner = owner
         self._on_escalate = on_escalate
         self._hang_timeout = hang_timeout
         self._patience = timedelta.max
-        """How long anybody may be busy with one message."""
+        """The longest time with one message, for any child."""
         self._checked_at = 0.0
         self._children: list[_Child] = []
         self._addresses: dict[str, Address] = {}
@@ -120,23 +121,23 @@ class Supervisor:
         self._stopping_all = False
         owner.at_end(self._stop_now)
 
-    # ── asked by the owner ───────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the owner ──────────────────────────────────────────────────────────────────────────────────────
 
     def address(self, name: str) -> Address:
-        """The child's address, which its restarts do not change; also before it is started."""
+        """Return the child's address. It stays the same across restarts and exists before the first start."""
         if name not in self._addresses:
             self._addresses[name] = self._owner.context.system.address(name)
         return self._addresses[name]
 
     def children(self) -> tuple[str, ...]:
-        """The names of those that live or will be restarted, in the order they were started."""
+        """Return the names of the children that are alive or will be restarted, in the order of their start."""
         return tuple(child.spec.name for child in self._children if child.state is not _State.ENDED)
 
     def start(self, spec: ChildSpec) -> Address:
-        """Start a child after those that were started before.
+        """Start a child.
 
         Raises:
-            Exception: what its factory raised, or that it could not be given a thread. It is no child then.
+            Exception: its factory failed, or no thread could be started. It does not become a child.
         """
         child = _Child(spec, self.address(spec.name))
         self._spawn(child)
@@ -148,32 +149,32 @@ class Supervisor:
         return child.address
 
     def stop(self, name: str) -> None:
-        """Stop one child in order, for good. Its end comes as `Terminated`; one that hangs is fenced as ever."""
+        """Stop one child for good. The owner receives `Terminated`; a child that hangs is fenced."""
         child = self._find(name)
         if child is not None:
             self._retire(child)
             self._advance()
 
     def restart(self, name: str) -> None:
-        """Stop one child in order and start it anew: what it knew holds no more. Others are left as they are."""
+        """Restart one child because its state is outdated. Other children keep running."""
         child = self._find(name)
         if child is not None and self._restarting:
             _stop_running(child)
 
     def hurry(self, patience: timedelta) -> None:
-        """From now on nobody may be busy with one message for longer than this: there is no time to wait."""
+        """Fence any child that is busy with one message for longer than `patience`, from now on."""
         self._patience = min(self._patience, patience)
         if self._owner.timers.active("supervisor.hang"):
             self._check_regularly()
 
     def stop_all(self) -> None:
-        """Stop all children in order, for good: each when those started after it have ended, until none is left."""
+        """Stop all children for good, each after all children started after it have ended."""
         self._restarting = False
         self._stopping_all = True
         self._advance()
 
     def handle(self, message: SupervisorMessage) -> None:
-        """Take what the owner was told. What is about an earlier incarnation, or nobody here, is ignored."""
+        """Handle a message to the owner. Ignore earlier incarnations and unknown actors."""
         match message:
             case Terminated():
                 self._terminated(message)
@@ -204,7 +205,7 @@ class Supervisor:
                 self._escalate(child, cause)
             case _ if child.state is _State.STOPPING:
                 child.state = _State.DOWN
-            case None:  # somebody stopped it in order: that is a decision, not a failure
+            case None:  # an orderly stop is a decision, not a failure
                 child.state = _State.ENDED
             case cause:
                 self._failed(child, cause)
@@ -219,7 +220,7 @@ class Supervisor:
         delay = spec.backoff.delay(child.failures - 1, self._owner.entropy)
         child.state = _State.DOWN
         logger.warning(
-            "an actor failed and is restarted: actor=%s failures=%d delay=%.1fs cause=%r",
+            "actor failed, restarting: actor=%s failures=%d delay=%.1fs cause=%r",
             spec.name,
             child.failures,
             delay.total_seconds(),
@@ -227,13 +228,13 @@ class Supervisor:
         )
         self._owner.timers.start(_restart_key(child), delay, RestartDue())
         if not spec.isolated:
-            # If a group is down already, this child stands before it: those in it are not running and cannot fail.
+            # If a group is already down, this child comes before it: children of the group do not run.
             self._broken = self._children.index(child)
 
     def _escalate(self, child: _Child, cause: BaseException) -> None:
         child.state = _State.ENDED
         self._restarting = False
-        logger.error("an actor is given up: actor=%s failures=%d cause=%r", child.spec.name, child.failures, cause)
+        logger.error("actor not restarted: actor=%s failures=%d cause=%r", child.spec.name, child.failures, cause)
         self._on_escalate(child.spec.name, cause)
 
     @property
@@ -244,7 +245,7 @@ class Supervisor:
         self._owner.timers.every("supervisor.hang", self._check_interval, HangCheckDue())
 
     def _fence_hung(self, patience: timedelta = timedelta.max) -> None:
-        """Those that have been busy for longer than is allowed, or than `patience`."""
+        """Fence the children that have been busy with one message for longer than allowed, or than `patience`."""
         now = self._owner.clock.monotonic()
         passed, self._checked_at = elapsed(self._checked_at, now), now
         for child in self._children:
@@ -261,24 +262,24 @@ class Supervisor:
                 self._fence(handle, busy)
 
     def _fence(self, handle: Handle, busy: timedelta) -> None:
-        """Report it dead in its stead. Its thread cannot be ended from outside: it is abandoned, deaf from now on."""
+        """Report the actor's end in its place. Its thread cannot be stopped, so it is abandoned."""
         current = handle.mailbox.current
         stack = _stack(handle)
         message = current.message if current is not None else None
         kind = type(message.message if isinstance(message, TimerDue) else message).__name__
         if handle.end(Hung(f"{handle.name} was busy with {kind} for {busy.total_seconds():.1f}s"), abandon=True):
             logger.error(
-                "an actor hangs and its thread is abandoned: actor=%s message=%s busy=%.1fs stack:\n%s",
+                "actor hangs, thread abandoned: actor=%s message=%s busy=%.1fs stack:\n%s",
                 handle.name,
                 kind,
                 busy.total_seconds(),
                 stack,
             )
 
-    # ── what comes next ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── next steps ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _advance(self) -> None:
-        """Do whatever can be done now. Called after everything that changes a child's state."""
+        """Take all steps that are possible now. Called after each change of a child's state."""
         if self._restarting:
             self._restart_group()
             for child in self._children[: self._broken]:
@@ -295,7 +296,7 @@ class Supervisor:
             self._owner.timers.cancel("supervisor.hang")
 
     def _restart_group(self) -> None:
-        """Rest for one: the broken child and all after it go down together and come up in order."""
+        """Restart the failed child and all after it (rest-for-one): stop all, then start them in order."""
         if self._broken is None:
             return
         group = self._children[self._broken :]
@@ -307,7 +308,7 @@ class Supervisor:
         if any(self._backs_off(child) and not child.spec.isolated for child in down):
             return
         self._broken = None
-        for child in down:  # an isolated one that still rests comes up alone, later
+        for child in down:  # an isolated child whose backoff lasts longer restarts alone, later
             if not self._restart(child):
                 return
 
@@ -315,15 +316,15 @@ class Supervisor:
         return self._owner.timers.active(_restart_key(child))
 
     def _restart(self, child: _Child) -> bool:
-        """Start a child that is down, unless its backoff lasts. False if that failed."""
+        """Start a child that is down, unless it still backs off. Return False if the start failed."""
         if self._backs_off(child):
             return True
         try:
             self._spawn(child)
-        except Exception as error:  # noqa: BLE001 - whatever a factory raises is what its child died of
+        except Exception as error:  # noqa: BLE001 - any exception of a factory is a failure of its child
             self._failed(child, error)
             return False
-        logger.info("an actor was restarted: actor=%s incarnation=%d", child.spec.name, child.address.incarnation)
+        logger.info("actor restarted: actor=%s incarnation=%d", child.spec.name, child.address.incarnation)
         child.spec.on_start(child.address)
         return True
 
@@ -342,7 +343,7 @@ class Supervisor:
             child.state = _State.ENDED
 
     def _stop_now(self) -> None:
-        """The owner ends: nobody will hear of the children any more, so all are told now, the last started first."""
+        """Stop all children at once, the last started first: the owner ends and receives no more messages."""
         self._fence_hung(PATIENCE_AT_END)
         for child in reversed(self._children):
             self._retire(child)
@@ -359,7 +360,7 @@ def _stop_running(child: _Child) -> None:
 
 
 def _stack(handle: Handle) -> str:
-    """What the actor's thread is doing."""
+    """Return the stack of the actor's thread."""
     ident = handle.thread.ident if handle.thread is not None else None
     frame = sys._current_frames().get(ident) if ident is not None else None  # noqa: SLF001 - public but for its name
     return "".join(traceback.format_stack(frame)) if frame is not None else "(no thread)"

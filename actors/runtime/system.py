@@ -1,4 +1,4 @@
-"""Where actors come from: one clock, one timer service, one source of chance, one way to run them."""
+"""`ActorSystem`: spawns actors that share a clock, a timer service, an entropy source and a dispatcher."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ThreadDispatcher:
     """A daemon thread for each actor."""
 
     def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
-        """The plain one."""
+        """Return a plain `Mailbox`."""
         return Mailbox(name, clock, dead_letters)
 
     def start(self, actor: Actor) -> None:
-        """Start the thread; RuntimeError when the process can have no more."""
+        """Start the thread. Raises RuntimeError when the process can start no more."""
 
         def run() -> None:
             actor.handle.bind_thread()
@@ -45,7 +45,7 @@ class ThreadDispatcher:
 
 @final
 class ActorSystem:
-    """Makes actors. Several can live beside each other and beside the host's own actors."""
+    """Spawns actors. Several systems can run beside each other and beside the host's own actors."""
 
     def __init__(
         self,
@@ -64,23 +64,23 @@ class ActorSystem:
         self.timers: TimerService = timers
 
     def address(self, name: str) -> Address:
-        """An address where nobody lives yet, so that peers can be given each other's before any is started."""
+        """Return an address without an actor, so that actors can get each other's addresses before they start."""
         return Address(name, self.letters)
 
     def spawn(
         self, factory: Callable[[Context], Actor], *, name: str, owner: Address | None, address: Address | None = None
     ) -> Address:
-        """Make an actor and start it; at `address` if given, as the next incarnation there.
+        """Create an actor and start it, at `address` if given, as its next incarnation.
 
-        Its first message is `started`. Its end is told to `owner`, who is not told of what is raised here.
+        The actor runs `started` first. `owner` is notified of its end, but not of exceptions raised here.
 
         Raises:
-            Exception: what `factory` raised, or RuntimeError when no thread could be started. Nothing is left running
-                or registered then.
+            Exception: `factory` failed, or no thread could be started (RuntimeError). Nothing is left running or
+                registered.
         """
         address = address or self.address(name)
         if address.is_alive():
-            raise RuntimeError(f"{name} lives already")
+            raise RuntimeError(f"{name} is already alive")
         actor = factory(Context(self, name, address.incarnation + 1, address, owner))
         address.incarnation, address.handle = actor.context.incarnation, actor.handle
         ActorRegistry.register(actor.actor_ref)
@@ -92,6 +92,6 @@ class ActorSystem:
         return address
 
     def close(self) -> None:
-        """End the timer thread, if it is this system's own. Actors are to be stopped before, in the order they need."""
+        """Stop the timer thread, if it belongs to this system. Stop all actors before, in the order they need."""
         if self._timer_thread is not None:
             self._timer_thread.close()

@@ -1,4 +1,4 @@
-"""The production `TimerService`: one daemon thread for every timer of the process's fleet."""
+"""`TimerThread`: the production `TimerService`, one daemon thread for all timers of a system."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["TimerThread"]
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT: Final = 3600.0
-"""Seconds. A wait may not be longer than `threading.TIMEOUT_MAX`; an idle look once an hour costs nothing."""
+"""Seconds. A wait must not exceed `threading.TIMEOUT_MAX`; waking up once an hour costs nothing."""
 
 FEW: Final = 64
-"""Below this many cancelled entries it does not matter that they stay in the heap until they are due."""
+"""Up to this many cancelled entries may stay in the heap until they are due."""
 
 
 @final
 class _Entry:
-    """A callback in the heap. The order number keeps callbacks of the same moment in the order they were scheduled."""
+    """A callback in the heap. `order` keeps callbacks of the same moment in the order of their scheduling."""
 
     __slots__ = ("_thread", "callback", "due", "order")
 
@@ -48,7 +48,7 @@ class _Entry:
 
 @final
 class TimerThread:
-    """A heap and a condition. The thread is started with the first timer; `close` ends it and drops what is left."""
+    """A heap and a condition. The first timer starts the thread; `close` stops it and drops all timers."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -60,7 +60,7 @@ class TimerThread:
         self._closed = False
 
     def schedule(self, delay: timedelta, callback: Callable[[], None]) -> _Entry:
-        """Call `callback` from the timer thread, `delay` from now. After `close` it is never called.
+        """Call `callback` in the timer thread after `delay`. After `close` it is never called.
 
         Raises:
             RuntimeError: the thread could not be started; nothing is scheduled.
@@ -80,7 +80,7 @@ class TimerThread:
         return entry
 
     def forget(self, entry: _Entry) -> None:
-        """Cancel an entry. Once most of the heap is cancelled it is rebuilt: it holds what is awaited, not what was."""
+        """Cancel an entry. Rebuild the heap once most of its entries are cancelled."""
         with self._changed:
             if entry.callback is None:
                 return
@@ -92,7 +92,7 @@ class TimerThread:
                 self._cancelled = 0
 
     def close(self) -> None:
-        """Drop every timer and end the thread; returns when it has ended, unless it is the caller."""
+        """Drop every timer and stop the thread. Wait for its end, unless the caller is that thread."""
         with self._changed:
             self._closed = True
             self._heap.clear()
@@ -105,11 +105,11 @@ class TimerThread:
             try:
                 callback()
             except BaseException:
-                logger.exception("a timer's callback failed, the other timers go on")
-            del callback  # the wait for the next one may be long, and it may hold much
+                logger.exception("timer callback failed")
+            del callback  # it may hold much memory, and the wait for the next one may be long
 
     def _next(self) -> Callable[[], None] | None:
-        """Wait for the next callback; None once closed."""
+        """Wait for the next callback and return it; None after `close`."""
         with self._changed:
             while not self._closed:
                 if not self._heap:

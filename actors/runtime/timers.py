@@ -1,7 +1,7 @@
-"""Timers of one actor. What a timer brings is a message like any other, handled in the actor's own thread.
+"""`Timers`: the keyed timers of one actor. A timer sends a message that the actor handles in its own thread.
 
-A timer belongs to the incarnation that started it and is known by a key. Its message can be on its way, even in the
-mailbox, when the timer is cancelled, replaced, or its actor gone: the number it carries tells, and it is not seen.
+A timer belongs to the incarnation that started it. Its message may already be in the mailbox when the timer is
+cancelled or replaced: the actor never receives such a message.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ __all__ = ["Scheduled", "TimerDue", "TimerService", "Timers"]
 
 
 class Scheduled(Protocol):
-    """A callback that will be called."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Do not call it, if that has not begun. May be called at any time, also twice."""
+        """Do not call the callback, unless it runs already. May be called at any time, also twice."""
 
 
 class TimerService(Protocol):
-    """Calls back after a while, from a thread of its own choice. The callback must be short and must not block."""
+    """Calls callbacks after a delay, in any thread. A callback must be short and must not block."""
 
     def schedule(self, delay: timedelta, callback: Callable[[], None]) -> Scheduled:
-        """Call `callback` once, `delay` from now; a delay that is not positive means as soon as possible."""
+        """Call `callback` once after `delay`; with a delay that is not positive, as soon as possible."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TimerDue(Signal):
-    """Timer `key` is due, unless it was cancelled or replaced meanwhile: it is another one's then."""
+    """Timer `key` is due. Ignored if the timer was cancelled or replaced since."""
 
     key: Hashable
     message: object
@@ -50,7 +50,7 @@ class _Timer:
 
 @final
 class Timers:
-    """Keyed timers. To be used from the actor's own thread only."""
+    """Keyed timers. Only the actor's own thread may use them."""
 
     def __init__(self, service: TimerService, post: Callable[[TimerDue], None]) -> None:
         self._service = service
@@ -58,11 +58,11 @@ class Timers:
         self._timers: dict[Hashable, _Timer] = {}
 
     def start(self, key: Hashable, delay: timedelta, message: object) -> None:
-        """Receive `message` once, `delay` from now. Replaces the timer of this key."""
+        """Receive `message` once after `delay`. Replaces the timer of this key."""
         self._arm(key, delay, message, None)
 
     def every(self, key: Hashable, interval: timedelta, message: object) -> None:
-        """Receive `message` after each `interval`, counted from when the last one was handled: a slow actor gets fewer.
+        """Receive `message` every `interval`, counted from the end of the last handling: a slow actor gets fewer.
 
         Replaces the timer of this key.
         """
@@ -71,22 +71,22 @@ class Timers:
         self._arm(key, interval, message, interval)
 
     def cancel(self, key: Hashable) -> None:
-        """Forget this key's timer, if there is one."""
+        """Cancel this key's timer, if there is one."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.scheduled.cancel()
 
     def cancel_all(self) -> None:
-        """Forget them all."""
+        """Cancel all timers."""
         for key in list(self._timers):
             self.cancel(key)
 
     def active(self, key: Hashable) -> bool:
-        """Whether this key's message is still to come. While a repeated one is being handled, the next is."""
+        """Whether this key's message is still to come. True while a repeated one is being handled."""
         return key in self._timers
 
     def handle(self, due: TimerDue, receive: Callable[[Any], object]) -> None:
-        """Hand the message on, if its timer still stands."""
+        """Pass the message to `receive`, unless its timer was cancelled or replaced."""
         timer = self._timers.get(due.key)
         if timer is None or timer.due is not due:
             return

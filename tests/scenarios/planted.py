@@ -189,7 +189,7 @@ SIGNS: Final = {
     BACK: "^invariant 3 ",
     NEVER: "^4: ",
     OPEN: "^6: .* (live on|are open, or may be)$",
-    HARM: "^an error was logged: an actor crashed: actor=snapshot-store",
+    HARM: "^an error was logged: actor crashed: actor=snapshot-store",
     SHARED: "^8: ",
 }
 """By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""

@@ -234,7 +234,7 @@ def test_a_pool_that_hangs_while_its_backend_crashes_writes_nothing_when_it_wake
     world.target(5)
     world.advance(5)
     crash_backend(world)
-    assert "an actor hangs and its thread is abandoned: actor=request-pool message=CreatePod" in caplog.text
+    assert "actor hangs, thread abandoned: actor=request-pool message=CreatePod" in caplog.text
     calls = len(world.api.asked)
     hang.let_go()
     world.advance(60)

@@ -190,7 +190,7 @@ class Ear(logging.Handler):
 
 def _is_planned(record: logging.LogRecord) -> bool:
     cause = record.exc_info[1] if record.exc_info else None
-    hangs = record.msg.startswith("an actor hangs") and "_strike" in record.getMessage()
+    hangs = record.msg.startswith("actor hangs") and "_strike" in record.getMessage()
     return isinstance(cause, Doom) or "message=object" in record.getMessage() or hangs
 
 

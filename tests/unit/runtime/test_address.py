@@ -88,7 +88,7 @@ def test_what_is_told_between_two_incarnations_is_a_dead_letter(kit: Kit) -> Non
 
 def test_only_one_at_a_time_lives_at_an_address(kit: Kit) -> None:
     address = kit.spawn(Echo, name="echo")
-    with pytest.raises(RuntimeError, match="echo lives already"):
+    with pytest.raises(RuntimeError, match="echo is already alive"):
         kit.system.spawn(Echo, name="echo", owner=None, address=address)
     assert kit.ask(address, "first") == (1, "first")
 

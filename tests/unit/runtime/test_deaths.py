@@ -205,7 +205,7 @@ def test_a_refused_message_that_was_told_is_a_warning_and_the_actor_lives(
     play.mortal.tell("die")
     assert stage.ask(play.mortal, "alive?") == "alive?"
     assert [(r.levelno, r.getMessage()) for r in caplog.records if r.name == "actors.runtime.actor"] == [
-        (logging.WARNING, "a message was refused: actor=mortal message=str why=not now")
+        (logging.WARNING, "message refused: actor=mortal message=str reason=not now")
     ]
     play.mortal.stop()
     play.check(None, stops=1)
@@ -226,7 +226,7 @@ def test_a_crash_is_logged_once_with_its_traceback(stage: Stage, caplog: pytest.
     (record,) = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert (record.name, record.getMessage()) == (
         "actors.runtime.actor",
-        "an actor crashed: actor=mortal-1 message=str",
+        "actor crashed: actor=mortal-1 message=str",
     )
     assert record.exc_info is not None
     assert record.exc_info[1] is error

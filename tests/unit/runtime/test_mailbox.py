@@ -147,7 +147,7 @@ def test_it_warns_once_for_each_doubling_of_what_waits_and_keeps_the_most_that_e
         while not mailbox.empty():
             mailbox.get()
     assert mailbox.high_water == 2 * MANY_WAITING
-    assert [record.getMessage() for record in caplog.records] == ["an actor falls behind: actor=box waiting=20000"]
+    assert [record.getMessage() for record in caplog.records] == ["actor falls behind: actor=box waiting=20000"]
     for _ in range(4 * MANY_WAITING):
         mailbox.put(Envelope("work"))
     mailbox.get()
@@ -155,7 +155,7 @@ def test_it_warns_once_for_each_doubling_of_what_waits_and_keeps_the_most_that_e
     mailbox.put(Envelope("work"))
     mailbox.put(Envelope("work"))
     mailbox.get()
-    assert caplog.records[-1].getMessage() == "an actor falls behind: actor=box waiting=40000"
+    assert caplog.records[-1].getMessage() == "actor falls behind: actor=box waiting=40000"
     assert len(caplog.records) == 2
 
 
