@@ -1,8 +1,7 @@
-"""`FreshnessReporter`: how a source stands with the API server, and what Backend is told of it.
+"""`FreshnessReporter`: reports to Backend when a source last heard from the API server, and why it fails.
 
-Both sources report alike, and cheaply: a stream may bring 100,000 events a second, so that what is only "still in
-touch" is told at most once a second, decided when something arrives. No timer is needed for that: when nothing arrives,
-there is nothing to tell.
+Both sources use it. A stream may deliver 100,000 events a second, so an unchanged status is reported at most once a
+second, and only when something arrives. That needs no timer.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["REPORT_EVERY", "FreshnessReporter"]
 
 REPORT_EVERY: Final = 1.0
-"""Seconds. What a person reads as an age need not be truer than that."""
+"""Seconds. People read the value as an age and need it no more exact."""
 
 
 class FreshnessReporter:
-    """One source's. Belongs to one incarnation of it: what an earlier one had, Backend remembers."""
+    """Reports for one incarnation of a source. Backend remembers the values of earlier ones."""
 
     def __init__(self, source: Source, backend: Address, clock: Clock) -> None:
         self.heard_at: Moment | None = None
-        """When something of the cluster last came."""
+        """When data from the API server last arrived."""
         self._source = source
         self._backend = backend
         self._clock = clock
@@ -38,7 +37,7 @@ class FreshnessReporter:
         self._reported_at = -math.inf
 
     def received(self, *, works: bool) -> None:
-        """Something of the cluster came; if the source `works`, that ends what was wrong with it."""
+        """Data arrived. If the source `works`, its last error is over."""
         self.heard_at = now = self._clock.monotonic()
         if works and self._error is not None:
             self.recovered()
@@ -46,30 +45,30 @@ class FreshnessReporter:
             self._report()
 
     def recovered(self) -> None:
-        """Nothing came, and nothing is wrong: the server says so."""
+        """The source works although no data arrived: its last error is over."""
         if self._error is not None:
             self._error = None
             self._report()
 
     def synced(self, requested_at: Moment | None) -> None:
-        """A list has come whole; it is a full sync if it has a moment when it was asked for."""
+        """A LIST is complete. `requested_at` is None if it is no full sync."""
         self.heard_at = self._clock.monotonic()
         self._synced_at = self._synced_at if requested_at is None else requested_at
         self._error = None
         self._report()
 
     def failed(self, error: ApiError) -> None:
-        """There is no freshness, for this reason."""
+        """The source fails with this error."""
         self._error = error
         self._report()
 
     def started(self, incarnation: int) -> None:
-        """The source starts. One before it may have hung, and not have said that it ended."""
+        """The source starts. An earlier incarnation that hung did not report its end."""
         if incarnation > 1:
-            self.failed(Unavailable(f"the {self._source.value} has started again and not listed yet"))
+            self.failed(Unavailable(f"the {self._source.value} was restarted and has no LIST yet"))
 
     def stopped(self) -> None:
-        """The source ends, of whatever: until another one has listed, nobody is in freshness."""
+        """The source ends, for whatever reason."""
         self.failed(Unavailable(f"the {self._source.value} has ended"))
 
     def _report(self) -> None:

@@ -1,8 +1,8 @@
-"""One list of all executor pods, page by page or as the beginning of a watch.
+"""LISTs of all executor pods: `PagedList` reads one page by page, `StreamedList` from the start of a watch.
 
-`PagedList` is what WatchSource and PollSource have in common. A page is one call with its own limit; an expired
-continue token starts the list over, because pages of two versions are not one list. The object belongs to one actor:
-pages come back to it as messages, so that a late page of a list that was given up is dropped by its number.
+Each page is one call with its own limit. An expired continue token restarts the LIST, because pages of two versions are
+not one LIST. Pages arrive as numbered messages to the actor that owns the `PagedList`, so that a late page of an
+abandoned LIST is dropped.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 __all__ = ["PageArrived", "PagedList", "StreamedList", "cannot_stream"]
 
 PAGE_SIZE: Final = 500
-"""client-go's default page size: large enough to be few calls, small enough to decode without a pause."""
+"""client-go's default page size: large enough for few calls, small enough to decode without a pause."""
 
 FROM_CACHE: Final = "0"
-"""The version to ask for when an answer from the server's cache will do, however old."""
+"""The version that lets the server answer from its cache, however old."""
 
 MAX_RESTARTS: Final = 3
-"""A server whose tokens expire faster than we read pages is reported as such instead of asked for ever."""
+"""After so many expired tokens the LIST fails: the server's tokens expire faster than we read pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageArrived:
-    """A page of list number `number`, or why there is none."""
+    """The page that answers request `number`, or its error."""
 
     number: int
     page: PodPage | ApiError
 
 
 class PagedList:
-    """Asks for pages until the last; `start` again abandons what was under way."""
+    """Requests page after page. `start` abandons the LIST under way."""
 
     def __init__(
         self, api: PodApi, selector: str, clock: Clock, myself: Address, freshness: FreshnessReporter | None = None
@@ -57,21 +57,21 @@ class PagedList:
         self._call: Call | None = None
 
     def start(self, *, consistent: bool = True) -> None:
-        """Ask for the first page; each page comes to the owner as `PageArrived`, to be handed to `arrived`."""
+        """Request the first page. The owner receives each page as `PageArrived` and passes it to `arrived`."""
         self.cancel()
         self._restarts = 0
         self._consistent = consistent
         self._ask_first()
 
     def cancel(self) -> None:
-        """Abandon the list under way, if there is one."""
+        """Abandon the LIST under way, if there is one."""
         self._number += 1
         if self._call is not None:
             self._call.cancel()
             self._call = None
 
     def arrived(self, message: PageArrived) -> ReplaceSnapshot | ApiError | None:
-        """The whole list, why there is none, or None while pages are missing (or this one is of an abandoned list)."""
+        """Return the whole LIST or its error; None if pages are missing or the page is of an abandoned LIST."""
         if message.number != self._number:
             return None
         match message.page:
@@ -90,7 +90,7 @@ class PagedList:
                         self._freshness.received(works=False)
                     return None
                 pods, moved = tuple(self._pods), self._moved
-                self._pods, self._moved = [], {}  # what has changed since is not to be kept for us
+                self._pods, self._moved = [], {}  # do not keep old pods in memory
                 return ReplaceSnapshot(
                     pods, page.resource_version, self._requested_at, consistent=self._consistent, moved=moved
                 )
@@ -112,9 +112,9 @@ class PagedList:
 
 
 class StreamedList:
-    """A list that comes as the beginning of a watch: collects it up to its end mark.
+    """Collects a LIST from the initial events of a watch.
 
-    The server reads on while it sends, so that a change may come before the mark: the list is what remains.
+    Changes may arrive among the initial events, because the server reads on while it sends. They are applied.
     """
 
     def __init__(self, requested_at: Moment) -> None:
@@ -122,7 +122,7 @@ class StreamedList:
         self._pods: dict[str, Pod] = {}
 
     def arrived(self, read: WatchEvents) -> ReplaceSnapshot | None:
-        """The whole list, None while its end mark has not come."""
+        """Return the whole LIST; None until the initial events end."""
         for event in read.events:
             if event.type == "DELETED":
                 self._pods.pop(event.pod.uid, None)
@@ -134,10 +134,10 @@ class StreamedList:
 
 
 def cannot_stream(ended: WatchEnded) -> bool:
-    """Whether a watch that was to begin with a list ended because the server cannot do that.
+    """Whether the watch ended because the server does not support initial events.
 
-    One that does not know how refuses the request; one whose etcd cannot show progress takes it and ends the stream
-    with an event that says so, of code 500 like many another. What heals by itself, or is about us, is no such answer.
+    An older server refuses the request. A server whose etcd cannot report progress accepts the request and ends the
+    stream with an ERROR event of code 500. Errors that pass or concern our rights do not count.
     """
     match ended.error:
         case BadRequest() | Invalid():

@@ -1,7 +1,7 @@
-"""PollSource: the safety net under the watch. Lists all executor pods every `executor.api_polling_interval`.
+"""PollSource: lists all executor pods every `executor.api_polling_interval`, in case the watch misses an event.
 
-It holds no state about pods: each list goes to the store whole, and the merge rules decide what of it is news. From
-the server's cache, if the settings allow it, with a consistent list every now and then: only that can prove anything.
+It keeps no pods: each LIST goes to the store, and the merge rules decide what changed. If the settings allow it, most
+LISTs come from the server's cache; every tenth is consistent, because only a consistent LIST can prove anything.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["PollSource"]
 logger = logging.getLogger(__name__)
 
 JITTER: Final = 0.1
-"""Up to a tenth on top of each interval but the first, so that drivers that started together drift apart."""
+"""Extends each interval except the first by up to a tenth, so that drivers that started together drift apart."""
 
 
 CONSISTENT_EVERY: Final = 10
-"""With `executor.polling_from_cache`: so many polls have a consistent one among them, the first. It is what finds out
-that an executor is missing, or that the history was reset, five minutes later at the default interval."""
+"""With `executor.polling_from_cache`, one poll of so many is consistent. Only that one detects a missing executor or a
+reset: at the default interval within five minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PollDue:
-    """The interval is over."""
+    """The next poll is due."""
 
 
 class PollSource(Actor):
-    """After `StartPolling`: one LIST an interval, told to the store as `ReplaceSnapshot`."""
+    """After `StartPolling`, sends one LIST per interval to the store as `ReplaceSnapshot`."""
 
     def __init__(
         self, context: Context, *, settings: Settings, api: PodApi, selector: str, store: Address, backend: Address
@@ -55,7 +55,7 @@ class PollSource(Actor):
         self.at_end(self._listing.cancel)
         self.at_end(self._freshness.stopped)
         self._polls = 0
-        """Lists that came whole. One that fails is not counted, so that the next is as consistent as it was to be."""
+        """Successful LISTs. A failed one does not count, so that its retry is consistent if it was to be."""
         self._failing = False
 
     def receive(self, message: object) -> object:
@@ -76,7 +76,7 @@ class PollSource(Actor):
         if self._started:
             raise Refused("Cannot start polling more than once.")
         self._started = True
-        logger.info("polling starts: interval=%gs", self._interval.total_seconds())
+        logger.info("polling started: interval=%gs", self._interval.total_seconds())
         self._freshness.started(self.context.incarnation)
         self.timers.start("poll", self._interval, _PollDue())
 
@@ -88,7 +88,7 @@ class PollSource(Actor):
                 self._polled(listed)
             case ApiError() as error:
                 if not self._failing:
-                    logger.warning("polling fails, it goes on every interval: error=%s", error)
+                    logger.warning("polling fails, retrying every interval: error=%s", error)
                 self._failing = True
                 self._freshness.failed(error)
         self.timers.start("poll", self.entropy.jittered(self._interval, JITTER), _PollDue())

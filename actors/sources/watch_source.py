@@ -1,11 +1,11 @@
-"""WatchSource: sees every change as it happens. Lists, then watches from the list's version on.
+"""WatchSource: lists all executor pods, then watches every change from the LIST's version.
 
-The stream runs in the API client's thread and reaches this actor as messages, one per read; each connection has a
-number, so that what a closed one still sends is dropped. A *stream* in the store's sense is what follows one list,
-over as many connections as it takes; it has a number too, counted on over restarts of this actor.
+A connection runs in the API client's thread and sends one message per read to this actor, which drops the messages of a
+closed connection. A *stream* is everything that follows one LIST, over any number of connections. Streams are numbered
+across restarts of this actor.
 
-The list comes page by page, or, with `source.streaming_list`, as the beginning of the watch itself, which costs the
-server less. One that cannot do that is not asked for it again.
+The LIST is read page by page or, with `source.streaming_list`, from the start of the watch, which costs the server
+less. If the server does not support that, the source uses pages until its next restart.
 """
 
 from __future__ import annotations
@@ -41,17 +41,19 @@ __all__ = ["WatchSource"]
 logger = logging.getLogger(__name__)
 
 LIFETIME: Final = (timedelta(minutes=5), timedelta(minutes=10))
-"""client-go's reflector too; it also bounds how long a stream runs on a credential that has expired."""
+"""The server timeout of a connection, drawn at random, as client-go's reflector does. It also limits how long a
+connection runs on an expired credential."""
 
 HEALTHY_LIFETIME: Final = timedelta(seconds=1)
-"""A connection that ends cleanly before that did no work: the next one waits, lest they come 900 a second."""
+"""A connection that ends cleanly sooner was short-lived: the next one backs off, or there would be 900 a second."""
 
 STABLE_LIFETIME: Final = timedelta(seconds=10)
-"""A connection that lived so long, and longer than was waited for it, ends the backoff. client-go wants two minutes:
-after an API server that came and went for a while, its watch stays away for up to a minute when all is well again."""
+"""A connection that lasted so long, and longer than the delay before it, resets the backoff. client-go waits for two
+minutes: after an API server was flapping, its watch stays closed for up to a minute although the server is back."""
 
 ABANDON_AFTER: Final = timedelta(minutes=5)
-"""A stream that could not be resumed for so long no longer holds tombstones; etcd has compacted past it anyway."""
+"""A stream that could not be resumed for so long is abandoned, so that the store can drop its tombstones. By then
+etcd has compacted its version anyway."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,13 +62,13 @@ class _Connection:
 
     opened_at: Moment
     streamed_list: StreamedList | None
-    """The list that it has begun with and not ended yet."""
+    """The LIST at the start of the connection, until it is complete."""
     call: Call | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """What a connection brought."""
+    """A message of a connection."""
 
     connection: _Connection
     what: WatchEvents | WatchEnded
@@ -74,23 +76,23 @@ class _Received:
 
 @dataclass(frozen=True, slots=True)
 class _RetryDue:
-    """The backoff is over."""
+    """The backoff has elapsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SilenceDue:
-    """The connection has been silent for `source.inactivity_timeout`, unless something came meanwhile."""
+    """The connection is silent for too long, unless data arrived meanwhile."""
 
     connection: _Connection
 
 
 @dataclass(frozen=True, slots=True)
 class _AbandonDue:
-    """The stream has not been resumed for `ABANDON_AFTER`."""
+    """The stream could not be resumed for `ABANDON_AFTER`."""
 
 
 class WatchSource(Actor):
-    """After `StartWatching`: `ReplaceSnapshot`, then `UpdatePods`, to the store, for ever."""
+    """After `StartWatching`, sends `ReplaceSnapshot` and then `UpdatePods` to the store until it is stopped."""
 
     def __init__(
         self, context: Context, *, settings: Settings, api: PodApi, selector: str, store: Address, backend: Address
@@ -101,7 +103,7 @@ class WatchSource(Actor):
         self._store = store
         self._silence = settings.source.inactivity_timeout
         self._list_silence = min(settings.backend.request_timeout, self._silence)
-        """A list that streams is under way: the server has no reason to be silent, as it is asked by a call."""
+        """The limit while a connection delivers its LIST, because the server then has no reason to be silent."""
         self._streams_list = settings.source.streaming_list
         self._freshness = FreshnessReporter(Source.WATCH, backend, self.clock)
         self._listing = PagedList(api, selector, self.clock, self.myself, self._freshness)
@@ -110,14 +112,12 @@ class WatchSource(Actor):
         self._stream = context.incarnation << 32
         self._connection: _Connection | None = None
         self._version: str | None = None
-        """Where to resume; None means that only a list will do."""
+        """The version to resume from; None if a LIST is needed."""
         self._has_stream = context.incarnation > 1
-        """The store waits for this stream, or for the one of an incarnation that crashed: it was told that it began,
-        and not that it was given up.
-        """
+        """Whether the store has a stream of this source or of a crashed incarnation that was not abandoned."""
         self._failures = 0
         self._last_delay = timedelta()
-        """Before the last try."""
+        """The delay before the last try."""
         self._error: ApiError | None = None
 
     def receive(self, message: object) -> object:
@@ -146,7 +146,7 @@ class WatchSource(Actor):
         return None
 
     def _close(self) -> None:
-        """The end, of whatever kind: nobody reads the connection any more."""
+        """Close the connection when the actor ends, for whatever reason."""
         self._listing.cancel()
         self._disconnect()
         self._freshness.stopped()
@@ -167,9 +167,9 @@ class WatchSource(Actor):
             self._listing.start()
 
     def _relist(self) -> None:
-        """The store asks for it. Backed off, so that a replica which stays behind is not listed in a tight loop."""
+        """LIST again for the store. Back off first, so that a lagging replica is not listed in a tight loop."""
         if self._started:
-            logger.info("listing again, as the snapshot store asks: stream=%d", self._stream)
+            logger.info("listing again for the snapshot store: stream=%d", self._stream)
             self._listing.cancel()
             self._disconnect()
             self._version = None
@@ -186,7 +186,7 @@ class WatchSource(Actor):
                 self._connect(listed.resource_version)
 
     def _synced(self, listed: ReplaceSnapshot) -> None:
-        """A list is there, however it came: another stream begins."""
+        """Start a new stream from a complete LIST."""
         self._stream += 1
         self._has_stream = True
         self._version = listed.resource_version
@@ -208,7 +208,7 @@ class WatchSource(Actor):
         logger.debug("watching: version=%s stream=%d", version, self._stream)
 
     def _disconnect(self) -> timedelta:
-        """Close the connection, if there is one, and return how long it was open. What it still sends is dropped."""
+        """Close the connection, if there is one, and return how long it was open. Its later messages are dropped."""
         connection, self._connection = self._connection, None
         self.timers.cancel("silence")
         if connection is None or connection.call is None:
@@ -225,7 +225,7 @@ class WatchSource(Actor):
                 listed = connection.streamed_list.arrived(what)
                 if listed is None:
                     self._freshness.received(works=False)
-                else:  # what comes after it is the watch
+                else:  # only changes follow
                     connection.streamed_list = None
                     self._synced(listed)
             case WatchEvents(events, version, unchanged=unchanged):
@@ -240,17 +240,17 @@ class WatchSource(Actor):
                 self._ended(error)
 
     def _list_ended(self, ended: WatchEnded) -> None:
-        """The connection ended before the list did. What had come of it is no list."""
+        """The connection ended before its LIST was complete."""
         if cannot_stream(ended):
             self._stop_streaming_lists(ended.error)
             self._disconnect()
             self._resume()
         else:
-            self._ended(ended.error or Unavailable("the watch ended before the list that it began with"))
+            self._ended(ended.error or Unavailable("the watch ended before its LIST was complete"))
 
-    def _stop_streaming_lists(self, why: ApiError | None) -> None:
-        """Not for ever: a server may be upgraded, but not so often that it is worth asking before the next crash."""
-        logger.info("the server gives no streaming list, listing page by page: why=%s", why)
+    def _stop_streaming_lists(self, reason: ApiError | None) -> None:
+        """Use pages until the next restart. A server is upgraded too rarely to try again sooner."""
+        logger.info("streaming list not supported, listing page by page: reason=%s", reason)
         self._streams_list = False
 
     def _ended(self, error: ApiError | None) -> None:
@@ -261,14 +261,14 @@ class WatchSource(Actor):
                 self._freshness.recovered()
                 self._resume()
             case Gone():
-                logger.info("the watch's version is outside the server's window, listing again: error=%s", error)
+                logger.info("watch version expired, listing again: error=%s", error)
                 self._version = None
                 self._back_off(None)
             case _:
                 self._back_off(error)
 
     def _back_off(self, error: ApiError | None) -> None:
-        """Try again after the backoff, or after what the server asked for if that is longer."""
+        """Retry after the backoff, or after the server's Retry-After if that is longer."""
         delay = retry_delay(REFLECTOR, self._failures, error, self.entropy)
         self._failures += 1
         self._last_delay = delay
@@ -278,33 +278,33 @@ class WatchSource(Actor):
         if self._has_stream and not self.timers.active("abandon"):
             self.timers.start("abandon", ABANDON_AFTER, _AbandonDue())
         level = logging.DEBUG if type(self._error) is type(error) else logging.WARNING
-        logger.log(level, "the watch fails, trying again: error=%s delay=%.1fs", error, delay.total_seconds())
+        logger.log(level, "watch fails, retrying: error=%s delay=%.1fs", error, delay.total_seconds())
         self._error = error
         self._freshness.failed(error)
 
     def _retry_now(self) -> None:
-        """There is a server, for which the backoff waits: one try, and should it fail, too, the next wait is longer.
+        """End a backoff that waits for a server, because a server answers again. If this fails, the backoff grows.
 
-        A server that has said how long it wants to be left alone is left alone.
+        A Retry-After of the server is still honoured.
         """
         error = self._error
         if self.timers.active("retry") and lacks_server(error) and error.retry_after is None:
-            logger.debug("the watch tries again, as a poll got through: stream=%d", self._stream)
+            logger.debug("watch retries after a successful poll: stream=%d", self._stream)
             self.timers.cancel("retry")
             self._resume()
 
     def _recovered(self) -> None:
-        """The stream goes on, or another one has begun: it is not to be given up."""
+        """The stream works, so do not abandon it."""
         self.timers.cancel("abandon")
         if self._error is not None:
-            logger.info("the watch works again: stream=%d", self._stream)
+            logger.info("watch works again: stream=%d", self._stream)
             self._error = None
 
     def _longest_silence(self, connection: _Connection) -> timedelta:
         return self._silence if connection.streamed_list is None else self._list_silence
 
     def _check_silence(self, connection: _Connection) -> None:
-        """Restarting a timer with every event would cost more than the event: look when it is due."""
+        """Check for silence when the timer is due: restarting it with every event would cost more than the event."""
         since = max(connection.opened_at, self._freshness.heard_at or connection.opened_at)
         silence = self._longest_silence(connection)
         left = silence - elapsed(since, self.clock.monotonic())
@@ -313,12 +313,12 @@ class WatchSource(Actor):
             return
         error = Unavailable(f"no byte on the watch for {silence.total_seconds():g} s")
         if connection.streamed_list is not None:
-            self._stop_streaming_lists(error)  # one that does not know how, and does not say so, looks like this
+            self._stop_streaming_lists(error)  # a server without support may stay silent
         self._ended(error)
 
     def _abandon_stream(self) -> None:
-        """The next stream starts from a list: now, in place of a connection that has brought nothing; else when due."""
-        logger.warning("the stream could not be resumed, giving it up: stream=%d", self._stream)
+        """Abandon the stream and LIST again: at once if a connection is open without data, else after the backoff."""
+        logger.warning("stream abandoned, it could not be resumed: stream=%d", self._stream)
         self._store.tell(StreamAbandoned(self._stream))
         self._has_stream, self._version = False, None
         if self._connection is not None and self._connection.streamed_list is None:

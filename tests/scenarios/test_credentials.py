@@ -64,8 +64,8 @@ def test_each_source_says_it_once_the_status_shows_it_and_requests_stay_few(
         world.advance(600)
         (watch,) = [line for line in warnings(caplog, "sources.watch_source") if error.message in line]
         (poll,) = [line for line in warnings(caplog, "sources.poll_source") if error.message in line]
-        assert "the watch fails, trying again" in watch
-        assert "polling fails, it goes on every interval" in poll
+        assert "watch fails, retrying" in watch
+        assert "polling fails, retrying every interval" in poll
         status = world.ask(GetFleetStatus())
         assert isinstance(status, FleetStatus)
         assert {source.error for source in status.sources.values()} == {error.message}

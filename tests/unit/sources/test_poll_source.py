@@ -242,7 +242,7 @@ def test_trouble_is_logged_once_when_it_begins_and_once_when_it_ends(
 def test_the_interval_is_logged_at_the_start(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "actors.sources.poll_source")
     world.started()
-    assert caplog.messages == ["polling starts: interval=30s"]
+    assert caplog.messages == ["polling started: interval=30s"]
 
 
 def test_a_second_start_is_an_error_for_who_asks(world: World, kit: Kit) -> None:
