@@ -1,9 +1,8 @@
-"""What the store remembers, as values: the memory that the merge rules read and the difference that they answer with.
+"""The store's memory as values: `History` is the input of the merge rules, `Merged` their result.
 
-`floor` is the version of the newest list applied, `position` how far the current watch stream has come. A pod that a
-list no longer shows leaves the snapshot at once, but is only *absent*: its end is told with its DELETED event, which
-may be on its way and knows the reason, or when that can come no more. Every end leaves a *tombstone* at its version,
-until both floor and position have passed it, so that what is still on its way brings nothing back to life.
+A pod that is missing from a LIST leaves the snapshot at once and becomes *absent*. Its end is reported with its DELETED
+event, which knows the reason, or once that event can no longer come. Each end leaves a *tombstone* at its version until
+both `floor` and `position` have passed it, so that a late event or LIST does not bring the pod back.
 """
 
 from __future__ import annotations
@@ -38,111 +37,112 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A pod that the newest list does not show and whose end has not been told."""
+    """A pod that is missing from the newest LIST and whose end is not reported yet."""
 
     executor_id: int
     state: PodState
-    """The last word on it."""
+    """Its last observed state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A pod that ended: no word on it up to `version` is news. A later one tells of its return to our selector."""
+    """A pod that ended. Events up to `version` are outdated; a later one means that it matches our selector again."""
 
     version: str
     at: Moment
-    """When its end was told: a list asked for later cannot rightly show it as it was."""
+    """When its end was reported: a LIST requested later cannot contain the pod as it was."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far the store has come. A step changes a copy of its own; that of a `History` never changes."""
+    """How far the store has read. Each merge changes its own copy; the one of a `History` never changes."""
 
     floor: str | None = None
-    """The version of the newest list applied."""
+    """The version of the newest LIST applied."""
     position: str | None = None
-    """How far the current watch stream has come; None when there is none, or it was given up."""
+    """The version that the current watch stream has reached; None without a stream."""
     stream: int = 0
-    """The number of the current watch stream; events of an older one are dropped."""
+    """The number of the current watch stream; events of older streams are dropped."""
     version: str = ""
-    """The highest version of a list or an event so far: the snapshot's."""
+    """The highest version of any LIST or event; the snapshot's `resource_version`."""
     full_sync_at: Moment | None = None
-    """When the newest consistent list was asked for: the snapshot's."""
+    """When the newest consistent LIST was requested; the snapshot's `full_sync_at`."""
     newest: str = "0"
-    """No pod in the snapshot is known at a version that is later."""
+    """No pod in the snapshot has a later version."""
     seen: Seen = ()
     event_at: Moment = -math.inf
-    """When the watch last brought an event; a list asked for before may be of a moment before that."""
+    """When the last event arrived; a LIST requested earlier may be older than that event."""
     reset_at: Moment = -math.inf
-    """When the last reset was found; a list asked for before may be of the history before it."""
+    """When the last reset was detected; a LIST requested earlier may belong to the history before it."""
 
     def see(self, version: str, now: Moment) -> None:
-        """Remember that a version was handled, and when."""
+        """Record that a version was handled at `now`."""
         self.seen = see(self.seen, version, now)
         if not is_later(self.version, version):
             self.version = version
 
     def synced(self, requested_at: Moment) -> None:
-        """Remember that a consistent list was applied."""
+        """Record that a consistent LIST was applied."""
         self.full_sync_at = requested_at if self.full_sync_at is None else max(requested_at, self.full_sync_at)
 
     def stream_has_passed(self, version: str | None) -> bool:
-        """Whether the current stream, if there is one, can bring no more events up to this version."""
+        """Whether no event up to this version can arrive any more: the stream is past it, or there is no stream."""
         return self.position is None or passed(self.position, version)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that the store remembers. `known`, `absent` and `tombstones` are by UID, and no UID is in two of them."""
+    """The store's memory. `known`, `absent` and `tombstones` are keyed by UID, and no UID is in two of them."""
 
     rules: PodRules
     snapshot: PodsSnapshot = PodsSnapshot.EMPTY
     progress: Progress = field(default_factory=Progress)
     known: Map[str, int] = Map()
-    """The executor id that each pod in the snapshot has there. It keeps it, whatever somebody does to its label."""
+    """The executor id of each pod in the snapshot. It stays the same even if somebody changes the pod's label."""
     absent: Map[str, Absent] = Map()
     tombstones: Map[str, Tombstone] = Map()
     set_aside: Map[str, None] = Map()
-    """UIDs of malformed pods that are there, so that each is logged once."""
+    """UIDs of malformed pods that exist, so that each is logged once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The next history, and how it differs from the last."""
+    """The next history and how it differs from the last one."""
 
     history: History
     changed: frozenset[int] = frozenset()
-    """Executor ids in the snapshot whose state is another one now."""
+    """Executor ids in the snapshot whose state changed."""
     appeared: frozenset[int] = frozenset()
-    """Executor ids that were first shown, those that came and went included."""
+    """Executor ids observed for the first time, including pods that ended in the same step."""
     ended: tuple[Ended, ...] = ()
     relist: bool = False
-    """WatchSource must start again from a list."""
+    """WatchSource must LIST again."""
     reset: bool = False
-    """The cluster's history was found to be another one."""
+    """The cluster was restored from a backup: its history is a different one."""
     applied: bool = True
-    """What was handed in was not dropped whole."""
+    """False if the whole input was dropped."""
     malformed: tuple[Pod, ...] = ()
-    """Pods that cannot be counted, each the first time it is seen."""
+    """Malformed pods, each reported once."""
     urgent: bool = False
-    """A pod ended, or is about to: a report or a replacement may be due."""
+    """A pod ended or is terminating: a report or a replacement may be due."""
 
 
 SEEN_GRANULE: Final = 0.1
-"""Seconds. Versions seen within one are remembered as one, the last: at most that much proof is lost."""
+"""Seconds. Of all versions handled within one granule only the last is kept, so a reset that is proved by an earlier
+one goes undetected."""
 
 
 SEEN_KEPT: Final = 64
-"""How many granules are remembered. When there are more, every other one of the older half is forgotten, so that they
-reach the further back the coarser they are: a list that takes minutes still finds one from before it was asked for."""
+"""The number of granules kept. When there are more, every other one of the older half is dropped: older entries become
+coarser and reach further back, so that even a LIST that takes minutes finds one from before its request."""
 
 
 Seen: TypeAlias = tuple[tuple["Moment", int], ...]
-"""(when it was handled, highest version until then), oldest first."""
+"""Pairs (moment, highest version handled until then), oldest first."""
 
 
 def see(seen: Seen, version: str, now: Moment) -> Seen:
-    """With a version handled `now`."""
+    """Return `seen` plus a version handled at `now`."""
     number = number_of(version)
     if number is None or (seen and seen[-1][1] >= number):
         return seen
@@ -155,5 +155,5 @@ def see(seen: Seen, version: str, now: Moment) -> Seen:
 
 
 def highest_before(seen: Seen, moment: Moment) -> int:
-    """The highest version known to have been handled before a moment; an answer asked for then cannot be below it."""
+    """Return the highest version handled before a moment: a consistent LIST requested then cannot be below it."""
     return max((number for at, number in seen if at < moment), default=0)

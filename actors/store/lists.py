@@ -1,7 +1,7 @@
-"""Intake: which of the sources' words count. Lists that come from the past, streams that are over, and resets.
+"""Decides whether a LIST counts: outdated LISTs, abandoned streams, and resets of the cluster. Pure.
 
-What a list or a stream that counts says of single pods is `actors.store.merge`'s. All of it is pure: a function takes
-the `History` and answers with the next one and with what changed.
+A reset means that the cluster was restored from a backup and its versions went back. `actors.store.merge` has the rules
+for single pods.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["abandon_stream", "apply_list"]
 
 
 def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
-    """Merge the answer to a list of all executor pods."""
+    """Merge the answer to a LIST of all executor pods."""
     progress, version, stream = history.progress, listed.resource_version, listed.stream
     if listed.requested_at <= progress.reset_at:
         return _drop_list(history, stream)
     differing = _differing(history, listed)
     if listed.consistent and _proves_reset(history, listed, differing):
-        if listed.requested_at < progress.event_at:  # it may lack what the watch has shown since: let the next one tell
+        if listed.requested_at < progress.event_at:  # the LIST may lack later events
             return replace(_drop_list(history, stream), relist=True)
         return _reset(history, listed, now)
     if is_later(progress.floor, version):
@@ -50,17 +50,17 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
 
 
 def abandon_stream(history: History, stream: int) -> Merged:
-    """The watch stream could not be resumed: it no longer counts, and nothing it had still to say will come.
+    """End a watch stream that could not be resumed: none of its events will come any more.
 
-    Nor does one before it: a source that crashed cannot give its own up, its successor does.
+    This ends all earlier streams too: a source that crashed cannot abandon its own.
     """
     return _end_stream(history, stream) if stream >= history.progress.stream else Merged(history, applied=False)
 
 
 def _differing(history: History, listed: ReplaceSnapshot) -> list[Pod]:
-    """Those of which a list says anything else than we know. In a poll these are few: the others cost next to nothing.
+    """Return the listed pods that differ from the snapshot. A poll has few of them; all others cost next to nothing.
 
-    A word that is no news about a pod in the snapshot neither changes anything nor proves anything.
+    A pod at the version of the snapshot neither changes nor proves anything.
     """
     known, states = history.known, history.snapshot.states
     differing: list[Pod] = []
@@ -81,14 +81,14 @@ def _as_listed(pod: Pod, listed: ReplaceSnapshot) -> Pod:
 
 
 def _drop_list(history: History, stream: int | None) -> Merged:
-    """A list from the past tells nothing. A watch that starts from it would not either, and its forerunner is over."""
+    """Drop an outdated LIST. A watch that starts from this LIST is useless too, and the stream before has ended."""
     if stream is None or stream < history.progress.stream:
         return Merged(history, applied=False, relist=stream is not None)
     return replace(_end_stream(history, stream), applied=False, relist=True)
 
 
 def _end_stream(history: History, stream: int) -> Merged:
-    """Up to this number no stream counts any more."""
+    """End all streams up to this number."""
     merge = Merge(history)
     merge.progress.position, merge.progress.stream = None, stream + 1
     merge.purge()
@@ -96,9 +96,10 @@ def _end_stream(history: History, stream: int) -> Merged:
 
 
 def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
-    """Forget every version and tombstone and take the list. What it does not show has ended.
+    """Forget all versions and tombstones and apply the LIST: pods that it lacks have ended.
 
-    The current stream is of the old history, and ends. A list asked for before now may be: it will be dropped.
+    The current stream belongs to the old history and ends. A LIST requested before now may belong to it too and will be
+    dropped.
     """
     known, stream = history.progress, listed.stream
     starts = stream is not None and stream >= known.stream
@@ -115,11 +116,10 @@ def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
 
 
 def _proves_reset(history: History, listed: ReplaceSnapshot, differing: Iterable[Pod]) -> bool:
-    """Whether a consistent list cannot be of the history we know.
+    """Whether a consistent LIST contradicts the known history.
 
-    Judged by what was handled before it was asked for, it is below a version that we had seen, or shows a pod older
-    than we knew it, or one that had ended. Judged by its own version, it shows a pod as it was before a change that the
-    list comes after; of one history, no list does, whenever it was asked for.
+    One that was requested after a version was handled cannot be below that version. And no LIST contains a pod as it
+    was before a change or an end that the LIST itself is later than.
     """
     version, requested_at = number_of(listed.resource_version), listed.requested_at
     if version is None:
@@ -130,9 +130,9 @@ def _proves_reset(history: History, listed: ReplaceSnapshot, differing: Iterable
 
 
 def _contradicts(history: History, pod: Pod, list_version: str, requested_at: Moment) -> bool:
-    """Whether the list shows this pod as it can no longer be."""
+    """Whether the pod in the LIST is older than the history allows."""
     known = history.known.get(pod.uid)
-    if known is not None:  # at a version that is later than the list's: if it was seen in time, that is proof enough
+    if known is not None:  # a known version above the LIST's proves a reset by `highest_before`, if handled in time
         version = history.snapshot.states[known].pod.resource_version
         return is_later(version, pod.resource_version) and not is_later(version, list_version)
     tombstone = history.tombstones.get(pod.uid)

@@ -1,8 +1,8 @@
-"""The rules by which what the sources see is merged into the snapshot, word by word.
+"""The rules that merge events and LISTs into the snapshot, pod by pod.
 
-Watch and list come late, out of step with each other, and sometimes from the past. The rules say of any two words about
-a pod which is the later one, so that no pod goes back in time and each end is told once. A step goes from one `History`
-to the next, both immutable; only the step itself, a `Merge`, takes in more while it lasts.
+Events and LISTs arrive late, in any order, and sometimes from a stale replica. The rules decide which observation of a
+pod is the later one, so that no pod goes back in time and each end is reported once. A `Merge` is one step from one
+immutable `History` to the next.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["Merge"]
 
 
 class Merge:
-    """One step from a history to the next: one list, or any number of reads of a watch stream.
+    """One step from a history to the next: one LIST, or any number of reads of a watch stream.
 
-    A step costs something for each part of the snapshot that it changes, a word within it next to nothing: so the
-    store keeps one open until somebody wants to see the snapshot. It is mutable, belongs to whoever made it, shows
-    nothing of what it holds before `finish`, and is gone then: what others see is never changed.
+    Each step copies the parts of the snapshot that it changes, while an event within a step costs next to nothing: the
+    store keeps a step open until a batch is due. A step is mutable and used up by `finish`; the history it began with
+    never changes.
     """
 
     def __init__(self, history: History, now: Moment = math.inf) -> None:
@@ -57,10 +57,10 @@ class Merge:
     # ── reads of a watch stream ──────────────────────────────────────────────────────────────────────────────────
 
     def read(self, events: Sequence[PodEvent], resource_version: str, stream: int, now: Moment) -> bool:
-        """Merge what one read of a watch stream brought; no events mean a bookmark. Answers whether it counts.
+        """Merge one read of a watch stream; no events mean a bookmark. Return whether the read counts.
 
-        Dropped is what comes from any other stream than the current one, which is the one that the last list of a watch
-        started, if it has not been given up.
+        Reads of other streams than the current one are dropped. The newest LIST of WatchSource starts the current
+        stream.
         """
         progress = self.progress
         if stream != progress.stream or progress.position is None:
@@ -77,7 +77,7 @@ class Merge:
         return True
 
     def _event(self, event: PodEvent) -> None:
-        """One watched change."""
+        """Merge one event."""
         pod = event.pod
         uid = pod.metadata.uid
         number = self._known.get(uid)
@@ -94,7 +94,7 @@ class Merge:
             self._new_event(event)
 
     def _absent_event(self, event: PodEvent, absent: Absent) -> None:
-        """The last word on one that the list no longer shows, or its return, if it is later than that list."""
+        """An event about an absent pod: its end, its last state, or its return if it is later than the LIST."""
         pod = event.pod
         if event.type == "DELETED":
             del self._absent[pod.uid]
@@ -107,7 +107,10 @@ class Merge:
             self._absent[pod.uid] = replace(absent, state=classify(pod, self._history.rules))
 
     def _new_event(self, event: PodEvent) -> None:
-        """Of a pod that is not there. A word that the newest list comes after brings it not back: it has gone since."""
+        """An event about a pod that the snapshot does not have.
+
+        If the newest LIST is later than the event, the pod is gone: do not add it.
+        """
         pod, number = event.pod, self._valid_id(event.pod)
         is_usable = number is not None and not self._is_copy(number, pod)
         if event.type == "DELETED":
@@ -119,27 +122,27 @@ class Merge:
             self._end_observed(number, event, None)
         elif not self._is_before_list(pod):
             self._add(number, pod)
-        elif pod.uid not in self._set_aside:  # else the list shows it, malformed as it is by then
+        elif pod.uid not in self._set_aside:  # else the LIST has it, malformed by then
             self._appeared.add(number)
             self._tombstones.pop(pod.uid, None)
             self._absent[pod.uid] = Absent(number, classify(pod, self._history.rules))
 
     def _is_before_list(self, pod: Pod) -> bool:
-        """Whether the newest list comes after this word, so that its absence there is the later one."""
+        """Whether the newest LIST is later than this observation of the pod."""
         floor = self.progress.floor
         return floor is not None and is_old(pod.resource_version, floor)
 
     def _is_before_tombstone(self, pod: Pod) -> bool:
-        """Whether it ended and this word is from before: a pod that comes back to our selector does so later."""
+        """Whether the pod ended and this observation is older. A pod that matches our selector again is later."""
         tombstone = self._tombstones.get(pod.uid)
         return tombstone is not None and not is_later(pod.resource_version, tombstone.version)
 
     # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list(self, listed: set[str], differing: Iterable[Pod], version: str) -> None:
-        """UID by UID: what the store has above the list's version stays; else the list decides, absence included.
+        """Apply a LIST: it decides about each pod, also by absence, unless the store has a version above the LIST's.
 
-        `listed` are the UIDs of its pods, `differing` those of them that are not just as they are known.
+        `listed` has the UIDs of all its pods, `differing` the pods that differ from the snapshot.
         """
         self._infer_ends({uid: absent for uid, absent in self._history.absent.items() if uid not in listed})
         for uid, number in self._history.known.items():
@@ -152,7 +155,7 @@ class Merge:
         self.purge()
 
     def reset_to(self, pods: Sequence[Pod], version: str) -> None:
-        """The list is all there is. What it does not show has ended, and no word on that is on its way."""
+        """Apply the first LIST of a new history: pods that it lacks have ended, and no DELETED event will come."""
         listed = {pod.uid for pod in pods}
         gone = {uid: absent for uid, absent in self._history.absent.items() if uid not in listed}
         for uid, number in self._history.known.items():
@@ -162,7 +165,7 @@ class Merge:
         self._infer_ends(gone)
         for pod in pods:
             known = self._known.get(pod.uid)
-            if known is not None:  # at a version of the history that is over: the list has the later word
+            if known is not None:  # its version is of the old history, so the LIST is later
                 self._put(known, pod)
             else:
                 self._listed(pod)
@@ -185,13 +188,13 @@ class Merge:
             self._add(number, pod)
 
     def _forget_set_aside(self, listed: set[str]) -> None:
-        """Forget malformed pods that are gone."""
+        """Forget the malformed pods that are gone."""
         for uid in self._history.set_aside:
             if uid not in listed:
                 self._set_aside.pop(uid, None)
 
     def purge(self) -> None:
-        """Forget the tombstones that floor and position, if there is one, have both passed. O(tombstones), per list."""
+        """Forget the tombstones that both floor and position have passed. Costs O(tombstones) per LIST."""
         for uid, tombstone in self._history.tombstones.items():
             if self.progress.stream_has_passed(tombstone.version) and passed(self.progress.floor, tombstone.version):
                 self._tombstones.pop(uid, None)
@@ -199,7 +202,7 @@ class Merge:
     # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def finish(self) -> Merged:
-        """The next history, once everything has been handed in."""
+        """Finish the step and return its result."""
         self._end_absent()
         progress = self.progress
         snapshot = self._edit.finish(progress.version, progress.full_sync_at)
@@ -222,14 +225,14 @@ class Merge:
         )
 
     def _end_absent(self) -> None:
-        """The end of those of which the stream will not tell it any more."""
+        """End the absent pods whose DELETED events can no longer come."""
         if len(self._absent) and self.progress.stream_has_passed(self.progress.floor):
             absent = self._absent.finish()
             self._absent = absent.mutate()
             self._infer_ends(absent)
 
     def _infer_ends(self, absent: Mapping[str, Absent]) -> None:
-        """The end of these: their DELETED events will not come, or too late. In the order of their executor ids."""
+        """Infer the end of these pods without their DELETED events, in the order of their executor ids."""
         for uid, one in sorted(absent.items(), key=lambda item: item[1].executor_id):
             self._absent.pop(uid, None)
             self._add_end(Ended(one.executor_id, uid, _end_state(one.state)))
@@ -237,22 +240,22 @@ class Merge:
                 self._add_tombstone(uid, self.progress.floor)
 
     def _add_again(self, pod: Pod, absent: Absent) -> None:
-        """It is back, unless another pod has its executor id by now."""
+        """Put an absent pod back into the snapshot, unless another pod has its executor id."""
         del self._absent[pod.uid]
         if not self._add(absent.executor_id, pod):
             self._infer_ends({pod.uid: absent})
 
     def _valid_id(self, pod: Pod) -> int | None:
-        """The pod's executor id; None if it is malformed, which is noted."""
+        """Return the pod's executor id; None if the pod is malformed, which is recorded."""
         if malformed(pod) is not None:
             self._put_aside(pod)
             return None
         return executor_id(pod)
 
     def _is_newer(self, pod: Pod, number: int) -> bool:
-        """Whether a word on a pod in the snapshot comes after the last one on it.
+        """Whether this observation of a pod in the snapshot is later than the last one.
 
-        It does if it comes after all that is known of any pod: then that one, which is in no cache, is not looked at.
+        A version above all versions in the snapshot is: this avoids reading the old pod, which is in no CPU cache.
         """
         version = pod.metadata.resource_version
         if is_later(version, self.progress.newest):
@@ -260,7 +263,7 @@ class Merge:
         return not is_old(version, self._edit.states[number].pod.resource_version)
 
     def _is_copy(self, number: int, pod: Pod) -> bool:
-        """Whether a pod of another name has this executor id (a copied label): the first keeps it while it lives."""
+        """Whether a pod of another name has this executor id: its label was copied, and the first pod keeps the id."""
         holder = self._edit.states.get(number)
         if holder is None or holder.pod.name == pod.name:
             return False
@@ -273,7 +276,7 @@ class Merge:
             self.malformed.append(pod)
 
     def _add(self, number: int, pod: Pod) -> bool:
-        """The pod comes into the snapshot; False if it cannot, because another one has its place."""
+        """Add the pod to the snapshot. Return False if another pod has its place."""
         holder = self._edit.states.get(number)
         if self._is_copy(number, pod) or (holder is not None and not self._replace_holder(number, holder, pod)):
             return False
@@ -285,7 +288,7 @@ class Merge:
         return True
 
     def _put(self, number: int, pod: Pod) -> None:
-        """A pod in the snapshot is as this says now."""
+        """Set the state of a pod in the snapshot."""
         state = classify(pod, self._history.rules)
         self._edit.put(number, state)
         self._changed.add(number)
@@ -295,7 +298,7 @@ class Merge:
             self.urgent = True
 
     def _replace_holder(self, number: int, holder: PodState, pod: Pod) -> bool:
-        """Of two pods of one name only the later one can be there: the holder, if it is the earlier, ended unseen."""
+        """End the holder of the pod's name if the pod is later, because two pods of one name cannot exist."""
         uid = holder.pod.uid
         if is_old(pod.resource_version, holder.pod.resource_version):
             return False
@@ -304,17 +307,17 @@ class Merge:
         return True
 
     def _remove(self, uid: str, number: int) -> PodState:
-        """Take a pod out of the snapshot; its last state."""
+        """Remove a pod from the snapshot and return its last state."""
         state = self._edit.states[number]
         self._edit.drop(number)
         del self._known[uid]
         return state
 
     def _end_observed(self, number: int, event: PodEvent, before: PodState | None) -> None:
-        """A DELETED event, after the state `before`.
+        """End a pod by its DELETED event; `before` is its last state.
 
-        A pod that had ended keeps that as its last word, even if the event's object is from before its end. Without a
-        deletion, on one that had not ended, it may only have left our selector.
+        A final state stays, even if the event's object is older. Without a deletion timestamp or a final state, the pod
+        may only have left our selector: `confirmed` is False then.
         """
         state = classify(event.pod, self._history.rules)
         if before is not None and before.final and not state.final:
@@ -332,5 +335,5 @@ class Merge:
 
 
 def _end_state(state: PodState) -> PodState:
-    """How a pod that is gone ended: by itself if that was the last word on it, else deleted."""
+    """Return the final state of a pod that is gone: its last state if that was final, else deleted."""
     return state if state.final else PodDeleted(state.pod)

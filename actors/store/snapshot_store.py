@@ -1,8 +1,8 @@
-"""SnapshotStore: keeps the current snapshot, merges what the sources see, and hands it out in batches.
+"""SnapshotStore: keeps the current snapshot, merges what the sources observe, and sends batches to subscribers.
 
-It exists so that observing the cluster and acting on it run at their own pace: sources tell it everything, subscribers
-get the newest snapshot and all that happened since their last batch. The merge rules are `actors.store.merge`'s, pure;
-this actor adds only *when* a batch goes out. It never talks to the API and never decides anything about a pod.
+The store decouples observing the cluster from acting on it: sources send every event, subscribers get the newest
+snapshot and all changes since their last batch. `actors.store.merge` has the merge rules, which are pure; this actor
+only decides when a batch is sent. It never calls the API and never decides what happens to a pod.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _RoundDue:
-    """A subscriber's interval is over, or the wait after its last batch."""
+    """A subscriber's next batch is due."""
 
     subscriber: Address
 
 
 @dataclass(slots=True)
 class _Subscription:
-    """What one subscriber has not been told yet. Bounded by what is alive, but for `ended`, of which none is lost."""
+    """One subscriber and the changes that it has not received yet. Bounded by the fleet's size, except `ended`."""
 
     address: Address
     interval: timedelta
@@ -61,13 +61,13 @@ class _Subscription:
     full_sync: bool = False
     outstanding: SnapshotBatch | None = None
     due: bool = False
-    """A round came due while a batch was outstanding."""
+    """A batch became due while one was outstanding."""
     sent_at: Moment | None = None
     urgent_since: Moment | None = None
-    """When the first of what it should not wait for came."""
+    """When the first urgent change arrived that is not sent yet."""
 
     def add(self, merged: Merged, *, full_sync: bool) -> None:
-        states = merged.history.snapshot.states  # another pod may have the place of one that ended
+        states = merged.history.snapshot.states  # another pod may have an ended pod's id
         self.changed.difference_update(one.executor_id for one in merged.ended if one.executor_id not in states)
         self.changed.update(merged.changed)
         self.appeared.update(merged.appeared)
@@ -76,7 +76,7 @@ class _Subscription:
 
 
 class SnapshotStore(Actor):
-    """Merges `UpdatePods` and `ReplaceSnapshot`, answers subscribers with `SnapshotBatch`."""
+    """Merges `UpdatePods` and `ReplaceSnapshot` and sends `SnapshotBatch` to subscribers."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class SnapshotStore(Actor):
         self._counts = counts or StoreCounts()
         self._history = History(rules)
         self._merge: Merge | None = None
-        """What the watch has brought since; it becomes the history when somebody wants to see it."""
+        """The events since `_history`; finished when a batch or a LIST needs the snapshot."""
         self._watch_source = watch_source
         self._min_round_interval = settings.store.min_round_interval
         self._subscriptions: dict[Address, _Subscription] = {}
         self._seq = 0
         self._heard_at: Moment | None = None
-        """When what a source sees was last known to be true: a list from a cache may be of any time."""
+        """When the last event or consistent LIST arrived. A LIST from a cache does not count: it may be of any age."""
 
     def receive(self, message: object) -> object:
         """One case a message."""
@@ -143,7 +143,7 @@ class SnapshotStore(Actor):
         if merged.reset:
             self._counts.resets += 1
             logger.warning(
-                "the cluster's history was reset, taking its list as the truth: version=%s pods=%d",
+                "cluster history reset, replacing the snapshot: version=%s pods=%d",
                 listed.resource_version,
                 len(listed.pods),
             )
@@ -158,18 +158,18 @@ class SnapshotStore(Actor):
             self._round_soon()
 
     def _finish_merge(self) -> None:
-        """What the watch has brought becomes history."""
+        """Finish the open merge, if there is one."""
         merge, self._merge = self._merge, None
         if merge is not None:
             self._take_over(merge.finish())
 
     def _take_over(self, merged: Merged, *, full_sync: bool = False) -> None:
-        """Take the merged history and note for each subscriber what it has not been told of it."""
+        """Make the result the current history and record its changes for each subscriber."""
         self._history = merged.history
         self._counts.malformed += len(merged.malformed)
         for pod in merged.malformed:
-            why = malformed(pod) or "another pod has its executor id"
-            logger.warning("a pod is malformed and set aside: pod=%s why=%s", pod.name, why)
+            reason = malformed(pod) or "another pod has its executor id"
+            logger.warning("malformed pod set aside: pod=%s reason=%s", pod.name, reason)
         for subscription in self._subscriptions.values():
             subscription.add(merged, full_sync=full_sync)
         if merged.relist:
@@ -178,7 +178,7 @@ class SnapshotStore(Actor):
             self._round_soon()
 
     def _subscribe(self, address: Address, interval: timedelta) -> None:
-        """The first batch shows everything, and the ends that an earlier subscription of this address was not told."""
+        """Send a first batch with the whole snapshot and with the ends that an earlier subscription did not confirm."""
         self._finish_merge()
         snapshot = self._history.snapshot
         ids = set(snapshot.states)
@@ -193,7 +193,7 @@ class SnapshotStore(Actor):
         self._send(subscription)
 
     def _round_soon(self) -> None:
-        """A batch for everyone as soon as `store.min_round_interval` allows."""
+        """Send a batch to each subscriber as soon as `store.min_round_interval` allows."""
         now = self.clock.monotonic()
         for subscription in self._subscriptions.values():
             if subscription.urgent_since is None:
