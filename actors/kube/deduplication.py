@@ -1,11 +1,11 @@
-"""What is equal is kept once: what the pods of a fleet have in common, and a pod that a list shows just as it was.
+"""`PodDeduplicator`: keeps equal parts of pods once, and drops events that change nothing.
 
-Each pod is decoded on its own, with strings and structs of its own. Two thirds of them are equal to those of some other
-pod, such as its owner, its containers, and how healthy ones are; and nearly all of a poll to what is there already. A
-fleet of tens of thousands would be most of the driver's memory, and each poll as much again.
+Each pod is decoded into structs and strings of its own. Two thirds of them equal those of another pod, such as owner
+and containers, and nearly all pods of a poll are in memory already. Without sharing, a fleet of tens of thousands would
+take most of the driver's memory, and each poll as much again.
 
-And what brings nothing is not told: most changes of a pod that runs are of what nobody here looks at, such as an
-annotation, a probe's moment, or who manages which field.
+Most events of a running pod change only fields that a `Pod` does not have, such as annotations, probe times and managed
+fields. Such no-op events are dropped right after decoding.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Kept", "Labels", "PodDeduplicator", "PodHeader"]
 
 MAX_SHARED: Final = 4096
-"""Values that are kept to be shared. Those of some use come back at once; a time that each pod has differently does
-not."""
+"""The number of values kept for sharing; then all are dropped. Common values come back with the next pod, and values
+that no two pods have in common do not pile up."""
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -43,7 +43,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodHeader(msgspec.Struct, frozen=True, gc=False):
-    """As much of a pod as tells whether it is as it was; to decode it takes half as long as the pod."""
+    """The fields that tell whether a pod is unchanged. Decoding them takes half as long as decoding the pod."""
 
     metadata: _Metadata = _Metadata()
     status: _Status | None = None
@@ -55,7 +55,7 @@ _NO_STATUS: Final = PodStatus()
 
 @final
 class Labels(Mapping[str, str]):
-    """A pod's labels: those that it has in common with others, and the executor id, which is its own."""
+    """A pod's labels: a shared mapping plus the executor id, the only label that each pod has of its own."""
 
     __slots__ = ("common", "executor_id")
 
@@ -78,23 +78,23 @@ class Labels(Mapping[str, str]):
 
 
 class Connection(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One watch: of what there was at version `since` it brings what becomes of it, word by word."""
+    """One watch connection: it delivers every change after version `since`."""
 
     since: str | None
 
 
 class _Known(msgspec.Struct, gc=False):
-    """A pod as it was shown last."""
+    """The last observation of a pod."""
 
     pod: Pod
     version: str
-    """At which it was seen to look like this; the pod's own is that at which it began to."""
+    """The latest version at which it looked like `pod`, whose own version is the first one."""
     origin: Connection | str
-    """The watch that brought it last, or the version of the list that showed it."""
+    """The connection that delivered it last, or the version of the LIST that contained it."""
 
 
 class Kept(NamedTuple):
-    """What is kept of a page; see `PodPage`."""
+    """The pods of a page; see `PodPage`."""
 
     pods: list[Pod]
     moved: dict[str, str]
@@ -102,31 +102,31 @@ class Kept(NamedTuple):
 
 @final
 class PodDeduplicator:
-    """Remembers values, up to a number, and the newest of each pod that there is. Any thread may use it.
+    """Remembers shared values and the last observation of each pod. Thread-safe.
 
-    What a watch leaves out hangs on what was remembered last, so that one read or page is taken after another.
+    Whether an event is a no-op depends on the observation before it, so reads and pages are handled one at a time.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shared: dict[Any, Any] = {}
         self._pods: dict[str, _Known] = {}
-        """By UID, what has come since the last list began."""
+        """The pods observed since the last LIST began, by UID."""
         self._before: dict[str, _Known] = {}
-        """What had come before, and not again since. Goes with the next list: one that does not show it ends it."""
+        """The pods observed only before that. The next LIST drops them: they are gone, unless it contains them."""
 
     @property
     def knows_pods(self) -> bool:
-        """There is something that a list could show unchanged."""
+        """Whether a LIST could contain an unchanged pod."""
         return bool(self._before or self._pods)
 
     def begin_list(self) -> None:
-        """The first page of a list is asked for."""
+        """Start a LIST: its first page is being requested."""
         with self._lock:
             self._before, self._pods = self._pods, {}
 
     def unchanged(self, page: Iterable[PodHeader]) -> Kept | None:
-        """The pods of a page; None if one of them is not known as it stands there."""
+        """Return the known pods of a page; None if any pod changed or is unknown."""
         kept = Kept([], {})
         with self._lock:
             for header in page:
@@ -137,9 +137,9 @@ class PodDeduplicator:
         return kept
 
     def listed(self, page: Iterable[Pod], version: str) -> Kept:
-        """The pods of a page, which nobody has seen yet: those that are known as they are, and the others.
+        """Return the pods of a new page, known objects in place of unchanged ones. Takes over the pods given.
 
-        They are remembered, but for those of which a watch has brought a word since the list began.
+        Remember them too, except pods that a watch has observed since the LIST began.
         """
         kept = Kept([], {})
         with self._lock:
@@ -156,11 +156,11 @@ class PodDeduplicator:
         return kept
 
     def watched(self, events: Iterable[PodEvent], connection: Connection) -> list[PodEvent]:
-        """Those of these events, which nobody has seen yet, that bring something. A list may have shown what they do.
+        """Return the events without the no-op ones. Takes over the events given.
 
-        One brings nothing if the word before it on its pod, over the same connection or in a list of the version from
-        which that goes on, showed a pod that runs and looks just so: what there was in between would have come, too.
-        Before a pod runs, its version counts: one that is too many is deleted only if it has not changed.
+        An event is a no-op if the observation before it shows the same running pod and no event can be missing between
+        the two: both came over one connection, or the first from the LIST that the connection started from. Until a pod
+        runs, each version counts, because an excess pod is deleted only at its known version.
         """
         with self._lock:
             return [event for event in events if self._is_change(event, connection)]
@@ -179,18 +179,18 @@ class PodDeduplicator:
             if metadata.resource_version == last.metadata.resource_version:
                 force_setattr(event, "pod", last)
         self._share_parts(pod, known)
-        if event.type == "DELETED":  # its last word, whatever its version
+        if event.type == "DELETED":  # always the last event of a pod
             self._pods.pop(metadata.uid, None)
         else:
             self._remember(event.pod, connection)
         return True
 
     def _known(self, uid: str) -> _Known | None:
-        """What came last of a pod. What came before the last list began is let go: something comes now."""
+        """Return the last observation of a pod, removed from the older ones: the caller has a newer one."""
         return self._pods.get(uid) or self._before.pop(uid, None)
 
     def _keep(self, known: _Known, kept: Kept) -> None:
-        """A list shows this pod as it was."""
+        """Add a pod that is unchanged in a LIST."""
         uid = known.pod.metadata.uid
         self._pods[uid] = known
         kept.pods.append(known.pod)
@@ -201,13 +201,13 @@ class PodDeduplicator:
         metadata = pod.metadata
         if metadata.uid and metadata.resource_version:
             self._pods[metadata.uid] = _Known(pod, metadata.resource_version, origin)
-        else:  # it cannot be told from another, and what came before it was not the last
+        else:  # it cannot be identified, so the last observation is unknown
             self._pods.pop(metadata.uid, None)
 
     def _share_parts(self, pod: Pod, known: _Known | None) -> None:
-        """Let go of what a pod need not have of its own, but has in common with itself as it was, or with others.
+        """Replace parts of a pod by equal parts of its last observation, or else of other pods.
 
-        To compare costs less than to look up.
+        Comparing costs less than looking up.
         """
         if len(self._shared) >= MAX_SHARED:
             self._shared.clear()
@@ -237,16 +237,16 @@ def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any]
 
 
 def _share_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], Any]) -> None:
-    for field in ("phase", "container_statuses", "init_container_statuses"):  # the rest is each pod's own
+    for field in ("phase", "container_statuses", "init_container_statuses"):  # other fields differ from pod to pod
         if (value := getattr(new, field)) is not None:
             before = getattr(old, field)
             force_setattr(new, field, before if value == before else share(value, value))
 
 
 def _is_unchanged(known: _Known, listed: Pod | PodHeader) -> bool:
-    """Whether the pod that a list shows is as it was.
+    """Whether the pod of a LIST is the known one.
 
-    The version alone would do, but for a cluster that was restored from a backup: it gives versions out again.
+    The version alone is not enough: a cluster restored from a backup uses versions again.
     """
     last = known.pod
     return (
@@ -257,7 +257,7 @@ def _is_unchanged(known: _Known, listed: Pod | PodHeader) -> bool:
 
 
 def _looks_same(pod: Pod, last: Pod) -> bool:
-    """Whether nothing is new of a pod but its version. Asked of every event: to compare costs less than to look up."""
+    """Whether two pods differ at most in their version. Runs for every event."""
     new, old = pod.metadata, last.metadata
     return (
         pod.status == last.status
@@ -274,7 +274,7 @@ def _is_running(pod: Pod) -> bool:
 
 
 def _drop_conditions(pod: Pod) -> None:
-    """Let go of what nobody looks at."""
+    """Drop the conditions that no decision depends on."""
     status = pod.status
     if status is not None and (conditions := status.conditions):
         telling = [each for each in conditions if RELEVANT_CONDITIONS.get(each.type, each.status) != each.status]
@@ -282,7 +282,7 @@ def _drop_conditions(pod: Pod) -> None:
 
 
 def _same_labels(new: Mapping[str, str] | None, old: Mapping[str, str] | None) -> bool:
-    """Whether labels, as they come, are those that are kept."""
+    """Whether decoded labels equal the kept ones."""
     if new is None or not isinstance(old, Labels):
         return new == old
     common = old.common
@@ -292,7 +292,7 @@ def _same_labels(new: Mapping[str, str] | None, old: Mapping[str, str] | None) -
 
 
 def _shared_labels(labels: dict[str, str], share: Callable[[Any, Any], Any]) -> Mapping[str, str]:
-    """The same labels, as they are kept."""
+    """Return the labels in the form in which they are kept."""
     executor_id = labels.pop(EXECUTOR_ID_LABEL, None)
     common: Mapping[str, str] = share(tuple(labels.items()), labels)
     return common if executor_id is None else Labels(common, executor_id)

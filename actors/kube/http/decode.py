@@ -1,8 +1,7 @@
-"""Bytes to values: list pages, single pods, and the lines of a watch. Pure but for one warning per undecodable pod.
+"""Decodes the bodies of answers: pages of pods, single pods, objects and statuses.
 
-Pods are decoded straight into the typed projection: a page of a list, or all lines of a read, in one call. Only when
-that fails is the input looked at item by item, so that one bad pod harms no other: it is left out, counted, and logged
-once per name.
+A page is decoded into `Pod`s in one call. Only if that fails are its items decoded one by one, so that one bad pod
+harms no other: it is left out, counted, and logged once per name.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_COMPLAINTS: Final = 1000
-"""Names of undecodable pods that are remembered as told: a full page of them twice over."""
+"""Names of undecodable pods that are remembered as logged: two full pages."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -77,7 +76,7 @@ class _Versioned(msgspec.Struct):
 
 
 class _Anything(msgspec.Struct):
-    """Every field is skipped."""
+    """Decodes any JSON object and skips every field."""
 
 
 _ANYTHING: Final = msgspec.json.Decoder(_Anything)
@@ -92,32 +91,32 @@ _RAW_LIST: Final = msgspec.json.Decoder(_List[msgspec.Raw])
 _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
 NOT_A_POD: Final = (msgspec.ValidationError, UnicodeDecodeError)
-"""JSON, but not what we expect: a field of another type, or bytes in a string that are no UTF-8."""
+"""Errors for JSON of an unexpected form: a field of another type, or a string that is not UTF-8."""
 
 
 @final
 class Complaints:
-    """Remembers which undecodable pods were logged, so that a pod that stays is one line and not one each round."""
+    """Remembers which undecodable pods were logged, so that each is logged once and not with each LIST."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
     def about(self, raw: msgspec.Raw, error: Exception) -> None:
-        """Log this pod, unless that was done."""
+        """Log this pod, unless it was logged before."""
         found = _metadata(raw).name
         name = found if isinstance(found, str) else "?"
         if name not in self._logged:
             if len(self._logged) >= MAX_COMPLAINTS:
                 self._logged.clear()
             self._logged.add(name)
-            logger.warning("a pod cannot be decoded, it is left out: pod=%s error=%s", name, error)
+            logger.warning("undecodable pod left out: pod=%s error=%s", name, error)
 
 
 def pod(body: bytes) -> Pod:
-    """The pod in an answer's body.
+    """Decode a pod.
 
     Raises:
-        ValueError: it is no JSON, or no pod.
+        ValueError: the body is not JSON, or not a pod.
     """
     found = _POD.decode(body)
     if not found.metadata.name:
@@ -126,53 +125,53 @@ def pod(body: bytes) -> Pod:
 
 
 def pod_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator) -> PodPage:
-    """The page in a LIST's body, without the items that are no pods.
+    """Decode a page of a LIST of pods, without the items that are not pods.
 
     Raises:
-        ValueError: it is no JSON, or no list.
+        ValueError: the body is not JSON, or not a list.
     """
     return _unchanged_page(body, deduplicator) or _new_page(body, complaints, deduplicator)
 
 
 def anything(body: bytes) -> None:
-    """See that an answer whose content does not matter is one of the API's, and not some gateway's page.
+    """Check that an answer whose content does not matter comes from the API, not from a gateway.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: the body is not a JSON object.
     """
     _ANYTHING.decode(body)
 
 
 def is_allowed(body: bytes) -> bool:
-    """What a review of a right says.
+    """Decode whether an access review allows the request.
 
     Raises:
-        ValueError: it is no JSON, or no review.
+        ValueError: the body is not JSON, or not a review.
     """
     return _REVIEW.decode(body).status.allowed
 
 
 def json_object(body: bytes) -> Mapping[str, Any]:
-    """An object of any kind, as a server keeps it: it has a version.
+    """Decode an object of any kind.
 
     Raises:
-        ValueError: it is no JSON, or none such.
+        ValueError: the body is not JSON, or not an object with a version.
     """
     _VERSIONED.decode(body)
     return _OBJECT.decode(body)
 
 
 def json_items(body: bytes) -> Sequence[Mapping[str, Any]]:
-    """The objects of a LIST of any kind.
+    """Decode the items of a LIST of any kind.
 
     Raises:
-        ValueError: it is no JSON, or no list.
+        ValueError: the body is not JSON, or not a list.
     """
     return _OBJECTS.decode(body).items or ()
 
 
 def status(body: bytes) -> Mapping[str, Any]:
-    """The `v1.Status` in an answer's body; empty if there is none, as when a proxy answered."""
+    """Decode a `v1.Status`; return an empty mapping if the body is none, as when a proxy answered."""
     try:
         found = msgspec.json.decode(body)
     except (ValueError, RecursionError):
@@ -181,7 +180,7 @@ def status(body: bytes) -> Mapping[str, Any]:
 
 
 def _unchanged_page(body: bytes, deduplicator: PodDeduplicator) -> PodPage | None:
-    """The page, if every pod on it is known as it stands there: most pages of a poll."""
+    """Decode a page whose pods are all known and unchanged, as on most pages of a poll; else return None."""
     if not deduplicator.knows_pods:
         return None
     try:
@@ -219,7 +218,7 @@ def _pods_one_by_one(items: Sequence[msgspec.Raw], complaints: Complaints) -> li
 
 
 def version_of(raw: msgspec.Raw) -> str:
-    """The resourceVersion of anything; empty if it has none."""
+    """Return the resourceVersion of any object; empty if it has none."""
     version = _metadata(raw).resource_version
     return version if isinstance(version, str) else ""
 

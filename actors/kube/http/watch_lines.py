@@ -1,7 +1,7 @@
-"""The lines of a watch to events.
+"""Decodes the lines of a watch.
 
-All lines of a read are decoded in one call. Only when that fails are they looked at one by one, so that one bad pod
-harms no other.
+All lines of a read are decoded in one call. Only if that fails are they decoded one by one, so that one bad pod harms
+no other.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["LineSplitter", "LineTooLong", "WatchDecoder"]
 logger = logging.getLogger(__name__)
 
 MAX_LINE: Final = 16 * 1024 * 1024
-"""Bytes of one watch event: etcd takes objects of 1.5 MiB by default, an API server requests of 3 MiB."""
+"""Bytes of one line. By default etcd accepts objects up to 1.5 MiB and an API server requests up to 3 MiB."""
 
 
 class LineTooLong(Exception):  # noqa: N818 - private to this package, says what it is
-    """A watch sent `MAX_LINE` bytes without an end of line: it is no watch."""
+    """The answer has `MAX_LINE` bytes without an end of line: it is not a watch."""
 
 
 class _BookmarkMeta(msgspec.Struct, rename="camel"):
@@ -59,17 +59,17 @@ _KNOWN_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 @final
 class LineSplitter:
-    """Cuts what was read, which may end anywhere, behind the last line that is whole."""
+    """Splits reads, which may end anywhere, after the last complete line."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> bytes:
-        """The lines that `data` completes, if any, with their ends.
+        """Return the lines that `data` completes, with their line ends; empty if there are none.
 
         Raises:
-            LineTooLong: there is no end of line to be seen.
+            LineTooLong: no line end came within `MAX_LINE` bytes.
         """
         end = data.rfind(b"\n") + 1
         if not end:
@@ -81,7 +81,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> bytes:
-        """The last line, if the stream ended without an end of line."""
+        """Return the last line, if the stream ended without a line end."""
         pieces, self._pieces = self._pieces, []
         return b"".join(pieces)
 
@@ -95,7 +95,7 @@ class LineSplitter:
 
 @final
 class WatchDecoder:
-    """Lines of one watch stream to `WatchEvents`. Knows how far the stream has come."""
+    """Decodes the lines of one connection to `WatchEvents` and tracks the version that it has reached."""
 
     def __init__(self, resource_version: str, complaints: Complaints, deduplicator: PodDeduplicator) -> None:
         self._version = resource_version
@@ -105,15 +105,15 @@ class WatchDecoder:
         self._events: list[PodEvent] = []
         self._malformed = self._unchanged = 0
         self._pending = False
-        """A line was taken since something was reads."""
+        """Whether a line was decoded since the last `WatchEvents`."""
 
     def decode(self, lines: bytes, *, more: bool = False) -> tuple[list[WatchEvents], Exception | None]:
-        """What these lines bring, and what ended the stream after that, if something did.
+        """Return the decoded reads, and the error that ended the stream, if any.
 
-        The first is one `WatchEvents`, or none; what comes after the end of the initial events is one of its own. The
-        second is the `ApiError` that the server sent; a `ValueError` or `RecursionError` for a line that is no event.
+        There is at most one `WatchEvents`, plus one for the end of the initial events. The error is the `ApiError` that
+        the server sent, or a `ValueError` or `RecursionError` for a line that is not an event.
 
-        If `more` are there already, what these bring may be reads with what those do.
+        With `more`, further lines are already there, and the events may be returned with the next call.
         """
         try:
             events = _EVENT.decode_lines(lines)
@@ -125,7 +125,7 @@ class WatchDecoder:
         return [self._flush()] if self._pending and not more else [], None
 
     def _one_by_one(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
-        """The same, for lines that are not all of them changes of pods."""
+        """Decode lines that are not all events of pods."""
         reads: list[WatchEvents] = []
         error: Exception | None = None
         for line in filter(bytes.strip, lines.split(b"\n")):
@@ -152,7 +152,7 @@ class WatchDecoder:
         self._unchanged += len(events) - len(changed)
 
     def _take(self, line: bytes, reads: list[WatchEvents]) -> ApiError | None:
-        """Note what one line brings; the error with which the server ended the stream, if it does."""
+        """Decode one line. Return the error if the server ended the stream with it."""
         try:
             event = _EVENT.decode(line)
         except NOT_A_POD as why:
@@ -162,7 +162,7 @@ class WatchDecoder:
         return None
 
     def _take_other(self, line: _RawLine, why: Exception, reads: list[WatchEvents]) -> ApiError | None:
-        """A line that is no change of a pod, or none that can be read."""
+        """Decode a line that is not an event of a pod, or has an undecodable pod."""
         if line.type == "ERROR":
             return _event_error(line.object)
         metadata = _bookmark(line.object) if line.type == "BOOKMARK" else None
@@ -176,7 +176,7 @@ class WatchDecoder:
         if line.type in _KNOWN_TYPES:
             self._complaints.about(line.object, why)
         else:
-            logger.warning("the watch sent an event of a type that is not known: type=%.40r", line.type)
+            logger.warning("watch event of unknown type: type=%.40r", line.type)
         return None
 
     def _advance_to(self, version: str) -> None:
@@ -185,7 +185,7 @@ class WatchDecoder:
 
 
 def _newest(events: Sequence[PodEvent]) -> str:
-    """The version of the last event that has one."""
+    """Return the version of the last event that has one."""
     return next((version for event in reversed(events) if (version := event.pod.resource_version)), "")
 
 

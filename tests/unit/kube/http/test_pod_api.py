@@ -181,7 +181,7 @@ def test_an_item_that_is_no_pod_is_left_out_counted_and_logged_once(
         answer = ask(lambda reply: api.send(kube.List(""), reply))
         assert [found.name for found in answer.pods] == ["a", "b"]
         assert answer.malformed == 2
-    told = [record.getMessage() for record in caplog.records if "cannot be decoded" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "undecodable pod" in record.getMessage()]
     assert len(told) == 2
     assert "pod=bad" in told[0]
     assert "$.metadata.labels" in told[0]
