@@ -1,19 +1,21 @@
-"""The Kubernetes API as a fleet in one namespace needs it: the only package that imports the `kubernetes` client.
+"""The Kubernetes API as a fleet in one namespace needs it: requests as values, and the seam `PodApi` that sends them.
 
-Words used here:
+The actors send requests and open watches here; answers, events and errors come back as values in callbacks, which tell
+an actor. This package handles no message itself, never retries, and never sleeps. It is the only one that imports the
+`kubernetes` client, and only when `connect` is called: the import costs 0.2 s and 43 MiB, and a driver may bring its
+own `PodApi`.
 
-- *call*: one request and its answer, completed exactly once; a *stream* is a watch.
-- *reply* and *sink*: who is told how a call or a stream went; they get errors as values.
-- *access*: a server, a namespace, and the *credentials* to show there; made from a kubeconfig or a pod's own account.
-- *wire*: the socket that a call or stream uses at the moment, and the right to cut it from another thread.
-- *transport*: the `kubernetes` package's urllib3 pool with wires; each worker and each stream has one of its own, so
-  that nobody can be handed a connection that somebody else is about to cut.
-- *worker*: one of the bounded daemon threads that calls run in; each stream has a thread of its own.
-- *fence*: what one actor reaches the API through; shut when that actor ends, in whatever state its thread is.
-- *limit*: how long a call may take in all, waiting for a worker and resolving names included.
-
-`PodApi` and its values (`actors.kube.api`) are all that the rest of the library knows of this package, and importing it
-loads neither `kubernetes` nor `urllib3`: that costs 0.2 s and 43 MiB, and a driver may bring a `PodApi` of its own.
+==========  ===========================================================================================================
+call        one request under way; completes exactly once. A *stream* is the call of a watch
+reply       the callback of a call; the *sink* is the callback of a stream
+access      a server, a namespace and *credentials*, from a kubeconfig or from the pod's service account
+wire        the socket that a call or stream uses, and the right to cut it from another thread
+transport   the `kubernetes` client's urllib3 pool, with wires. Each worker and each stream has its own: no thread gets
+            a connection that another is about to cut
+worker      one of the bounded daemon threads that run calls; each stream has a thread of its own
+fence       the `PodApi` of one incarnation of an actor; sends nothing once that incarnation has ended
+limit       the time a call may take in all, including the wait for a worker and for DNS
+==========  ===========================================================================================================
 """
 
 from __future__ import annotations
@@ -96,20 +98,20 @@ def connect(
     request_timeout: timedelta = timedelta(seconds=10),
     max_connections: int = 16,
 ) -> HttpPodApi:
-    """The real API, over HTTP. Reads the configuration and sends nothing yet.
+    """Return a client of the real API. Reads the configuration and sends nothing yet.
 
     Args:
-        kubeconfig: a file; by default those of `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
-        context: which of its contexts; by default the current one.
-        namespace: by default the context's, else the account's, else `default`.
-        request_timeout: the limit of every call, of a watch until its first byte, and of an exec plugin.
-        max_connections: calls that can be under way at once, each in a thread of its own; more wait.
+        kubeconfig: a file; by default the files of `KUBECONFIG`, else `~/.kube/config`, else the pod's service account.
+        context: a context of the kubeconfig; by default the current one.
+        namespace: by default the namespace of the context or service account, else `default`.
+        request_timeout: the limit of every call, of a watch until its headers arrive, and of an exec plugin.
+        max_connections: the number of calls that run at once, each in its own thread; further calls queue.
 
     Raises:
-        SettingsError: there is no usable kubeconfig, context or credential.
+        SettingsError: no kubeconfig, context or credential is usable.
     """
-    from actors.kube.auth import discovery as auth  # noqa: PLC0415 - see above: this is what loads the client
-    from actors.kube.http import pod_api as http  # noqa: PLC0415 - see above: this is what loads the client
+    from actors.kube.auth import discovery as auth  # noqa: PLC0415 - loads the `kubernetes` client
+    from actors.kube.http import pod_api as http  # noqa: PLC0415 - loads the `kubernetes` client
 
     access = auth.load(kubeconfig, context, limit=request_timeout)
     return http.HttpPodApi(

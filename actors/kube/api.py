@@ -1,11 +1,11 @@
-"""`PodApi`: the pods of one namespace, as the rest of the library sees the Kubernetes API.
+"""`PodApi`: the seam between the library and the Kubernetes API, for the pods of one namespace.
 
-The few objects of other kinds that a fleet needs (leases, volume claims) pass as they are, as JSON.
+Pods are decoded; the few objects of other kinds that a fleet needs (leases, volume claims) stay JSON.
 
-A request is a value: `send` returns at once with a `Call` and completes later, exactly once, by calling `reply` with
-the answer or with an `ApiError` as a *value*. Replies may come on any thread, or before `send` has returned; they must
-be quick and must not raise (an actor's `tell` is both). No implementation retries or sleeps: retries are the
-RequestPool's and the sources'. A call that is cancelled completes with `Cancelled`, unless it was answered before.
+A request is a value. `send` returns a `Call` at once; the call completes later, exactly once, when `reply` is called
+with the answer or with an `ApiError`. A reply may come on any thread, even before `send` returns; it must be quick and
+must not raise (an actor's `tell` is both). A cancelled call completes with `Cancelled`, unless it was answered before.
+No implementation retries or sleeps: retries belong to the RequestPool and the sources.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Manifest: TypeAlias = Mapping[str, Any]
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A kind of objects of a namespace, as a URL and a rule of RBAC name it. `group` is empty for the core's."""
+    """A kind of namespaced objects, as a URL and an RBAC rule name it. The core group is empty."""
 
     plural: str
     kind: str
@@ -76,8 +76,8 @@ LEASES: Final = Resource("leases", "Lease", "coordination.k8s.io")
 class PodPage(msgspec.Struct, frozen=True):
     """One page of a LIST. `continue_token` is empty on the last page; `resource_version` is that of the whole list.
 
-    `malformed` counts items that could not be decoded as pods: they are left out and were logged once. `moved` has, by
-    UID, the versions of those that are shown at a later one than they say, and have looked the same since that.
+    `malformed` counts the items that could not be decoded as pods; they are left out and logged once. `moved` maps the
+    UID of a pod to its current version where an earlier, otherwise equal `Pod` is returned for it.
     """
 
     pods: tuple[Pod, ...]
@@ -88,12 +88,10 @@ class PodPage(msgspec.Struct, frozen=True):
 
 
 class WatchEvents(msgspec.Struct, frozen=True):
-    """What a watch stream brought, in order: changes, and how far it has come (bookmarks too).
+    """Events of a watch stream, in order, and the version that the stream has reached. A bookmark has no events.
 
-    `unchanged` counts those that are left out: of a pod that runs, and of nothing that a `Pod` shows but its version,
-    which is that from which on it looks so.
-
-    With `initial_events_end`, all that there was when the watch began has been told, as of `resource_version`.
+    `unchanged` counts the events left out because a running pod's `Pod` differs from the last one in its version only.
+    With `initial_events_end`, the initial events of the watch are complete as of `resource_version`.
     """
 
     events: tuple[PodEvent, ...]
@@ -104,15 +102,15 @@ class WatchEvents(msgspec.Struct, frozen=True):
 
 
 class WatchEnded(msgspec.Struct, frozen=True):
-    """The last word of a stream. `error` is None after a clean end, `Gone` after 410, `Cancelled` after a cancel."""
+    """The end of a stream. `error` is None after a clean end, `Gone` after 410, `Cancelled` after a cancel."""
 
     error: ApiError | None
     in_stream: bool = False
-    """The error came as an event: the server had taken the watch and could not go on with it."""
+    """The error came as an ERROR event, after the server had accepted the watch."""
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """Options of a DELETE. Preconditions that fail are answered by `Conflict`; `grace` None means the pod's own."""
+    """Options of a DELETE. A failed precondition is a `Conflict`; without `grace` the pod's own grace period counts."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -133,11 +131,11 @@ Operation: TypeAlias = Literal[
     "create_object",
     "patch_object",
 ]
-"""What a request does, as metrics and injected faults name it."""
+"""The name of an operation, in metrics and injected faults."""
 
 
 class Request(msgspec.Struct, Generic[A_co], frozen=True):
-    """A request that `A_co` or an `ApiError` answers."""
+    """A request; its answer is an `A_co` or an `ApiError`."""
 
     operation: ClassVar[Operation]
 
@@ -160,14 +158,14 @@ class Get(Request[Pod], frozen=True):
 
 
 class Create(Request[Pod], frozen=True):
-    """POST a pod. An answer that was lost is `Ambiguous`."""
+    """POST a pod. A lost answer is `Ambiguous`."""
 
     operation = "create"
     manifest: Manifest
 
 
 class Delete(Request[None], frozen=True):
-    """DELETE one pod; None means that its deletion has begun (or is done)."""
+    """DELETE one pod. None means that the pod is being deleted, or is gone."""
 
     operation = "delete"
     name: str
@@ -175,14 +173,14 @@ class Delete(Request[None], frozen=True):
 
 
 class DeleteCollection(Request[None], frozen=True):
-    """DELETE all pods that a label selector matches. An empty selector is refused: it would match every pod."""
+    """DELETE all pods that a label selector matches. HTTP refuses an empty selector: it would match every pod."""
 
     operation = "delete_collection"
     selector: str
 
 
 class Patch(Request[Pod], frozen=True):
-    """Merge-patch one pod; a `metadata.uid` or `metadata.resourceVersion` in the patch is a precondition."""
+    """Merge-patch one pod. A `metadata.uid` or `metadata.resourceVersion` in the patch is a precondition."""
 
     operation = "patch"
     name: str
@@ -190,7 +188,7 @@ class Patch(Request[Pod], frozen=True):
 
 
 class ReviewAccess(Request[bool], frozen=True):
-    """Whether our account has a right in this namespace: `verb` is one of RBAC's, such as `deletecollection`."""
+    """Ask whether our account has a right in this namespace. `verb` is an RBAC verb, such as `deletecollection`."""
 
     operation = "may"
     verb: str
@@ -206,7 +204,7 @@ class GetObject(Request[Manifest], frozen=True):
 
 
 class ListObjects(Request[Sequence[Manifest]], frozen=True):
-    """All objects of another kind that a label selector matches, in one answer: for what there are few of."""
+    """List all objects of another kind that a label selector matches, in one page: for kinds with few objects."""
 
     operation = "list_objects"
     resource: Resource
@@ -214,7 +212,7 @@ class ListObjects(Request[Sequence[Manifest]], frozen=True):
 
 
 class CreateObject(Request[Manifest], frozen=True):
-    """POST an object of another kind. An answer that was lost is `Ambiguous`."""
+    """POST an object of another kind. A lost answer is `Ambiguous`."""
 
     operation = "create_object"
     resource: Resource
@@ -222,7 +220,7 @@ class CreateObject(Request[Manifest], frozen=True):
 
 
 class PatchObject(Request[Manifest], frozen=True):
-    """Merge-patch one object of another kind, with preconditions as `Patch` has them."""
+    """Merge-patch one object of another kind, with the preconditions of `Patch`."""
 
     operation = "patch_object"
     resource: Resource
@@ -231,11 +229,11 @@ class PatchObject(Request[Manifest], frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """Watch pods from a version on, with bookmarks; the server ends the stream cleanly after about `timeout`.
+    """Watch pods from a version on, with bookmarks. The server ends the stream cleanly after about `timeout`.
 
-    With `send_initial_events` what there is comes first, as ADDED, up to an `initial_events_end`; an empty
-    `resource_version` then means what a LIST would show. A server that cannot do that ends the stream with an error, in
-    a status or in an event.
+    With `send_initial_events`, every existing pod comes first, as ADDED, up to `initial_events_end`; an empty
+    `resource_version` then means the newest version. A server without this feature ends the stream with an error, as a
+    status or as an event.
     """
 
     operation: ClassVar[Operation] = "watch"
@@ -254,7 +252,7 @@ class Call(Protocol):
     """A call under way."""
 
     def cancel(self) -> None:
-        """Give it up, from any thread, at once. See the module's docstring for what its reply then gets."""
+        """Cancel the call at once, from any thread; `reply` gets `Cancelled`."""
 
 
 class PodApi(Protocol):
@@ -262,13 +260,13 @@ class PodApi(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The namespace that every call goes to."""
+        """The namespace of every request."""
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
-        """Send one request. See the module's docstring for when `reply` is called."""
+        """Send one request. The module's docstring says when `reply` is called."""
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
-        """Open a stream: `sink` receives `WatchEvents` (empty ones mean a bookmark), and last, once, `WatchEnded`."""
+        """Open a stream. `sink` receives `WatchEvents`, then `WatchEnded` exactly once."""
 
     def close(self) -> None:
-        """End all calls and streams (each completes with `Cancelled`) and free every thread and socket."""
+        """Cancel all calls and streams, and free every thread and socket."""

@@ -1,4 +1,8 @@
-"""Calls under way: each completes exactly once, whichever thread comes first. The others' answers are dropped."""
+"""Calls under way, for every implementation of `PodApi`.
+
+A call completes exactly once. The answer, `cancel`, the call's limit and `close` may race on several threads: the first
+completes the call, the others do nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ A = TypeVar("A")
 
 
 class OpenCall(Generic[A]):
-    """One call: completes exactly once, with an answer or with `Cancelled`, whichever thread comes first."""
+    """One call: completes exactly once, with an answer, an error or `Cancelled`."""
 
     def __init__(self, what: str, reply: Reply[A], calls: OpenCalls) -> None:
         self._what = what
@@ -31,11 +35,11 @@ class OpenCall(Generic[A]):
 
     @property
     def done(self) -> bool:
-        """It was answered."""
+        """The call has completed."""
         return self._done
 
     def depends_on(self, part: Call | Scheduled) -> None:
-        """Cancel `part` when this call ends, whatever ends it."""
+        """Cancel `part` when this call completes, or now if it has."""
         with self._lock:
             if not self._done:
                 self._under_way.append(part)
@@ -43,7 +47,7 @@ class OpenCall(Generic[A]):
         part.cancel()
 
     def complete(self, answer: A | ApiError) -> None:
-        """Answer it, unless it was answered before."""
+        """Complete the call, unless it has completed."""
         with self._lock:
             if self._done:
                 return
@@ -55,35 +59,35 @@ class OpenCall(Generic[A]):
         self._reply(answer)
 
     def cancel(self) -> None:
-        """Give it up."""
+        """Complete the call with `Cancelled`."""
         self.complete(Cancelled(f"{self._what} was cancelled"))
 
 
 class OpenStream(OpenCall[WatchEnded]):
-    """One watch: ends exactly once, and tells its sink nothing after that, whichever threads are in it."""
+    """One watch: ends exactly once, and tells its sink nothing after that."""
 
     def __init__(self, sink: WatchSink, calls: OpenCalls) -> None:
         self._sink = sink
-        self._telling = RLock()
+        self._delivering = RLock()
         super().__init__("the watch", self._ended, calls)
 
-    def tell(self, events: WatchEvents) -> None:
-        """Pass on what the stream brought, unless it has ended."""
-        with self._telling:
+    def deliver(self, events: WatchEvents) -> None:
+        """Hand events to the sink, unless the stream has ended."""
+        with self._delivering:
             if not self._done:
                 self._sink(events)
 
     def end(self, error: ApiError | None, *, in_stream: bool = False) -> None:
-        """End it, unless it has."""
+        """End the stream, unless it has ended."""
         self.complete(WatchEnded(error, in_stream))
 
     def _ended(self, answer: WatchEnded | ApiError) -> None:
-        with self._telling:
+        with self._delivering:
             self._sink(answer if isinstance(answer, WatchEnded) else WatchEnded(answer))
 
 
 class OpenCalls:
-    """The calls of one `PodApi` that are not answered yet."""
+    """The calls of one `PodApi` that have not completed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -91,24 +95,24 @@ class OpenCalls:
         self.closed = False
 
     def add(self, call: Call) -> None:
-        """Note a call, unless closed."""
+        """Note a call, unless this is closed."""
         with self._lock:
             if not self.closed:
                 self._calls[call] = None
 
     def discard(self, call: Call) -> None:
-        """Forget a call that is answered."""
+        """Forget a completed call."""
         with self._lock:
             self._calls.pop(call, None)
 
     def close(self) -> None:
-        """Cancel all, oldest first, and whatever comes later is for its maker to cancel."""
+        """Cancel all calls, oldest first. The maker of a later call sees `closed` and cancels it."""
         with self._lock:
             self.closed = True
         for call in self.open():
             call.cancel()
 
     def open(self) -> list[Call]:
-        """Those that are not answered yet, oldest first."""
+        """The calls that have not completed, oldest first."""
         with self._lock:
             return list(self._calls)

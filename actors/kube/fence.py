@@ -1,13 +1,13 @@
-"""A fence: a `PodApi` for one incarnation of an actor, which sends nothing once that has ended.
+"""A fence: the `PodApi` of one incarnation of an actor. It sends nothing once that incarnation has ended.
 
-Nothing can end a thread from outside. One that was given up because it hung may wake up at any time and go on where it
-was, beside its replacement. Before this fence it finds every way to the API shut, and what it had under way given up.
-A call that hangs in the very middle of being sent is given up as soon as it has been.
+A thread cannot be ended from outside. The thread of an actor that hung and was replaced may wake up at any time; by
+then the fence has cancelled its calls under way, and refuses every new one. A call that hangs in `send` itself is
+cancelled as soon as `send` returns.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from actors.errors import Cancelled
 from actors.kube.api import WatchEnded
@@ -21,12 +21,12 @@ __all__ = ["FencedPodApi"]
 
 A = TypeVar("A")
 
-SHUT = "nothing is sent for an actor that has ended"
+SHUT: Final = "the actor that sent this request has ended"
 
 
 @final
 class FencedPodApi:
-    """Passes everything on to `api`, until it is shut. See `actors.kube.api.PodApi` for the methods."""
+    """Passes every request to `api`, until it is closed."""
 
     def __init__(self, api: PodApi) -> None:
         self.namespace = api.namespace
@@ -34,10 +34,7 @@ class FencedPodApi:
         self._calls = OpenCalls()
 
     def close(self) -> None:
-        """Shut it, from any thread: what is under way completes with `Cancelled`, what comes later at once.
-
-        `api` is left open: it is not ours alone.
-        """
+        """Cancel the calls under way, from any thread, and later ones at once. `api` stays open: others use it."""
         self._calls.close()
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
@@ -63,18 +60,18 @@ class FencedPodApi:
             sink(WatchEnded(Cancelled(SHUT)))
             return call
 
-        def told(message: WatchEvents | WatchEnded) -> None:
+        def passed_on(message: WatchEvents | WatchEnded) -> None:
             if isinstance(message, WatchEnded):
                 self._calls.discard(call)
             sink(message)
 
-        call.sent_as(self._api.watch(request, told))
+        call.sent_as(self._api.watch(request, passed_on))
         return call
 
 
 @final
 class _FencedCall:
-    """A call that can be given up before it is known as what it was sent: whichever comes second cancels it."""
+    """A call that can be cancelled before `send` returns: the later of `cancel` and `sent_as` cancels the inner one."""
 
     def __init__(self) -> None:
         self._sent: Call | None = None

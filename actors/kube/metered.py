@@ -1,8 +1,7 @@
-"""A meter on the way to the API: a `PodApi` that counts what is asked, how it is answered, and how long that takes.
+"""A `PodApi` that counts requests, their results, and how long they take. It changes no request and no answer.
 
-It changes nothing. It stands below the fences: what is not sent is not counted. Answers come on many threads, so that
-there is a lock; it is taken twice a call, which is a round trip over the network, and not for what a watch brings, but
-for pods that cannot be read.
+It is below the fences: a request that a fence refuses is not counted. Answers come on many threads, so the counts have
+a lock. It is taken twice a call, which is a network round trip, and for malformed pods; never for an event of a watch.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ __all__ = ["ApiCounts", "MeteredPodApi"]
 A = TypeVar("A")
 
 OK = "ok"
-"""The result of a call that was answered with what it asked for; of another one it is the error's class."""
+"""The result of a successful call; the result of a failed call is the class of its error."""
 
 
 @final
 class ApiCounts:
-    """What a `MeteredPodApi` counts. A watch is a call that lasts; its result is how it ended."""
+    """The counts of a `MeteredPodApi`. A watch counts as a call; its result is how it ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started = Counter()
         self.results = Counter()
-        """Calls that were answered, by operation and result."""
+        """Completed calls, by operation and result."""
         self.unreadable = Counter(("list",), ("watch",))
-        """Pods that could not be decoded and were left out, by operation, each time one came."""
+        """Malformed pods that were left out, by operation: each occurrence counts."""
         self._durations: dict[str, Histogram] = {}
 
     def in_flight(self) -> dict[str, int]:
-        """How many calls are not answered yet, by operation."""
+        """Return the number of calls under way, by operation."""
         with self._lock:
             started, ended = self._started.read(), self.results.read()
         left = {operation: count for (operation,), count in started.items()}
@@ -49,16 +48,16 @@ class ApiCounts:
         return left
 
     def durations(self) -> dict[str, Histogram]:
-        """How long the answered calls took, by operation; not of watches."""
+        """Return the durations of completed calls, by operation; watches have none."""
         return self._durations.copy()
 
     def start(self, operation: str) -> None:
-        """A call is sent."""
+        """Count a call that is sent."""
         with self._lock:
             self._started.add(operation)
 
     def end(self, operation: str, result: str, seconds: float | None = None) -> None:
-        """A call is answered, after so long."""
+        """Count a call that completes after `seconds`."""
         with self._lock:
             self.results.add(operation, result)
             if seconds is not None:
@@ -67,7 +66,7 @@ class ApiCounts:
                 self._durations[operation].observe(seconds)
 
     def leave_out(self, operation: str, pods: int) -> None:
-        """So many pods of an answer could not be decoded."""
+        """Count the malformed pods of an answer."""
         if pods:
             with self._lock:
                 self.unreadable.add(operation, by=pods)
@@ -75,7 +74,7 @@ class ApiCounts:
 
 @final
 class MeteredPodApi:
-    """Passes everything on to `api`. See `actors.kube.api.PodApi` for the methods."""
+    """Passes every request to `api`."""
 
     def __init__(self, api: PodApi, counts: ApiCounts, clock: Clock) -> None:
         self.namespace = api.namespace

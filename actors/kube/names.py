@@ -1,4 +1,4 @@
-"""Which names, label keys and label values Kubernetes allows: each function returns a problem in its words, or None."""
+"""The rules for names, label keys and label values. Each function returns the problem in Kubernetes' text, or None."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IS_LABEL_VALUE: Final = re.compile(_LABEL_VALUE)
 
 
 def dns_label_problem(name: str) -> str | None:
-    """What keeps it from being an RFC 1123 label: the name of a container, a namespace, a volume."""
+    """Check an RFC 1123 label: the name of a container, a namespace, a volume."""
     if len(name) > _MAX_LABEL:
         return f"must be no more than {_MAX_LABEL} characters"
     if _IS_DNS_LABEL.fullmatch(name):
@@ -49,7 +49,7 @@ def dns_label_problem(name: str) -> str | None:
 
 
 def dns_subdomain_problem(name: str) -> str | None:
-    """What keeps it from being an RFC 1123 subdomain: the name of most objects."""
+    """Check an RFC 1123 subdomain: the name of most objects."""
     if len(name) > _MAX_SUBDOMAIN:
         return f"must be no more than {_MAX_SUBDOMAIN} characters"
     if _IS_DNS_SUBDOMAIN.fullmatch(name):
@@ -62,7 +62,7 @@ def dns_subdomain_problem(name: str) -> str | None:
 
 
 def label_key_problem(key: str) -> str | None:
-    """What keeps it from being a label's or annotation's key: `name`, or `dns.prefix/name`."""
+    """Check the key of a label or annotation: `name`, or `dns.prefix/name`."""
     if key.count("/") > 1:
         prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         return f"a qualified name {_QUALIFIED_RULE} {prefixed}"
@@ -81,7 +81,7 @@ def label_key_problem(key: str) -> str | None:
 
 
 def label_value_problem(value: str) -> str | None:
-    """What keeps it from being a label's value."""
+    """Check the value of a label."""
     if len(value) > _MAX_LABEL:
         return f"must be no more than {_MAX_LABEL} characters"
     if _IS_LABEL_VALUE.fullmatch(value):
@@ -94,7 +94,7 @@ def label_value_problem(value: str) -> str | None:
 
 
 def port_name_problems(name: str) -> list[str]:
-    """What keeps it from being an IANA service name, as ports have them."""
+    """Return the problems of an IANA service name, as ports have them."""
     rules = (
         (len(name) <= _MAX_PORT_NAME, f"must be no more than {_MAX_PORT_NAME} characters"),
         (_IS_PORT_NAME.fullmatch(name), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),

@@ -1,4 +1,4 @@
-"""Kubernetes quantities (`500m`, `1Gi`, `2`): exact, because quotas compare and add them."""
+"""Kubernetes quantities (`500m`, `1Gi`, `2`) as exact decimals: quotas compare and add them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _QUANTITY: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([EPTGM]i?
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MAX_LENGTH: Final = 64
-"""Longer than any number that makes sense."""
+"""Characters. No sensible number is longer."""
 
 
 def parse_quantity(value: Any) -> Decimal | None:
-    """The number that a quantity stands for, None if it is none."""
+    """Return the number, or None if the value is no quantity."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > _MAX_LENGTH:
         return None
     match = _QUANTITY.fullmatch(str(value))
@@ -31,7 +31,7 @@ def parse_quantity(value: Any) -> Decimal | None:
 
 
 def format_quantity(number: Decimal) -> str:
-    """The number as a quantity: binary suffixes for whole mebibytes, `m` for fractions, else plain."""
+    """Return the number as a quantity: with a binary suffix for whole mebibytes, `m` for fractions, else plain."""
     if number != number.to_integral_value():
         return f"{(number * 1000).to_integral_value()}m"
     whole = int(number)

@@ -1,6 +1,6 @@
-"""How long to wait before something is tried again: client-go's reflector backoff, and what the server asks for.
+"""The delay before a retry: client-go's reflector backoff, or the server's `Retry-After`.
 
-Pure but for the chance that it is handed. Who waits does so by its own timer; nothing here sleeps.
+Pure, except for the entropy passed in. Nothing here sleeps: the caller sets a timer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["REFLECTOR", "lacks_server", "retry_delay"]
 
 NO_SERVER: Final = frozenset({0, 502, 503, 504})
-"""No connection or no answer in time; a gateway with nobody behind it, or nobody in time; a server that is not ready,
-or shutting down. Every other status was given by a server that works: 429 has its own rule, and a 500 is a matter of
-one request (a webhook that fails, an object that cannot be stored).
+"""0: no connection, or no answer in time. 502 and 504: a gateway without a server, or without an answer in time. 503: a
+server that is not ready, or shutting down. Every other status comes from a server that works: 429 has its own rule, and
+a 500 concerns one request (a failing webhook, an object that cannot be stored).
 """
 
 
 def lacks_server(answer: object) -> TypeGuard[Unavailable]:
-    """Whether this is what a request gets when there is no server. Any other answer, a refusal too, proves one."""
+    """Whether a request failed because no server answered. Any other answer, a refusal too, proves that one works."""
     return isinstance(answer, Unavailable) and answer.status in NO_SERVER
 
 
@@ -37,13 +37,13 @@ REFLECTOR: Final = Backoff(
 
 
 RETRY_AFTER_JITTER: Final = 0.5
-"""On top of what the server asks for, which is the same for everyone it asks."""
+"""Of `Retry-After`, added to it: the server sends every client the same value."""
 
 
 def retry_delay(backoff: Backoff, failures: int, error: ApiError | None, entropy: Entropy) -> timedelta:
-    """The backoff after so many earlier failures, or what the server asked for if that is longer.
+    """Return the backoff after this many failures, or `Retry-After` if that is longer.
 
-    Priority-and-fairness answers `Retry-After: 1` whatever the load, so that alone is not enough.
+    `Retry-After` alone is not enough: priority-and-fairness answers 1 s whatever the load.
     """
     delay = backoff.delay(failures, entropy)
     if isinstance(error, TooManyRequests | Unavailable) and error.retry_after is not None:

@@ -1,7 +1,7 @@
-"""Turns what the API answers into this library's `ApiError`s: the one table from status codes and reasons to classes.
+"""From an answer's `Status` to an `ApiError`: the one table from status codes and reasons to classes.
 
-Pure, and never fails: a `Status` may come from a proxy, an old server or a broken one, so every field may be missing or
-of another type.
+Pure, and never raises: a `Status` may come from a proxy, an old server or a broken one, so every field may be missing
+or of another type.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from actors.errors import (
 __all__ = ["error_from_status"]
 
 _QUOTA_WORDS: Final = "exceeded quota"
-"""A quota refusal has no reason of its own: it is a 403 Forbidden with these words in its message."""
+"""A quota refusal has no reason of its own: it is a 403 Forbidden whose message contains this."""
 
 _UID_FIELD: Final = "metadata.uid"
-"""A PATCH with a UID that is not the object's is refused as a change of an immutable field, where a DELETE is answered
-by 409. It is the same precondition that failed."""
+"""A PATCH with another object's UID is refused with 422, as a change of an immutable field. A DELETE gets 409 for the
+same failed precondition."""
 
 _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
-    408: Unavailable,  # a proxy's "you were too slow": nothing was done
+    408: Unavailable,  # from a proxy: the request was too slow, and not carried out
     409: Conflict,
     410: Gone,
     422: Invalid,
@@ -48,12 +48,12 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
 
 
 def error_from_status(status: Mapping[str, Any], code: int, retry_after: timedelta | None) -> ApiError:
-    """The error that a failed call completes with.
+    """Return the error of a failed call.
 
     Args:
-        status: the `v1.Status` of the answer's body, or of a watch's ERROR event; may be empty.
-        code: the answer's HTTP status, or the ERROR event's `code`.
-        retry_after: the answer's `Retry-After`; without one, `details.retryAfterSeconds` counts.
+        status: the `v1.Status` in the answer's body or in a watch's ERROR event; may be empty.
+        code: the answer's HTTP status, or the `code` of the ERROR event.
+        retry_after: the answer's `Retry-After`; without it, `details.retryAfterSeconds` counts.
     """
     reason = _text(status, "reason")
     message = _text(status, "message") or f"the server answered {code} without saying why"

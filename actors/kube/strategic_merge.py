@@ -1,7 +1,7 @@
-"""Strategic merge (Kubernetes): a partial object laid over a whole one, lists of named items merged item by item.
+"""Strategic merge patch (Kubernetes): a merge patch in which lists of named items merge item by item.
 
-Pure: takes a document and a patch and returns a new document, sharing what did not change. This is what `kubectl patch`
-does by default, and what a pod template's patch means.
+`kubectl patch` uses it by default, and so does the patch of a pod template. Pure: returns a new document that shares
+the unchanged parts of the old one.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MERGE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "volumes": "name",
     }
 )
-"""`patchMergeKey` of the lists that merge by item, from the Go types; every other list is replaced as a whole."""
+"""`patchMergeKey` of the lists that merge by item, from the Go types. Every other list is replaced as a whole."""
 
 _MERGED_SETS: Final = frozenset({"finalizers"})
-"""Lists of strings with `patchStrategy: merge`: what the patch names is added."""
+"""Lists of strings with `patchStrategy: merge`: the patch adds its items."""
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
@@ -46,18 +46,22 @@ _ORDER: Final = "$setElementOrder/"
 
 
 class UnmergeableError(ValueError):
-    """A patch that cannot be applied: an item without its list's merge key, or a directive that there is not.
+    """A patch that cannot be applied: an item lacks its list's merge key, or a directive is unknown.
 
-    Its words are those of a real server, which repeat what is in the patch; `brief` repeats no value.
+    The message is that of a real server, which repeats values of the patch; `brief` repeats none.
     """
 
-    def __init__(self, words: str, brief: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, brief: str) -> None:
+        super().__init__(message)
         self.brief = brief
 
 
 def strategic_merge(document: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Kubernetes' own: like a merge patch, but lists with a merge key merge item by item. Knows the `$` directives."""
+    """Apply a patch. Knows the `$` directives.
+
+    Raises:
+        UnmergeableError: the patch cannot be applied.
+    """
     match patch.get(_DIRECTIVE):
         case None | "merge":
             return _merge_map(document if isinstance(document, Mapping) else {}, patch)
@@ -66,8 +70,8 @@ def strategic_merge(document: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
         case "delete":
             return {}
         case other:
-            words = f"unknown patch type: {other} in map: {_go_map(patch)}"
-            raise UnmergeableError(words, f"unknown patch type: {str(other)[:40]} in map of: {_keys(patch)}")
+            message = f"unknown patch type: {other} in map: {_go_map(patch)}"
+            raise UnmergeableError(message, f"unknown patch type: {str(other)[:40]} in map of: {_keys(patch)}")
 
 
 def _merge_map(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,8 +112,8 @@ def _merge_list(merge_key: str, current: Sequence[Any], items: Sequence[Mapping[
     merged = {_key_of(old, merge_key): old for old in current}
     for item in items:
         if merge_key not in item:
-            words = f"does not contain declared merge key: {merge_key}"
-            raise UnmergeableError(f"map: {_go_map(item)} {words}", f"map of: {_keys(item)} {words}")
+            problem = f"does not contain declared merge key: {merge_key}"
+            raise UnmergeableError(f"map: {_go_map(item)} {problem}", f"map of: {_keys(item)} {problem}")
         key = _key_of(item, merge_key)
         if item.get(_DIRECTIVE) == "delete":
             merged.pop(key, None)
@@ -123,12 +127,12 @@ def _keys(item: Mapping[str, Any]) -> str:
     return ", ".join(map(str, item)) or "nothing"
 
 
-def _interleaved(keys: Sequence[Any], wanted: Sequence[Any], before: Sequence[Any]) -> list[Any]:
-    """All `keys`: those that are `wanted` in that order, the others as they were `before`, where the two orders allow.
+def _interleaved(keys: Sequence[Any], order: Sequence[Any], before: Sequence[Any]) -> list[Any]:
+    """Sort `keys`: those in `order` in that order, the others as they were `before`, where the two orders allow.
 
-    This is `mergeSortedSlice` of apimachinery; with it, what a patch adds comes first.
+    This is `mergeSortedSlice` of apimachinery: items that a patch adds come first.
     """
-    first = [key for key in wanted if key in keys]
+    first = [key for key in order if key in keys]
     others = [key for key in keys if key not in first]
     result: list[Any] = []
     for key in first:
@@ -139,7 +143,7 @@ def _interleaved(keys: Sequence[Any], wanted: Sequence[Any], before: Sequence[An
 
 
 def _key_of(item: Any, merge_key: str) -> Any:
-    """What tells one item from another; a key that is no scalar is nonsense, and for validation to refuse."""
+    """Return the merge key's value. A value that is no scalar is left to validation."""
     value = item.get(merge_key) if isinstance(item, Mapping) else None
     return str(value) if isinstance(value, dict | list) else value
 
@@ -151,7 +155,7 @@ def _delete_from_set(merged: dict[str, Any], key: str, values: Any) -> None:
 
 
 def _reorder(merged: dict[str, Any], document: Mapping[str, Any], key: str, order: Sequence[Any]) -> None:
-    """Put a merged list into the order that a `$setElementOrder` directive wants."""
+    """Sort a merged list as a `$setElementOrder` directive says."""
     current, merge_key = merged.get(key), _MERGE_KEYS.get(key)
     if not isinstance(current, list):
         return
@@ -168,7 +172,7 @@ def _go_map(value: Mapping[str, Any]) -> str:
 
 
 def copy_json(value: Any) -> Any:
-    """A deep copy of a JSON value: several times faster than `copy.deepcopy`, which looks for cycles."""
+    """Return a deep copy of a JSON value, several times faster than `copy.deepcopy`, which looks for cycles."""
     if isinstance(value, Mapping):
         return {key: copy_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -256,14 +256,14 @@ class _Watch:
             case "BOOKMARK":
                 metadata = message.object["metadata"]
                 ends = metadata.get("annotations", {}).get(INITIAL_EVENTS_END) == "true"
-                self.stream.tell(WatchEvents((), metadata["resourceVersion"], initial_events_end=ends))
+                self.stream.deliver(WatchEvents((), metadata["resourceVersion"], initial_events_end=ends))
             case event_type:
                 pod = self._api.decoder.pod(message.object)
                 events = [] if pod is None else [PodEvent(event_type, pod)]
                 news = self._api.sharing.watched(events, self._connection)
                 version = message.object["metadata"]["resourceVersion"]
                 unchanged = len(events) - len(news)
-                self.stream.tell(WatchEvents(tuple(news), version, 1 - len(events), unchanged=unchanged))
+                self.stream.deliver(WatchEvents(tuple(news), version, 1 - len(events), unchanged=unchanged))
 
 
 class PodDecoder:

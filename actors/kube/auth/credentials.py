@@ -1,9 +1,8 @@
-"""Where the server is and what to show it: `load` finds out, `Credentials` keeps it fresh.
+"""`Access` to a server, and the `Credentials` that stay fresh for all threads.
 
-Reading a kubeconfig, running its exec plugin and finding a pod's own account are the `kubernetes` package's, in
-`kubeconfig.py` and `account.py`; what it lacks is here. Its refresh hook is not thread-safe, runs an exec plugin again
-for every request once that has failed, and never looks again at a token that the server refused, or at a CA that does
-not vouch for the server any more.
+`kubeconfig.py` and `service_account.py` read a credential with the `kubernetes` package; this module renews it. The
+package's own refresh hook is not thread-safe, runs a failed exec plugin again for every request, and never reads a
+token again that the server refused, or a CA that no longer matches the server.
 """
 
 from __future__ import annotations
@@ -35,61 +34,61 @@ logger = logging.getLogger(__name__)
 
 
 REFRESH_BEFORE: Final = timedelta(minutes=5)
-"""A credential is renewed so long before it expires, as the `kubernetes` package does it; at half its life if that is
-shorter, lest a plugin whose tokens live for less is run for every request."""
+"""A credential is renewed this long before its expiry, as in the `kubernetes` package, or after half its lifetime if
+that is later: a plugin with short-lived tokens must not run for every request."""
 
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
-"""A refresh that failed, or brought nothing new, is not tried again sooner: it may run a program."""
+"""The minimum delay after a refresh that failed or changed nothing: a refresh may run a program."""
 
 
 COMPLAIN_EVERY: Final = timedelta(minutes=1)
-"""How often a refresh that keeps failing is logged."""
+"""The minimum interval of log lines about a refresh that keeps failing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """One state of a credential, with the `kubernetes` package's configuration that it came with. Never printed."""
+    """One version of a credential, in the `kubernetes` package's configuration. Never printed."""
 
     configuration: Configuration = field(repr=False)
     refresh_at: datetime | None = None
-    """When to look for a newer one; None if only the server's refusal tells."""
+    """When to read it again; None if only a refusal by the server is a reason to."""
     expires_at: datetime | None = None
-    """From when on it is worthless, if that is known."""
+    """When it expires, if that is known."""
     source: str = "the kubeconfig"
-    """Whose it is and where that stands, for messages."""
+    """The user or account, and the file that defines it, for messages."""
     authority: str = "the system's CAs"
-    """Whom it trusts to know the server, for messages."""
+    """The CAs that must have signed the server's certificate, for messages."""
     contents: tuple[str, ...] = field(default=(), repr=False)
-    """A digest of each file that a connection is made with: they may change under their names."""
+    """A digest of each file that connections use: a file may change under its name."""
 
     @property
     def authorization(self) -> str | None:
-        """The header's value, if it is a token or a password."""
+        """The `Authorization` header, for a token or a password."""
         return self.configuration.api_key.get("BearerToken")
 
     @property
     def connects_with(self) -> tuple[object, ...]:
-        """What a connection is made with; connections made with something else are of no use."""
+        """Everything that connections depend on: after a change they must be made anew."""
         config = self.configuration
         names = config.cert_file, config.key_file, config.ssl_ca_cert
         return *names, *self.contents, config.verify_ssl, config.tls_server_name, config.proxy
 
     def is_due(self, now: datetime) -> bool:
-        """It is time to look for a newer one."""
+        """Whether it is time to read the credential again."""
         return self.refresh_at is not None and now >= self.refresh_at
 
     def differs_from(self, other: Credential) -> bool:
-        """The server may answer the one where it refused the other."""
+        """Whether the server may accept one of the two and refuse the other."""
         return (self.authorization, self.connects_with) != (other.authorization, other.connects_with)
 
 
 @final
 class Credentials:
-    """The newest credential, for all threads. Reads it anew when it is due, and when the server refused it."""
+    """The newest credential, for all threads. Reads it again when it is due, and when the server refuses it."""
 
     def __init__(self, first: Credential, read: Callable[[], Credential], clock: Clock) -> None:
-        """`read` finds the credential as it is by then, or raises `SettingsError`."""
+        """`read` returns the current credential, or raises `SettingsError`."""
         self._read = read
         self._clock = clock
         self._lock = threading.Lock()
@@ -98,7 +97,7 @@ class Credentials:
         self._complained_at: Moment | None = None
 
     def current(self) -> Credential:
-        """The credential to show. Waits for its renewal only if it is worthless without."""
+        """Return the credential to use. Waits for a renewal only if the credential has expired."""
         credential, now = self._newest, self._clock.now()
         if not credential.is_due(now):
             return credential
@@ -106,9 +105,9 @@ class Credentials:
         return self._renew(credential, wait=expired, refused=False)
 
     def renewed(self, refused: Credential) -> Credential:
-        """A newer credential than one that failed: refused by the server, or with a CA that does not know the server.
+        """Return a newer credential than a failed one, or the same if there is none.
 
-        The same if there is none.
+        A credential fails if the server refuses it, or if its CA has not signed the server's certificate.
         """
         return self._renew(refused, wait=True, refused=True)
 
@@ -116,7 +115,7 @@ class Credentials:
         if not self._lock.acquire(blocking=wait):
             return old
         try:
-            # Another thread may have read it since: the same again is refused as well, if this one was.
+            # Another thread may have read it since. An equal credential is refused as well.
             none_newer = self._newest is old or (refused and not self._newest.differs_from(old))
             if none_newer and not self._too_soon():
                 self._newest = self._read_or(self._newest, refused=refused)
@@ -131,12 +130,12 @@ class Credentials:
         try:
             found = self._read()
         except SettingsError as error:
-            self._wait()  # from now on, not from before: a plugin may have taken all its time to fail
+            self._wait()  # counts from now: a plugin may have taken long to fail
             self._complain(error)
             return old
         self._complained_at = None
-        fruitless = not found.differs_from(old) and (refused or found.is_due(self._clock.now()))
-        if fruitless:
+        useless = not found.differs_from(old) and (refused or found.is_due(self._clock.now()))
+        if useless:
             self._wait()
         else:
             self._not_before = None
@@ -149,17 +148,17 @@ class Credentials:
         now = self._clock.monotonic()
         if self._complained_at is None or elapsed(self._complained_at, now) >= COMPLAIN_EVERY:
             self._complained_at = now
-            logger.warning("the credential cannot be renewed, the old one is used: error=%s", error)
+            logger.warning("credential not renewed, the old one stays in use: error=%s", error)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A server, and how to be let in."""
+    """A server, and the credentials for it."""
 
     url: str
     """Its base URL, without a slash at the end."""
     namespace: str
-    """The one that the context or the account names, else `default`."""
+    """The namespace of the context or service account, else `default`."""
     credentials: Credentials
 
     @property
@@ -169,7 +168,7 @@ class Access:
 
 
 def access_to(read: Callable[[], Credential], namespace: str, clock: Clock) -> Access:
-    """Access by what `read` finds now and later. A later one that names another server is refused: it is not ours."""
+    """Return the access that `read` describes now and later. A later credential for another server is refused."""
     first = _checked(read())
     url = _url(first)
 
@@ -184,7 +183,7 @@ def access_to(read: Callable[[], Credential], namespace: str, clock: Clock) -> A
 
 
 def _checked(credential: Credential) -> Credential:
-    """Own what the `kubernetes` package would do by itself: retries, and a refresh by hook."""
+    """Turn off what this library does itself, retries and refreshes, and check the server's URL and the token."""
     config = credential.configuration
     if not _is_url(_url(credential)):
         raise SettingsError("the server's address is not an http or https URL")
@@ -194,10 +193,10 @@ def _checked(credential: Credential) -> Credential:
     config.keep_alive = True
     token = config.api_key.get("BearerToken")
     if token is not None:
-        # A token file often ends with a newline, which the package keeps and which no header may have.
+        # A token file often ends with a newline. The package keeps it; a header must not have it.
         token = token.strip()
         if not (token.isascii() and token.isprintable()):
-            raise SettingsError("the token has characters that no token has")
+            raise SettingsError("the token has characters that are not allowed in a token")
         config.api_key["BearerToken"] = token
     return replace(credential, contents=tuple(map(_digest, (config.cert_file, config.key_file, config.ssl_ca_cert))))
 
@@ -206,12 +205,12 @@ def _is_url(text: str) -> bool:
     try:
         url = urlsplit(text)
         return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # a bracket without its other, or a port that is no number
+    except ValueError:  # an unmatched bracket, or a port that is not a number
         return False
 
 
 def _digest(file: str | None) -> str:
-    """Tells what is in a file from what was; empty if there is none. Whoever connects with it says why."""
+    """Return a digest of a file's content; empty if it cannot be read: connecting with it gives the error."""
     with suppress(OSError):
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
     return ""
@@ -226,5 +225,5 @@ def _url(credential: Credential) -> str:
 
 
 def refresh_time(now: datetime, expires_at: datetime) -> datetime:
-    """When to renew what expires then."""
+    """Return when to renew a credential that expires at `expires_at`."""
     return max(expires_at - REFRESH_BEFORE, now + (expires_at - now) / 2)

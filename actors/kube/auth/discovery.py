@@ -1,4 +1,4 @@
-"""Where kubectl would look for a cluster: a kubeconfig, else the account of the pod we run in."""
+"""Finds a cluster where kubectl does: a kubeconfig, else the service account of the pod that runs this program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its account's token, CA and namespace."""
+"""The folder with the token, CA and namespace of a pod's service account."""
 
 
 def load(
@@ -30,16 +30,16 @@ def load(
     clock: Clock | None = None,
     limit: timedelta = timedelta(seconds=10),
 ) -> Access:
-    """The access that the user means, looked for where kubectl looks.
+    """Return the access that the user means.
 
-    A kubeconfig that is given, else the files of `KUBECONFIG`, else `~/.kube/config`; without any of these, and when no
-    context is asked for, the account of the pod that this program runs in. An exec plugin may take `limit`.
+    The order is: `kubeconfig`, the files of `KUBECONFIG`, `~/.kube/config`, and, if no context is named, the service
+    account of the pod that runs this program. `limit` bounds an exec plugin.
 
     Raises:
-        SettingsError: there is none, or it is not usable; the message names the file and what is wrong with it.
+        SettingsError: there is no access, or it is not usable; the message names the file and the problem.
     """
     from actors.kube.auth import kubeconfig as kubeconfigs  # noqa: PLC0415
-    from actors.kube.auth import service_account as pod_account  # noqa: PLC0415 - they load the `kubernetes` package
+    from actors.kube.auth import service_account as pod_account  # noqa: PLC0415 - both load the `kubernetes` package
 
     clock = clock or SystemClock()
     files = _kubeconfig_files(kubeconfig, environ)
@@ -47,9 +47,9 @@ def load(
         chosen = kubeconfigs.choose(files, context)
         return access_to(lambda: kubeconfigs.read(chosen, clock.now(), limit), chosen.namespace, clock)
     if context is not None or "KUBERNETES_SERVICE_HOST" not in environ:
-        wanted = "no kubeconfig was found" if context is None else f"context {context!r} is in no kubeconfig"
+        problem = "no kubeconfig was found" if context is None else f"context {context!r} is in no kubeconfig"
         raise SettingsError(
-            f"{wanted}: KUBECONFIG is not set, {_default_kubeconfig(environ)} does not exist"
+            f"{problem}: KUBECONFIG is not set, {_default_kubeconfig(environ)} does not exist"
             + ("" if context else ", and this program does not run in a pod")
         )
     return access_to(lambda: pod_account.read(account, environ, clock.now()), pod_account.namespace(account), clock)

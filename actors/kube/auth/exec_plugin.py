@@ -1,7 +1,7 @@
-"""Exec plugins: programs that a kubeconfig's user names, which print a credential.
+"""Runs exec plugins: programs in a kubeconfig's user entry that print a credential.
 
-The `kubernetes` package says what to run; this runs it. The package's own way waits for ever for one that hangs, and
-holds all that one prints. Nothing of what a plugin prints to stdout is ever repeated.
+The `kubernetes` package prepares the command and this module runs it: the package would wait for ever for a plugin that
+hangs, and keep unlimited output. No message repeats what a plugin prints to stdout.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["PluginCredential", "PluginFailed", "run"]
 
 _LONGEST_ANSWER: Final = 1024 * 1024
-"""Bytes that a plugin may print: a token or a certificate with its key is a few thousand."""
+"""Bytes that a plugin may print. A token, or a certificate with its key, has a few thousand."""
 
-_LONGEST_WORDS: Final = 300
-"""Characters of what a failing plugin, or its hint, says for people that are passed on."""
+_LONGEST_QUOTE: Final = 300
+"""Characters that an error quotes of a failing plugin's stderr or install hint."""
 
 _BY_HAND: Final = "run it by hand to see why"
 
 
 class PluginFailed(Exception):  # noqa: N818 - private to this package, says what happened
-    """It gave no credential; why, in words for a person, that begin where its name ends."""
+    """The plugin gave no credential. The message continues a sentence that begins with the plugin's name."""
 
 
 class PluginCredential(msgspec.Struct, rename="camel"):
@@ -49,12 +49,12 @@ class PluginCredential(msgspec.Struct, rename="camel"):
     expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def __repr__(self) -> str:
-        """Never tell what is in it."""
+        """Show no secret."""
         return "PluginCredential()"
 
     @property
     def has_certificate(self) -> bool:
-        """A certificate is of no use without its key."""
+        """Whether there are both a certificate and its key."""
         return bool(self.client_certificate_data and self.client_key_data)
 
 
@@ -65,10 +65,10 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 def run(plugin: ConfigNode, folder: str, cluster: ConfigNode, limit: timedelta) -> PluginCredential:
-    """Run it, and wait at most `limit` for what it prints.
+    """Run the plugin, and wait at most `limit` for its credential.
 
     Raises:
-        PluginFailed: it cannot be run, fails, does not end in time, or prints something else.
+        PluginFailed: the plugin cannot be run, fails, does not end in time, or prints something else.
     """
     interactive = _may_ask(plugin)
     try:
@@ -81,7 +81,7 @@ def run(plugin: ConfigNode, folder: str, cluster: ConfigNode, limit: timedelta) 
             stderr=None if interactive else subprocess.PIPE,
             cwd=provider.cwd,
             env=environ,
-            start_new_session=not interactive,  # so that what it started ends with it
+            start_new_session=not interactive,  # so that its child processes end with it
         )
     except ConfigException as error:
         raise PluginFailed(_shortened(str(error))) from None
@@ -89,27 +89,27 @@ def run(plugin: ConfigNode, folder: str, cluster: ConfigNode, limit: timedelta) 
         raise PluginFailed(f"it cannot be run: {error.strerror}{_hint(plugin)}") from None
     with process:
         try:
-            printed, said = _read(process, limit)
+            stdout, stderr = _read(process, limit)
         except BaseException:
             _kill(process, group=not interactive)
             raise
     if process.returncode != 0:
-        how = "no words" if not said else _shortened(said.decode("utf-8", "replace"))
-        raise PluginFailed(f"it ended with exit code {process.returncode} and said: {how}; {_BY_HAND}")
-    return _credential(printed, provider.api_version)
+        problem = _shortened(stderr.decode("utf-8", "replace")) or "nothing on stderr"
+        raise PluginFailed(f"it ended with exit code {process.returncode}: {problem}; {_BY_HAND}")
+    return _credential(stdout, provider.api_version)
 
 
 def _may_ask(plugin: ConfigNode) -> bool:
-    """Whether it gets the terminal, if there is one: `interactiveMode` is Never, IfAvailable or Always."""
+    """Whether the plugin gets the terminal: its `interactiveMode` is Never, IfAvailable or Always."""
     mode = plugin.safe_get("interactiveMode")
-    there_is_one = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty() and sys.stdout.isatty()
-    if mode == "Always" and not there_is_one:
-        raise PluginFailed("it wants a terminal (interactiveMode: Always), and there is none")
-    return mode != "Never" and there_is_one
+    has_terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty() and sys.stdout.isatty()
+    if mode == "Always" and not has_terminal:
+        raise PluginFailed("it needs a terminal (interactiveMode: Always), and there is none")
+    return mode != "Never" and has_terminal
 
 
 def _request(provider: ExecProvider, *, interactive: bool) -> str:
-    """What a plugin finds in `KUBERNETES_EXEC_INFO`."""
+    """Return the content of `KUBERNETES_EXEC_INFO`."""
     spec: dict[str, Any] = {"interactive": interactive}
     if provider.cluster:
         about = {key: value for key, value in provider.cluster.value.items() if key != "extensions"}
@@ -122,8 +122,8 @@ def _request(provider: ExecProvider, *, interactive: bool) -> str:
 
 
 def _read(process: subprocess.Popen[bytes], limit: timedelta) -> tuple[bytes, bytes]:
-    """What it wrote to stdout and stderr, once it has ended."""
-    clock = SystemClock()  # of the machine, as the program is: no other would ever end it
+    """Wait until the process has ended. Return its stdout and stderr."""
+    clock = SystemClock()  # real time, since the program is real
     deadline = later(clock.monotonic(), limit)
     written = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
     first, *rest = written.values()
@@ -151,20 +151,20 @@ def _read(process: subprocess.Popen[bytes], limit: timedelta) -> tuple[bytes, by
 
 
 def _kill(process: subprocess.Popen[bytes], *, group: bool) -> None:
-    """It has not been waited for, even if it has ended: until then nobody else has its number."""
+    """Kill the process (and its group). It has not been waited for, so no other process can have its id."""
     if group:
         os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
 
 
-def _credential(printed: bytes, api_version: str) -> PluginCredential:
+def _credential(stdout: bytes, api_version: str) -> PluginCredential:
     try:
-        answer = msgspec.json.decode(printed, type=_Answer)
+        answer = msgspec.json.decode(stdout, type=_Answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        # msgspec names places and types, never what is there
-        words = str(error) if isinstance(error, msgspec.MsgspecError) else "it is no text"
-        raise PluginFailed(f"it printed no ExecCredential: {words}; {_BY_HAND}") from None
+        # msgspec names fields and types, never a value
+        problem = str(error) if isinstance(error, msgspec.MsgspecError) else "it is not text"
+        raise PluginFailed(f"it printed no ExecCredential: {problem}; {_BY_HAND}") from None
     if answer.api_version != api_version:
         raise PluginFailed(f"its apiVersion {_shortened(answer.api_version)!r} is not the kubeconfig's {api_version!r}")
     if not (answer.status.token or answer.status.has_certificate):
@@ -177,5 +177,5 @@ def _hint(plugin: ConfigNode) -> str:
     return f" ({_shortened(hint)})" if isinstance(hint, str) else ""
 
 
-def _shortened(words: str) -> str:
-    return " ".join(words.split())[:_LONGEST_WORDS]
+def _shortened(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_QUOTE]

@@ -1,8 +1,8 @@
-"""Kubeconfigs, read by the `kubernetes` package, with errors that a user can act on.
+"""Reads kubeconfigs with the `kubernetes` package, and raises errors that a user can act on.
 
-The package's own errors name dictionaries, some of which are whole users with their tokens, so none of them is passed
-on. It runs exec plugins without a limit and only logs their failures, on the root logger: here their plugin is run
-beforehand, and the package is given the result.
+The package's own errors may quote a whole user entry with its token, so none of them is repeated. The package also runs
+exec plugins without a limit, and only logs their failures: this module runs the plugin itself, and gives the package
+the result.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["Chosen", "choose", "read"]
 
 READ_FILES_EVERY: Final = timedelta(minutes=1)
-"""client-go's period for a user's `tokenFile`. Certificates in files are looked at as often: a new one is used before
-the old one expires, and connections made with a CA that is not trusted any more end soon."""
+"""client-go's period for a user's `tokenFile`. Certificate files are read as often, so that a new certificate is used
+before the old one expires, and a CA that is no longer trusted soon ends its connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A context, by name: what is current in the file may change while we run."""
+    """A context, fixed by name: the current context of a file may change while the program runs."""
 
     files: tuple[Path, ...]
     context: str
@@ -46,26 +46,26 @@ class Chosen:
 
 
 def choose(files: tuple[Path, ...], context: str | None) -> Chosen:
-    """The context asked for, or the current one.
+    """Return the named context, or the current one.
 
     Raises:
-        SettingsError: the files cannot be read, or do not have it.
+        SettingsError: the files cannot be read, or do not have the context.
     """
     config = _merged(files).config.value
     names = [entry["name"] for entry in _entries(config, "contexts")]
     listed = f"it has: {', '.join(names)}" if names else "it has no contexts"
-    wanted = context or config.get("current-context")
-    if not wanted:
+    chosen = context or config.get("current-context")
+    if not chosen:
         raise SettingsError(f"{_names(files)} has no current context, so one must be named; {listed}")
-    if wanted not in names:
+    if chosen not in names:
         which = "context" if context else "the current context"
-        raise SettingsError(f"{which} {wanted!r} is not in {_names(files)}; {listed}")
-    namespace = _find(config, "contexts", wanted, "context").get("namespace")
-    return Chosen(files, str(wanted), str(namespace or "default"))
+        raise SettingsError(f"{which} {chosen!r} is not in {_names(files)}; {listed}")
+    namespace = _find(config, "contexts", chosen, "context").get("namespace")
+    return Chosen(files, str(chosen), str(namespace or "default"))
 
 
 def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
-    """The context's credential as the files, and the exec plugin if it has one, have it now. A plugin may take `limit`.
+    """Read the current credential of a context from its files, or from its exec plugin, which may take `limit`.
 
     Raises:
         SettingsError: the context, its cluster or its user is not usable.
@@ -89,8 +89,8 @@ def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
             config_persister=_persister(merger, user),
         )
         loader.load_and_set(configuration)
-    except Exception as error:  # noqa: BLE001 - the package raises whatever a user's YAML leads it to
-        raise SettingsError(f"{chosen}: {_words(error, user=context.get('user'))}") from None
+    except Exception as error:  # noqa: BLE001 - the package raises anything for an invalid user entry
+        raise SettingsError(f"{chosen}: {_problem(error, user=context.get('user'))}") from None
     expires_at = expires_at or getattr(loader, "expiry", None)
     refresh_at = now + READ_FILES_EVERY if _has_files(user, cluster) else None
     return Credential(
@@ -103,7 +103,7 @@ def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
 
 
 def _has_files(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
-    """Something that counts is in a file of its own, where it may change, and reading it again runs no program."""
+    """Whether the credential uses files that may change, and reading them again runs no program."""
     if user.keys() & {"exec", "auth-provider"}:
         return False
     files = {"tokenFile": "token"} | {key: f"{key}-data" for key in ("client-certificate", "client-key")}
@@ -137,12 +137,12 @@ def _merged(files: tuple[Path, ...]) -> KubeConfigMerger:
 
 
 def _persister(merger: KubeConfigMerger, user: Mapping[str, Any]) -> Any:
-    """An OIDC provider's refresh token is good for one use: the new one goes back into the file, as kubectl does it."""
+    """Return what saves a new OIDC refresh token in the file, as kubectl does: the old one works only once."""
     return merger.save_changes if "auth-provider" in user else None
 
 
 def _run_plugin(config: ConfigNode, context: Mapping[str, Any], chosen: Chosen, limit: timedelta) -> datetime | None:
-    """Run the user's exec plugin and put its credential in its place; until when that is good."""
+    """Run the user's exec plugin and replace it by its credential. Return when that expires."""
     user, cluster = (
         config[kind].get_with_name(context[key]) for kind, key in (("users", "user"), ("clusters", "cluster"))
     )
@@ -162,7 +162,7 @@ def _run_plugin(config: ConfigNode, context: Mapping[str, Any], chosen: Chosen, 
     return found.expiration_timestamp
 
 
-def _words(error: Exception, *, user: object) -> str:
+def _problem(error: Exception, *, user: object) -> str:
     match error:
         case ConfigException() if str(error).startswith("File does not exist: "):
             return f"a file that it names is missing: {str(error).removeprefix('File does not exist: ')}"
@@ -173,7 +173,11 @@ def _words(error: Exception, *, user: object) -> str:
 
 
 def _find(config: Mapping[str, Any], kind: str, name: object, key: str, where: Chosen | None = None) -> dict[str, Any]:
-    """The content of one named entry."""
+    """Return the content of a named entry.
+
+    Raises:
+        SettingsError: there is no such entry.
+    """
     for entry in _entries(config, kind):
         if entry["name"] == name and isinstance(entry.get(key), dict):
             return dict(entry[key])
@@ -189,7 +193,7 @@ def _entries(config: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def _folder(node: ConfigNode) -> str:
-    """The folder of the file that an entry stands in: relative paths start there."""
+    """Return the folder of the entry's file: relative paths start there."""
     return str(node.path).rpartition("/")[0] or "." if node.path else ""
 
 
@@ -198,4 +202,4 @@ def _names(files: Iterable[Path]) -> str:
 
 
 _SEPARATOR: Final = ":"
-"""Between the files of one string, for the package (this library runs on POSIX only)."""
+"""The package's separator of file names on POSIX, the only platform of this library."""

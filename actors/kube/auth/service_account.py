@@ -1,4 +1,4 @@
-"""The account of the pod that this program runs in: a token that the kubelet rotates, a CA, a namespace."""
+"""The service account of the pod that runs this program: a token that the kubelet rotates, a CA, a namespace."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["READ_TOKEN_EVERY", "namespace", "read"]
 
 READ_TOKEN_EVERY: Final = timedelta(minutes=1)
-"""client-go's period for token files; the kubelet renews a token at 80 % of its life, which is ten minutes at least."""
+"""client-go's period for token files. The kubelet renews a token after 80 % of its lifetime, at least ten minutes."""
 
 
 def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential:
-    """The account's credential as the files have it now.
+    """Read the current credential of the service account.
 
     Raises:
         SettingsError: a file or variable is missing.
@@ -39,7 +39,7 @@ def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential
     except ConfigException as error:
         raise SettingsError(f"the pod's own account in {account} cannot be used: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SettingsError(f"the pod's own account in {account} cannot be read: {reason}") from None
     except ValueError:
         raise SettingsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no server's address") from None
@@ -52,7 +52,7 @@ def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential
 
 
 def namespace(account: Path) -> str:
-    """The namespace of the pod."""
+    """Return the namespace of the pod, or `default` if it cannot be read."""
     try:
         return (account / "namespace").read_text(encoding="ascii").strip() or "default"
     except (OSError, UnicodeDecodeError):

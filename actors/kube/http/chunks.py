@@ -1,7 +1,7 @@
-"""An answer's chunks, taken as they come: all that has arrived, in one read.
+"""Reads all chunks of an answer that have arrived, in one go.
 
-An API server sends each event of a watch as an HTTP chunk, and a TLS record, of its own, and `http.client` gives out
-one a read. A read for each event, and all that follows a read, would cost more than the event.
+An API server sends each event of a watch as one HTTP chunk and one TLS record, and `http.client` returns one a read. A
+read per event would cost more than the event itself.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Chunks", "has_more"]
 
 LONGEST_HEAD: Final = 4096
-"""Bytes of a chunk's size with its extensions, and of all trailers: a size has a few digits, and nobody sends more."""
+"""Bytes of a chunk's size line with extensions, and of all trailers. A size has a few digits; no server sends more."""
 
 _HEAD: Final = re.compile(rb"\r\n([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
-"""What comes before a chunk's content, and after that of the one before it (RFC 9112 §7.1)."""
+"""The bytes between the content of two chunks (RFC 9112 §7.1)."""
 
 
 @final
 class Chunks:
-    """Cuts what was read, which may end anywhere, into what is content and what is not."""
+    """Extracts the content from chunked data that is cut anywhere."""
 
     def __init__(self) -> None:
         self.ended = False
-        """The last chunk and its trailers have come; what is fed from then on is not looked at."""
+        """The last chunk and its trailers have arrived; further data is ignored."""
         self._left = 0
-        """Bytes of the chunk under way that have not come yet."""
+        """Bytes that are missing of the current chunk."""
         self._held = b"\r\n"
-        """The beginning of what is not content; the first chunk has none before it that would end with this."""
+        """The beginning of a chunk head. The first chunk has no predecessor whose CRLF would begin its head."""
         self._in_trailers = False
 
     def feed(self, data: bytes) -> bytes:
-        """The content in what came.
+        """Return the content in the data.
 
         Raises:
-            IncompleteRead: it is not in chunks.
+            IncompleteRead: the data is not chunked.
         """
         if self._in_trailers:
             self._end(self._held + data)
@@ -66,7 +66,7 @@ class Chunks:
         return b"".join(pieces)
 
     def _end(self, data: bytes) -> None:
-        """The last chunk was there: after its trailers, if there are any, comes an empty line."""
+        """Handle the data after the last chunk: trailers, if any, and an empty line."""
         self._in_trailers, self._held = True, data
         self.ended = b"\r\n\r\n" in data
         if not self.ended and len(data) > LONGEST_HEAD:
@@ -75,7 +75,7 @@ class Chunks:
 
 @final
 class Answer(HTTPResponse):
-    """One that `read1` gives as much of as has arrived. To be read by `read1` alone, or not at all by it."""
+    """An HTTP answer whose `read1` returns all that has arrived. Do not mix `read1` with other reads."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -83,13 +83,13 @@ class Answer(HTTPResponse):
         self._by_record = isinstance(sock, ssl.SSLSocket)
         self._chunks = Chunks()
         self.ahead = b""
-        """What the next read gives, without waiting: looked for when one was as long as it may be."""
+        """The content of the next read, already here: fetched when a read had its full size."""
 
     def read1(self, n: int = -1) -> bytes:
-        """Up to `n` bytes, as soon as there is one; none at the end.
+        """Return up to `n` bytes as soon as one is there; none at the end.
 
         Raises:
-            IncompleteRead: it was cut, or is not in chunks.
+            IncompleteRead: the answer was cut, or is not chunked.
         """
         if not self.chunked or self.fp is None:
             return super().read1(n)
@@ -107,7 +107,7 @@ class Answer(HTTPResponse):
         return content
 
     def _arrived(self, data: bytes, n: int) -> bytes:
-        """This and what else has arrived: OpenSSL gives out a record a read, and a server sends one for each event."""
+        """Return the data and all that has arrived after it: OpenSSL returns one record a read."""
         pieces, left, timeout = [data], n - len(data), self._socket.gettimeout()
         self._socket.settimeout(0)
         try:
@@ -115,19 +115,19 @@ class Answer(HTTPResponse):
                 pieces.append(data)
                 left -= len(data)
         except OSError:
-            pass  # no more has: should it be something worse, the next read meets it
+            pass  # nothing more has arrived; a real error shows up in the next read
         finally:
             self._socket.settimeout(timeout)
         return b"".join(pieces)
 
 
 def has_more(response: urllib3.BaseHTTPResponse) -> bool:
-    """Whether the next `read1` of a stream gives something without waiting."""
+    """Whether the next `read1` of a stream returns without waiting."""
     answer = getattr(response, "_original_response", None)
     return isinstance(answer, Answer) and bool(answer.ahead)
 
 
 def _check_head(held: bytes) -> None:
-    """See that this may become the head of a chunk, once the rest of it is there."""
+    """Check that this can become the head of a chunk."""
     if not (b"\r\n".startswith(held[:2]) and b"\n" not in held[2:] and len(held) <= LONGEST_HEAD):
         raise IncompleteRead(b"")

@@ -1,7 +1,7 @@
-"""A request put together and sent: with the credential of the moment, once more if that has expired, and judged.
+"""One thread's client: adds the current credential to a request, sends it, and turns the answer into a value or error.
 
-A `Client` belongs to one thread. It neither retries nor waits; the one repetition is of a request that nobody looked
-at, once there is another credential: it was refused (401), or one side does not accept the other's certificate.
+It does not retry or wait, with one exception: a request that no server has processed, because of a 401 or a refused
+certificate, is sent again if there is a newer credential.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["Client", "HttpRequest"]
 A = TypeVar("A")
 
 _LONGEST_REFUSAL: Final = 1024 * 1024
-"""Bytes of an error's body that are read: a `Status` is a few hundred, and a proxy's page may be endless."""
+"""Bytes that are read of an error's body. A `Status` has a few hundred; a proxy's page may be endless."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What to ask of the server. `repr` tells the method and the path, not what is in the body."""
+    """A request as HTTP. `repr` shows the method and the path, never the body."""
 
     method: str
     path: str
@@ -40,17 +40,17 @@ class HttpRequest:
     content_type: str = "application/json"
     accept_encoding: str = "identity"
     changes: bool = True
-    """Whether a POST makes something; one that only asks a question does not."""
+    """Whether a POST changes anything; an access review does not."""
 
     @property
     def write(self) -> bool:
-        """It changes something: when its answer is lost, it may have happened."""
+        """Whether the request changes anything: if its answer is lost, it may have been carried out."""
         return self.method != "GET" and self.changes
 
 
 @final
 class Client:
-    """One thread's way to the server. Not thread-safe, but for the wires."""
+    """Not thread-safe, except for the wires."""
 
     def __init__(self, access: Access, *, limit: timedelta, user_agent: str, clock: Clock) -> None:
         self._access = access
@@ -61,10 +61,10 @@ class Client:
         self._transport_of: object = None
 
     def fetch(self, request: HttpRequest, wire: Wire, decode: Callable[[bytes], A]) -> A | ApiError:
-        """Send the request and read the whole answer.
+        """Send the request, and read and decode the whole answer.
 
         Raises:
-            WireCut: somebody else ended it.
+            WireCut: another thread completed the call.
         """
         server = self._access.server
         try:
@@ -74,7 +74,7 @@ class Client:
             body = response.read()
         except WireCut:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the call is to be completed, with one of our errors
+        except Exception as error:  # noqa: BLE001 - whatever happened, the call completes with one of our errors
             return failures.lost(error, server, sent=wire.sent, write=request.write)
         finally:
             wire.release()
@@ -84,11 +84,11 @@ class Client:
             return failures.unreadable(error, server, write=request.write)
 
     def open(self, request: HttpRequest, wire: Wire) -> urllib3.BaseHTTPResponse | ApiError:
-        """Send the request and wait for the headers: the 2xx answer, its body to be read, or the server's error.
+        """Send the request and wait for the headers. Return a 2xx answer with its body unread, or the server's error.
 
         Raises:
-            WireCut: somebody else ended it.
-            Exception: what `failures.lost` knows how to tell.
+            WireCut: another thread completed the call.
+            Exception: there was no answer; `failures.lost` turns this into an error.
         """
         credential = self._access.credentials.current()
         answer = self._send(request, wire, credential)
@@ -128,7 +128,7 @@ class Client:
             return untrusted
 
     def _connected_as(self, credential: Credential) -> Transport:
-        """The transport, made anew when a certificate, ours or the CA's, is another than it was made with."""
+        """Return the transport; a new one if our certificate or the CA has changed."""
         if self._transport is None or self._transport_of != credential.connects_with:
             self.close()
             self._transport = Transport(credential.configuration, self._limit)
@@ -137,6 +137,6 @@ class Client:
 
 
 def _discard(response: urllib3.BaseHTTPResponse) -> None:
-    """Done with this answer. Its connection is kept only if it was read to the end."""
+    """Release an answer. Its connection is reused only if the body was read to the end."""
     if response.connection is not None:
         response.close()

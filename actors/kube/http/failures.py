@@ -1,4 +1,4 @@
-"""What went wrong on the way to the server and back, as `ApiError`s whose message is a sentence that names the server.
+"""From failures of a request to `ApiError`s, whose messages are sentences that name the server.
 
 No exception of urllib3, ssl or socket leaves this package, and no message repeats a header, a token or a request.
 """
@@ -28,60 +28,60 @@ if TYPE_CHECKING:
 __all__ = ["late", "lost", "refused", "unreadable", "untrusted"]
 
 _LONGEST_QUOTE: Final = 200
-"""Characters of a body that is no `Status` (a proxy's page) which are repeated in an error."""
+"""Characters that an error quotes of a body that is no `Status`, such as a proxy's page."""
 
 _LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
-"""What a server may ask for at most; a date far off is a clock that is wrong."""
+"""The longest `Retry-After` that counts: a date further away comes from a wrong clock."""
 
 
 _FILE_LIBRARIES: Final = frozenset({"ASN1", "PEM", "X509"})
-"""The parts of OpenSSL that fail on files of certificates and keys; what a peer sends fails in `SSL`."""
+"""The OpenSSL libraries that fail on certificate and key files. Data from the peer fails in `SSL`."""
 
 _UNREADABLE: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EISDIR})
-"""What reading a file fails with, and using a connection does not."""
+"""Errors of reading a file that using a connection does not raise."""
 
 
 def refused(
     response: urllib3.BaseHTTPResponse, body: bytes, server: str, now: datetime, *, credential: str
 ) -> ApiError:
-    """The error of an answer that is not 2xx. `credential` says whose was shown."""
+    """Return the error of an answer that is not 2xx. `credential` is the source of the credential."""
     status: Mapping[str, object] = decode.status(body)
     if not status.get("message"):
-        said = " ".join(body[:4096].decode("utf-8", "replace").split())[:_LONGEST_QUOTE]
+        quote = " ".join(body[:4096].decode("utf-8", "replace").split())[:_LONGEST_QUOTE]
         phrase = f"{response.status} {response.reason or ''}".strip()
-        status = {**status, "message": f"{server} answered {phrase}" + (f": {said}" if said else "")}
-    if response.status == 401:  # of which a server says no more than "Unauthorized"
+        status = {**status, "message": f"{server} answered {phrase}" + (f": {quote}" if quote else "")}
+    if response.status == 401:  # the server's own message is just "Unauthorized"
         status = {**status, "message": f"{server} does not accept the credential of {credential}: {status['message']}"}
     return error_from_status(status, response.status, _retry_after(response.headers.get("Retry-After"), now))
 
 
 def untrusted(error: BaseException, server: str, credential: Credential) -> Untrusted | None:
-    """The error of a connection that was not made for a certificate's sake; None if it is something else.
+    """Return the error of a connection that failed because of a certificate; None for any other failure.
 
-    Whatever was sent over it was not looked at: TLS ends before that.
+    The server has not processed the request: the TLS handshake comes first.
     """
     cause = _first_cause(error)
     match error, cause:
         case exceptions.SSLError(), ssl.SSLCertVerificationError():
-            words = f"{_words(error)} (it was checked against {credential.authority})"
+            problem = f"{_problem(error)} (it was checked against {credential.authority})"
         case exceptions.SSLError(), ssl.SSLError() if cause.library in _FILE_LIBRARIES:
-            words = f"{_files(credential)} cannot be used: {_reason(cause)}"
+            problem = f"{_files(credential)} cannot be used: {_reason(cause)}"
         case exceptions.SSLError(), ssl.SSLError() if _is_refusal(cause.reason or ""):
-            words = f"it does not accept the client certificate of {credential.source}: {_reason(cause)}"
+            problem = f"it does not accept the client certificate of {credential.source}: {_reason(cause)}"
         case exceptions.SSLError() | exceptions.ProtocolError(), OSError() if cause.errno in _UNREADABLE:
-            words = f"{_files(credential)} cannot be read: {cause.strerror}"
+            problem = f"{_files(credential)} cannot be read: {cause.strerror}"
         case _:
             return None
-    return Untrusted(f"there is no TLS connection to {server}: {words}")
+    return Untrusted(f"there is no TLS connection to {server}: {problem}")
 
 
 def lost(error: BaseException, server: str, *, sent: bool, write: bool) -> ApiError:
-    """The error of a request that got no answer, or half of one."""
+    """Return the error of a request without an answer, or with half of one."""
     return _unanswered(_sentence(error, server), carried_out=sent and write)
 
 
 def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: bool) -> ApiError:
-    """The error of a request that reached its limit."""
+    """Return the error of a request that reached its limit."""
     seconds = f"{limit.total_seconds():g} s"
     if not started:
         return Unavailable(
@@ -93,17 +93,17 @@ def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: boo
 
 
 def unreadable(error: Exception, server: str, *, write: bool) -> ApiError:
-    """The error of a 2xx answer that is not what was asked for."""
-    return _unanswered(f"{server} answered with something else than was asked for: {error}", carried_out=write)
+    """Return the error of a 2xx answer that cannot be decoded."""
+    return _unanswered(f"{server} answered with something other than the request asks for: {error}", carried_out=write)
 
 
 def _unanswered(sentence: str, *, carried_out: bool) -> ApiError:
-    """`carried_out`: the request may have been."""
+    """Return `Ambiguous` if the request may have been carried out, else `Unavailable`."""
     return Ambiguous(f"{sentence}; the request may have been carried out") if carried_out else Unavailable(sentence)
 
 
 def _retry_after(header: str | None, now: datetime) -> timedelta | None:
-    """`Retry-After`, which is a number of seconds or a date (RFC 9110 §10.2.3); None if it is neither."""
+    """Parse `Retry-After`: a number of seconds or a date (RFC 9110 §10.2.3). None if it is neither."""
     if header is None:
         return None
     text = header.strip()
@@ -120,23 +120,23 @@ def _retry_after(header: str | None, now: datetime) -> timedelta | None:
 def _sentence(error: BaseException, server: str) -> str:
     match error:
         case exceptions.NameResolutionError():
-            return f"the name of {server} cannot be resolved: {_words(error)}"
+            return f"the name of {server} cannot be resolved: {_problem(error)}"
         case exceptions.NewConnectionError() | exceptions.ConnectTimeoutError():
-            return f"cannot connect to {server}: {_words(error)}"
+            return f"cannot connect to {server}: {_problem(error)}"
         case exceptions.ProxyError():
-            return f"the proxy on the way to {server} failed: {_words(error)}"
+            return f"the proxy on the way to {server} failed: {_problem(error)}"
         case exceptions.SSLError():
-            return f"there is no TLS connection to {server}: {_words(error)}"
+            return f"there is no TLS connection to {server}: {_problem(error)}"
         case exceptions.DecodeError():
             return f"{server} answered with a body that cannot be decompressed"
         case exceptions.ProtocolError():
-            return f"the connection to {server} was cut: {_words(error)}"
+            return f"the connection to {server} was cut: {_problem(error)}"
         case _:
-            return f"the request to {server} failed: {_words(error)}"
+            return f"the request to {server} failed: {_problem(error)}"
 
 
 def _is_refusal(reason: str) -> bool:
-    """OpenSSL's name of the alert with which a server does not accept a client's certificate, or the lack of one."""
+    """Whether OpenSSL's reason is the alert of a server that refuses the client certificate, or its absence."""
     return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
 
 
@@ -150,13 +150,13 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or "no reason").replace("_", " ").lower()
 
 
-def _words(error: BaseException) -> str:
-    """The words of the first cause, in which urllib3 and http.client do not quote what they were given."""
+def _problem(error: BaseException) -> str:
+    """Describe the first cause in a text of our own: urllib3 and http.client may quote their input."""
     match cause := _first_cause(error):
         case ssl.SSLCertVerificationError():
             return f"its certificate is not accepted: {cause.verify_message}"
         case http.client.IncompleteRead():
-            return "the answer is not complete"
+            return "the answer is incomplete"
         case http.client.RemoteDisconnected():
             return "the server closed it without an answer"
         case http.client.BadStatusLine():
@@ -172,13 +172,13 @@ def _words(error: BaseException) -> str:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    while (deeper := _beneath(error)) is not None:
+    while (deeper := _wrapped_by(error)) is not None:
         error = deeper
     return error
 
 
-def _beneath(error: BaseException) -> BaseException | None:
-    """What urllib3 wrapped: as the cause, or as the last argument."""
+def _wrapped_by(error: BaseException) -> BaseException | None:
+    """Return the exception that urllib3 wrapped, as the cause or as the last argument."""
     if error.__cause__ is not None:
         return error.__cause__
     wrapped = error.args[-1] if error.args else None

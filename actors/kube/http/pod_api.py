@@ -1,4 +1,4 @@
-"""`HttpPodApi`: the pods of one namespace of a real API server, or of the embedded one, over HTTP."""
+"""`HttpPodApi`: the `PodApi` of a real API server, or of the embedded one, over HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from actors.kube.http.decode import Complaints
 from actors.kube.http.streams import Stream
 from actors.kube.http.watch_lines import WatchDecoder
 from actors.kube.http.wire import Wire, WireCut
-from actors.kube.http.workers import Workers, tell
+from actors.kube.http.workers import Workers, deliver
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread, later
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 _REVIEWS: Final = "authorization.k8s.io/v1"
 
 JOIN_LIMIT: Final = timedelta(seconds=2)
-"""How long `close` waits for threads in all. Cut sockets end theirs at once; what remains resolves a name, which
-nothing can interrupt, or runs an exec plugin."""
+"""How long `close` waits for all threads together. A cut socket ends its thread at once; a thread that resolves a name
+cannot be interrupted, and one that runs an exec plugin waits for it."""
 
 
 @final
 class HttpPodApi:
-    """See `actors.kube.api.PodApi`. Thread-safe. Threads are started when they are first needed."""
+    """Thread-safe. Starts threads when they are first needed."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class HttpPodApi:
         clock: Clock | None = None,
         timers: TimerService | None = None,
     ) -> None:
-        """`timers` watch the limits; by default a thread of this client's own, which `close` ends."""
+        """`timers` enforce the limits; by default a thread of this client, which `close` ends."""
         if not namespace or namespace in {".", ".."} or "/" in namespace:
             raise SettingsError(f"namespace {namespace!r} cannot be the name of a namespace")
         self._access = access
@@ -71,28 +71,28 @@ class HttpPodApi:
         self._clock = clock or SystemClock()
         self._user_agent = f"executor-pods/{_version()}"
         self._complaints = Complaints()
-        self._sharing = PodDeduplicator()
+        self._deduplicator = PodDeduplicator()
         self._own_timers = TimerThread(self._clock)
         self._timers = self._own_timers if timers is None else timers
         self._workers = Workers(max_connections, self._client)
         self._calls = OpenCalls()
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
-        """Of streams."""
+        """The threads of streams."""
 
     def __repr__(self) -> str:
         return f"HttpPodApi(server={self._access.server!r}, namespace={self.namespace!r})"
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
-        """See `PodApi`. A worker completes the call, or its limit does."""
+        """See `PodApi`. A worker completes the call, or the limit does."""
         if isinstance(request, api.List) and not request.continue_token:
-            self._sharing.begin_list()
+            self._deduplicator.begin_list()
         translated: tuple[HttpRequest, Callable[[bytes], A]] | BadRequest
         try:
             translated = self._translate(request)
         except BadRequest as error:
             translated = error
-        call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(tell, reply), self._calls)
+        call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(deliver, reply), self._calls)
         if isinstance(translated, BadRequest):
             call.complete(translated)
         elif self._calls.closed:
@@ -102,7 +102,7 @@ class HttpPodApi:
         return call
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
-        """See `PodApi`. The limit of a call is how long the server may take to answer with headers."""
+        """See `PodApi`. The limit counts until the headers arrive."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -117,7 +117,7 @@ class HttpPodApi:
             client=self._client(),
             server=self._access.server,
             limit=self._limit,
-            decoder=WatchDecoder(request.resource_version, self._complaints, self._sharing),
+            decoder=WatchDecoder(request.resource_version, self._complaints, self._deduplicator),
             sink=sink,
             calls=self._calls,
         )
@@ -132,7 +132,7 @@ class HttpPodApi:
         return stream
 
     def close(self) -> None:
-        """See `PodApi`. A thread that does not end soon is reported; it can send nothing any more."""
+        """See `PodApi`. A thread that does not end in time is logged; it can send nothing more."""
         self._calls.close()
         with self._lock:
             threads = {*self._workers.close(), *self._threads} - {threading.current_thread()}
@@ -141,7 +141,7 @@ class HttpPodApi:
             thread.join(max(0.0, deadline - self._clock.monotonic()))
         left = sorted(thread.name for thread in threads if thread.is_alive())
         if left:
-            logger.warning("threads do not end, they are left behind: threads=%s", ", ".join(left))
+            logger.warning("threads left behind: threads=%s", ", ".join(left))
         self._own_timers.close()
 
     # ── one call ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,15 +149,15 @@ class HttpPodApi:
     def _translate(  # noqa: C901, PLR0912 - one case a request
         self, request: Request[Any]
     ) -> tuple[HttpRequest, Callable[[bytes], Any]]:
-        """The request over HTTP, and how to read the body of its answer.
+        """Return the request as HTTP, and the decoder of its answer.
 
         Raises:
-            BadRequest: it must not be sent.
+            BadRequest: the request must not be sent.
         """
         match request:
             case api.List(selector, limit, continue_token, resource_version):
                 query = {"labelSelector": selector, "limit": str(limit)}
-                if continue_token:  # it says by itself which version it goes on with
+                if continue_token:  # which names the version of its list
                     query["continue"] = continue_token
                 elif resource_version is not None:
                     query["resourceVersion"] = resource_version
@@ -190,19 +190,19 @@ class HttpPodApi:
                 raise TypeError(f"not a request to a PodApi: {request}")
 
     def _read_page(self, body: bytes) -> PodPage:
-        return decode.pod_page(body, self._complaints, self._sharing)
+        return decode.pod_page(body, self._complaints, self._deduplicator)
 
     def _review(self, verb: str, resource: Resource) -> HttpRequest:
-        """Every account may ask this about itself, unless a cluster's operator took that right away."""
+        """Every account may review its own access, unless the cluster's operator removed that right."""
         asked = {"namespace": self.namespace, "verb": verb, "group": resource.group, "resource": resource.plural}
         review = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
         return HttpRequest("POST", f"/apis/{_REVIEWS}/selfsubjectaccessreviews", _json(review), changes=False)
 
     def _path(self, resource: Resource, name: str | None = None, *, query: Mapping[str, str] | None = None) -> str:
-        """The URL's path and query: of one object if it has a name, else of the collection.
+        """Return the path and query of one object, or of the collection if there is no name.
 
         Raises:
-            BadRequest: such a name would lead to the collection, or to something else altogether.
+            BadRequest: the name would lead to the collection, or to another path.
         """
         root = f"/apis/{resource.group}" if resource.group else "/api"
         path = f"{root}/{resource.version}/namespaces/{quote(self.namespace, safe='')}/{resource.plural}"
@@ -213,7 +213,7 @@ class HttpPodApi:
         return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
     def _submit(self, call: OpenCall[A], request: HttpRequest, read: Callable[[bytes], A]) -> None:
-        """Have a worker do it. A call that was completed meanwhile has a cut wire and is not sent."""
+        """Have a worker send the request. A call that completes before is not sent: its wire is cut."""
         wire = Wire()
         call.depends_on(wire)
 
@@ -222,7 +222,7 @@ class HttpPodApi:
             call.complete(failures.late(server, self._limit, started=started, sent=sent, write=request.write))
 
         def run(client: Client) -> None:
-            with suppress(WireCut):  # which completed the call
+            with suppress(WireCut):  # the call has completed
                 call.complete(client.fetch(request, wire, read))
 
         try:
@@ -254,7 +254,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 def _as_json(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    raise TypeError(f"a {type(value).__name__} is not JSON")
 
 
 def _delete_options(options: DeleteOptions) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
-"""One watch stream: a daemon thread, a connection of its own, and a sink that hears of its end exactly once, last.
+"""One watch stream: a daemon thread with a connection of its own, which hands every event to the sink.
 
-Cancelling must end it at once, from any thread, while its own thread may be in the middle of telling the sink
-something. So the sink is only ever called under the stream's lock; a sink may cancel its own stream.
+`cancel` ends the stream at once from any thread, even while its own thread is in the sink: the sink is only called
+under the stream's lock. A sink may cancel its own stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from actors.kube.http import failures
 from actors.kube.http.chunks import has_more
 from actors.kube.http.watch_lines import LineSplitter, LineTooLong
 from actors.kube.http.wire import Wire, WireCut
-from actors.kube.http.workers import tell
+from actors.kube.http.workers import deliver
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["Stream"]
 
 READ_SIZE: Final = 128 * 1024
-"""Bytes that one read takes at most: some fifty events. Less costs more for each, and more does, too: the C library
-asks the system for such buffers each time."""
+"""Bytes that one read returns at most: about fifty events. A smaller read costs more per event, and so does a larger
+one: the C library allocates such a buffer from the system every time."""
 
 READS_HELD: Final = 16
-"""As many reads, if they come at once, are told together with the one after them. To tell each would cost a third of
-all, as it wakes two actors; so many take some ten milliseconds."""
+"""Reads that are held back while the next one is already there, and delivered together. Delivering each read wakes two
+actors, which costs a third of all the work; this many reads take about ten milliseconds."""
 
 
 @final
@@ -55,7 +55,7 @@ class Stream(OpenStream):
         sink: WatchSink,
         calls: OpenCalls,
     ) -> None:
-        super().__init__(partial(tell, sink), calls)
+        super().__init__(partial(deliver, sink), calls)
         self._request = request
         self._client = client
         self._server = server
@@ -65,7 +65,7 @@ class Stream(OpenStream):
         self.depends_on(self._wire)
 
     def start(self, timers: TimerService) -> threading.Thread:
-        """Connect and read, in a thread of its own. The server has `limit` to answer with headers.
+        """Start the thread that connects and reads. The limit is how long the server may take to send headers.
 
         Raises:
             RuntimeError: no thread can be started.
@@ -91,8 +91,8 @@ class Stream(OpenStream):
             limit.cancel()
             self._read(response)
         except WireCut:
-            pass  # it has ended: nothing else cuts the wire
-        except Exception as error:  # noqa: BLE001 - whatever it is, the sink is to hear of the end, as one of our errors
+            pass  # the stream has ended: nothing else cuts the wire
+        except Exception as error:  # noqa: BLE001 - whatever happened, the sink gets the end, as one of our errors
             self.end(failures.lost(error, self._server, sent=self._wire.sent, write=False))
         finally:
             self._wire.release()
@@ -101,18 +101,18 @@ class Stream(OpenStream):
             self._client.close()
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> None:
-        """Tell the sink what comes, until the end."""
+        """Read and deliver events until the stream ends."""
         splitter = LineSplitter()
-        compressed = "Content-Encoding" in response.headers  # else urllib3 would copy what it hands out
+        compressed = "Content-Encoding" in response.headers  # else urllib3 would copy every read
         held = 0
         try:
             while not self.done:
                 data = response.read1(READ_SIZE, decode_content=compressed)
                 more = not compressed and has_more(response) and held < READS_HELD
                 held = held + 1 if more else 0
-                told, error = self._decoder.decode(splitter.feed(data) if data else splitter.rest(), more=more)
-                for events in told:
-                    self.tell(events)
+                batches, error = self._decoder.decode(splitter.feed(data) if data else splitter.rest(), more=more)
+                for events in batches:
+                    self.deliver(events)
                 if isinstance(error, ApiError):
                     self.end(error, in_stream=True)
                 elif error is not None:
@@ -120,4 +120,4 @@ class Stream(OpenStream):
                 elif not data:
                     self.end(None)
         except LineTooLong:
-            self.end(Unavailable(f"{self._server} sent a watch event without an end"))
+            self.end(Unavailable(f"{self._server} sent an endless watch event"))

@@ -1,9 +1,8 @@
-"""Sockets that can be cut from another thread, whatever the thread that uses them is waiting for.
+"""Sockets that another thread can cut, whatever their own thread waits for.
 
-urllib3 offers no way to interrupt a connect, a TLS handshake, or the wait for headers. A `Wire` holds a second
-descriptor of the request's socket from the moment it exists, before it connects; shutting that down wakes the user at
-once. The descriptor is the wire's own, so that it outlives whatever urllib3 or ssl do to theirs, and never hits
-another socket.
+urllib3 cannot interrupt a connect, a TLS handshake, or the wait for headers. A `Wire` holds a second descriptor of the
+request's socket, from before it connects; shutting that one down wakes the waiting thread at once. The wire owns the
+descriptor: it stays valid whatever urllib3 or ssl do to theirs, and never refers to another socket.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
 __all__ = ["Transport", "Wire", "WireCut"]
 
 _current: ContextVar[Wire | None] = ContextVar("_current", default=None)
-"""The wire of the request that this thread is sending; connections are made by urllib3, deep below."""
+"""The wire of the request that this thread sends: urllib3 makes connections far below, without a parameter for it."""
 
 
 class WireCut(Exception):  # noqa: N818 - private to this package, says what happened
-    """The wire was cut: whoever cut it has completed the call, there is nothing left to report."""
+    """The wire was cut by the thread that completed the call; nothing is left to report."""
 
 
 @final
 class Wire:
-    """The socket of one request, for as long as the request lasts."""
+    """The socket of one request, while the request lasts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,43 +51,43 @@ class Wire:
 
     @property
     def started(self) -> bool:
-        """A connection was looked for."""
+        """A worker has begun to connect."""
         return self._connecting
 
     @property
     def sent(self) -> bool:
-        """The server may have got the request, or a part of it."""
+        """The server may have received the request, or a part of it."""
         return self._sent
 
     def cancel(self) -> None:
-        """End the request, from any thread: nothing is sent from now on, and whoever waits for the socket wakes."""
+        """Cut the wire, from any thread: nothing more is sent, and a thread that waits for the socket wakes."""
         with self._lock:
             self._is_cut = True
             if self._socket is not None:
-                with suppress(OSError):  # not connected, or no longer
+                with suppress(OSError):  # not connected yet, or no longer
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """The request is over; the socket may go on to serve another one."""
+        """Release the socket: the request is over, and another one may use the connection."""
         with self._lock:
             self._is_cut = True
             self._forget()
 
     def begin(self) -> None:
-        """A connection is about to be looked for.
+        """Note that the worker is about to connect.
 
         Raises:
-            WireCut: it was cut before.
+            WireCut: the wire was cut.
         """
         with self._lock:
             self._check()
             self._connecting = True
 
     def attach(self, descriptor: int) -> None:
-        """This is the socket now, connected or not.
+        """Take the request's socket, connected or not.
 
         Raises:
-            WireCut: it was cut before; the caller closes the socket.
+            WireCut: the wire was cut; the caller closes the socket.
         """
         with self._lock:
             self._check()
@@ -96,17 +95,17 @@ class Wire:
             self._socket = socket.socket(fileno=os.dup(descriptor))
 
     def sending(self) -> None:
-        """The request's first byte is about to be sent.
+        """Note that the first byte of the request is about to be sent.
 
         Raises:
-            WireCut: it was cut before, and must not be sent.
+            WireCut: the wire was cut; the request must not be sent.
         """
         with self._lock:
             self._check()
             self._sent = True
 
     def again(self) -> None:
-        """The request was not looked at, for its credential, and is going to be sent once more: it was not sent yet."""
+        """Note that the server refused the credential, so that the request counts as not sent."""
         self._sent = False
 
     def _check(self) -> None:
@@ -121,23 +120,23 @@ class Wire:
 
 @final
 class Transport:
-    """The `kubernetes` package's way to its server (TLS, proxy, keep-alive), of one thread, with wires."""
+    """One thread's connection pool of the `kubernetes` client (TLS, proxy, keep-alive), with wires."""
 
     def __init__(self, configuration: Configuration, limit: timedelta) -> None:
         self._manager: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
         self._manager.pool_classes_by_scheme = {
             scheme: _wired(pool) for scheme, pool in self._manager.pool_classes_by_scheme.items()
         }
-        # The call's own limit is what counts. This one shares it among the addresses of a name, see `_connected`.
+        # The call has its own limit. This one is shared among the addresses of a name, see `_connected`.
         self._timeout = urllib3.Timeout(connect=limit.total_seconds(), read=None)
 
     def send(
         self, wire: Wire, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request and wait for the answer's headers. One try, no redirects.
+        """Send a request once, without redirects, and wait for the headers of the answer.
 
         Raises:
-            WireCut: somebody else ended it.
+            WireCut: another thread completed the call.
             urllib3.exceptions.HTTPError: there was no answer.
         """
         wire.begin()
@@ -157,12 +156,12 @@ class Transport:
             _current.reset(token)
 
     def close(self) -> None:
-        """Close what connections are left."""
+        """Close the idle connections."""
         self._manager.clear()
 
 
 class _Wired(HTTPConnection):
-    """A connection that tells the current wire of its socket."""
+    """A connection that gives its socket to the current wire."""
 
     response_class = Answer
 
@@ -176,7 +175,7 @@ class _Wired(HTTPConnection):
         return sock
 
     def request(self, *args: Any, **kwargs: Any) -> None:
-        """Connect first, if need be: what fails before a byte is sent has changed nothing on the server."""
+        """Connect first if necessary: a failure before the first byte has changed nothing on the server."""
         wire = _wire()
         if self.sock is None:
             self.connect()
@@ -187,13 +186,13 @@ class _Wired(HTTPConnection):
 
 
 class _WiredDirect(_Wired):
-    """The same, cuttable while it connects."""
+    """A wired connection that can be cut while it connects."""
 
     def _new_conn(self) -> socket.socket:
         try:
             found = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:
-            # UnicodeError: no host name at all, such as one with an empty label
+            # UnicodeError: not a host name, such as one with an empty label
             cause = error if isinstance(error, socket.gaierror) else socket.gaierror(str(error))
             raise NameResolutionError(self.host, self, cause) from error
         failure: OSError = OSError("the name has no address")
@@ -205,7 +204,7 @@ class _WiredDirect(_Wired):
         raise NewConnectionError(self, failure.strerror or str(failure)) from failure
 
     def _connected(self, address: Any, *, share: int) -> socket.socket:
-        """A socket connected to one of a name's addresses; each gets its share of the time, lest a dead one has all."""
+        """Connect to one address of a name. Each gets its share of the time: a dead one must not use it all."""
         family, kind, protocol, _, target = address
         sock = socket.socket(family, kind, protocol)
         try:
@@ -228,7 +227,7 @@ def _wire() -> Wire:
 
 
 def _wired(pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
-    """The pool's class, its connections wired; a SOCKS proxy's keep their own way to connect."""
+    """Return the pool class with wired connections. The connections of a SOCKS proxy keep their own way to connect."""
     connection: Any = pool.ConnectionCls
     base = _WiredDirect if connection._new_conn is HTTPConnection._new_conn else _Wired  # noqa: SLF001 - the seam of urllib3.contrib.socks
     wired: Final = type(f"Wired{connection.__name__}", (base, connection), {})

@@ -1,4 +1,4 @@
-"""The threads that calls run in: a bounded number, each with a client of its own."""
+"""The bounded number of threads that run calls, each with its own client."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, TypeAlias, final
 
 from actors.kube.http.client import Client
 
-__all__ = ["Job", "Workers", "tell"]
+__all__ = ["Job", "Workers", "deliver"]
 
 logger = logging.getLogger(__name__)
 
 Job: TypeAlias = Callable[[Client], None]
-"""Something for a worker to do with the client that is its own."""
+"""A task that a worker runs with its own client."""
 
 
-def tell(reply: Callable[[Any], None], answer: object) -> None:
-    """Hand over an answer. A reply that raises has broken its contract; its thread must not suffer for it."""
+def deliver(reply: Callable[[Any], None], answer: object) -> None:
+    """Call `reply`. A reply must not raise; one that does is logged, so that the thread survives."""
     try:
         reply(answer)
     except BaseException:
-        logger.exception("a reply raised, its answer is lost: answer=%s", type(answer).__name__)
+        logger.exception("reply raised, answer lost: answer=%s", type(answer).__name__)
 
 
 @final
@@ -40,10 +40,10 @@ class Workers:
         self._closed = False
 
     def submit(self, job: Job) -> None:
-        """Do `job` in a worker, in the order of submission. Dropped once closed.
+        """Run a job in a worker, in the order of submission. Drops the job if closed.
 
         Raises:
-            RuntimeError: no thread can be started, and there is none yet.
+            RuntimeError: no thread can be started, and no worker exists yet.
         """
         with self._changed:
             if self._closed:
@@ -60,7 +60,7 @@ class Workers:
                         raise
 
     def close(self) -> tuple[threading.Thread, ...]:
-        """Take no more jobs, drop those that wait, and end each worker after its job; the threads, to be joined."""
+        """Drop queued and later jobs, and end each worker after its current job. Return the threads, to be joined."""
         with self._changed:
             self._closed = True
             self._jobs.clear()
@@ -80,8 +80,8 @@ class Workers:
             try:
                 job(client)
             except BaseException:
-                logger.exception("a call's worker met an error that it should have reported, it goes on")
-            del job  # the wait for the next one may be long, and it may hold much
+                logger.exception("call failed with an error that should have been its answer, worker continues")
+            del job  # the wait for the next job may be long, and this one may hold much memory
         client.close()
 
     def _next(self) -> Job | None:

@@ -64,25 +64,25 @@ class FaultyStream(OpenStream):
 
     def stall(self) -> None:
         """Hold everything back."""
-        with self._telling:
+        with self._delivering:
             self._stalled = True
 
     def resume(self) -> None:
         """Let go what was held back."""
-        with self._telling:
+        with self._delivering:
             self._stalled = False
             while self._late:
                 self._hand_on(self._late.popleft())
 
     def freeze(self) -> None:
         """Bring nothing any more, until the client gives up."""
-        with self._telling:
+        with self._delivering:
             self._frozen = True
             self._late.clear()
 
     def on_message(self, message: _Message) -> None:
         """The inner stream's sink."""
-        with self._telling:
+        with self._delivering:
             chances, lag = self._trouble()
             lag += self._fate(message, chances)
             if self._frozen or self.done:
@@ -113,7 +113,7 @@ class FaultyStream(OpenStream):
         return _AT_ONCE
 
     def _let_one_go(self) -> None:
-        with self._telling:
+        with self._delivering:
             if self._late and not self._stalled:
                 self._hand_on(self._late.popleft())
 
@@ -121,4 +121,4 @@ class FaultyStream(OpenStream):
         if isinstance(message, WatchEnded):
             self.end(message.error, in_stream=message.in_stream)
         else:
-            self.tell(message)
+            self.deliver(message)

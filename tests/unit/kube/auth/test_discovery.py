@@ -223,7 +223,7 @@ def test_an_account_without_a_file_is_refused(account: Path, name: str) -> None:
 
 def test_an_account_that_cannot_be_read_is_refused(account: Path) -> None:
     (account / "token").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match=r"the pod's own account in .* cannot be read: it is no text"):
+    with pytest.raises(SettingsError, match=r"the pod's own account in .* cannot be read: it is not text"):
         load(environ=IN_A_POD, account=account)
 
 
@@ -324,7 +324,7 @@ def test_a_kubeconfig_that_names_another_server_by_now_is_not_followed_and_said_
     assert access.credentials.renewed(old) is old
     (line,) = caplog.messages
     assert line == (
-        "the credential cannot be renewed, the old one is used: error=context 'first' of "
+        "credential not renewed, the old one stays in use: error=context 'first' of "
         f"{path} names another server now: elsewhere.example instead of one.example:6443"
     )
 

@@ -158,8 +158,8 @@ def test_a_refused_token_is_asked_for_anew_and_the_request_repeated(
 @pytest.mark.parametrize(
     ("answer", "then", "words"),
     [
-        ("", "exit 1", "it ended with exit code 1 and said: no luck; run it by hand to see why"),
-        ("", "kill -9 $$", "it ended with exit code -9 and said: no luck; run it by hand"),
+        ("", "exit 1", "it ended with exit code 1: no luck; run it by hand to see why"),
+        ("", "kill -9 $$", "it ended with exit code -9: no luck; run it by hand"),
         (SECRET, "", "it printed no ExecCredential: JSON is malformed"),
         ("", "", "it printed no ExecCredential: Input data was truncated"),
         ('"\\377"', "printf '\\377'", "it printed no ExecCredential"),
@@ -192,7 +192,7 @@ def test_one_that_is_not_there_is_named_with_its_hint(tmp_path: Path) -> None:
 
 def test_one_that_wants_a_terminal_is_told_that_there_is_none(tmp_path: Path) -> None:
     said = refusal(tmp_path, plugin(tmp_path, credential_json(token=SECRET), interactiveMode="Always"))
-    assert said.endswith("it wants a terminal (interactiveMode: Always), and there is none")
+    assert said.endswith("it needs a terminal (interactiveMode: Always), and there is none")
 
 
 def test_an_incomplete_entry_is_said_so(tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def test_one_that_fails_later_is_logged_once_a_minute_and_run_every_ten_seconds_
         wait(clock, timedelta(seconds=1))
     assert runs(tmp_path) == 1 + 12
     line = (
-        f"the credential cannot be renewed, the old one is used: error=context 'test' of {tmp_path / 'k'}: the exec "
-        "plugin './plugin' gave no credential: it ended with exit code 1 and said: no luck; run it by hand to see why"
+        f"credential not renewed, the old one stays in use: error=context 'test' of {tmp_path / 'k'}: the exec "
+        "plugin './plugin' gave no credential: it ended with exit code 1: no luck; run it by hand to see why"
     )
     assert caplog.messages == [line] * 2
     assert SECRET not in caplog.text

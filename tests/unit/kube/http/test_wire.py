@@ -105,7 +105,7 @@ def test_a_resolver_that_hangs_holds_nobody_up_and_nothing_is_sent_after_it(
     assert type(answers.get_nowait()) is Cancelled
     with caplog.at_level(logging.WARNING):
         api.close()
-    assert "they are left behind: threads=executor-pods/kube-call-1, executor-pods/kube-call-2" in caplog.text
+    assert "threads left behind: threads=executor-pods/kube-call-1, executor-pods/kube-call-2" in caplog.text
     go_on.set()
     for thread in our_threads() - before:
         thread.join(SAFETY)
