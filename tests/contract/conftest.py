@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +14,22 @@ from tests.contract.raw import Raw
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+FOLDER = Path(__file__).parent
+
 ASSETS = assets_in(os.environ.get("KUBEBUILDER_ASSETS"))
 WITHOUT_ASSETS = (
     "the contract was not held against a real API server: that needs a folder with etcd and kube-apiserver, named by "
     "KUBEBUILDER_ASSETS (controller-runtime's `setup-envtest use -p path` downloads one)"
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all tests of the real API server: it takes seconds to start."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent == FOLDER:
+            parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+            if "plane" in item.fixturenames or "real" in parameters:
+                item.add_marker(pytest.mark.xdist_group("real"))
 
 
 @pytest.fixture(scope="session")
