@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from contextlib import suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from actors.local.kubelet.scripted_kubelet import Run
@@ -31,7 +30,7 @@ from actors.messages import (
 from actors.pods.loss import LossKind
 from actors.pods.pod import APP_ID_LABEL, DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
 from tests.scenarios.memory import shared, sizes
-from tests.scenarios.world import World
+from tests.scenarios.world import LOOK, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,9 +79,6 @@ MALFORMED: Final = "looks-like-one"
 """A pod's name."""
 
 FINALIZER: Final = "example.com/hold"
-
-LOOK: Final = timedelta(seconds=1)
-"""How often the onlooker sees the snapshot, besides at every end."""
 
 RECENT: Final = 900.0
 """Seconds. What ended before is forgotten, whatever holds the sources up: a stream is given up after 300 s, a book's

@@ -7,7 +7,7 @@ scripted kubelet; between the two stands the fault injector, quiet unless a test
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from actors import kube
 from actors.backend.backend import Backend
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")
 
+LOOK: Final = timedelta(seconds=1)
+"""How often the onlooker sees the snapshot, besides at every end: each look takes three messages."""
+
 
 class Driver(Actor):
     """Remembers what it is told, and has the invariants look at it."""
@@ -70,7 +73,7 @@ class Onlooker(Actor):
 
     def started(self) -> None:
         """Subscribe."""
-        self._store.tell(AddSubscriber(self.address, timedelta(milliseconds=200)))
+        self._store.tell(AddSubscriber(self.address, LOOK))
 
     def receive(self, message: Any) -> object:
         """Look at each batch."""
