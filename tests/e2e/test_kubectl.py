@@ -31,8 +31,8 @@ def manifest(name: str, script: str = COUNTING) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "demo"}},
-        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [container]},
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]},
     }
 
 
@@ -95,113 +95,104 @@ class Person:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """kubectl keeps what it discovered there."""
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture
-def person(home: Path) -> Iterator[Person]:
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    """One cluster for all tests, and one home: kubectl keeps what it discovered there."""
     with LocalCluster() as cluster:
-        yield Person(cluster, home)
+        yield Person(cluster, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def ready(person: Person) -> str:
+    """A pod that runs, for tests that only look."""
+    person.create_ready("ready")
+    return "ready"
 
 
 def words(line: str) -> list[str]:
     return line.split()
 
 
-def test_get_pods_shows_them_as_a_real_cluster_does(person: Person) -> None:
-    person.create_ready("one")
-    header, row = person.run("get", "pods").splitlines()
+def test_get_pods_shows_them_as_a_real_cluster_does(person: Person, ready: str) -> None:
+    header, row = person.run("get", "pods", ready).splitlines()
     assert words(header) == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
-    assert words(row)[:4] == ["one", "1/1", "Running", "0"]
-    header, row = person.run("get", "pods", "-o", "wide").splitlines()
+    assert words(row)[:4] == [ready, "1/1", "Running", "0"]
+    header, row = person.run("get", "pods", ready, "-o", "wide").splitlines()
     assert header.split("   ")[-1].strip() == "READINESS GATES"
     assert words(row)[5:] == ["127.0.0.1", "local", "<none>", "<none>"]
 
 
-def test_get_pods_by_label_and_field(person: Person) -> None:
-    person.create_ready("one")
-    assert "one" in person.run("get", "pods", "-l", "app=demo")
-    assert "No resources found" in person.run("get", "pods", "-l", "app!=demo")
-    assert person.run("get", "pods", "--field-selector", "status.phase=Running", "-o", "name") == "pod/one\n"
+def test_get_pods_by_label_and_field(person: Person, ready: str) -> None:
+    assert ready in person.run("get", "pods", "-l", f"app={ready}")
+    assert ready not in person.run("get", "pods", "-l", f"app!={ready}")
+    fields = f"status.phase=Running,metadata.name={ready}"
+    assert person.run("get", "pods", "--field-selector", fields, "-o", "name") == f"pod/{ready}\n"
 
 
-def test_get_as_json_is_the_whole_object(person: Person) -> None:
-    person.create_ready("one")
-    pod = json.loads(person.run("get", "pod", "one", "-o", "json"))
+def test_get_as_json_is_the_whole_object(person: Person, ready: str) -> None:
+    pod = json.loads(person.run("get", "pod", ready, "-o", "json"))
     assert pod["status"]["containerStatuses"][0]["ready"] is True
-    assert person.run("get", "pod", "one", "-o", "jsonpath={.spec.nodeName}") == "local"
+    assert person.run("get", "pod", ready, "-o", "jsonpath={.spec.nodeName}") == "local"
 
 
-def test_get_pods_w_shows_a_life_as_it_goes(person: Person) -> None:
-    person.create_ready("first")
+def test_get_pods_w_shows_creation_start_and_deletion(person: Person) -> None:
     with person.stream("get", "pods", "-w") as watch:
-        watch.line("first", "Running")
-        person.create("one")
-        watch.line("one", "0/1", "Pending")
-        watch.line("one", "1/1", "Running")
-        person.run("delete", "pod", "one", "--wait=false")
-        watch.line("one", "1/1", "Terminating")
+        person.create("watched")
+        watch.line("watched", "0/1", "Pending")
+        watch.line("watched", "1/1", "Running")
+        person.run("delete", "pod", "watched", "--wait=false")
+        watch.line("watched", "1/1", "Terminating")
 
 
-def test_describe_pod_shows_state_and_events(person: Person) -> None:
-    person.create("one", "echo the end is near; exit 3")
-    person.run("wait", "--for=jsonpath={.status.phase}=Failed", "pod/one")
-    text = person.run("describe", "pod", "one")
-    for expected in ("Exit Code:    3", "Reason:       Error", "Successfully assigned default/one to local", "Started"):
+def test_describe_and_logs_of_a_pod_that_failed(person: Person) -> None:
+    person.create("failing", "echo out; echo err >&2; exit 3")
+    person.run("wait", "--for=jsonpath={.status.phase}=Failed", "pod/failing")
+    text = person.run("describe", "pod", "failing")
+    assigned = "Successfully assigned default/failing to local"
+    for expected in ("Exit Code:    3", "Reason:       Error", assigned, "Started"):
         assert expected in text
-
-
-def test_logs_are_what_the_process_wrote(person: Person) -> None:
-    person.create("one", "echo out; echo err >&2")
-    person.run("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/one")
-    assert person.run("logs", "one") == "out\nerr\n"
-    assert person.run("logs", "one", "-c", "executor", "--tail=1") == "err\n"
+    assert person.run("logs", "failing") == "out\nerr\n"
+    assert person.run("logs", "failing", "-c", "executor", "--tail=1") == "err\n"
 
 
 def test_logs_f_follows_and_ends_with_the_process(person: Person) -> None:
-    person.create_ready("one")
-    with person.stream("logs", "-f", "one") as logs:
+    person.create_ready("followed")
+    with person.stream("logs", "-f", "followed") as logs:
         logs.line("started")
         logs.line("again")
-        assert person.cluster.kill("one")
+        assert person.cluster.kill("followed")
         assert logs.process.stdout is not None
         logs.process.stdout.read()
         assert logs.process.wait(SAFETY_SECONDS) == 0
 
 
-def test_delete_pod_waits_until_it_is_gone(person: Person) -> None:
-    person.create_ready("one")
-    assert 'pod "one" deleted' in person.run("delete", "pod", "one")
-    assert 'pods "one" not found' in person.run("get", "pod", "one", code=1)
+def test_delete_pod_waits_until_it_is_gone_and_so_does_wait(person: Person) -> None:
+    person.create_ready("deleted")
+    with person.stream("wait", "--for=delete", "pod/deleted") as waiting:
+        assert 'pod "deleted" deleted' in person.run("delete", "pod", "deleted")
+        assert waiting.process.wait(SAFETY_SECONDS) == 0
+    assert 'pods "deleted" not found' in person.run("get", "pod", "deleted", code=1)
 
 
 def test_delete_by_force_and_by_label(person: Person) -> None:
-    person.create_ready("one")
-    person.create_ready("two")
-    assert "deleted" in person.run("delete", "pod", "one", "--force", "--grace-period=0")
-    assert 'pod "two" deleted' in person.run("delete", "pods", "-l", "app=demo", "--now")
-    assert "No resources found" in person.run("get", "pods")
+    person.create("forced")
+    assert "deleted" in person.run("delete", "pod", "forced", "--force", "--grace-period=0")
+    person.create_ready("labelled")
+    assert 'pod "labelled" deleted' in person.run("delete", "pods", "-l", "app=labelled", "--now")
+    assert 'pods "labelled" not found' in person.run("get", "pod", "labelled", code=1)
 
 
-def test_drain_evicts_what_is_on_the_node(person: Person) -> None:
-    person.create_ready("one")
-    seen: list[Any] = []
-    person.cluster.store.watch("pods", "default", lambda message: seen.append(message.object["status"]["conditions"]))
-    text = person.run("drain", "local", "--force", "--grace-period=1")
-    assert "evicting pod default/one" in text
-    assert "node/local drained" in text
-    assert "EvictionByEvictionAPI" in {condition.get("reason") for condition in seen[-1]}
-    assert "SchedulingDisabled" in person.run("get", "nodes")
-    assert "No resources found" in person.run("get", "pods")
-
-
-def test_wait_for_deletion(person: Person) -> None:
-    person.create_ready("one")
-    with person.stream("wait", "--for=delete", "pod/one") as waiting:
-        person.run("delete", "pod", "one")
-        assert waiting.process.wait(SAFETY_SECONDS) == 0
+def test_drain_evicts_what_is_on_the_node(person: Person, tmp_path: Path) -> None:
+    with LocalCluster() as cluster:
+        drained = Person(cluster, tmp_path)
+        drained.create_ready("one")
+        seen: list[Any] = []
+        cluster.store.watch("pods", "default", lambda message: seen.append(message.object["status"]["conditions"]))
+        text = drained.run("drain", "local", "--force", "--grace-period=1")
+        assert "evicting pod default/one" in text
+        assert "node/local drained" in text
+        assert "EvictionByEvictionAPI" in {condition.get("reason") for condition in seen[-1]}
+        assert "SchedulingDisabled" in drained.run("get", "nodes")
+        assert "No resources found" in drained.run("get", "pods")
 
 
 def test_get_and_describe_the_node(person: Person) -> None:
@@ -209,47 +200,45 @@ def test_get_and_describe_the_node(person: Person) -> None:
     assert "Container Runtime Version:  process://local" in person.run("describe", "node", "local")
 
 
-def test_get_events(person: Person) -> None:
-    person.create_ready("one")
+def test_get_events(person: Person, ready: str) -> None:
     text = person.run("get", "events")
     assert words(text.splitlines()[0]) == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert "Started container executor" in text
-    assert "pod/one" in text
+    assert f"pod/{ready}" in text
 
 
 def test_client_side_apply_creates_then_changes(person: Person) -> None:
-    assert "created" in person.run("apply", "-f", "-", stdin=manifest("one"))
-    changed = manifest("one")
+    assert "created" in person.run("apply", "-f", "-", stdin=manifest("applied"))
+    changed = manifest("applied")
     changed["metadata"]["labels"] = {"app": "other"}
     assert "configured" in person.run("apply", "-f", "-", stdin=changed)
     assert "unchanged" in person.run("apply", "-f", "-", stdin=changed)
-    assert person.run("get", "pods", "-l", "app=other", "-o", "name") == "pod/one\n"
+    assert person.run("get", "pods", "-l", "app=other", "-o", "name") == "pod/applied\n"
 
 
-def test_label_and_annotate(person: Person) -> None:
-    person.create("one")
-    assert "labeled" in person.run("label", "pod", "one", "x=y")
-    assert "annotated" in person.run("annotate", "pod", "one", "a=b")
-    assert person.run("get", "pods", "-l", "x=y", "-o", "name") == "pod/one\n"
-    assert "unlabeled" in person.run("label", "pod", "one", "x-")
+def test_label_and_annotate(person: Person, ready: str) -> None:
+    assert "labeled" in person.run("label", "pod", ready, "x=y")
+    assert "annotated" in person.run("annotate", "pod", ready, "a=b")
+    assert person.run("get", "pods", "-l", "x=y", "-o", "name") == f"pod/{ready}\n"
+    assert "unlabeled" in person.run("label", "pod", ready, "x-")
 
 
 def test_kubectl_run_starts_the_built_in_executor(person: Person) -> None:
-    person.run("run", "one", "--image=none", "--restart=Never")
-    person.run("wait", "--for=condition=Ready", "pod/one")
-    with person.stream("logs", "-f", "one") as logs:
+    person.run("run", "built-in", "--image=none", "--restart=Never")
+    person.run("wait", "--for=condition=Ready", "pod/built-in")
+    with person.stream("logs", "-f", "built-in") as logs:
         logs.line("built-in", "executor", "started,")
 
 
 def test_an_unknown_field_is_refused_by_name(person: Person) -> None:
-    pod = manifest("one")
+    pod = manifest("refused")
     pod["spec"]["containerz"] = []
     assert 'unknown field "spec.containerz"' in person.run("create", "-f", "-", stdin=pod, code=1)
 
 
-@pytest.mark.parametrize("arguments", [("exec", "one", "--", "ls"), ("port-forward", "one", "8080:80")])
-def test_what_is_not_implemented_says_so(person: Person, arguments: tuple[str, ...]) -> None:
-    person.create_ready("one")
+@pytest.mark.parametrize("arguments", [("exec", "ready", "--", "ls"), ("port-forward", "ready", "8080:80")])
+def test_what_is_not_implemented_says_so(person: Person, ready: str, arguments: tuple[str, ...]) -> None:
+    assert ready in arguments
     assert "is not implemented by the embedded cluster" in person.run(*arguments, code=1)
 
 

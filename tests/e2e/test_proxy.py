@@ -1,4 +1,4 @@
-"""A dozen seconds on real threads and sockets, through a proxy that breaks everything. (Longer: tests/stress.)"""
+"""Eight seconds on real threads and sockets, through a proxy that breaks everything. (Longer: tests/stress.)"""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_nothing_is_lost_or_repeated_through_a_proxy_that_breaks_everything(tmp_
         proxy = rig.proxy()
         proxy.odds = TROUBLE
         fleets = [rig.fleet(proxy, limit=timedelta(seconds=2), **QUICK) for _ in range(FLEETS)]
-        rig.busy(6)
+        rig.busy(4)
         proxy.outage("refuses")
         rig.busy(1)
         proxy.outage("is silent")
         rig.busy(1)
         proxy.end_outage()
-        rig.busy(3)
+        rig.busy(2)
         proxy.odds = Odds()
         for fleet in fleets:
             fleet.wait_until_it_shows_all()

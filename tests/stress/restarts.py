@@ -19,27 +19,33 @@ import uuid
 from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 
 import actors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["TARGET", "Program", "Restarts", "descendants", "die_ten_times", "is_alive", "processes", "until"]
+__all__ = ["MOMENTS", "WITHOUT_LEASE", "Program", "die_at", "end_with_cluster", "kill_groups", "processes"]
 
 SAFETY_SECONDS = 60.0
 """What takes longer has failed; no test waits for it."""
 LOOK_SECONDS = 0.01
 TARGET = 4
-DEATHS = 10
+Moment = Literal["starting", "started", "creating", "running"]
+"""When a driver is killed: before it has told of anything, then, while it creates executors, when all run."""
+MOMENTS: Sequence[Moment] = ("starting", "started", "creating", "running")
 START_SECONDS = 0.8
 """About what a driver needs from its exec to its first request: a death within is one during the start."""
 
+WITHOUT_LEASE = "lease = false"
 SCRIPT = "trap 'exit 0' TERM; sleep 600 & wait"
 """An executor of two processes, that lives until it is told to end."""
+
+ESCAPING = "setsid sleep 600 & sleep 600 & wait"
+"""An executor of which a process leaves its group, so that no signal to the group reaches it."""
 
 Object = dict[str, Any]
 
@@ -54,17 +60,14 @@ def until(true: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"{what}: not within {SAFETY_SECONDS:.0f} s")
 
 
-def die_ten_times(folder: Path, lease: str, seed: int) -> None:
-    """Ten lives, each killed at a moment that the seed draws, then one that is ended by Ctrl-C; nothing went wrong.
+def die_at(moments: Sequence[Moment], folder: Path, lease: str, seed: int) -> None:
+    """Kill one driver after the other at these moments, end the last one by Ctrl-C, and check that nothing went wrong.
 
-    `lease` has settings of the backend, in TOML.
+    `lease` has settings of the backend, in TOML. The seed draws the order, and which executors are killed.
     """
     dice = random.Random(seed)
     with Restarts(folder, lease) as cluster:
-        moments = ["starting", "starting", "starting", "started", "creating", "creating", "creating"]
-        moments += dice.choices(("starting", "started", "creating", "running"), k=DEATHS - len(moments))
-        dice.shuffle(moments)
-        for moment in moments:
+        for moment in dice.sample(moments, len(moments)):
             cluster.live(moment, dice)
             cluster.some_die(dice)
         last = cluster.start()
@@ -90,6 +93,21 @@ def die_ten_times(folder: Path, lease: str, seed: int) -> None:
         left = [*last.folder.iterdir(), *cluster.cluster.folder.iterdir()]
         assert not left, f"temporary files: {left}"
         assert not cluster.kubeconfig.exists(), "the kubeconfig is still there"
+
+
+def end_with_cluster(folder: Path, lease: str, *, together: bool) -> None:
+    """Kill the cluster, with its driver or without: neither an executor nor another process of the cluster is left."""
+    with Restarts(folder, lease) as restarts:
+        driver = restarts.start(*(("--local",) if together else ()), script=ESCAPING)
+        driver.until(lambda: len(driver.ids("running")) == TARGET, "all run")
+        until(lambda: sum(map(len, processes(restarts.app_id).values())) == 2 * TARGET, "each has two groups")
+        cluster = driver if together else restarts.cluster
+        started = descendants(cluster.process.pid)
+        assert len(started) > 2 * TARGET, "the executors' processes, and who started them"
+        cluster.kill()
+        until(lambda: not processes(restarts.app_id), "the executors have ended")
+        until(lambda: not any(is_alive(pid) for pid in started), "whatever the cluster started has ended")
+        assert (driver.process.poll() is None) is not together
 
 
 def check_story(driver: Program) -> None:
@@ -306,7 +324,7 @@ class Restarts:
             kill_groups(alive[name])
         return set(victims)
 
-    def live(self, moment: str, dice: random.Random) -> None:
+    def live(self, moment: Moment, dice: random.Random) -> None:
         """A life of the driver, until it is killed at this moment."""
         driver = self.start()
         match moment:
@@ -317,7 +335,7 @@ class Restarts:
                 driver.until(lambda: driver.told("started"), moment)
             case "running":
                 driver.until(lambda: len(driver.ids("running")) >= TARGET and self.is_full(), moment)
-            case _:
+            case "creating":
                 driver.until(self.is_full, "all run")
                 made = len(self.history.ids)
                 self.some_die(dice, at_least=1)
