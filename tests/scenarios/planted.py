@@ -1,4 +1,4 @@
-"""Bugs to plant into the real code, one function each, which the stateful test must find.
+"""Bugs to plant into the real code, one function each, which the chaos runs must find.
 
 Each breaks what one invariant is about, and each invariant has one that does: too many executors, an end told twice or
 never, a pod that goes back in time, a fleet that never is whole, memory that grows, a stop that leaves something, one
