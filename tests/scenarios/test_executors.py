@@ -86,7 +86,7 @@ ENDS: list[tuple[str, Callable[[World], None], LossKind, int, str]] = [
     ("exit 127", exits(127), LossKind.EXITED, 127, "the command was not found"),
     ("exit 137", exits(137), LossKind.EXITED, 137, "SIGKILL: out of memory, killed by hand"),
     ("exit 139", exits(139), LossKind.EXITED, 139, "SIGSEGV: it crashed"),
-    ("exit 143", exits(143), LossKind.EXITED, 143, "SIGTERM: it was asked to end"),
+    ("exit 143", exits(143), LossKind.EXITED, 143, "SIGTERM: it was told to end"),
     ("exit 255", exits(255), LossKind.EXITED, 255, "an exit code out of range"),
     ("out of memory", oom(137), LossKind.OOM_KILLED, 137, "more memory than its limit"),
     ("out of memory, exit 0", oom(0), LossKind.OOM_KILLED, 0, "more memory than its limit"),
@@ -144,7 +144,7 @@ def test_the_words_end_with_what_the_executor_last_said() -> None:
         assert ended(world, 1).message.endswith("; termination message: KeyError: 'shard'")
 
 
-def test_a_pending_one_that_is_too_many_is_told_as_not_wanted() -> None:
+def test_an_excess_pending_executor_is_reported_as_scaled_down() -> None:
     with fleet(1) as world:
         world.kubelet.script = lambda _: StayWaiting()
         world.target(2)
@@ -153,7 +153,7 @@ def test_a_pending_one_that_is_too_many_is_told_as_not_wanted() -> None:
         world.advance(10)
         reason = ended(world, 2)
         assert reason.kind is LossKind.KILLED_BY_DRIVER
-        assert "not wanted any more, as the target is lower" in reason.message
+        assert "was scaled down, as the target is lower" in reason.message
 
 
 # ── 11: once ─────────────────────────────────────────────────────────────────────────────────────────────────────────
