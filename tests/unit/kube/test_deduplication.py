@@ -1,4 +1,4 @@
-"""What is left of a pod, and what of it is one and the same for many."""
+"""`PodDeduplicator`: shared parts of pods, unchanged pods, no-op events."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def watched(*pods: Any, deduplicator: PodDeduplicator, kind: str = "MODIFIED") -
     return tuple(event.pod for event in Watch(deduplicator).brings(*pods, kind=kind).events)
 
 
-def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
+def test_equal_parts_of_pods_are_kept_once_from_lists_and_watches() -> None:
     deduplicator = PodDeduplicator()
     a, b = *listed(pod(1), deduplicator=deduplicator), *watched(pod(2), deduplicator=deduplicator)
     assert a.spec is b.spec
@@ -77,7 +77,7 @@ def test_what_pods_have_in_common_is_kept_once_however_they_came() -> None:
     assert a.status.container_statuses is b.status.container_statuses
 
 
-def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() -> None:
+def test_shared_labels_equal_the_decoded_ones() -> None:
     deduplicator = PodDeduplicator()
     a, b = listed(pod(1), pod(2), deduplicator=deduplicator)
     assert a.labels == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "1"}
@@ -91,7 +91,7 @@ def test_labels_are_those_that_came_though_only_the_executor_id_is_a_pods_own() 
     assert found.labels == {PROFILE_LABEL: "default"}
 
 
-def test_what_identifies_a_pod_is_kept_once_however_often_it_changes() -> None:
+def test_a_pods_identity_is_kept_once_however_often_it_changes() -> None:
     deduplicator = PodDeduplicator()
     [first] = listed(pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z"), deduplicator=deduplicator)
     changed = pod(1, podIP="10.0.0.1", startTime="2024-01-01T00:00:01Z")
@@ -117,7 +117,7 @@ def test_a_pod_is_the_same_whatever_was_decoded_before_it(before: list[Any]) -> 
     assert after.labels[EXECUTOR_ID_LABEL] == "3"
 
 
-def test_a_list_shows_a_pod_that_is_as_it_was_by_the_pod_that_it_was() -> None:
+def test_a_list_with_an_unchanged_pod_returns_the_known_object() -> None:
     deduplicator = PodDeduplicator()
     a, b = *listed(pod(1), deduplicator=deduplicator), *watched(pod(2), deduplicator=deduplicator)
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_a_list_shows_a_pod_that_is_as_it_was_by_the_pod_that_it_was() -> None:
         assert found[1] is b
 
 
-def test_a_watch_brings_a_pod_that_a_list_has_shown_by_the_pod_that_it_was() -> None:
+def test_a_watch_event_of_an_unchanged_pod_has_the_known_object() -> None:
     deduplicator = PodDeduplicator()
     [a] = listed(pod(1), deduplicator=deduplicator)
     [again, b] = watched(pod(1), pod(1, phase="Failed"), deduplicator=deduplicator)
@@ -145,10 +145,10 @@ def test_a_watch_brings_a_pod_that_a_list_has_shown_by_the_pod_that_it_was() -> 
     ],
 )
 @pytest.mark.parametrize("others", [[], [pod(2)]])
-def test_a_pod_that_is_not_as_it_was_is_not_taken_for_what_it_was(
+def test_a_changed_pod_is_not_taken_for_the_known_one(
     metadata: dict[str, Any], status: dict[str, Any], others: list[Any]
 ) -> None:
-    """Even in the same version, as after a cluster was restored from a backup."""
+    """Even at the same version, as after a restore from a backup."""
     deduplicator = PodDeduplicator()
     listed(pod(1), deduplicator=deduplicator)
     changed = pod(1, **status)
@@ -157,7 +157,7 @@ def test_a_pod_that_is_not_as_it_was_is_not_taken_for_what_it_was(
 
 
 @pytest.mark.parametrize("lacking", ["uid", "resourceVersion"])
-def test_pods_that_cannot_be_told_apart_are_not_taken_for_each_other(lacking: str) -> None:
+def test_pods_without_identity_are_not_taken_for_each_other(lacking: str) -> None:
     deduplicator = PodDeduplicator()
     first, second = pod(1), pod(1, node="node-2")
     del first["metadata"][lacking], second["metadata"][lacking]
@@ -175,7 +175,7 @@ def test_pods_that_are_gone_are_not_remembered() -> None:
     assert [*deduplicator._pods, *deduplicator._before] == ["u-3"]
 
 
-def test_of_each_pod_only_the_newest_is_remembered() -> None:
+def test_only_the_newest_observation_of_each_pod_is_remembered() -> None:
     deduplicator = PodDeduplicator()
     listed(pod(1), pod(2), deduplicator=deduplicator)
     deduplicator.begin_list()
@@ -184,8 +184,8 @@ def test_of_each_pod_only_the_newest_is_remembered() -> None:
     assert [*deduplicator._before] == ["u-2"]
 
 
-def test_the_last_word_on_a_pod_is_taken_as_it_came() -> None:
-    """A server may send it at the version that the pod had, with more to say of how it ended."""
+def test_a_deleted_event_keeps_its_own_pod() -> None:
+    """A server may send it at the pod's last version but with its final container states."""
     deduplicator = PodDeduplicator()
     listed(pod(1), deduplicator=deduplicator)
     ended = pod(1, containerStatuses=[{"name": "executor", "state": {"terminated": {"exitCode": 3}}}])
@@ -201,7 +201,7 @@ def test_a_list_that_lags_behind_the_watch_does_not_put_an_older_pod_in_place_of
     assert {uid: known.pod for uid, known in deduplicator._pods.items()} == {"u-1": newest}
 
 
-def test_only_conditions_that_tell_something_are_left() -> None:
+def test_only_conditions_that_decisions_need_are_kept() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     disrupted = {"type": "DisruptionTarget", "status": "True"}
     spared = {"type": "DisruptionTarget", "status": "False"}
@@ -210,14 +210,14 @@ def test_only_conditions_that_tell_something_are_left() -> None:
     assert left == [[], ["PodScheduled"], ["DisruptionTarget"], [], []]
 
 
-def test_a_pod_that_was_asked_for_has_all_of_its_conditions() -> None:
-    """The driver's own: whether it is ready counts."""
+def test_a_pod_read_by_name_has_all_of_its_conditions() -> None:
+    """The driver reads its own pod this way and needs the Ready condition."""
     status = decode.pod(json.dumps(pod(1)).encode()).status
     assert status is not None
     assert [each.type for each in status.conditions or ()] == [each["type"] for each in FINE]
 
 
-def test_what_each_pod_has_differently_does_not_pile_up() -> None:
+def test_values_that_no_two_pods_share_do_not_pile_up() -> None:
     deduplicator = PodDeduplicator()
     for number in range(MAX_SHARED):
         listed(pod(number, node=f"node-{number}", message=f"{number}"), deduplicator=deduplicator)
@@ -228,7 +228,7 @@ def test_what_each_pod_has_differently_does_not_pile_up() -> None:
 
 
 def at(version: int, shown: dict[str, Any]) -> dict[str, Any]:
-    """The same pod later."""
+    """Return the same pod at a later version."""
     later = deepcopy(shown)
     later["metadata"] |= {"resourceVersion": str(version), "annotations": {"seen-at": str(version)}}
     return later
@@ -238,7 +238,7 @@ def versions(told: WatchEvents) -> list[str]:
     return [event.pod.resource_version for event in told.events]
 
 
-def test_what_changes_nothing_of_a_pod_that_runs_only_moves_the_version() -> None:
+def test_a_no_op_event_of_a_running_pod_only_moves_the_version() -> None:
     watch = Watch(PodDeduplicator())
     told = watch.brings(pod(1), at(8, pod(1)), pod(2), at(9, pod(2)))
     assert (versions(told), told.unchanged, told.resource_version) == (["7", "7"], 2, "9")
@@ -264,7 +264,7 @@ CHANGES: dict[str, Any] = {
     "status.podIP": "10.0.0.1",
     "status.startTime": "2024-01-01T00:00:01Z",
 }
-"""Something new, for every field of a pod that anybody looks at."""
+"""A change for every field of a `Pod`."""
 
 
 def test_the_changes_are_of_every_field() -> None:
@@ -278,7 +278,7 @@ def test_the_changes_are_of_every_field() -> None:
 
 
 @pytest.mark.parametrize("field", CHANGES)
-def test_whatever_is_new_of_a_pod_is_told_and_so_is_its_going_back(field: str) -> None:
+def test_any_changed_field_is_delivered_and_so_is_its_change_back(field: str) -> None:
     part, _, name = field.partition(".")
     changed = at(8, pod(1))
     changed[part][name] = CHANGES[field]
@@ -294,33 +294,33 @@ def _is_running(shown: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed", "Unknown", None])
-def test_of_a_pod_that_does_not_run_every_version_is_told(phase: str | None) -> None:
-    """One that is pending, and too many, is deleted as long as it has the version that is known of it."""
+def test_every_version_of_a_pod_that_does_not_run_is_delivered(phase: str | None) -> None:
+    """An excess pending pod is deleted only at its known version."""
     watch = Watch(PodDeduplicator())
     assert versions(watch.brings(pod(1, phase=phase), at(8, pod(1, phase=phase)))) == ["7", "8"]
 
 
-def test_the_first_word_of_each_connection_is_told() -> None:
-    """What an earlier one brought may have been dropped, as nobody listened to that one any more."""
+def test_the_first_event_of_each_connection_is_delivered() -> None:
+    """Events of an earlier connection may have been dropped after it was closed."""
     deduplicator = PodDeduplicator()
     first = Watch(deduplicator)
     first.brings(pod(1))
     second = Watch(deduplicator, since="7")
     assert versions(second.brings(at(8, pod(1)))) == ["8"]
     assert versions(second.brings(at(9, pod(1)))) == []
-    assert versions(first.brings(at(9, pod(1)))) == ["9"], "which is late"
+    assert versions(first.brings(at(9, pod(1)))) == ["9"], "a late event"
 
 
 @pytest.mark.parametrize(("since", "told"), [("9", []), ("8", ["10"]), ("", ["10"])])
-def test_what_a_list_shows_counts_for_the_watch_that_goes_on_from_it(since: str, told: list[str]) -> None:
-    """Of any other one what it showed may never have arrived, or be of another moment."""
+def test_a_list_counts_for_the_watch_that_starts_from_it(since: str, told: list[str]) -> None:
+    """The pods of any other LIST may never have arrived, or be of another moment."""
     deduplicator = PodDeduplicator()
     listed(pod(1), deduplicator=deduplicator)
     assert versions(Watch(deduplicator, since).brings(at(10, pod(1)))) == told
 
 
-def test_what_comes_again_after_its_end_is_told() -> None:
-    """It left our selector and is back."""
+def test_a_pod_that_comes_back_after_its_end_is_delivered() -> None:
+    """It left our selector and matches it again."""
     watch = Watch(PodDeduplicator())
     watch.brings(pod(1))
     assert versions(watch.brings(at(8, pod(1)), kind="DELETED")) == ["8"]
@@ -328,8 +328,8 @@ def test_what_comes_again_after_its_end_is_told() -> None:
     assert versions(watch.brings(at(10, pod(1)))) == []
 
 
-def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_version_it_is_now() -> None:
-    """A list that showed it at an older version than the one before would prove that the cluster was restored."""
+def test_a_poll_after_a_no_op_event_returns_the_known_object_and_its_new_version() -> None:
+    """At an older version than before, the pod would prove a reset."""
     deduplicator = PodDeduplicator()
     watch = Watch(deduplicator)
     [first] = watch.brings(pod(1), at(8, pod(1))).events
@@ -341,8 +341,8 @@ def test_a_poll_after_what_was_not_told_shows_the_pod_that_was_and_says_of_what_
     assert versions(watch.brings(at(9, pod(1)))) == []
 
 
-def test_what_was_told_without_a_version_is_not_forgotten_for_what_came_before_it() -> None:
-    """No API server sends such an event; that the pod goes back to what it was is news all the same."""
+def test_an_event_without_a_version_is_not_ignored_in_favour_of_the_one_before() -> None:
+    """No API server sends such an event, but the change back after it is a change."""
     watch = Watch(PodDeduplicator())
     changed = pod(1, reason="Evicted")
     del changed["metadata"]["resourceVersion"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """No test leaves an actor registered with Pykka, or a thread of ours that does not end."""
+    """Check that each test leaves no actor registered with Pykka and no thread of ours running."""
     before = ActorRegistry.get_all()
     threads = threading.enumerate()
     yield
@@ -30,6 +30,6 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(params=["stepped", "serial threads", "free threads"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """The same actors in the caller's thread, in threads one at a time, and in threads as in production."""
+    """Run the test three times: in the caller's thread, in threads one at a time, and in free threads."""
     with Stage(request.param) as stage:
         yield stage

@@ -1,4 +1,4 @@
-"""Where the tests' actors play: the kit in both its modes, or free threads, behind one interface."""
+"""`Stage`: one interface to the kit in both its modes and to free threads."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SAFETY = 30.0
-"""Seconds until a test that would hang fails instead."""
+"""Seconds until a hanging test fails."""
 
 
 class Recorder(Actor):
-    """Remembers what it is told, asked `"all"` it answers with that."""
+    """Records its messages and answers `"all"` with them."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.heard: list[object] = []
+        self.received: list[object] = []
 
     def receive(self, message: object) -> object:
         if message == "all":
-            return list(self.heard)
-        self.heard.append(message)
+            return list(self.received)
+        self.received.append(message)
         return None
 
 
@@ -64,7 +64,7 @@ class Stage:
         return address.ask(message, timedelta(seconds=SAFETY))
 
     def ended(self, address: Address) -> list[Terminated]:
-        """Wait until the actor has ended, and say what its owner was told of it."""
+        """Wait until the actor has ended, and return what its owner received about it."""
         self.settle()
         assert address.handle is not None
         if address.handle.thread is not None:
@@ -74,7 +74,7 @@ class Stage:
 
 
 class Boss(Actor):
-    """Owns a supervisor, and does whatever it is told in its own thread."""
+    """Owns a supervisor and calls its messages with it."""
 
     def __init__(self, context: Context, journal: list[str], hang_timeout: timedelta) -> None:
         super().__init__(context)

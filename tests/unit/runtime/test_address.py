@@ -1,4 +1,4 @@
-"""An address is somebody's place: it outlives them, and telling it things never fails."""
+"""`Address`: it outlives its actors, and `tell` never raises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT = timedelta(seconds=SAFETY)
 
 
 class Echo(Actor):
-    """Answers with its incarnation, or does what it is told."""
+    """Answers with its incarnation, or runs the message."""
 
     def receive(self, message: Any) -> object:
         return message(self) if callable(message) else (self.context.incarnation, message)
@@ -30,19 +30,19 @@ class Echo(Actor):
 
 @pytest.fixture
 def host() -> Iterator[pykka.ActorRef[Any]]:
-    """A driver of the host's own making."""
+    """A driver that is a plain Pykka actor."""
 
     class Driver(pykka.ThreadingActor):
         use_daemon_thread = True
 
         def __init__(self) -> None:
             super().__init__()
-            self.heard: list[object] = []
+            self.received: list[object] = []
 
         def on_receive(self, message: Any) -> Any:
             if message == "all":
-                return self.heard
-            self.heard.append(message)
+                return self.received
+            self.received.append(message)
             return None
 
     ref = Driver.start()
@@ -50,7 +50,7 @@ def host() -> Iterator[pykka.ActorRef[Any]]:
     ref.stop()
 
 
-def test_peers_can_be_given_an_address_before_anybody_lives_there(kit: Kit) -> None:
+def test_an_address_can_be_shared_before_its_actor_is_spawned(kit: Kit) -> None:
     address = kit.system.address("echo")
     assert not address.is_alive()
     assert (address.depth, address.incarnation, address.ref) == (0, 0, None)
@@ -76,17 +76,17 @@ def test_an_address_survives_a_restart_and_equals_only_itself(kit: Kit) -> None:
     assert address != kit.system.address("echo")
 
 
-def test_what_is_told_between_two_incarnations_is_a_dead_letter(kit: Kit) -> None:
+def test_a_message_between_two_incarnations_is_a_dead_letter(kit: Kit) -> None:
     address = kit.spawn(Echo, name="echo")
     address.stop()
     kit.settle()
-    address.tell("nobody hears this")
+    address.tell("nobody gets this")
     assert kit.system.letters.total == 1
     with pytest.raises(ActorDeadError):
         kit.ask(address, "nor this")
 
 
-def test_only_one_at_a_time_lives_at_an_address(kit: Kit) -> None:
+def test_an_address_has_at_most_one_live_actor(kit: Kit) -> None:
     address = kit.spawn(Echo, name="echo")
     with pytest.raises(RuntimeError, match="echo is already alive"):
         kit.system.spawn(Echo, name="echo", owner=None, address=address)
@@ -119,7 +119,7 @@ def test_an_ask_that_gets_no_answer_in_time_says_who_and_what() -> None:
     system.close()
 
 
-def test_depth_counts_what_waits(kit: Kit) -> None:
+def test_depth_counts_waiting_messages(kit: Kit) -> None:
     address = kit.spawn(Echo, name="echo")
     address.tell("one")
     address.tell("two")
@@ -140,7 +140,7 @@ def test_dead_letters_are_logged_by_their_type_only(kit: Kit, caplog: pytest.Log
     assert [record.getMessage() for record in caplog.records] == ["dead letter: receiver=echo message=str"]
 
 
-def test_an_actor_of_the_host_is_told_and_asked_through_an_address(host: pykka.ActorRef[Any]) -> None:
+def test_an_address_tells_and_asks_an_actor_of_the_host(host: pykka.ActorRef[Any]) -> None:
     address = Address.to(host)
     assert address.name == "Driver"
     assert address.is_alive()
@@ -150,7 +150,7 @@ def test_an_actor_of_the_host_is_told_and_asked_through_an_address(host: pykka.A
     assert address.ref is host
 
 
-def test_a_dead_actor_of_the_host_raises_nothing_in_who_tells_it(host: pykka.ActorRef[Any]) -> None:
+def test_telling_a_dead_actor_of_the_host_raises_nothing(host: pykka.ActorRef[Any]) -> None:
     letters = DeadLetters()
     address = Address.to(host, letters)
     address.stop()
@@ -163,7 +163,7 @@ def test_a_dead_actor_of_the_host_raises_nothing_in_who_tells_it(host: pykka.Act
         address.ask("late", WAIT)
 
 
-def test_a_driver_that_is_an_actor_of_ours_is_no_stranger(kit: Kit) -> None:
+def test_a_driver_that_is_an_actor_of_ours_works_through_an_address(kit: Kit) -> None:
     address = kit.spawn(Echo, name="echo")
     assert address.ref is not None
     foreign = Address.to(address.ref)
@@ -172,14 +172,14 @@ def test_a_driver_that_is_an_actor_of_ours_is_no_stranger(kit: Kit) -> None:
     assert foreign.depth == address.depth == 1
 
 
-def test_an_actor_can_be_told_by_its_own_address_while_it_starts(kit: Kit) -> None:
+def test_an_actor_can_tell_itself_by_its_address_while_it_starts(kit: Kit) -> None:
     class Eager(Echo):
         def __init__(self, context: Context) -> None:
             super().__init__(context)
-            self.heard: list[str] = []
+            self.received: list[str] = []
 
         def started(self) -> None:
-            self.address.tell(lambda me: me.heard.append("told"))
+            self.address.tell(lambda me: me.received.append("told"))
 
     address = kit.spawn(Eager, name="eager")
-    assert kit.ask(address, lambda me: me.heard) == ["told"]
+    assert kit.ask(address, lambda me: me.received) == ["told"]

@@ -1,4 +1,4 @@
-"""An actor dies of anything, alone, and its owner is told once."""
+"""Any exception ends an actor and no other, and its owner is notified once."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from tests.unit.runtime.stage import Stage
 
 
-class Unheard(BaseException):
-    """Neither an Exception nor one that Python knows."""
+class Custom(BaseException):
+    """A BaseException that is neither an Exception nor built in."""
 
 
 DEADLY: list[Callable[[], BaseException]] = [
     lambda: ValueError("x"),
     lambda: SystemExit(3),
     KeyboardInterrupt,
-    Unheard,
+    Custom,
     GeneratorExit,
 ]
 deadly = pytest.mark.parametrize("make", DEADLY, ids=lambda make: type(make()).__name__)
 
 
 class Mortal(Actor):
-    """Dies in one of its hooks, and counts how often it was stopped."""
+    """Raises in one of its hooks and counts calls of `stopped`."""
 
     def __init__(self, context: Context, hook: str, error: BaseException | None, stops: list[str]) -> None:
         super().__init__(context)
@@ -63,7 +63,7 @@ class Mortal(Actor):
 
 
 class Play:
-    """A mortal, a bystander, and a host's own actor that must not be hurt."""
+    """An actor that fails, another one, and a host's actor, which must both survive."""
 
     def __init__(self, stage: Stage, hook: str = "", error: BaseException | None = None) -> None:
         self.stage = stage
@@ -92,9 +92,7 @@ def test_an_actor_that_fails_while_it_starts_is_reported_once(stage: Stage, make
 
 
 @deadly
-def test_an_actor_that_fails_on_what_it_is_told_is_reported_once(
-    stage: Stage, make: Callable[[], BaseException]
-) -> None:
+def test_an_actor_that_fails_on_a_tell_is_reported_once(stage: Stage, make: Callable[[], BaseException]) -> None:
     error = make()
     play = Play(stage, "receive", error)
     play.mortal.tell("die")
@@ -102,7 +100,7 @@ def test_an_actor_that_fails_on_what_it_is_told_is_reported_once(
 
 
 @deadly
-def test_an_actor_that_fails_on_what_it_is_asked_is_reported_once_and_its_asker_knows(
+def test_an_actor_that_fails_on_an_ask_is_reported_once_and_the_caller_gets_the_error(
     stage: Stage, make: Callable[[], BaseException]
 ) -> None:
     error = make()
@@ -131,9 +129,7 @@ def test_an_actor_that_fails_while_it_stops_is_reported_once(stage: Stage, make:
 
 
 @deadly
-def test_a_host_that_stops_an_actor_is_not_bothered_with_its_failure(
-    stage: Stage, make: Callable[[], BaseException]
-) -> None:
+def test_a_host_that_stops_an_actor_gets_no_error_of_it(stage: Stage, make: Callable[[], BaseException]) -> None:
     error = make()
     play = Play(stage, "stopped", error)
     assert play.mortal.ref is not None
@@ -143,7 +139,7 @@ def test_a_host_that_stops_an_actor_is_not_bothered_with_its_failure(
     play.check(error, stops=1)
 
 
-def test_an_orderly_stop_comes_after_what_was_told_before_and_has_no_cause(stage: Stage) -> None:
+def test_an_orderly_stop_comes_after_earlier_messages_and_has_no_cause(stage: Stage) -> None:
     play = Play(stage)
     future = play.mortal.request("before")
     play.mortal.stop()
@@ -187,7 +183,7 @@ def test_two_stops_stop_once(stage: Stage) -> None:
     by_host.get(timeout=30)
 
 
-def test_a_refused_message_is_an_error_for_its_asker_and_the_actor_lives(stage: Stage) -> None:
+def test_a_refused_ask_is_an_error_for_the_caller_and_the_actor_keeps_running(stage: Stage) -> None:
     refusal = Refused("not now")
     play = Play(stage, "receive", refusal)
     with pytest.raises(Refused) as caught:
@@ -198,7 +194,7 @@ def test_a_refused_message_is_an_error_for_its_asker_and_the_actor_lives(stage: 
     play.check(None, stops=1)
 
 
-def test_a_refused_message_that_was_told_is_a_warning_and_the_actor_lives(
+def test_a_refused_tell_is_a_warning_and_the_actor_keeps_running(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     play = Play(stage, "receive", Refused("not now"))
@@ -232,9 +228,9 @@ def test_a_crash_is_logged_once_with_its_traceback(stage: Stage, caplog: pytest.
     assert record.exc_info[1] is error
 
 
-def test_what_waited_in_the_mailbox_of_a_crashed_actor_is_answered_or_counted(stage: Stage) -> None:
+def test_messages_that_wait_in_the_mailbox_of_a_crashed_actor_are_answered_or_counted(stage: Stage) -> None:
     class Reader(Mortal):
-        """Puts into its own mailbox what waits when it dies."""
+        """Fills its own mailbox before it crashes."""
 
         def receive(self, message: Any) -> object:
             if message == "go":
@@ -254,7 +250,7 @@ def test_what_waited_in_the_mailbox_of_a_crashed_actor_is_answered_or_counted(st
         futures[0].get(timeout=0)
 
 
-def test_what_an_actor_does_at_its_end_is_done_before_its_owner_is_told(stage: Stage) -> None:
+def test_callbacks_at_the_end_of_an_actor_run_before_its_owner_is_notified(stage: Stage) -> None:
     class Careful(Mortal):
         def started(self) -> None:
             def fail() -> None:

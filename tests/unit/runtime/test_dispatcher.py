@@ -1,4 +1,4 @@
-"""The serial dispatcher: one order of messages, the same every time, with threads and without."""
+"""The serial dispatcher: the same order of messages every time, with threads and without."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SECOND = timedelta(seconds=1)
 
 
 class Chatter(Actor):
-    """Tells its peers something at random whenever it hears something, until a message has gone round enough."""
+    """Answers each message with one to a random peer, for a number of rounds."""
 
-    def __init__(self, context: Context, peers: list[Address], heard: list[tuple[str, str, int]]) -> None:
+    def __init__(self, context: Context, peers: list[Address], received: list[tuple[str, str, int]]) -> None:
         super().__init__(context)
         self._peers = peers
-        self._heard = heard
+        self._received = received
         self._said = 0
 
     def started(self) -> None:
@@ -32,7 +32,7 @@ class Chatter(Actor):
         if message == "die":
             raise SystemExit(1)
         sender, number, rounds = message
-        self._heard.append((sender, self.name, number))
+        self._received.append((sender, self.name, number))
         if rounds:
             for _ in range(2):
                 self._said += 1
@@ -41,7 +41,7 @@ class Chatter(Actor):
 
 
 def supervision(seed: int | None, *, threads: bool) -> tuple[str, ...]:
-    """Five who chat, two crashes, a restart of those behind; the trace of it."""
+    """Run five actors with two crashes and a restart; return the trace."""
     with Kit(seed, threads=threads) as kit:
         made: list[Boss] = []
 
@@ -52,9 +52,11 @@ def supervision(seed: int | None, *, threads: bool) -> tuple[str, ...]:
         boss = kit.spawn(make, name="boss")
         supervisor = made[0].supervisor
         peers = [supervisor.address(f"chatter-{number}") for number in range(5)]
-        heard: list[tuple[str, str, int]] = []
+        received: list[tuple[str, str, int]] = []
         for peer in peers:
-            spec = ChildSpec(peer.name, lambda context: Chatter(context, peers, heard), backoff=Backoff(initial=SECOND))
+            spec = ChildSpec(
+                peer.name, lambda context: Chatter(context, peers, received), backoff=Backoff(initial=SECOND)
+            )
             kit.ask(boss, lambda supervisor, spec=spec: supervisor.start(spec))
         kit.advance(3 * SECOND)
         peers[3].tell("die")
@@ -82,44 +84,44 @@ def test_a_seed_reproduces_its_order_and_another_gives_another() -> None:
 
 
 class Scribe(Actor):
-    """Writes down whom it heard."""
+    """Records its messages."""
 
-    def __init__(self, context: Context, heard: list[str]) -> None:
+    def __init__(self, context: Context, received: list[str]) -> None:
         super().__init__(context)
-        self._heard = heard
+        self._received = received
 
     def receive(self, message: Any) -> object:
-        self._heard.append(f"{self.name} {message}")
+        self._received.append(f"{self.name} {message}")
         return None
 
 
 @pytest.mark.parametrize("threads", [False, True])
 def test_without_a_seed_the_oldest_message_is_next(threads: bool) -> None:
     with Kit(threads=threads) as kit:
-        heard: list[str] = []
-        one, other = (kit.spawn(lambda c: Scribe(c, heard), name=name) for name in ("one", "other"))
+        received: list[str] = []
+        one, other = (kit.spawn(lambda c: Scribe(c, received), name=name) for name in ("one", "other"))
         one.tell(1)
         other.tell(2)
         other.tell(3)
         one.tell(4)
         kit.settle()
-        assert heard == ["one 1", "other 2", "other 3", "one 4"]
+        assert received == ["one 1", "other 2", "other 3", "one 4"]
 
 
 def test_with_any_seed_each_mailbox_stays_in_order() -> None:
     orders = set()
     for seed in range(20):
         with Kit(seed) as kit:
-            heard: list[str] = []
-            one, other = (kit.spawn(partial(Scribe, heard=heard), name=name) for name in ("one", "other"))
+            received: list[str] = []
+            one, other = (kit.spawn(partial(Scribe, received=received), name=name) for name in ("one", "other"))
             for number in range(3):
                 one.tell(number)
                 other.tell(number)
             kit.settle()
             for name in ("one", "other"):
-                mine = [line for line in heard if line.startswith(f"{name} ")]
+                mine = [line for line in received if line.startswith(f"{name} ")]
                 assert mine == [f"{name} 0", f"{name} 1", f"{name} 2"]
-            orders.add(tuple(heard))
+            orders.add(tuple(received))
     assert len(orders) > 5
 
 
@@ -166,7 +168,7 @@ def test_the_trace_says_when_who_and_what(kit: Kit) -> None:
     ]
 
 
-def test_messages_without_end_are_an_error_that_shows_who_goes_round_in_circles() -> None:
+def test_endless_messages_are_an_error_that_names_the_actors() -> None:
     class Circle(Actor):
         def receive(self, message: Any) -> object:
             self.address.tell(message)
@@ -209,15 +211,15 @@ def test_settling_from_within_an_actor_is_a_mistake(kit: Kit) -> None:
 def test_an_actor_that_starts_another_and_dies_leaves_it_running(threads: bool) -> None:
     class Founder(Actor):
         def receive(self, _message: Any) -> object:
-            heir.append(self.context.system.spawn(lambda c: Scribe(c, heard), name="heir", owner=None))
+            heir.append(self.context.system.spawn(lambda c: Scribe(c, received), name="heir", owner=None))
             heir[0].tell("yours")
             raise ValueError("done")
 
     heir: list[Address] = []
-    heard: list[str] = []
+    received: list[str] = []
     with Kit(threads=threads) as kit:
         founder = kit.spawn(Founder, name="founder")
         founder.tell("go")
         kit.settle()
         assert not founder.is_alive()
-        assert heard == ["heir yours"]
+        assert received == ["heir yours"]

@@ -1,4 +1,4 @@
-"""A child that hangs is fenced and replaced. Real threads, because only a thread can hang; virtual time."""
+"""A hanging child is fenced and replaced. Real threads, because only a thread can hang, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HANG_TIMEOUT = 30 * SECOND
 
 
 class Sleeper(Actor):
-    """Blocks where it is told to, until it is let go; what it does then is the question."""
+    """Blocks on request until it is released, and then does what the test checks."""
 
     def __init__(self, context: Context, play: Play) -> None:
         super().__init__(context)
@@ -53,7 +53,7 @@ class Sleeper(Actor):
 
 
 class Play:
-    """A boss, its child that can hang, virtual time under free threads."""
+    """A supervisor with a child that can hang, in virtual time and free threads."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -80,7 +80,7 @@ class Play:
         return self.address.ask(action, WAIT)
 
     def hang(self, message: str = "hang") -> threading.Thread:
-        """Make the child hang, and return its thread."""
+        """Make the child hang and return its thread."""
         self.child.tell(message)
         assert self.entered.wait(SAFETY)
         assert self.child.handle is not None
@@ -88,7 +88,7 @@ class Play:
         return self.child.handle.thread
 
     def advance(self, by: timedelta) -> None:
-        """From timer to timer; after each, the boss has handled what it brought, and what follows from that."""
+        """Advance from timer to timer; after each one the boss has handled its message and what follows."""
         target = self.clock.elapsed + by
         while (due := self.timers.next_due()) is not None and due <= target:
             self.timers.fire_next()
@@ -121,7 +121,7 @@ def test_a_child_that_works_or_waits_is_left_alone(play: Play) -> None:
         assert play.child.ask("who?", WAIT) == 1
 
 
-def test_the_stack_of_the_one_that_hangs_is_logged(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_stack_of_a_hanging_child_is_logged(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     play.hang()
     play.advance(2 * HANG_TIMEOUT)
     (record,) = [r for r in caplog.records if r.levelno == logging.ERROR]
@@ -130,7 +130,7 @@ def test_the_stack_of_the_one_that_hangs_is_logged(play: Play, caplog: pytest.Lo
     assert "self._play.leave.wait(SAFETY)" in record.getMessage()
 
 
-def test_who_asked_the_one_that_hangs_is_answered(play: Play) -> None:
+def test_an_ask_to_a_hanging_child_is_answered(play: Play) -> None:
     asked = play.child.request("hang")
     waiting = play.child.request("who?")
     assert play.entered.wait(SAFETY)
@@ -141,7 +141,7 @@ def test_who_asked_the_one_that_hangs_is_answered(play: Play) -> None:
 
 
 @pytest.mark.parametrize("message", ["hang", "hang and fail"])
-def test_one_that_wakes_up_late_is_not_heard_of_again(
+def test_a_fenced_child_that_wakes_up_reports_nothing_more(
     play: Play, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     thread = play.hang(message)
@@ -158,22 +158,22 @@ def test_one_that_wakes_up_late_is_not_heard_of_again(
 
 
 class Listener(pykka.ThreadingActor):
-    """The host's own."""
+    """A plain Pykka actor of the host."""
 
     use_daemon_thread = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[object] = []
+        self.received: list[object] = []
 
     def on_receive(self, message: Any) -> object:
         if message == "all":
-            return self.heard
-        self.heard.append(message)
+            return self.received
+        self.received.append(message)
         return None
 
 
-def test_what_one_that_wakes_up_late_tells_is_a_dead_letter(play: Play) -> None:
+def test_messages_of_a_fenced_child_that_wakes_up_are_dead_letters(play: Play) -> None:
     ours, hosts = play.system.spawn(Recorder, name="recorder", owner=None), Listener.start()
     play.listeners = [ours, play.child, Address.to(hosts, play.system.letters)]
     thread = play.hang()
@@ -189,7 +189,7 @@ def test_what_one_that_wakes_up_late_tells_is_a_dead_letter(play: Play) -> None:
     hosts.stop()
 
 
-def test_one_that_was_slow_and_not_given_up_is_heard(play: Play) -> None:
+def test_messages_of_a_slow_child_that_was_not_fenced_arrive(play: Play) -> None:
     ours = play.system.spawn(Recorder, name="recorder", owner=None)
     play.listeners = [ours]
     play.hang()
@@ -200,7 +200,7 @@ def test_one_that_was_slow_and_not_given_up_is_heard(play: Play) -> None:
     ours.stop()
 
 
-def test_what_is_to_be_done_at_the_end_of_a_life_is_done_when_it_is_fenced(play: Play) -> None:
+def test_callbacks_of_a_handle_run_when_its_actor_is_fenced(play: Play) -> None:
     ends: list[str] = []
 
     def fail() -> None:
@@ -218,14 +218,14 @@ def test_what_is_to_be_done_at_the_end_of_a_life_is_done_when_it_is_fenced(play:
     assert play.entered.wait(SAFETY)
     thread = other.handle.thread
     play.advance(2 * HANG_TIMEOUT)
-    assert ends == ["other-1"], "though it hangs still"
+    assert ends == ["other-1"], "although it still hangs"
     assert other.incarnation == 2
     play.leave.set()
     thread.join(SAFETY)
     assert ends == ["other-1"], "once"
 
 
-def test_nothing_is_restarted_while_one_that_depends_on_it_has_not_ended(play: Play) -> None:
+def test_a_child_is_not_restarted_before_all_that_depend_on_it_have_ended(play: Play) -> None:
     dependent = play.do(lambda supervisor: supervisor.start(ChildSpec("dependent", lambda c: Sleeper(c, play))))
     dependent.tell("hang")
     assert play.entered.wait(SAFETY)
@@ -243,7 +243,7 @@ def test_nothing_is_restarted_while_one_that_depends_on_it_has_not_ended(play: P
     assert (play.child.incarnation, dependent.incarnation) == (2, 2)
 
 
-def test_one_that_hangs_too_often_is_given_up(play: Play) -> None:
+def test_a_child_that_hangs_too_often_is_escalated(play: Play) -> None:
     spec = ChildSpec("other", lambda c: Sleeper(c, play), limit=1)
     other = play.do(lambda supervisor: supervisor.start(spec))
     other.tell("hang")
@@ -255,7 +255,7 @@ def test_one_that_hangs_too_often_is_given_up(play: Play) -> None:
     assert str(cause) == "other was busy with str for 37.5s"
 
 
-def test_one_that_is_to_stop_is_not_waited_for_as_long(play: Play) -> None:
+def test_a_retired_child_that_hangs_is_fenced_sooner(play: Play) -> None:
     play.hang()
     play.do(lambda supervisor: supervisor.stop("sleeper"))
     play.advance(HANG_TIMEOUT / 4)
@@ -265,7 +265,7 @@ def test_one_that_is_to_stop_is_not_waited_for_as_long(play: Play) -> None:
     assert play.do(lambda supervisor: supervisor.children()) == ()
 
 
-def test_when_there_is_no_time_nobody_is_waited_for_as_long(play: Play) -> None:
+def test_hurry_fences_any_hanging_child_sooner(play: Play) -> None:
     play.hang()
     play.advance(2 * SECOND)
     play.do(lambda supervisor: supervisor.hurry(4 * SECOND))
@@ -277,7 +277,7 @@ def test_when_there_is_no_time_nobody_is_waited_for_as_long(play: Play) -> None:
     assert play.child.incarnation == 2
 
 
-def test_one_that_is_to_stop_is_given_no_more_time_for_that_there_is_no_time(play: Play) -> None:
+def test_hurry_gives_a_retired_child_no_more_time(play: Play) -> None:
     play.do(lambda supervisor: supervisor.hurry(4 * HANG_TIMEOUT))
     play.hang()
     play.do(lambda supervisor: supervisor.stop("sleeper"))
@@ -286,14 +286,14 @@ def test_one_that_is_to_stop_is_given_no_more_time_for_that_there_is_no_time(pla
 
 
 def suspend(play: Play, by: timedelta) -> None:
-    """Time passes while the whole process does nothing; then whatever was due comes, late."""
+    """Let time pass while the whole process is suspended; due timers fire late."""
     play.clock.move_to(play.clock.elapsed + by)
     play.advance(timedelta(0))
 
 
 @pytest.mark.parametrize("before", [timedelta(0), SECOND, HANG_TIMEOUT / 2])
 @pytest.mark.parametrize("is_to_stop", [False, True])
-def test_one_that_was_busy_while_the_process_was_suspended_has_not_hung(
+def test_a_child_that_was_busy_while_the_process_was_suspended_has_not_hung(
     play: Play, before: timedelta, is_to_stop: bool
 ) -> None:
     play.advance(HANG_TIMEOUT)
@@ -311,14 +311,14 @@ def test_one_that_was_busy_while_the_process_was_suspended_has_not_hung(
         assert play.child.ask("who?", WAIT) == 1
 
 
-def test_one_that_hangs_on_when_the_process_goes_on_is_given_up(play: Play) -> None:
+def test_a_child_that_hangs_after_the_process_resumed_is_fenced(play: Play) -> None:
     play.hang()
     suspend(play, timedelta(hours=8))
     play.advance(HANG_TIMEOUT + SECOND)
     assert play.child.incarnation == 2
 
 
-def test_one_that_hangs_when_its_owner_ends_is_reported_and_not_heard(
+def test_a_child_that_hangs_when_its_owner_ends_is_reported_and_its_messages_dropped(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner = play.system.spawn(lambda c: Boss(c, play.journal, HANG_TIMEOUT), name="owner", owner=None)
@@ -343,7 +343,7 @@ def test_one_that_hangs_when_its_owner_ends_is_reported_and_not_heard(
     ours.stop()
 
 
-def test_one_that_hangs_on_a_timer_is_reported_with_what_the_timer_brought(
+def test_a_child_that_hangs_on_a_timer_is_reported_with_the_timers_message(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     play.child.tell("hang soon")
@@ -354,7 +354,7 @@ def test_one_that_hangs_on_a_timer_is_reported_with_what_the_timer_brought(
     assert "thread abandoned: actor=sleeper message=str" in caplog.text
 
 
-def test_one_that_hangs_while_it_stops_does_not_hold_up_the_stop(play: Play) -> None:
+def test_a_child_that_hangs_while_it_stops_does_not_block_the_stop(play: Play) -> None:
     play.hang_in_stopped = True
     play.do(lambda supervisor: supervisor.stop_all())
     assert play.entered.wait(SAFETY)

@@ -1,4 +1,4 @@
-"""The test-kit: virtual time, probes, and an end that leaves nothing."""
+"""The test-kit: virtual time, probes, and a clean end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Teller(Actor):
-    """Tells a probe what the time is whenever its timer rings."""
+    """Sends the time to a probe whenever its timer fires."""
 
     def __init__(self, context: Context, probe: Any) -> None:
         super().__init__(context)
@@ -87,7 +87,7 @@ def test_an_ask_raises_what_the_actor_raised_or_says_that_it_gave_no_answer(kit:
         kit.ask(failing, "boom")
 
     class Elsewhere:
-        """An actor of the host's that nobody steps."""
+        """An actor of the host, outside the kit."""
 
         def ask(self, _message: object, *, block: bool) -> Any:
             assert not block

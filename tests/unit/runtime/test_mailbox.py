@@ -1,4 +1,4 @@
-"""A mailbox closes atomically: nothing that is put is lost, nothing that is asked hangs."""
+"""A mailbox closes atomically: no message is lost, and no `ask` hangs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mailbox(letters: DeadLetters) -> Mailbox:
 
 @pytest.fixture
 def tight_switching() -> Iterator[None]:
-    """Threads change places as often as they can, so that a race has every chance."""
+    """Switch threads as often as possible to provoke races."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -66,8 +66,8 @@ def test_closing_answers_what_was_asked_and_counts_what_was_told(mailbox: Mailbo
     assert mailbox.close()
     with pytest.raises(ActorDeadError, match="box ended before it answered str"):
         asked.get(timeout=0)
-    assert stop.get(timeout=0) is None, "it is stopped, as was asked"
-    assert letters.total == 1, "signals are nobody's loss"
+    assert stop.get(timeout=0) is None, "it is stopped, as asked"
+    assert letters.total == 1, "signals do not count"
 
 
 def test_what_comes_later_is_treated_the_same(mailbox: Mailbox, letters: DeadLetters) -> None:
@@ -140,7 +140,7 @@ def test_it_knows_what_its_actor_is_busy_with_and_since_when(letters: DeadLetter
 def test_it_warns_once_for_each_doubling_of_what_waits_and_keeps_the_most_that_ever_did(
     mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(2):  # risen again to the same height it is no news
+    for _ in range(2):  # reaching the same depth again logs nothing
         for _ in range(2 * MANY_WAITING + 1):
             mailbox.put(Envelope("work"))
         mailbox.get()
@@ -194,7 +194,7 @@ def test_the_first_answer_counts() -> None:
 
 
 def test_a_finalizer_may_tell_in_the_middle_of_a_tell(letters: DeadLetters) -> None:
-    """With a lock round it, this is where the thread would wait for itself."""
+    """With a lock in `put`, the thread would wait for itself here."""
 
     class Tells(Mailbox):
         def put(self, envelope: Envelope[Any], /) -> None:

@@ -25,7 +25,7 @@ WAIT = timedelta(seconds=SAFETY)
 
 
 class Plain(pykka.ThreadingActor):
-    """A host's actor that fails in one place and notes which hooks ran."""
+    """A plain actor that fails in one hook and records which hooks ran."""
 
     use_daemon_thread = True
 
@@ -58,7 +58,7 @@ class Plain(pykka.ThreadingActor):
 
 
 class Ours(Actor):
-    """The same, of ours."""
+    """The same as an actor of ours."""
 
     def __init__(self, context: Context, place: str, error: BaseException, hooks: list[str]) -> None:
         super().__init__(context)
@@ -99,7 +99,7 @@ def ours(stage: Stage, place: str, error: BaseException, hooks: list[str]) -> Ad
 
 
 def ended(ref: pykka.ActorRef[Any]) -> None:
-    """Wait until a plain actor says that it has stopped."""
+    """Wait until a plain actor has stopped."""
     assert ref.actor_stopped.wait(SAFETY)
 
 
@@ -126,7 +126,7 @@ def test_on_start_that_raises_runs_no_hook_and_is_reported_by_ours(free: Stage, 
 def test_on_start_that_exits_leaves_a_zombie_and_not_with_ours(
     free: Stage, hooks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)  # pytest's keeps what Python's lets go
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)  # pytest's hook keeps references
     running = set(threading.enumerate())
     ref = Plain.start("on_start", SystemExit(1), hooks)
     for thread in set(threading.enumerate()) - running:
@@ -135,8 +135,8 @@ def test_on_start_that_exits_leaves_a_zombie_and_not_with_ours(
     assert ref in ActorRegistry.get_all()
     with pytest.raises(pykka.Timeout):
         ref.ask("question", timeout=0.01)
-    gc.collect()  # this actor holds the very error that holds its frame
-    assert not Address.to(ref).is_alive(), "an address sees through it"
+    gc.collect()  # the actor and its error refer to each other
+    assert not Address.to(ref).is_alive(), "an address knows better"
     ActorRegistry.unregister(ref)
 
     address = ours(free, "started", SystemExit(1), hooks)

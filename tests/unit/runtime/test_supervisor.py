@@ -1,4 +1,4 @@
-"""A supervisor restarts what crashes, in order, not too fast, not for ever."""
+"""A supervisor restarts crashed children, in order, with backoff, up to a limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BACKOFF = Backoff(initial=SECOND, maximum=8 * SECOND, jitter=0.0, reset_after=60
 
 
 class Child(Actor):
-    """Writes its life into a journal. Dies of `"die"`, does not start while its name stands in `broken`."""
+    """Writes a journal. Crashes on `"die"`; its factory fails while its name is in `broken`."""
 
     def __init__(self, context: Context, journal: list[str], broken: set[str]) -> None:
         super().__init__(context)
@@ -36,7 +36,7 @@ class Child(Actor):
     def receive(self, message: Any) -> object:
         if message == "die":
             raise ValueError(f"{self.name} dies")
-        self._journal.append(f"{self} hears {message}")
+        self._journal.append(f"{self} gets {message}")
         return message
 
     def stopped(self) -> None:
@@ -44,7 +44,7 @@ class Child(Actor):
 
 
 class Company:
-    """A boss and what its children write."""
+    """A boss and the journal of its children."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
@@ -84,7 +84,7 @@ class Company:
         return [actor.name for actor in self.kit.dispatcher.actors if isinstance(actor, Child)]
 
     def read(self) -> list[str]:
-        """What was written since the last time."""
+        """Return the lines since the last call."""
         lines = self.journal[:]
         self.journal.clear()
         return lines
@@ -106,7 +106,7 @@ def company(kit: Kit) -> Company:
 
 def test_children_start_in_order_and_get_their_first_messages(company: Company) -> None:
     company.hire("a", "b")
-    assert company.read() == ["a-1 starts", "a-1 hears begin", "b-1 starts", "b-1 hears begin"]
+    assert company.read() == ["a-1 starts", "a-1 gets begin", "b-1 starts", "b-1 gets begin"]
     assert company.do(lambda supervisor: supervisor.children()) == ("a", "b")
 
 
@@ -118,7 +118,7 @@ def test_a_crashed_child_comes_back_at_its_address_after_the_backoff(company: Co
     company.kit.advance(SECOND - timedelta(microseconds=1))
     assert company.read() == []
     company.kit.advance(timedelta(microseconds=1))
-    assert company.read() == ["a-2 starts", "a-2 hears begin"]
+    assert company.read() == ["a-2 starts", "a-2 gets begin"]
     assert company.child("a") is address
     assert company.kit.ask(address, "hi") == "hi"
 
@@ -146,7 +146,7 @@ def test_the_backoff_grows_with_each_failure_and_is_reset_by_health(company: Com
     assert company.alive() == ["a"]
 
 
-def test_after_too_many_failures_in_a_row_it_is_given_up(company: Company) -> None:
+def test_too_many_failures_in_a_row_are_escalated(company: Company) -> None:
     company.hire("a", limit=3)
     for _ in range(2):
         company.crash("a")
@@ -199,22 +199,22 @@ def test_the_group_waits_until_all_of_it_has_ended(company: Company) -> None:
     for _ in range(50):
         company.child("b").tell("work")
     company.kit.settle()
-    assert company.read() == ["b-1 hears work"] * 50 + ["b-1 stops"]
+    assert company.read() == ["b-1 gets work"] * 50 + ["b-1 stops"]
     company.kit.advance(SECOND)
     assert [line for line in company.read() if line.endswith("starts")] == ["a-2 starts", "b-2 starts"]
 
 
-def test_an_isolated_one_is_restarted_alone(company: Company) -> None:
+def test_an_isolated_child_is_restarted_alone(company: Company) -> None:
     company.hire("a")
     company.hire("b", isolated=True)
     company.hire("c")
     company.read()
     company.crash("b")
     company.kit.advance(SECOND)
-    assert company.read() == ["b-2 starts", "b-2 hears begin"]
+    assert company.read() == ["b-2 starts", "b-2 gets begin"]
 
 
-def test_an_isolated_one_is_restarted_with_what_it_depends_on(company: Company) -> None:
+def test_an_isolated_child_is_restarted_with_those_it_depends_on(company: Company) -> None:
     company.hire("a")
     company.hire("b", isolated=True)
     company.read()
@@ -223,7 +223,7 @@ def test_an_isolated_one_is_restarted_with_what_it_depends_on(company: Company) 
     assert [line for line in company.read() if line.endswith("starts")] == ["a-2 starts", "b-2 starts"]
 
 
-def test_an_isolated_one_that_still_backs_off_does_not_hold_up_its_group(company: Company) -> None:
+def test_an_isolated_child_that_still_backs_off_does_not_block_its_group(company: Company) -> None:
     company.hire("a")
     company.hire("b", isolated=True, backoff=replace(BACKOFF, initial=5 * SECOND))
     company.hire("c")
@@ -236,7 +236,7 @@ def test_an_isolated_one_that_still_backs_off_does_not_hold_up_its_group(company
     assert company.alive() == ["a", "c", "b"]
 
 
-def test_an_isolated_one_waits_for_what_it_depends_on(company: Company) -> None:
+def test_an_isolated_child_waits_for_those_it_depends_on(company: Company) -> None:
     company.hire("a", backoff=replace(BACKOFF, initial=5 * SECOND))
     company.hire("b", isolated=True)
     company.crash("b")
@@ -320,10 +320,10 @@ def test_a_child_that_waits_for_its_restart_can_be_stopped(company: Company) -> 
     company.hire("a", "b")
     company.crash("a")
     company.do(lambda supervisor: supervisor.stop("a"))
-    assert company.kit.timers.pending == 1, "the look for hangs, and no restart"
+    assert company.kit.timers.pending == 1, "the check for hangs, and no restart"
     company.kit.advance(100 * SECOND)
     assert company.do(lambda supervisor: supervisor.children()) == ("b",)
-    assert company.alive() == ["b"], "those that were down with it come back"
+    assert company.alive() == ["b"], "the rest of its group is restarted"
 
 
 def test_all_are_stopped_in_reverse_each_after_those_that_depend_on_it(company: Company) -> None:
@@ -354,37 +354,37 @@ def test_all_are_stopped_even_if_one_crashes_or_waits_for_its_restart(company: C
     assert company.boss.escalated == []
 
 
-def test_one_child_can_be_begun_anew_at_its_address_and_the_others_stay(company: Company) -> None:
+def test_restart_restarts_one_child_at_its_address_and_no_other(company: Company) -> None:
     company.hire("a", "b", "c")
     address = company.child("b")
     company.read()
     company.do(lambda supervisor: supervisor.restart("b"))
     company.kit.settle()
-    assert company.read() == ["b-1 stops", "b-2 starts", "b-2 hears begin"]
+    assert company.read() == ["b-1 stops", "b-2 starts", "b-2 gets begin"]
     assert company.child("b") is address
     assert company.alive() == ["a", "c", "b"]
 
 
-def test_a_child_that_is_begun_anew_has_not_failed(company: Company) -> None:
+def test_a_restart_on_request_is_no_failure(company: Company) -> None:
     company.hire("a", limit=2)
     for _ in range(5):
         company.do(lambda supervisor: supervisor.restart("a"))
         company.kit.settle()
     company.crash("a")
     company.kit.advance(SECOND)
-    assert company.alive() == ["a"], "the first failure waits for the first backoff, and is one below the limit"
+    assert company.alive() == ["a"], "the first failure has the first backoff and is below the limit"
 
 
-def test_a_child_that_crashes_before_it_could_stop_is_begun_anew_all_the_same(company: Company) -> None:
+def test_a_child_that_crashes_before_it_could_stop_is_restarted_on_request_all_the_same(company: Company) -> None:
     company.hire("a")
     company.read()
     company.child("a").tell("die")
     company.do(lambda supervisor: supervisor.restart("a"))
     company.kit.advance(SECOND)
-    assert company.read() == ["a-2 starts", "a-2 hears begin"]
+    assert company.read() == ["a-2 starts", "a-2 gets begin"]
 
 
-def test_one_that_is_down_or_unknown_or_being_stopped_is_not_begun_anew_a_second_time(company: Company) -> None:
+def test_restart_ignores_children_that_are_down_unknown_or_being_stopped(company: Company) -> None:
     company.hire("a", "b")
     company.crash("a")
     company.read()
@@ -392,14 +392,14 @@ def test_one_that_is_down_or_unknown_or_being_stopped_is_not_begun_anew_a_second
     company.do(lambda supervisor: supervisor.restart("nobody"))
     assert company.read() == []
     company.kit.advance(SECOND)
-    assert company.read() == ["a-2 starts", "a-2 hears begin", "b-2 starts", "b-2 hears begin"]
+    assert company.read() == ["a-2 starts", "a-2 gets begin", "b-2 starts", "b-2 gets begin"]
     company.do(lambda supervisor: supervisor.stop("a"))
     company.do(lambda supervisor: supervisor.restart("a"))
     company.kit.advance(SECOND)
     assert company.alive() == ["b"]
 
 
-def test_a_child_that_is_begun_anew_when_all_are_stopped_stays_stopped(company: Company) -> None:
+def test_a_child_that_restarts_when_all_are_stopped_stays_stopped(company: Company) -> None:
     company.hire("a", "b")
     company.do(_restart_b_and_stop_all)
     company.kit.advance(SECOND)
@@ -429,7 +429,7 @@ def test_a_host_that_stops_everything_is_reported_once(company: Company) -> None
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_the_end_of_the_owner_is_the_end_of_its_children(company: Company, orderly: bool) -> None:
+def test_the_end_of_the_owner_stops_its_children(company: Company, orderly: bool) -> None:
     def fail(_: Supervisor) -> None:
         raise ValueError("boss dies")
 
@@ -446,18 +446,18 @@ def test_the_end_of_the_owner_is_the_end_of_its_children(company: Company, order
     assert company.kit.timers.pending == 0
 
 
-def test_what_is_about_nobody_is_ignored(company: Company) -> None:
+def test_messages_about_unknown_actors_are_ignored(company: Company) -> None:
     company.hire("a")
     company.address.tell(Terminated("stranger", 1, ValueError("x")))
     company.address.tell(Terminated("a", 7, ValueError("x")))
     company.kit.settle()
-    assert company.kit.timers.pending == 1, "the look for hangs, and no restart"
+    assert company.kit.timers.pending == 1, "the check for hangs, and no restart"
     company.kit.advance(100 * SECOND)
     assert company.alive() == ["a"]
     assert company.child("a").incarnation == 1
 
 
-def test_an_owner_that_hears_the_same_end_twice_restarts_once(company: Company) -> None:
+def test_an_owner_that_is_notified_twice_of_an_end_restarts_once(company: Company) -> None:
     company.hire("a")
     company.crash("a")
     company.address.tell(Terminated("a", 1, ValueError("again")))

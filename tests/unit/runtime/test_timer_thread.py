@@ -1,4 +1,4 @@
-"""The production timers, in real time: short, and waiting for what happens instead of for time to pass."""
+"""The production timers, in real time. The tests wait for events, never for time to pass."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def timers() -> Iterator[TimerThread]:
 
 @contextlib.contextmanager
 def busy(timers: TimerThread) -> Iterator[None]:
-    """Within it, the thread is busy with a callback, so that none is called however long this takes."""
+    """Keep the timer thread busy, so that it calls no other callback."""
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -45,7 +45,7 @@ def busy(timers: TimerThread) -> Iterator[None]:
 
 
 class SlowClock(SystemClock):
-    """Time stands until it is let go, so that what is scheduled meanwhile is due in the order of its delays."""
+    """A clock that stands still until released, so that callbacks are due in the order of their delays."""
 
     def __init__(self) -> None:
         self.stands_at: float | None = super().monotonic()
@@ -68,9 +68,9 @@ def test_callbacks_come_in_the_order_they_are_due_then_scheduled() -> None:
     timers.close()
 
 
-def test_a_timer_that_is_due_sooner_overtakes_the_one_that_is_waited_for() -> None:
+def test_a_timer_that_is_due_sooner_overtakes_an_earlier_one() -> None:
     class Watched(SystemClock):
-        """Knows when the timers' thread has looked at the time: it waits before it lets anybody schedule more."""
+        """Signals when the timer thread has read the time, which it does before it waits."""
 
         def monotonic(self) -> float:
             if threading.current_thread().name == "executor-pods/timers":
@@ -151,7 +151,7 @@ def test_cancelled_timers_do_not_pile_up_until_they_are_due(timers: TimerThread)
     assert len(timers._heap) < 200
 
 
-def test_what_a_callback_holds_is_let_go_when_it_was_called(timers: TimerThread) -> None:
+def test_a_callback_is_released_after_its_call(timers: TimerThread) -> None:
     class Big:
         def ring(self) -> None:
             rang.set()
@@ -166,7 +166,7 @@ def test_what_a_callback_holds_is_let_go_when_it_was_called(timers: TimerThread)
     entry.cancel()
 
 
-def test_no_thread_for_the_timers_is_an_error_of_the_one_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_timer_thread_is_an_error_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_more(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -177,5 +177,5 @@ def test_no_thread_for_the_timers_is_an_error_of_the_one_who_asks(monkeypatch: p
             timers.schedule(SOON, lambda: None)
     rang = threading.Event()
     timers.schedule(SOON, rang.set)
-    assert rang.wait(SAFETY), "the next one tries again"
+    assert rang.wait(SAFETY), "the next timer starts the thread"
     timers.close()

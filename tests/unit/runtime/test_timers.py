@@ -1,4 +1,4 @@
-"""Timers of an actor: what was cancelled, replaced or outlived is never seen."""
+"""Timers of an actor: messages of cancelled or replaced timers and of earlier incarnations never arrive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Sleeper(Actor):
-    """Does what it is told with its timers, and remembers what they bring."""
+    """Runs its messages and records those of its timers."""
 
     def __init__(self, context: Context, rang: list[object]) -> None:
         super().__init__(context)
@@ -48,7 +48,7 @@ def do(kit: Kit, sleeper: Address, action: Callable[[Sleeper], object]) -> Any:
     return kit.ask(sleeper, action)
 
 
-def test_a_timer_brings_its_message_once_when_it_is_due(kit: Kit, sleeper: Address, rang: list[object]) -> None:
+def test_a_timer_sends_its_message_once_when_it_is_due(kit: Kit, sleeper: Address, rang: list[object]) -> None:
     do(kit, sleeper, lambda me: me.timers.start("k", SECOND, "due"))
     kit.advance(SECOND - timedelta(microseconds=1))
     assert rang == []
@@ -66,9 +66,7 @@ def test_a_delay_that_is_not_positive_means_at_once(kit: Kit, sleeper: Address, 
     assert rang == ["due"]
 
 
-def test_a_repeated_timer_brings_its_message_after_each_interval(
-    kit: Kit, sleeper: Address, rang: list[object]
-) -> None:
+def test_a_repeated_timer_sends_its_message_after_each_interval(kit: Kit, sleeper: Address, rang: list[object]) -> None:
     do(kit, sleeper, lambda me: me.timers.every("k", SECOND, "due"))
     kit.advance(3.5 * SECOND)
     assert rang == ["due"] * 3
@@ -80,7 +78,7 @@ def test_a_repeated_timer_brings_its_message_after_each_interval(
 def test_an_interval_counts_from_when_the_last_message_was_handled(
     kit: Kit, sleeper: Address, rang: list[object]
 ) -> None:
-    """A slow actor gets fewer of them, never a heap of late ones."""
+    """A slow actor gets fewer messages, not a queue of late ones."""
     do(kit, sleeper, lambda me: me.timers.every("k", SECOND, "due"))
     kit.clock.move_to(5 * SECOND)
     kit.timers.fire_next()
@@ -99,13 +97,13 @@ def test_a_new_timer_replaces_the_one_of_its_key(kit: Kit, sleeper: Address, ran
     do(kit, sleeper, lambda me: me.timers.start("k", SECOND, "old"))
     do(kit, sleeper, lambda me: me.timers.start("other", SECOND, "other"))
     do(kit, sleeper, lambda me: me.timers.start("k", 2 * SECOND, "new"))
-    assert kit.timers.pending == 2, "the old one does not wait to be ignored"
+    assert kit.timers.pending == 2, "the old timer is cancelled"
     kit.advance(3 * SECOND)
     assert rang == ["other", "new"]
 
 
 @pytest.mark.parametrize("action", ["cancel", "replace", "cancel all"])
-def test_a_message_that_is_queued_already_is_not_seen_after_all(
+def test_a_queued_message_of_a_cancelled_timer_is_not_handled(
     kit: Kit, sleeper: Address, rang: list[object], action: str
 ) -> None:
     def change(me: Sleeper) -> None:
@@ -119,7 +117,7 @@ def test_a_message_that_is_queued_already_is_not_seen_after_all(
     do(kit, sleeper, lambda me: me.timers.start("k", SECOND, "old"))
     sleeper.tell(change)
     kit.timers.fire_next()
-    assert sleeper.depth == 2, "the change, and behind it what the timer brought"
+    assert sleeper.depth == 2, "the change, and then the timer's message"
     kit.settle()
     assert rang == []
     kit.advance(2 * SECOND)
@@ -170,7 +168,7 @@ def test_timers_end_with_their_incarnation(kit: Kit, sleeper: Address, rang: lis
     assert kit.system.letters.total == 0
 
 
-def test_a_timer_that_is_due_after_the_end_is_nobodys_dead_letter(kit: Kit, sleeper: Address) -> None:
+def test_a_timer_that_is_due_after_the_end_is_no_dead_letter(kit: Kit, sleeper: Address) -> None:
     sleeper.tell(lambda me: me.timers.start("k", timedelta(0), "late"))
     kit.settle()
     kit.timers.fire_next()

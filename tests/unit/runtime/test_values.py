@@ -1,4 +1,4 @@
-"""Clock, chance and backoff."""
+"""Clock, entropy and backoff."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_fork_draws_its_own_sequence_whatever_its_origin_has_drawn() -> None:
 
 
 def test_a_seed_means_the_same_in_every_process() -> None:
-    """No draw depends on how this process hashes strings."""
+    """No draw depends on this process's hash seed."""
     assert Entropy(7).fork("allocator-1").token(6) == "h6pk62"
 
 

@@ -21,7 +21,7 @@ EXPIRED = Gone("the continue token is too old", status=410)
 
 
 class Owner:
-    """Hands pages to the list, as the actors do."""
+    """Passes pages to the list, as the actors do."""
 
     def __init__(self, kit: Kit) -> None:
         self.api = ManualPodApi()
@@ -63,7 +63,7 @@ def test_pages_are_put_together_in_order(owner: Owner) -> None:
     assert listed.pods == (pod(1), pod(2))
 
 
-def test_a_list_is_dated_by_when_its_first_page_was_asked_for(owner: Owner, kit: Kit) -> None:
+def test_a_list_is_dated_by_the_request_of_its_first_page(owner: Owner, kit: Kit) -> None:
     owner.list.start()
     asked_at = kit.clock.monotonic()
     kit.advance(timedelta(seconds=3))

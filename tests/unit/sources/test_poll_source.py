@@ -1,4 +1,4 @@
-"""PollSource between two probes: the store it tells and the backend it reports to."""
+"""PollSource between two probes: the store and the backend."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class World:
         self.kit.settle()
 
     def seconds_to_next_list(self) -> float:
-        """Go to where the next LIST goes out."""
+        """Advance to the next LIST and return the seconds."""
         start = self.kit.clock.elapsed
         while not self.api.open("list"):
             due = self.kit.timers.next_due()
@@ -91,7 +91,7 @@ def test_the_interval_is_the_setting_30_seconds_by_default(kit: Kit) -> None:
     assert quick.started().seconds_to_next_list() == 2.0
 
 
-def test_a_list_replaces_the_snapshot_and_says_when_it_was_asked_for(world: World, kit: Kit) -> None:
+def test_a_list_replaces_the_snapshot_and_has_the_moment_of_its_request(world: World, kit: Kit) -> None:
     world.started().seconds_to_next_list()
     asked_at = kit.clock.monotonic()
     kit.advance(timedelta(seconds=4))
@@ -104,7 +104,7 @@ def test_a_list_replaces_the_snapshot_and_says_when_it_was_asked_for(world: Worl
     assert [told.synced_at for told in world.backend.take_all(Freshness)] == [None, asked_at]
 
 
-def test_that_a_poll_has_come_is_told_once_and_when_it_is_whole(world: World) -> None:
+def test_a_poll_is_reported_once_when_it_is_complete(world: World) -> None:
     world.started().seconds_to_next_list()
     world.answer(Unavailable("no answer"))
     world.seconds_to_next_list()
@@ -114,7 +114,7 @@ def test_that_a_poll_has_come_is_told_once_and_when_it_is_whole(world: World) ->
     assert world.backend.take_all(Polled) == [Polled()]
 
 
-def test_polls_go_on_for_ever_an_interval_and_up_to_a_tenth_of_it_apart(world: World) -> None:
+def test_polls_repeat_with_an_interval_and_up_to_a_tenth_of_it_between(world: World) -> None:
     world.started().seconds_to_next_list()
     pauses = []
     for version in range(20):
@@ -149,7 +149,7 @@ def test_a_failure_does_not_forget_when_the_last_full_sync_was(world: World, kit
     assert world.backend.take(Freshness) == Freshness(Source.POLL, asked_at, error, asked_at)
 
 
-def test_each_page_is_a_word_on_the_cluster_and_only_the_last_ends_what_was_wrong(world: World, kit: Kit) -> None:
+def test_each_page_counts_as_fresh_data_and_only_the_last_clears_the_error(world: World, kit: Kit) -> None:
     world.started().seconds_to_next_list()
     error = Unavailable("no answer")
     world.answer(error)
@@ -169,7 +169,7 @@ def test_each_page_is_a_word_on_the_cluster_and_only_the_last_ends_what_was_wron
 
 @pytest.fixture
 def caching(kit: Kit) -> World:
-    """One that may poll from the cache, at its first LIST."""
+    """A source that may poll from the cache, at its first LIST."""
     world = World(kit, Settings(app_id="app", executor=ExecutorSettings(polling_from_cache=True)))
     world.started().seconds_to_next_list()
     return world
@@ -192,7 +192,7 @@ def test_a_consistent_poll_that_fails_is_made_up_for_by_the_next(caching: World)
     assert caching.api.open("list")[0].request.resource_version is None
 
 
-def test_a_later_page_goes_on_with_its_list_whatever_it_was_from(caching: World) -> None:
+def test_a_later_page_continues_its_list_whether_cached_or_consistent(caching: World) -> None:
     caching.answer(PodPage((), "7"))
     caching.seconds_to_next_list()
     caching.answer(PodPage((pod(1),), "7", "next"))
@@ -202,7 +202,7 @@ def test_a_later_page_goes_on_with_its_list_whatever_it_was_from(caching: World)
     assert [replaced.consistent for replaced in caching.store.take_all(ReplaceSnapshot)] == [True, False]
 
 
-def test_a_list_from_the_cache_is_touch_and_no_full_sync(caching: World, kit: Kit) -> None:
+def test_a_list_from_the_cache_is_fresh_data_but_no_full_sync(caching: World, kit: Kit) -> None:
     synced_at = kit.clock.monotonic()
     caching.answer(PodPage((), "7"))
     caching.seconds_to_next_list()
@@ -223,7 +223,7 @@ def test_polls_are_consistent_unless_the_settings_say_otherwise(world: World) ->
 # ── trouble, starting, stopping ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_trouble_is_logged_once_when_it_begins_and_once_when_it_ends(
+def test_an_error_is_logged_once_when_it_begins_and_once_when_it_ends(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.started().seconds_to_next_list()
@@ -249,7 +249,7 @@ def test_a_second_start_is_an_error_for_who_asks(world: World, kit: Kit) -> None
     world.started()
     with pytest.raises(Refused, match=TWICE):
         kit.ask(world.source, StartPolling())
-    assert world.seconds_to_next_list() == INTERVAL.total_seconds(), "the first start stands"
+    assert world.seconds_to_next_list() == INTERVAL.total_seconds(), "the first start counts"
     world.owner.expect_nothing()
 
 
@@ -262,7 +262,7 @@ def test_a_second_start_by_tell_is_logged_and_changes_nothing(world: World, capl
     world.owner.expect_nothing()
 
 
-def test_a_stop_gives_up_the_list_under_way(world: World, kit: Kit) -> None:
+def test_a_stop_abandons_the_list_under_way(world: World, kit: Kit) -> None:
     world.started().seconds_to_next_list()
     world.source.stop()
     kit.settle()

@@ -1,4 +1,4 @@
-"""WatchSource with `source.streaming_list`: the watch begins with the list, or else there is a LIST."""
+"""WatchSource with `source.streaming_list`: the watch begins with the LIST, or pages replace it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def world(kit: Kit) -> World:
 
 
 def started(world: World) -> ManualCall:
-    """Start, and take the stream that begins with a list."""
+    """Start, and return the stream that begins with a LIST."""
     world.tell(StartWatching())
     return world.api.take("watch")
 
 
 def sent(world: World, stream: ManualCall, *pods: Pod, version: int, mark: bool = False) -> None:
-    """One read of the stream."""
+    """Send one read of the stream."""
     stream.send(*(event("ADDED", each) for each in pods), version=str(version), initial_events_end=mark)
     world.kit.settle()
 
@@ -61,14 +61,14 @@ def test_without_the_setting_no_watch_asks_for_initial_events(kit: Kit) -> None:
     assert lists(world) == 1
 
 
-def test_the_watch_begins_with_the_list_and_no_list_is_asked_for(world: World) -> None:
+def test_the_watch_begins_with_the_list_and_no_list_is_requested(world: World) -> None:
     stream = started(world)
     assert (stream.request.selector, stream.request.resource_version) == ("a=b", "")
     assert stream.request.send_initial_events is True
     assert lists(world) == 0
 
 
-def test_the_list_is_told_once_at_its_end_mark_and_what_comes_after_is_told_as_updates(world: World, kit: Kit) -> None:
+def test_the_list_is_sent_once_at_its_end_mark_and_later_events_as_updates(world: World, kit: Kit) -> None:
     stream = started(world)
     asked_at = kit.clock.monotonic()
     sent(world, stream, pod(1, version=9), version=9)
@@ -83,7 +83,7 @@ def test_the_list_is_told_once_at_its_end_mark_and_what_comes_after_is_told_as_u
     )
     world.send(stream, 21)
     assert world.store.take(UpdatePods) == UpdatePods((event("MODIFIED", pod(version=21)),), "21", told.stream)
-    assert (lists(world), world.api.open()) == (0, (stream,)), "the same connection goes on"
+    assert (lists(world), world.api.open()) == (0, (stream,)), "the same connection continues"
 
 
 def test_what_changes_before_the_end_mark_is_in_the_list_as_it_is_then(world: World, kit: Kit) -> None:
@@ -105,7 +105,7 @@ def test_what_changes_before_the_end_mark_is_in_the_list_as_it_is_then(world: Wo
     world.store.expect_nothing()
 
 
-def test_a_watch_that_goes_on_from_the_mark_is_resumed_from_there_without_another_list(world: World, kit: Kit) -> None:
+def test_a_watch_past_the_mark_is_resumed_from_its_version_without_another_list(world: World, kit: Kit) -> None:
     stream = started(world)
     sent(world, stream, version=20, mark=True)
     kit.advance(HEALTHY_LIFETIME)
@@ -126,7 +126,7 @@ def test_a_stream_that_ends_before_its_list_starts_over_after_a_backoff(world: W
     world.store.expect_nothing()
     sent(world, stream, pod(2, version=30), version=30)
     sent(world, stream, version=40, mark=True)
-    assert [p.uid for p in world.store.take(ReplaceSnapshot).pods] == ["uid-2"], "nothing of the streams that were cut"
+    assert [p.uid for p in world.store.take(ReplaceSnapshot).pods] == ["uid-2"], "no pods of the broken streams"
 
 
 def test_a_relist_streams_again_under_another_number(world: World) -> None:
@@ -162,14 +162,14 @@ def test_a_relist_in_the_middle_of_a_list_abandons_it(world: World, kit: Kit) ->
         (NO_PROGRESS, True),
     ],
 )
-def test_a_server_that_cannot_is_asked_for_pages_at_once_for_good_and_that_is_said_once(
+def test_a_server_without_support_is_asked_for_pages_at_once_and_for_good_and_that_is_logged_once(
     world: World, caplog: pytest.LogCaptureFixture, error: ApiError, in_stream: bool
 ) -> None:
     caplog.set_level(logging.INFO, "actors.sources.watch_source")
     started(world).end(error, in_stream=in_stream)
     world.kit.settle()
-    assert [call.operation for call in world.api.open()] == ["list"], "now, without a backoff"
-    assert world.backend.take_all(Freshness) == [], "nothing is wrong"
+    assert [call.operation for call in world.api.open()] == ["list"], "at once, without a backoff"
+    assert world.backend.take_all(Freshness) == [], "no error is reported"
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert str(error) in caplog.text
     stream = world.listed("10")
@@ -191,7 +191,7 @@ def test_a_server_that_cannot_is_asked_for_pages_at_once_for_good_and_that_is_sa
         (Unavailable("reset by peer"), False),
     ],
 )
-def test_any_other_error_is_backed_off_and_told_and_the_list_streams_again(
+def test_any_other_error_is_reported_and_the_list_streams_again_after_a_backoff(
     world: World, error: ApiError, in_stream: bool
 ) -> None:
     started(world).end(error, in_stream=in_stream)
@@ -202,7 +202,7 @@ def test_any_other_error_is_backed_off_and_told_and_the_list_streams_again(
     assert lists(world) == 0
 
 
-def test_an_error_event_after_the_list_says_nothing_of_what_the_server_can(world: World) -> None:
+def test_an_error_event_after_the_list_is_no_sign_of_missing_support(world: World) -> None:
     stream = started(world)
     sent(world, stream, version=20, mark=True)
     stream.end(Unavailable("internal", status=500), in_stream=True)
@@ -211,8 +211,8 @@ def test_an_error_event_after_the_list_says_nothing_of_what_the_server_can(world
     assert lists(world) == 0
 
 
-def test_a_list_that_falls_silent_is_given_up_for_pages(world: World, kit: Kit) -> None:
-    """One that ignores what it does not know sends what there is, and then waits for changes, without a mark."""
+def test_a_silent_list_is_abandoned_for_pages(world: World, kit: Kit) -> None:
+    """A server that ignores the option sends all pods and then only changes, without a mark."""
     stream = started(world)
     for number in range(1, 4):
         kit.advance(REQUEST - MOMENT)
@@ -238,7 +238,7 @@ def test_after_the_list_silence_is_measured_as_of_any_watch(world: World, kit: K
 # ── freshness, giving up ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_comes_before_the_mark_is_a_word_on_the_cluster_and_no_full_sync(world: World, kit: Kit) -> None:
+def test_events_before_the_mark_are_fresh_data_but_no_full_sync(world: World, kit: Kit) -> None:
     error = Unavailable("no route")
     started(world).end(error)
     kit.settle()
@@ -252,7 +252,7 @@ def test_what_comes_before_the_mark_is_a_word_on_the_cluster_and_no_full_sync(wo
     assert world.backend.take(Freshness) == Freshness(Source.WATCH, asked_at, None, asked_at + 3)
 
 
-def test_a_list_under_way_goes_on_when_the_stream_before_it_is_given_up(world: World, kit: Kit) -> None:
+def test_a_list_under_way_continues_when_the_stream_before_it_is_abandoned(world: World, kit: Kit) -> None:
     stream = started(world)
     sent(world, stream, version=20, mark=True)
     number = world.store.take(ReplaceSnapshot).stream
@@ -274,7 +274,7 @@ def test_a_list_under_way_goes_on_when_the_stream_before_it_is_given_up(world: W
 
 
 def test_pages_do_not_stream_after_the_list_was_answered_by_pages(world: World, kit: Kit) -> None:
-    """A late page of a list that was abandoned is none of the list that streams."""
+    """A late page of an abandoned LIST does not belong to the streaming one."""
     started(world).end(Invalid("forbidden for watch", status=422))
     kit.settle()
     page = world.api.take("list")

@@ -1,4 +1,4 @@
-"""WatchSource between two probes: the store it tells and the backend it reports to."""
+"""WatchSource between two probes: the store and the backend."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class World:
         self.kit.settle()
 
     def watching(self, version: str = "10") -> ManualCall:
-        """Start, list, and take the stream that follows."""
+        """Start, LIST, and return the stream that follows."""
         self.tell(StartWatching())
         return self.listed(version)
 
     def listed(self, version: str) -> ManualCall:
-        """Answer the list under way, forget what was told of it, and take the stream that follows."""
+        """Answer the LIST under way, drop its messages, and return the stream that follows."""
         self.api.take("list").answer(PodPage((), version))
         self.kit.settle()
         self.store.take(ReplaceSnapshot)
@@ -92,12 +92,12 @@ class World:
         self.kit.settle()
 
     def fail(self, error: ApiError) -> None:
-        """Answer the list under way."""
+        """Fail the LIST under way."""
         self.api.take("list").answer(error)
         self.kit.settle()
 
     def wait_for(self, verb: Operation) -> timedelta:
-        """Go to where the next such call goes out."""
+        """Advance to the next such call."""
         start = self.kit.clock.elapsed
         while not self.api.open(verb):
             due = self.kit.timers.next_due()
@@ -111,7 +111,7 @@ def world(kit: Kit) -> World:
     return World(kit)
 
 
-# ── list, then watch ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── list, then watch ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_nothing_is_asked_before_watching_is_started(world: World, kit: Kit) -> None:
@@ -136,7 +136,7 @@ def test_it_lists_at_once_and_then_watches_from_the_lists_version(world: World, 
     assert (stream.request.selector, stream.request.resource_version) == ("a=b", "10")
 
 
-def test_events_are_told_with_how_far_the_stream_has_come_and_the_lists_stream_number(world: World, kit: Kit) -> None:
+def test_events_are_sent_with_the_streams_version_and_number(world: World, kit: Kit) -> None:
     world.tell(StartWatching())
     world.api.take("list").answer(PodPage((), "10"))
     kit.settle()
@@ -147,14 +147,14 @@ def test_events_are_told_with_how_far_the_stream_has_come_and_the_lists_stream_n
     assert world.store.take(UpdatePods) == UpdatePods(happened, "12", number)  # type: ignore[arg-type]
 
 
-def test_a_bookmark_is_told_as_an_update_without_events(world: World, kit: Kit) -> None:
+def test_a_bookmark_is_sent_as_an_update_without_events(world: World, kit: Kit) -> None:
     world.watching().send(version="15")
     kit.settle()
     told = world.store.take(UpdatePods)
     assert (told.events, told.resource_version) == ((), "15")
 
 
-def test_a_streams_life_is_bounded_at_random_between_5_and_10_minutes(world: World) -> None:
+def test_a_connections_lifetime_is_drawn_between_5_and_10_minutes(world: World) -> None:
     stream = world.watching()
     lives = []
     for _ in range(20):
@@ -165,7 +165,7 @@ def test_a_streams_life_is_bounded_at_random_between_5_and_10_minutes(world: Wor
     assert timedelta(minutes=5) == LIFETIME[0] <= min(lives) < max(lives) <= LIFETIME[1] == timedelta(minutes=10)
 
 
-# ── resuming ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── resuming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_stream_that_ends_cleanly_is_resumed_at_once_from_its_last_event(world: World, kit: Kit) -> None:
@@ -186,7 +186,7 @@ def test_a_stream_is_resumed_from_its_last_bookmark(world: World, kit: Kit) -> N
     assert world.api.take("watch").request.resource_version == "40"
 
 
-def test_a_stream_that_brought_nothing_is_resumed_from_the_lists_version(world: World, kit: Kit) -> None:
+def test_a_stream_without_events_is_resumed_from_the_lists_version(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     kit.advance(HEALTHY_LIFETIME)
     world.end(stream)
@@ -240,7 +240,7 @@ def test_the_backoff_doubles_to_half_a_minute_with_jitter(world: World) -> None:
     assert len(set(pauses[6:])) == 4, "jitter"
 
 
-def test_two_minutes_of_health_reset_the_backoff(world: World, kit: Kit) -> None:
+def test_a_connection_of_two_minutes_resets_the_backoff(world: World, kit: Kit) -> None:
     world.tell(StartWatching())
     for _ in range(6):
         world.fail(Unavailable("no route"))
@@ -254,7 +254,9 @@ def test_two_minutes_of_health_reset_the_backoff(world: World, kit: Kit) -> None
 
 
 @pytest.mark.parametrize("failures", [1, 5])
-def test_less_health_than_was_waited_for_does_not_reset_the_backoff(world: World, kit: Kit, failures: int) -> None:
+def test_a_connection_shorter_than_the_delay_before_it_does_not_reset_the_backoff(
+    world: World, kit: Kit, failures: int
+) -> None:
     world.tell(StartWatching())
     for _ in range(failures):
         world.fail(Unavailable("no route"))
@@ -266,9 +268,7 @@ def test_less_health_than_was_waited_for_does_not_reset_the_backoff(world: World
 
 
 @pytest.mark.parametrize("failures", [1, 5])
-def test_a_connection_that_outlives_what_was_waited_for_it_resets_the_backoff(
-    world: World, kit: Kit, failures: int
-) -> None:
+def test_a_connection_longer_than_the_delay_before_it_resets_the_backoff(world: World, kit: Kit, failures: int) -> None:
     world.tell(StartWatching())
     for _ in range(failures):
         world.fail(Unavailable("no route"))
@@ -298,7 +298,7 @@ def test_a_retry_after_that_is_shorter_than_the_backoff_does_not_shorten_it(worl
     assert world.wait_for("list") >= timedelta(seconds=25)
 
 
-def test_a_list_that_fails_is_asked_for_again_and_reported(world: World) -> None:
+def test_a_failed_list_is_reported_and_requested_again(world: World) -> None:
     world.tell(StartWatching())
     error = Forbidden("pods is forbidden: cannot list", status=403)
     world.fail(error)
@@ -307,7 +307,7 @@ def test_a_list_that_fails_is_asked_for_again_and_reported(world: World) -> None
     world.store.expect_nothing()
 
 
-# ── relisting ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── relisting ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_version_that_is_gone_is_listed_anew_after_a_backoff_under_a_new_number(world: World, kit: Kit) -> None:
@@ -350,7 +350,7 @@ def test_a_list_that_was_under_way_when_the_store_asked_for_one_is_abandoned(wor
     assert [call.operation for call in world.api.calls] == ["list", "list", "watch"]
 
 
-def test_a_new_list_after_long_health_is_not_made_to_wait_for_failures_of_long_ago(world: World, kit: Kit) -> None:
+def test_a_new_list_after_a_long_connection_does_not_wait_for_old_failures(world: World, kit: Kit) -> None:
     world.tell(StartWatching())
     for _ in range(6):
         world.fail(Unavailable("no route"))
@@ -363,7 +363,7 @@ def test_a_new_list_after_long_health_is_not_made_to_wait_for_failures_of_long_a
     assert world.wait_for("list") <= 2 * SHORTEST
 
 
-def test_lists_that_the_store_rejects_again_and_again_come_slower_and_slower(world: World) -> None:
+def test_lists_that_the_store_rejects_repeatedly_back_off(world: World) -> None:
     world.watching("10")
     for tried in range(5):
         world.tell(Relist())
@@ -371,7 +371,7 @@ def test_lists_that_the_store_rejects_again_and_again_come_slower_and_slower(wor
         world.listed("10")
 
 
-# ── dead connections ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── dead connections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_connection_without_a_byte_for_the_inactivity_timeout_is_closed_and_resumed(world: World, kit: Kit) -> None:
@@ -405,7 +405,7 @@ def test_silence_counts_only_while_a_connection_is_open(world: World, kit: Kit) 
     world.backend.expect_nothing()
 
 
-def test_what_a_closed_connection_still_sends_is_dropped(world: World, kit: Kit) -> None:
+def test_messages_of_a_closed_connection_are_dropped(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     world.source.tell(Relist())
     stream.send(event("ADDED", pod(version=11)), version="11")  # on its way when the connection is closed
@@ -413,10 +413,10 @@ def test_what_a_closed_connection_still_sends_is_dropped(world: World, kit: Kit)
     assert stream.cancelled
     world.store.expect_nothing()
     world.wait_for("list")
-    assert len(world.api.calls) == 3, "list, watch, list: the old stream's end is not taken for the new one's"
+    assert len(world.api.calls) == 3, "list, watch, list: the end of the old stream is ignored"
 
 
-def test_touch_that_was_lost_and_found_is_told_once_each(world: World) -> None:
+def test_an_error_and_a_recovery_are_each_reported_once(world: World) -> None:
     stream = world.watching("10")
     synced_at = world.kit.clock.monotonic()
     world.end(stream, Unavailable("reset by peer"))
@@ -430,7 +430,7 @@ def test_touch_that_was_lost_and_found_is_told_once_each(world: World) -> None:
     world.backend.expect_nothing()
 
 
-def test_trouble_of_one_kind_is_a_warning_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_of_one_kind_are_one_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "actors.sources.watch_source")
     world.tell(StartWatching())
     for _ in range(3):
@@ -441,10 +441,10 @@ def test_trouble_of_one_kind_is_a_warning_once(world: World, caplog: pytest.LogC
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-# ── freshness ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── freshness ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_that_the_watch_is_in_touch_is_told_once_a_second_at_most_however_much_comes(world: World, kit: Kit) -> None:
+def test_an_unchanged_freshness_is_reported_at_most_once_a_second(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     begin = kit.clock.monotonic()
     for read in range(1, 2501):
@@ -456,7 +456,7 @@ def test_that_the_watch_is_in_touch_is_told_once_a_second_at_most_however_much_c
     assert len(world.store.take_all(UpdatePods)) == 2500
 
 
-def test_every_bookmark_of_a_quiet_watch_says_that_it_is_in_touch(world: World, kit: Kit) -> None:
+def test_every_bookmark_of_a_quiet_watch_is_reported_as_fresh_data(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     synced_at = kit.clock.monotonic()
     for minute in range(1, 4):
@@ -466,7 +466,7 @@ def test_every_bookmark_of_a_quiet_watch_says_that_it_is_in_touch(world: World, 
         assert world.backend.take(Freshness) == Freshness(Source.WATCH, synced_at, None, synced_at + 60.0 * minute)
 
 
-def test_a_clean_end_is_touch_and_no_word_on_the_cluster(world: World, kit: Kit) -> None:
+def test_a_clean_end_clears_the_error_but_is_no_fresh_data(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     heard_at = kit.clock.monotonic()
     world.end(stream, Unavailable("reset by peer"))
@@ -478,7 +478,7 @@ def test_a_clean_end_is_touch_and_no_word_on_the_cluster(world: World, kit: Kit)
     assert world.backend.take(Freshness) == Freshness(Source.WATCH, heard_at, None, heard_at)
 
 
-def test_a_source_that_crashed_is_out_of_touch_until_the_next_one_has_listed(world: World, kit: Kit) -> None:
+def test_a_crashed_source_fails_until_the_next_incarnation_has_listed(world: World, kit: Kit) -> None:
     world.watching("10")
     synced_at = kit.clock.monotonic()
     world.tell(object())
@@ -486,7 +486,7 @@ def test_a_source_that_crashed_is_out_of_touch_until_the_next_one_has_listed(wor
     assert (ended.synced_at, str(ended.error)) == (synced_at, "the watch has ended")
     world.spawn()
     world.tell(StartWatching())
-    assert world.backend.take(Freshness).error is not None, "one that hung has not said that it ended"
+    assert world.backend.take(Freshness).error is not None, "a source that hung did not report its end"
     kit.advance(timedelta(seconds=3))
     world.api.take("list").answer(PodPage((pod(1),), "10", "next"))
     kit.settle()
@@ -497,11 +497,11 @@ def test_a_source_that_crashed_is_out_of_touch_until_the_next_one_has_listed(wor
     assert world.backend.take(Freshness) == Freshness(Source.WATCH, synced_at, None, synced_at + 3)
 
 
-# ── giving a stream up ───────────────────────────────────────────────────────────────────────────────────────────
+# ── giving a stream up ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cannot_resume(world: World, stream: ManualCall, until: timedelta) -> None:
-    """Let every try to resume fail, from now on."""
+    """Make every retry fail from now on."""
     end = world.kit.clock.elapsed + until
     stream.end(Unavailable("no route"))
     world.kit.settle()
@@ -517,7 +517,7 @@ def cannot_resume(world: World, stream: ManualCall, until: timedelta) -> None:
     world.kit.advance(end - world.kit.clock.elapsed)
 
 
-def test_a_stream_that_cannot_be_resumed_for_5_minutes_is_given_up_and_the_next_starts_from_a_list(
+def test_a_stream_that_cannot_be_resumed_for_5_minutes_is_abandoned_and_the_next_starts_from_a_list(
     world: World,
 ) -> None:
     stream = world.watching("10")
@@ -531,14 +531,14 @@ def test_a_stream_that_cannot_be_resumed_for_5_minutes_is_given_up_and_the_next_
     world.wait_for("list")
 
 
-def test_a_stream_is_given_up_once_however_long_nothing_works(world: World) -> None:
+def test_a_stream_is_abandoned_once_however_long_nothing_works(world: World) -> None:
     stream = world.watching("10")
     cannot_resume(world, stream, 5 * ABANDON_AFTER)
     world.store.take(StreamAbandoned)
     world.store.expect_nothing()
 
 
-def test_a_stream_that_is_gone_and_whose_list_fails_is_given_up_too(world: World) -> None:
+def test_a_stream_that_is_gone_and_whose_list_fails_is_abandoned_too(world: World) -> None:
     stream = world.watching("10")
     world.end(stream, Gone("too old resource version", status=410))
     world.wait_for("list")
@@ -551,7 +551,7 @@ def test_a_stream_that_is_gone_and_whose_list_fails_is_given_up_too(world: World
     world.store.take(StreamAbandoned)
 
 
-def test_a_stream_that_was_resumed_in_time_is_not_given_up(world: World, kit: Kit) -> None:
+def test_a_stream_that_was_resumed_in_time_is_not_abandoned(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     cannot_resume(world, stream, ABANDON_AFTER - timedelta(minutes=1))
     world.wait_for("watch")
@@ -562,9 +562,7 @@ def test_a_stream_that_was_resumed_in_time_is_not_given_up(world: World, kit: Ki
     assert {type(message) for message in world.store.take_all()} == {UpdatePods}
 
 
-def test_a_connection_that_brings_nothing_until_the_stream_is_given_up_is_replaced_by_a_list(
-    world: World, kit: Kit
-) -> None:
+def test_a_connection_without_data_until_the_stream_is_abandoned_is_replaced_by_a_list(world: World, kit: Kit) -> None:
     stream = world.watching("10")
     cannot_resume(world, stream, ABANDON_AFTER - timedelta(seconds=45))
     world.wait_for("watch")
@@ -575,14 +573,14 @@ def test_a_connection_that_brings_nothing_until_the_stream_is_given_up_is_replac
     assert [call.operation for call in world.api.open()] == ["list"]
 
 
-# ── starting, crashing, stopping ─────────────────────────────────────────────────────────────────────────────────
+# ── starting, crashing, stopping ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_second_start_is_an_error_for_who_asks(world: World, kit: Kit) -> None:
     stream = world.watching()
     with pytest.raises(Refused, match=TWICE):
         kit.ask(world.source, StartWatching())
-    assert world.api.open() == (stream,), "the first start stands"
+    assert world.api.open() == (stream,), "the first start counts"
     world.owner.expect_nothing()
 
 
@@ -594,9 +592,7 @@ def test_a_second_start_by_tell_is_logged_and_changes_nothing(world: World, capl
     world.owner.expect_nothing()
 
 
-def test_what_it_cannot_handle_crashes_it_and_its_owner_hears_of_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_message_crashes_it_and_its_owner_is_notified(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("can't start new thread")
 
     def watch(*_: object, **__: object) -> None:
@@ -625,7 +621,7 @@ def test_stream_numbers_grow_over_restarts(world: World, kit: Kit) -> None:
     assert numbers == sorted(set(numbers))
 
 
-def test_a_restarted_source_whose_first_list_fails_gives_the_old_ones_stream_up(world: World, kit: Kit) -> None:
+def test_a_restarted_source_whose_first_list_fails_abandons_the_earlier_stream(world: World, kit: Kit) -> None:
     world.watching("10")
     world.tell(object())
     world.owner.take(Terminated)
@@ -639,14 +635,14 @@ def test_a_restarted_source_whose_first_list_fails_gives_the_old_ones_stream_up(
     assert world.store.take(StreamAbandoned).stream > 1 << 32
 
 
-def test_a_restarted_source_hears_nothing_of_the_old_ones_connection(world: World, kit: Kit) -> None:
+def test_a_restarted_source_receives_nothing_from_the_earlier_connection(world: World, kit: Kit) -> None:
     old = world.watching()
     sink = old.reply
     world.source.stop()
     kit.settle()
     world.spawn()
     world.watching("50")
-    sink(old)  # whatever it is: the incarnation it was meant for is dead
+    sink(old)  # its incarnation is dead
     kit.settle()
     world.store.expect_nothing()
     assert [call.request.resource_version for call in world.api.open()] == ["50"]
@@ -661,14 +657,14 @@ def test_a_stop_closes_the_connection_at_once(world: World, kit: Kit) -> None:
     assert world.owner.take(Terminated).cause is None
 
 
-# ── a poll got through ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── retry after a poll ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 AWAY = Unavailable("connection refused")
 
 
 def failing(world: World, *, tries: int, error: ApiError = AWAY) -> None:
-    """So many connections in a row have failed; the next one waits."""
+    """Fail so many connections in a row; the next one waits."""
     stream = world.watching()
     for _ in range(tries - 1):
         world.end(stream, error)
@@ -679,17 +675,17 @@ def failing(world: World, *, tries: int, error: ApiError = AWAY) -> None:
     assert world.api.open("watch") == ()
 
 
-def test_a_watch_that_waits_for_a_server_tries_at_once_when_there_is_one(world: World) -> None:
+def test_a_watch_that_waits_for_a_server_retries_at_once_when_there_is_one(world: World) -> None:
     failing(world, tries=4)
     world.tell(RetryNow())
     stream = world.api.take("watch")
     assert stream.request.resource_version == "10"
     world.tell(RetryNow())
     world.kit.advance(timedelta(seconds=40))
-    assert world.api.open("watch") == (stream,), "it is connected: nothing is tried twice"
+    assert world.api.open("watch") == (stream,), "it is connected: no second retry"
 
 
-def test_a_try_that_a_poll_prompted_is_a_step_of_the_backoff(world: World) -> None:
+def test_a_retry_after_a_poll_is_a_step_of_the_backoff(world: World) -> None:
     failing(world, tries=3)
     world.tell(RetryNow())
     world.end(world.api.take("watch"), AWAY)
@@ -699,7 +695,7 @@ def test_a_try_that_a_poll_prompted_is_a_step_of_the_backoff(world: World) -> No
     assert len(world.api.open("watch")) == 1
 
 
-def test_a_list_that_waits_for_a_server_is_asked_for_at_once_when_there_is_one(world: World) -> None:
+def test_a_list_that_waits_for_a_server_is_requested_at_once_when_there_is_one(world: World) -> None:
     world.tell(StartWatching())
     world.api.take("list").answer(AWAY)
     world.kit.settle()

@@ -1,8 +1,8 @@
-"""A cluster, its replicas and the two sources as the merge rules see them: late, out of step, restarted, restored.
+"""A model of a cluster, its replicas and the two sources: late, out of step, restarted, restored from a backup.
 
-A *script* is a sequence of steps, each a pair of small numbers: what happens, and to which. `run` plays it against the
-merge rules, checks after every message that they told nothing false, lets everything catch up, and checks that nothing
-was lost. The truth is the cluster's own log; the model shares no code with the rules.
+A *script* is a sequence of steps, each a pair of small numbers: the kind of step and its target. `run` plays it against
+the merge rules, checks after every message that they report nothing false, lets everything catch up, and checks that
+nothing was lost. The truth is the cluster's own log; the model shares no code with the rules.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LABELS: Final = {number: {EXECUTOR_ID_LABEL: str(number)} for number in range(1,
 
 
 class Violation(AssertionError):  # noqa: N818 - reads as what was found
-    """The rules said something that is not so."""
+    """The rules reported something false."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A pod as the cluster holds it."""
+    """A pod as the cluster stores it."""
 
     uid: str
     name: str
@@ -72,12 +72,12 @@ class Epoch:
     things: dict[str, Thing]
     log: list[tuple[int, EventType, Thing]] = field(default_factory=list)
     states: dict[int, dict[str, Thing]] = field(default_factory=dict)
-    """What there was at each version."""
+    """The pods at each version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A LIST: asked for, answered by the cluster at some version, and later handed to the store."""
+    """A LIST: requested, answered by the cluster at some version, and later passed to the store."""
 
     requested_at: float
     consistent: bool
@@ -94,7 +94,7 @@ Told: TypeAlias = (
 
 
 class World:
-    """The truth, the sources, and the store's history."""
+    """The cluster, the sources, and the store's history."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -109,21 +109,21 @@ class World:
         self.stream = 1 << 32
         self.listing: Listing | None = None
         self.position: int | None = None
-        """Where WatchSource's stream has come to."""
+        """The version that WatchSource's stream has reached."""
         self.replica = 0
         self.relist = False
         self.history = History(PodRules())
         self.step = Merge(self.history)
-        """What was read since the last list, in one step beside those of `since`, one for each read."""
+        """All reads since the last LIST in one step; `since` has one step per read."""
         self.since: list[Merged] = []
-        # what the store has been told since it last found a reset
+        # what the store received since it last detected a reset
         self.words: set[int] = set()
-        """Epochs that its words came from."""
+        """The epochs of its messages."""
         self.base = (0, 0)
         """Epoch and version from which ends count."""
         self.told: Counter[str] = Counter()
         self.shown: dict[str, int] = {}
-        """UID: the highest version that a snapshot showed."""
+        """The highest version in a snapshot, by UID."""
         self.handled: list[tuple[float, int]] = []
         self.resets = 0
 
@@ -134,7 +134,7 @@ class World:
         return self.epochs[-1]
 
     def write(self, kind: EventType | None, thing: Thing | None) -> None:
-        """One write: the version goes up, and so does the log if it was to one of our pods."""
+        """Make one write: it raises the version, and it is in the log if it concerns one of our pods."""
         epoch = self.epoch
         epoch.version += 1
         if thing is not None:
@@ -173,7 +173,7 @@ class World:
             self.write("MODIFIED" if thing.selected else None, replace(thing, terminating=True))
 
     def delete(self, argument: int) -> None:
-        """At the end of the grace period, or by force."""
+        """Delete a pod at the end of its grace period, or by force."""
         thing = self.pick(argument)
         if thing is not None and thing.selected:
             self.write("DELETED", thing)
@@ -182,7 +182,7 @@ class World:
             self.write(None, None)
 
     def relabel(self, argument: int) -> None:
-        """It leaves our selector, or comes back."""
+        """Make a pod leave our selector, or match it again."""
         outside = [thing for thing in self.epoch.things.values() if not thing.selected]
         thing = outside[0] if outside and argument % 2 else self.pick(argument // 2)
         if thing is not None and thing.selected:
@@ -191,14 +191,14 @@ class World:
             self.write("ADDED", replace(thing, selected=True))
 
     def other(self, argument: int) -> None:
-        """Somebody writes something that is not ours."""
+        """Write an object that is not ours."""
         self.write(None, None)
 
     def save(self, argument: int) -> None:
         self.backup = (self.epoch.version, dict(self.epoch.things))
 
     def restore(self, argument: int) -> None:
-        """The cluster comes back from its backup; every connection breaks, what was answered is still on its way."""
+        """Restore the cluster from its backup: every connection breaks, sent answers still arrive."""
         version, things = self.backup
         self.epochs.append(Epoch(version, dict(things), [], {version: dict(things)}))
         self.lag = [0, 0]
@@ -207,12 +207,12 @@ class World:
         self.lag = [0, 0]
 
     def catch_up(self, argument: int) -> None:
-        """A replica comes nearer to the truth."""
+        """Let a replica catch up."""
         replica = argument % 2
         self.lag[replica] = max(0, self.lag[replica] - 1 - argument // 2 % 4)
 
     def at(self, replica: int) -> int:
-        """The version that a replica has come to."""
+        """Return the version that a replica has reached."""
         return max(self.epoch.version - self.lag[replica], min(self.epoch.states))
 
     # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,13 +223,13 @@ class World:
         return replace(listing, epoch=len(self.epochs) - 1, version=version, things=things)
 
     def ask_poll(self, argument: int) -> None:
-        """A poll; or two that are both late."""
+        """Request one poll, or two."""
         for _ in range(1 + argument // 4 % 2):
             if len(self.polls) < 3:
                 self.polls.append(Listing(self.now, consistent=argument % 4 != 0))
 
     def answer_poll(self, argument: int) -> None:
-        """The cluster answers what waits; the answers may be long on their way."""
+        """Answer waiting polls; the answers may arrive much later."""
         for index, poll in enumerate(self.polls):
             if poll.epoch < 0 and (argument // 2 % 4 or index == 0):
                 self.polls[index] = self.answer(poll, argument % 2)
@@ -244,7 +244,7 @@ class World:
     # ── WatchSource ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, argument: int) -> None:
-        """WatchSource's next move: obey a Relist, ask, be answered, or read from its stream."""
+        """Make WatchSource's next step: obey a Relist, request a LIST, get its answer, or read from the stream."""
         if self.relist:
             self.relist, self.listing, self.position = False, None, None
         elif self.listing is None and self.position is None:
@@ -259,7 +259,7 @@ class World:
             self.read(argument)
 
     def read(self, argument: int) -> None:
-        """Some events, or a bookmark when there are none, from a replica that may be behind."""
+        """Read events, or a bookmark if there are none, from a replica that may lag."""
         assert self.position is not None
         until = self.at(self.replica)
         log = [entry for entry in self.epoch.log if self.position < entry[0] <= until][: 1 + argument % 3]
@@ -273,16 +273,16 @@ class World:
         self.sent.append(("events", (len(self.epochs) - 1, events, self.position), self.stream))
 
     def reconnect(self, argument: int) -> None:
-        """The stream goes on, from the other replica."""
+        """Resume the stream from the other replica."""
         self.replica = argument % 2
 
     def gone(self, argument: int) -> None:
-        """410: it must list."""
+        """Answer 410: WatchSource must LIST."""
         if self.listing is None:
             self.position = None
 
     def crash(self, argument: int) -> None:
-        """A new incarnation; what the old one had sent is still in the store's mailbox."""
+        """Restart WatchSource; messages of the old incarnation are still in the store's mailbox."""
         self.incarnation += 1
         self.stream = self.incarnation << 32
         self.listing, self.position, self.relist = None, None, False
@@ -295,7 +295,7 @@ class World:
     # ── the store ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, argument: int) -> None:
-        """The store takes what WatchSource sent next."""
+        """Let the store handle WatchSource's next messages."""
         for _ in range(1 + argument % 3):
             if not self.sent:
                 return
@@ -339,7 +339,7 @@ class World:
         self.relist = self.relist or merged.relist
 
     def check_step(self) -> None:
-        """Many reads in one step tell the same as one by one."""
+        """Check that many reads in one step report the same as one by one."""
         merged, since, self.since = self.step.finish(), self.since, []
         changed: frozenset[int] = frozenset()
         for each in since:
@@ -352,7 +352,7 @@ class World:
             raise Violation(f"{len(since)} reads in one step told {merged}, one by one {changed}, {appeared}, {ended}")
 
     def check(self, merged: Merged) -> None:
-        """Nothing false was said; while words of two histories are mixed up, nothing can be asked for."""
+        """Check that nothing false was reported. Messages of two mixed histories cannot be checked."""
         self.history = merged.history
         self.check_shape(merged)
         if len(self.words) > 1:
@@ -380,7 +380,7 @@ class World:
                 raise Violation(f"{ended.uid} ended {left} times and {self.told[ended.uid]} ends were told")
 
     def check_shape(self, merged: Merged) -> None:
-        """What must hold of any history: the indexes agree, and what changed and ended is as it says."""
+        """Check what holds for any history: the indexes agree, and `changed` and `ended` are true."""
         history = merged.history
         states = history.snapshot.states
         if {number: uid for uid, number in history.known.items()} != {
@@ -403,7 +403,7 @@ class World:
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle(self) -> None:
-        """Everything catches up: both sources go round until two polls in a row have nothing to add."""
+        """Let everything catch up: run both sources until two polls in a row change nothing."""
         for _ in range(4):
             self.now += 1.0
             self.lag = [0, 0]
@@ -428,7 +428,7 @@ class World:
                 raise Violation(f"the ends of {lost} were not told")
 
     def ask_all(self) -> None:
-        """Polls that were on their way come in, and one more is asked, answered and handed in."""
+        """Pass all answered polls to the store, and one more."""
         self.ask_poll(1)
         while self.polls:
             self.answer_poll(0)
@@ -469,7 +469,7 @@ def run(script: Script, *, restores: bool = True) -> World:
     """Play a script and let everything catch up.
 
     Raises:
-        Violation: the rules said something that is not so, or kept something back.
+        Violation: the rules reported something false or lost something.
     """
     steps = STEPS if restores else QUIET
     world = World()

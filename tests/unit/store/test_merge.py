@@ -42,7 +42,7 @@ class Store:
         consistent: bool = True,
         asked: float | None = None,
     ) -> Merged:
-        """A LIST that was asked for just now, unless another moment is given."""
+        """Apply a LIST that was requested just now, or at another moment if given."""
         self.now += 1
         at = self.now - 0.5 if asked is None else asked
         return self._take(
@@ -58,7 +58,7 @@ class Store:
 
     @property
     def shown(self) -> dict[int, tuple[str, str]]:
-        """Executor id to UID and version."""
+        """UID and version by executor id."""
         states = self.history.snapshot.states
         return {number: (state.pod.uid, state.pod.resource_version) for number, state in states.items()}
 
@@ -77,7 +77,7 @@ def uids(ended: tuple[Ended, ...]) -> list[str]:
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_pod_appears_and_a_later_word_changes_it() -> None:
+def test_a_new_pod_appears_and_a_later_event_changes_it() -> None:
     store = watched(1)
 
     first = store.events(event("ADDED", pod(1, version=2, phase="Pending")))
@@ -91,7 +91,7 @@ def test_a_new_pod_appears_and_a_later_word_changes_it() -> None:
     assert isinstance(store.history.snapshot.states[1], PodRunning)
 
 
-def test_an_event_at_or_below_what_is_known_of_its_pod_is_dropped() -> None:
+def test_an_event_at_or_below_the_known_version_of_its_pod_is_dropped() -> None:
     store = watched(5, pod(1, version=5))
 
     for version in (4, 5):
@@ -110,7 +110,7 @@ def test_an_event_of_an_older_stream_is_dropped() -> None:
     assert store.shown == {}
 
 
-def test_a_deleted_event_ends_a_pod_and_leaves_a_tombstone_against_what_is_late() -> None:
+def test_a_deleted_event_ends_a_pod_and_leaves_a_tombstone_against_late_events() -> None:
     store = watched(1, pod(1, version=1))
 
     merged = store.events(event("DELETED", pod(1, version=5, terminating=True)))
@@ -122,13 +122,13 @@ def test_a_deleted_event_ends_a_pod_and_leaves_a_tombstone_against_what_is_late(
     assert (late.appeared, store.shown) == (frozenset(), {})
 
 
-def test_a_deleted_event_without_a_deletion_on_a_pod_that_had_not_ended_is_to_be_confirmed() -> None:
+def test_a_deleted_event_of_a_pod_that_neither_ended_nor_terminates_is_not_confirmed() -> None:
     store = watched(1, pod(1, version=1))
 
     assert not store.events(event("DELETED", pod(1, version=2))).ended[0].confirmed
 
 
-def test_a_deleted_event_of_a_pod_that_had_ended_tells_how_it_ended() -> None:
+def test_a_deleted_event_of_an_ended_pod_keeps_its_final_state() -> None:
     store = watched(1, pod(1, version=1, phase="Failed"))
 
     ended = store.events(event("DELETED", pod(1, version=2, phase="Running"))).ended[0]
@@ -137,7 +137,7 @@ def test_a_deleted_event_of_a_pod_that_had_ended_tells_how_it_ended() -> None:
     assert ended.confirmed
 
 
-def test_an_end_that_only_the_deleted_event_shows_is_kept() -> None:
+def test_a_final_state_that_only_the_deleted_event_has_is_kept() -> None:
     store = watched(1, pod(1, version=1))
 
     ended = store.events(event("DELETED", pod(1, version=2, phase="Failed", terminating=True))).ended[0]
@@ -145,7 +145,7 @@ def test_an_end_that_only_the_deleted_event_shows_is_kept() -> None:
     assert isinstance(ended.state, PodFailed)
 
 
-def test_a_pod_that_is_only_seen_to_go_came_and_went() -> None:
+def test_a_pod_known_by_its_deleted_event_alone_appeared_and_ended() -> None:
     store = watched(1)
 
     merged = store.events(event("DELETED", pod(1, version=2, terminating=True)))
@@ -155,15 +155,15 @@ def test_a_pod_that_is_only_seen_to_go_came_and_went() -> None:
     assert merged.changed == frozenset()
 
 
-def test_a_final_pod_stays_as_long_as_the_cluster_shows_it() -> None:
+def test_a_final_pod_stays_in_the_snapshot_as_long_as_the_cluster_lists_it() -> None:
     store = watched(1, pod(1, version=1, phase="Failed"))
 
     assert store.list(2, pod(1, version=1, phase="Failed")).ended == ()
     assert uids(store.list(3, stream=2).ended) == ["uid-1"]
 
 
-def test_a_pod_that_comes_back_to_our_selector_is_shown_again() -> None:
-    """Its labels were taken away and given back: DELETED, then ADDED, of one UID."""
+def test_a_pod_that_matches_our_selector_again_is_in_the_snapshot_again() -> None:
+    """Its labels were removed and restored: DELETED, then ADDED, of one UID."""
     store = watched(1, pod(1, version=1))
     store.events(event("DELETED", pod(1, version=2)))
 
@@ -175,7 +175,7 @@ def test_a_pod_that_comes_back_to_our_selector_is_shown_again() -> None:
     assert uids(store.events(event("DELETED", pod(1, version=4, terminating=True))).ended) == ["uid-1"]
 
 
-def test_a_list_that_shows_a_pod_back_in_our_selector_proves_no_reset() -> None:
+def test_a_list_with_a_pod_that_matches_our_selector_again_proves_no_reset() -> None:
     store = watched(1, pod(1, version=1))
     store.events(event("DELETED", pod(1, version=2)))
 
@@ -201,7 +201,7 @@ def test_a_list_below_the_floor_is_dropped_whole_and_only_a_watch_is_asked_to_li
 
 
 def test_the_stream_of_a_list_that_was_dropped_does_not_count() -> None:
-    """It starts below what we have: it would tell again what was told, once tombstones are gone."""
+    """It starts below the floor: once tombstones are gone, it would report ends again."""
     store = watched(2)
     store.list(9)
 
@@ -212,7 +212,7 @@ def test_the_stream_of_a_list_that_was_dropped_does_not_count() -> None:
     assert store.events(event("ADDED", pod(1, version=10)), stream=3).applied
 
 
-def test_what_the_store_has_above_the_lists_version_stays_and_else_the_list_decides() -> None:
+def test_a_version_above_the_lists_stays_and_otherwise_the_list_decides() -> None:
     store = watched(1, pod(1, version=1), pod(2, version=1))
     asked = store.now
     store.events(event("MODIFIED", pod(1, version=5)), event("ADDED", pod(3, version=6)))
@@ -222,7 +222,7 @@ def test_what_the_store_has_above_the_lists_version_stays_and_else_the_list_deci
     assert store.shown == {1: ("uid-1", "5"), 2: ("uid-2", "3"), 3: ("uid-3", "6")}
 
 
-def test_a_pod_that_a_list_does_not_show_leaves_at_once_and_its_end_is_told_with_its_deleted_event() -> None:
+def test_a_pod_missing_from_a_list_leaves_at_once_and_its_end_is_reported_with_its_deleted_event() -> None:
     store = watched(1, pod(1, version=1))
 
     absent = store.list(5)
@@ -234,7 +234,7 @@ def test_a_pod_that_a_list_does_not_show_leaves_at_once_and_its_end_is_told_with
     assert store.list(6).ended == ()
 
 
-def test_an_absence_is_told_when_the_stream_has_passed_the_list() -> None:
+def test_an_absent_pod_ends_when_the_stream_has_passed_the_list() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
 
@@ -243,7 +243,7 @@ def test_an_absence_is_told_when_the_stream_has_passed_the_list() -> None:
     assert store.events(version=6).ended == ()
 
 
-def test_an_absence_is_told_by_the_next_list_if_that_comes_first() -> None:
+def test_an_absent_pod_ends_with_the_next_list_if_that_comes_first() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
 
@@ -251,7 +251,7 @@ def test_an_absence_is_told_by_the_next_list_if_that_comes_first() -> None:
     assert store.list(7).ended == ()
 
 
-def test_an_absence_is_told_at_once_where_no_stream_can_bring_more() -> None:
+def test_an_absent_pod_ends_at_once_where_no_stream_can_have_its_deleted_event() -> None:
     polled = Store()
     polled.list(1, pod(1, version=1))
     assert uids(polled.list(2).ended) == ["uid-1"]
@@ -260,7 +260,7 @@ def test_an_absence_is_told_at_once_where_no_stream_can_bring_more() -> None:
     assert uids(restarted.list(2, stream=2).ended) == ["uid-1"]
 
 
-def test_a_late_word_on_an_absent_pod_is_its_last_word_and_brings_it_not_back() -> None:
+def test_a_late_event_of_an_absent_pod_is_its_last_state_and_does_not_bring_it_back() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
 
@@ -282,7 +282,7 @@ def test_an_absent_pod_that_comes_back_later_than_the_list_is_alive() -> None:
     assert store.list(7, pod(1, version=6)).ended == ()
 
 
-def test_a_list_that_shows_an_absent_pod_again_shows_it_alive() -> None:
+def test_an_absent_pod_that_a_list_has_again_is_alive() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
 
@@ -291,7 +291,7 @@ def test_a_list_that_shows_an_absent_pod_again_shows_it_alive() -> None:
     assert (merged.ended, merged.reset, store.shown) == ((), False, {1: ("uid-1", "6")})
 
 
-def test_a_list_that_shows_an_absent_pod_as_it_was_is_from_a_cache_or_proves_a_reset() -> None:
+def test_a_list_with_an_absent_pod_as_it_was_is_from_a_cache_or_proves_a_reset() -> None:
     cached = watched(1, pod(1, version=1))
     cached.list(5)
     merged = cached.list(6, pod(1, version=1), consistent=False)
@@ -314,7 +314,7 @@ def test_an_absent_pod_whose_place_is_taken_when_it_comes_back_has_ended() -> No
     assert store.shown == {1: ("copy", "4")}
 
 
-def test_a_malformed_word_on_an_absent_pod_is_not_its_last() -> None:
+def test_a_malformed_event_of_an_absent_pod_is_not_its_last_state() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
     store.events(event("MODIFIED", malformed_pod("uid-1", 3)))
@@ -323,7 +323,7 @@ def test_a_malformed_word_on_an_absent_pod_is_not_its_last() -> None:
     assert ended.state.pod.resource_version == "1"
 
 
-def test_a_late_word_on_a_pod_that_the_list_shows_malformed_tells_of_no_end() -> None:
+def test_a_late_event_of_a_pod_that_is_malformed_in_the_list_reports_no_end() -> None:
     store = watched(1)
     store.list(9, malformed_pod("bad", 8))
 
@@ -333,8 +333,8 @@ def test_a_late_word_on_a_pod_that_the_list_shows_malformed_tells_of_no_end() ->
     assert (merged.ended, store.shown) == ((), {})
 
 
-def test_a_word_from_before_the_floor_on_an_unknown_pod_brings_nothing_to_life() -> None:
-    """It came and went between two words of ours; its DELETED event is on its way."""
+def test_an_event_below_the_floor_does_not_add_an_unknown_pod() -> None:
+    """It was created and deleted between two observations; its DELETED event is still to come."""
     store = watched(1)
     store.list(9)
 
@@ -365,7 +365,7 @@ def test_only_a_consistent_list_is_a_full_sync_and_the_newest_counts() -> None:
     assert store.history.snapshot.full_sync_at == 50.0
 
 
-def test_ends_that_a_list_implies_are_told_in_the_order_of_ids() -> None:
+def test_ends_inferred_from_a_list_are_in_the_order_of_ids() -> None:
     store = Store()
     store.list(1, *(pod(number, version=1) for number in (7, 3, 11, 5)))
 
@@ -386,7 +386,7 @@ def test_a_later_pod_of_the_same_name_ends_the_earlier_one() -> None:
     assert store.events(event("DELETED", pod(1, version=4, uid="old"))).ended == ()
 
 
-def test_an_earlier_pod_of_the_same_name_does_not_displace_the_later_one() -> None:
+def test_an_earlier_pod_of_the_same_name_does_not_replace_the_later_one() -> None:
     store = watched(1, pod(1, version=5, uid="new"))
     asked = store.now
     store.events(event("MODIFIED", pod(1, version=6, uid="new")))
@@ -402,7 +402,7 @@ def copy_of(number: int, *, version: int, phase: str = "Running") -> Pod:
     return msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, name="copy"))
 
 
-def test_a_second_pod_with_the_same_executor_id_is_set_aside_and_told_of_once() -> None:
+def test_a_second_pod_with_the_same_executor_id_is_set_aside_and_reported_once() -> None:
     store = watched(1, pod(1, version=1))
 
     first = store.events(event("ADDED", copy_of(1, version=2)))
@@ -413,7 +413,7 @@ def test_a_second_pod_with_the_same_executor_id_is_set_aside_and_told_of_once() 
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
-def test_what_becomes_of_a_copy_is_never_told_as_the_executors(kind: EventType) -> None:
+def test_changes_of_a_copy_are_never_reported_as_the_executors(kind: EventType) -> None:
     store = watched(1, pod(1, version=1))
     store.list(5, pod(1, version=1), copy_of(1, version=2))
 
@@ -460,7 +460,7 @@ def test_a_malformed_pod_that_is_gone_is_forgotten() -> None:
     assert set(store.history.set_aside) == set()
 
 
-def test_a_known_pod_keeps_its_executor_id_whatever_somebody_does_to_its_label() -> None:
+def test_a_known_pod_keeps_its_executor_id_when_somebody_changes_its_label() -> None:
     store = watched(1, pod(1, version=1))
 
     store.events(event("MODIFIED", malformed_pod("uid-1", 2)))
@@ -518,7 +518,7 @@ def test_a_tombstone_stays_while_the_stream_is_behind_it() -> None:
     assert "uid-1" not in store.history.tombstones
 
 
-def test_a_stream_that_is_given_up_holds_nothing_back() -> None:
+def test_an_abandoned_stream_holds_no_tombstones() -> None:
     store = watched(1, pod(1, version=1), pod(2, version=1))
     store.list(5, pod(2, version=1))
     store.list(6)
@@ -532,13 +532,13 @@ def test_a_stream_that_is_given_up_holds_nothing_back() -> None:
     assert store.events(event("ADDED", pod(3, version=8)), stream=2).applied
 
 
-def test_a_later_stream_that_is_given_up_takes_its_forerunner_along() -> None:
+def test_abandoning_a_later_stream_ends_the_earlier_one_too() -> None:
     store = watched(1, pod(1, version=1))
     store.list(5)
     assert uids(store.give_up(7).ended) == ["uid-1"]
 
 
-def test_giving_up_a_stream_before_the_current_one_changes_nothing() -> None:
+def test_abandoning_a_stream_before_the_current_one_changes_nothing() -> None:
     store = watched(1, pod(1, version=1))
     before = store.history
 
@@ -549,7 +549,7 @@ def test_giving_up_a_stream_before_the_current_one_changes_nothing() -> None:
 # ── resets ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_list_below_a_version_seen_before_it_was_asked_for_proves_a_reset() -> None:
+def test_a_list_below_a_version_handled_before_its_request_proves_a_reset() -> None:
     store = watched(5, pod(1, version=5), pod(2, version=4))
     store.events(version=50)  # a bookmark counts too
 
@@ -561,14 +561,14 @@ def test_a_list_below_a_version_seen_before_it_was_asked_for_proves_a_reset() ->
     assert (store.history.progress.floor, store.history.snapshot.resource_version) == ("20", "20")
 
 
-def test_a_list_that_shows_a_pod_older_than_it_was_known_proves_a_reset() -> None:
+def test_a_list_with_a_pod_older_than_known_proves_a_reset() -> None:
     store = watched(5, pod(1, version=5))
 
     assert store.list(30, pod(1, version=4)).reset
     assert store.shown == {1: ("uid-1", "4")}
 
 
-def test_a_list_that_shows_a_pod_that_had_ended_proves_a_reset() -> None:
+def test_a_list_with_an_ended_pod_proves_a_reset() -> None:
     store = watched(1, pod(1, version=1))
     store.events(event("DELETED", pod(1, version=2, terminating=True)))
 
@@ -578,7 +578,7 @@ def test_a_list_that_shows_a_pod_that_had_ended_proves_a_reset() -> None:
     assert store.shown == {1: ("uid-1", "1")}
 
 
-def test_what_was_handled_after_the_list_was_asked_for_proves_nothing() -> None:
+def test_a_version_handled_after_the_lists_request_proves_nothing() -> None:
     store = watched(1, pod(1, version=1), pod(2, version=1))
     asked = store.now
     store.events(event("MODIFIED", pod(1, version=8)), event("DELETED", pod(2, version=9, terminating=True)))
@@ -589,14 +589,14 @@ def test_what_was_handled_after_the_list_was_asked_for_proves_nothing() -> None:
     assert store.shown == {1: ("uid-1", "8")}
 
 
-def test_a_list_that_comes_after_a_change_and_does_not_have_it_proves_a_reset() -> None:
-    """Else a pod would go back in time without anybody having said why."""
+def test_a_list_later_than_a_change_that_it_lacks_proves_a_reset() -> None:
+    """Otherwise a pod would go back in time without a reset."""
     store = watched(1, pod(1, version=1))
     asked = store.now
     store.events(event("MODIFIED", pod(1, version=8)))
 
     late = store.list(10, pod(1, version=7), asked=asked)
-    assert (late.applied, late.reset, late.relist) == (False, False, True), "the next one, asked for since, tells"
+    assert (late.applied, late.reset, late.relist) == (False, False, True), "the next LIST decides"
     assert store.list(10, pod(1, version=7)).reset
 
 
@@ -623,7 +623,7 @@ def test_a_reset_forgets_every_version_tombstone_and_absence() -> None:
     assert store.shown == {1: ("uid-1", "21"), 2: ("uid-2", "1")}
 
 
-def test_after_a_reset_the_old_stream_is_not_heard_and_the_watchs_next_list_is() -> None:
+def test_after_a_reset_the_old_stream_is_dropped_and_the_watchs_next_list_counts() -> None:
     store = watched(50, pod(1, version=50))
     store.list(20, pod(1, version=5))
 
@@ -632,8 +632,8 @@ def test_after_a_reset_the_old_stream_is_not_heard_and_the_watchs_next_list_is()
     assert store.events(event("MODIFIED", pod(1, version=23)), stream=2).changed == {1}
 
 
-def test_a_list_asked_for_before_a_reset_was_found_is_dropped() -> None:
-    """It may be of the history before: its versions would make everything of the new one look old."""
+def test_a_list_requested_before_a_reset_was_detected_is_dropped() -> None:
+    """It may be of the old history: its versions would make all of the new one look old."""
     store = watched(50, pod(1, version=50))
     asked = store.now
     store.list(20, pod(1, version=5))
@@ -644,7 +644,7 @@ def test_a_list_asked_for_before_a_reset_was_found_is_dropped() -> None:
     assert store.shown == {1: ("uid-1", "5")}
 
 
-def test_the_watchs_next_list_counts_however_many_resets_were_found_before_it() -> None:
+def test_the_watchs_next_list_counts_after_any_number_of_resets() -> None:
     store = watched(50)
     store.list(20)
     store.list(10)
@@ -653,8 +653,8 @@ def test_the_watchs_next_list_counts_however_many_resets_were_found_before_it() 
     assert store.events(event("ADDED", pod(1, version=12)), stream=2).applied
 
 
-def test_a_list_with_an_older_streams_number_is_merged_as_a_poll_and_its_watch_told_to_list_again() -> None:
-    """A watch that was replaced while it hung still sends what it had."""
+def test_a_list_with_an_older_streams_number_is_merged_as_a_poll_and_its_watch_lists_again() -> None:
+    """A watch that was replaced while it hung still sends its messages."""
     store = Store()
     store.list(1, stream=5)
 
@@ -665,7 +665,7 @@ def test_a_list_with_an_older_streams_number_is_merged_as_a_poll_and_its_watch_t
     assert not store.events(event("ADDED", pod(3, version=4)), stream=3).applied
 
 
-def test_a_watchs_own_list_that_proves_a_reset_is_not_asked_for_again() -> None:
+def test_a_watchs_own_list_that_proves_a_reset_is_not_requested_again() -> None:
     store = watched(50)
 
     merged = store.list(20, stream=2)
@@ -674,8 +674,8 @@ def test_a_watchs_own_list_that_proves_a_reset_is_not_asked_for_again() -> None:
     assert store.events(event("ADDED", pod(1, version=21)), stream=2).applied
 
 
-def test_words_at_one_moment_prove_nothing() -> None:
-    """Of a clock that stands still nobody can tell which was first."""
+def test_versions_handled_at_one_moment_prove_nothing() -> None:
+    """At one reading of the clock nobody can tell which came first."""
     store = watched(5, pod(1, version=5))
     store.events(event("MODIFIED", pod(1, version=9)))
 
@@ -691,7 +691,7 @@ def opaque(subject: Pod, version: str) -> Pod:
     )
 
 
-def test_of_versions_that_are_no_numbers_the_last_message_wins_and_equal_ones_are_dropped() -> None:
+def test_with_opaque_versions_the_last_message_wins_and_equal_ones_are_dropped() -> None:
     store = Store()
     store.list("a", opaque(pod(1), "m"), stream=1)
 
@@ -701,7 +701,7 @@ def test_of_versions_that_are_no_numbers_the_last_message_wins_and_equal_ones_ar
     assert store.shown == {1: ("uid-1", "k")}
 
 
-def test_ends_are_told_and_forgotten_where_versions_are_no_numbers() -> None:
+def test_ends_are_reported_and_forgotten_with_opaque_versions() -> None:
     store = Store()
     store.list("a", opaque(pod(1), "m"), opaque(pod(2), "n"), stream=1)
 
@@ -719,8 +719,8 @@ def test_ends_are_told_and_forgotten_where_versions_are_no_numbers() -> None:
 # ── many reads in one step ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_reads_in_one_step_tell_what_each_would_have_told_alone() -> None:
-    """One that the list does not show has ended as soon as the stream has passed it, and comes back as a new one."""
+def test_reads_in_one_step_report_what_each_would_report_alone() -> None:
+    """A pod missing from the LIST ends as soon as the stream has passed it, and appears again as a new one."""
     store = watched(5, pod(1, version=5))
     store.list(50)
     step = Merge(store.history)
@@ -732,7 +732,7 @@ def test_reads_in_one_step_tell_what_each_would_have_told_alone() -> None:
     assert (merged.history.progress.position, merged.history.snapshot.resource_version) == ("60", "60")
 
 
-def test_a_step_changes_nothing_that_was_seen_before() -> None:
+def test_a_step_does_not_change_the_history_it_began_with() -> None:
     store = watched(5, pod(1, version=5))
     before = store.shown
     step = Merge(store.history)
@@ -753,12 +753,12 @@ def test_a_step_changes_nothing_that_was_seen_before() -> None:
         (event("MODIFIED", pod(1, version=4, phase="Failed")), False),
     ],
 )
-def test_a_step_is_urgent_when_a_pod_ended_or_is_about_to(change: PodEvent, is_urgent: bool) -> None:
+def test_a_step_is_urgent_when_a_pod_ended_or_is_terminating(change: PodEvent, is_urgent: bool) -> None:
     store = watched(5, pod(1, version=5))
     assert store.events(change).urgent is is_urgent
 
 
-def test_a_list_of_pods_just_as_they_are_known_changes_nothing_and_proves_nothing() -> None:
+def test_a_list_of_unchanged_pods_changes_nothing_and_proves_nothing() -> None:
     store = watched(5, pod(1, version=5), pod(2, version=4))
     states = store.history.snapshot.states
     merged = store.list(50, pod(1, version=5), states[2].pod)
@@ -767,7 +767,7 @@ def test_a_list_of_pods_just_as_they_are_known_changes_nothing_and_proves_nothin
     assert store.history.snapshot.states[1] is states[1]
 
 
-def test_of_the_versions_seen_within_a_granule_the_last_counts_and_from_its_own_moment_on() -> None:
+def test_the_last_version_of_a_granule_counts_from_its_own_moment_on() -> None:
     first, last = 100.0 + SEEN_GRANULE / 4, 100.0 + SEEN_GRANULE / 2
     seen = see(see((), "7", first), "8", last)
 
@@ -776,7 +776,7 @@ def test_of_the_versions_seen_within_a_granule_the_last_counts_and_from_its_own_
     assert highest_before(see(seen, "9", last + SEEN_GRANULE), last + SEEN_GRANULE) == 8
 
 
-def test_what_was_seen_is_remembered_within_bounds_and_never_as_earlier_than_it_was() -> None:
+def test_handled_versions_are_kept_within_bounds_and_never_dated_earlier() -> None:
     seen: tuple[tuple[float, int], ...] = ()
     for step in range(10_000):
         seen = see(seen, str(step + 1), now=step * 0.05)

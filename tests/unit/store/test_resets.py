@@ -1,4 +1,4 @@
-"""Resets, proof by proof: what shows that a cluster's history is another one, and what only looks like it."""
+"""Resets: what proves that a cluster was restored from a backup, and what only looks like it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def exited(store: Store) -> None:
         pytest.param(exited, id="end"),
     ],
 )
-def test_a_list_below_any_version_seen_before_it_was_asked_for(see: Callable[[Store], object]) -> None:
+def test_a_list_below_any_version_handled_before_its_request(see: Callable[[Store], object]) -> None:
     store = watched(5, pod(1, version=5))
     see(store)
     merged = store.list(40, pod(3, version=30))
@@ -42,10 +42,10 @@ def test_a_list_below_any_version_seen_before_it_was_asked_for(see: Callable[[St
 
 
 @pytest.mark.parametrize("stream", [None, 2], ids=["poll", "watch"])
-def test_a_list_that_proves_a_reset_but_was_asked_for_before_the_last_event_is_asked_for_again(
+def test_a_list_that_proves_a_reset_but_was_requested_before_the_last_event_is_requested_again(
     stream: int | None,
 ) -> None:
-    """The event may be of the new history already, and of a pod that the list is too old to show."""
+    """The event may be of the new history already, and of a pod that is newer than the LIST."""
     store = watched(5, pod(1, version=5))
     store.events(event("MODIFIED", pod(1, version=50)))
     asked = store.now + 0.5
@@ -59,7 +59,7 @@ def test_a_list_that_proves_a_reset_but_was_asked_for_before_the_last_event_is_a
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
-def test_a_list_that_was_asked_for_right_after_a_version_was_seen_proves_as_much_as_a_later_one(
+def test_a_list_requested_right_after_a_version_was_handled_proves_as_much_as_a_later_one(
     kind: EventType,
 ) -> None:
     store = watched(5, pod(1, version=5))
@@ -67,8 +67,8 @@ def test_a_list_that_was_asked_for_right_after_a_version_was_seen_proves_as_much
     assert store.list(40, pod(1, version=5), asked=store.now + SEEN_GRANULE / 100).reset
 
 
-def test_an_end_proves_what_the_highest_version_seen_is_too_coarse_to_prove() -> None:
-    """Of what was seen within a tenth of a second the last is remembered, an end to the moment."""
+def test_a_tombstone_proves_a_reset_that_the_handled_versions_are_too_coarse_for() -> None:
+    """Handled versions are kept per tenth of a second, tombstones with their exact moment."""
     store = watched(5, pod(1, version=5))
     store.now += SEEN_GRANULE / 4
     exited(store)
@@ -80,13 +80,13 @@ def test_an_end_proves_what_the_highest_version_seen_is_too_coarse_to_prove() ->
 
 
 @pytest.mark.parametrize("version", [50, 51])
-def test_a_list_at_or_above_all_that_was_seen_proves_nothing(version: int) -> None:
+def test_a_list_at_or_above_all_handled_versions_proves_nothing(version: int) -> None:
     store = watched(5, pod(1, version=5))
     store.events(version=50)
     assert not store.list(version, pod(1, version=5)).reset
 
 
-def test_a_list_below_what_was_seen_only_after_it_was_asked_for_is_late_and_no_proof() -> None:
+def test_a_list_below_a_version_handled_after_its_request_is_late_and_no_proof() -> None:
     store = watched(5, pod(1, version=5))
     asked = store.now + 0.5
     store.now += 1
@@ -97,7 +97,7 @@ def test_a_list_below_what_was_seen_only_after_it_was_asked_for_is_late_and_no_p
 # ── a list that has moved past us ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_list_past_us_that_shows_a_pod_older_than_it_was_known() -> None:
+def test_a_newer_list_with_a_pod_older_than_known() -> None:
     store = watched(5, pod(1, version=5), pod(2, version=4))
     store.events(event("MODIFIED", pod(1, version=50)))
     merged = store.list(1000, pod(1, version=5))
@@ -106,17 +106,17 @@ def test_a_list_past_us_that_shows_a_pod_older_than_it_was_known() -> None:
     assert "uid-2" in uids(merged.ended)
 
 
-def test_a_list_past_us_that_shows_a_pod_that_had_ended() -> None:
+def test_a_newer_list_with_an_ended_pod() -> None:
     store = watched(5, pod(1, version=5))
     exited(store)
     assert store.list(1000, pod(1, version=5)).reset
     assert store.shown == {1: ("uid-1", "5")}
 
 
-def test_a_list_past_us_that_shows_a_pod_whose_absence_was_not_told_yet() -> None:
+def test_a_newer_list_with_an_absent_pod_whose_end_is_not_reported_yet() -> None:
     store = watched(5, pod(1, version=5))
     store.list(50)
-    assert "uid-1" in store.history.absent, "its stream may still say how it ended"
+    assert "uid-1" in store.history.absent, "its DELETED event may still come"
     assert store.list(1000, pod(1, version=5)).reset
 
 
@@ -128,8 +128,8 @@ def test_a_pod_that_was_set_aside_and_takes_its_place_now_proves_nothing() -> No
     assert not listed.reset
 
 
-def test_a_list_past_us_without_any_of_these_is_merged_as_any_other() -> None:
-    """What it does not show has ended, which is true in either history."""
+def test_a_newer_list_without_any_of_these_is_merged_as_any_other() -> None:
+    """Pods that it lacks have ended, which is true in either history."""
     store = watched(5, pod(1, version=5), pod(2, version=50))
     merged = store.list(1000, pod(1, version=5), pod(3, version=60))
     assert not merged.reset
@@ -137,8 +137,8 @@ def test_a_list_past_us_without_any_of_these_is_merged_as_any_other() -> None:
 
 
 @pytest.mark.parametrize("shown", [pod(1, version=5), pod(1, version=49)], ids=["as it was", "after its last word"])
-def test_a_late_list_that_shows_a_pod_which_has_changed_or_ended_since_proves_nothing(shown: Pod) -> None:
-    """The watch was faster: both the change and the end were handled after the list was asked for."""
+def test_a_late_list_with_a_pod_that_changed_or_ended_since_proves_nothing(shown: Pod) -> None:
+    """The watch was faster: change and end were handled after the LIST was requested."""
     for change in (event("MODIFIED", pod(1, version=50)), event("DELETED", pod(1, version=50, terminating=True))):
         store = watched(5, pod(1, version=5))
         asked = store.now + 0.5
@@ -179,7 +179,7 @@ def test_a_list_from_a_cache_proves_nothing_that_a_consistent_one_would(
 
 
 @pytest.mark.parametrize("stream", [None, 2], ids=["poll", "watch"])
-def test_lists_asked_for_before_the_reset_was_found_are_dropped_and_the_next_is_not(stream: int | None) -> None:
+def test_lists_requested_before_the_reset_was_detected_are_dropped_and_the_next_is_not(stream: int | None) -> None:
     store = watched(50, pod(1, version=50))
     asked = store.now + 0.5
     store.now += 1
@@ -191,7 +191,7 @@ def test_lists_asked_for_before_the_reset_was_found_are_dropped_and_the_next_is_
     assert set(store.shown) == {1, 2}
 
 
-def test_what_the_old_history_said_last_is_told_of_those_that_are_gone_and_each_end_once() -> None:
+def test_a_reset_reports_the_end_of_each_missing_pod_once() -> None:
     store = watched(5, pod(1, version=5), pod(2, version=5), pod(3, version=5))
     ended = list(store.events(event("DELETED", pod(1, version=50, terminating=True))).ended)
     ended += store.list(60, pod(3, version=5)).ended

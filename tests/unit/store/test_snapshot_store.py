@@ -1,4 +1,4 @@
-"""SnapshotStore between probes: when it hands out batches, and what is in them. (What merging means: test_merge.)"""
+"""SnapshotStore between probes: when it sends batches, and what they contain. test_merge has the merge rules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STREAM = 1
 
 
 class Subscriber:
-    """Takes batches and says when it is done with them."""
+    """Receives batches and confirms them."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
@@ -45,7 +45,7 @@ class Subscriber:
         return self.handle()
 
     def take(self) -> SnapshotBatch:
-        """The batch that has come, which stays outstanding."""
+        """Return the batch that arrived; it stays outstanding."""
         return self.probe.take(SnapshotBatch)
 
     def done(self, batch: SnapshotBatch) -> None:
@@ -95,12 +95,12 @@ def world(kit: Kit) -> World:
 
 
 def told(batch: SnapshotBatch) -> tuple[set[int], set[int], list[int], bool]:
-    """What is new in a batch: who changed, who appeared, who ended, whether a full sync is in it."""
+    """Return what a batch reports: changed, appeared, ended, full sync."""
     return set(batch.changed), set(batch.appeared), [ended.executor_id for ended in batch.ended], batch.full_sync
 
 
 def later(kit: Kit) -> None:
-    """Past the shortest time between two rounds, well within an interval."""
+    """Advance past `min_round_interval`, well within an interval."""
     kit.advance(MIN_ROUND)
 
 
@@ -114,7 +114,7 @@ def test_a_subscriber_gets_a_batch_at_once_though_nothing_is_known_yet(world: Wo
     assert first.heard_at is None
 
 
-def test_the_first_batch_shows_all_there_is_as_new(world: World, kit: Kit) -> None:
+def test_the_first_batch_has_all_pods_as_appeared(world: World, kit: Kit) -> None:
     world.list(pod(1), pod(2, phase="Pending"), version=10)
     first = world.one.subscribe()
     assert {i: type(state) for i, state in first.snapshot.states.items()} == {1: PodRunning, 2: PodPending}
@@ -123,13 +123,13 @@ def test_the_first_batch_shows_all_there_is_as_new(world: World, kit: Kit) -> No
     assert first.snapshot.full_sync_at == first.heard_at == kit.clock.monotonic()
 
 
-def test_the_first_batch_says_nothing_of_what_ended_before(world: World) -> None:
+def test_the_first_batch_has_no_earlier_ends(world: World) -> None:
     world.list(pod(1), pod(2), version=10)
     world.delete(1, 11)
     assert world.one.subscribe().ended == ()
 
 
-def test_the_first_full_sync_is_handed_out_at_once(world: World, kit: Kit) -> None:
+def test_the_first_full_sync_is_sent_at_once(world: World, kit: Kit) -> None:
     world.one.subscribe(timedelta(minutes=1))
     later(kit)
     world.list(version=10)
@@ -173,7 +173,7 @@ def test_each_subscriber_has_an_interval_of_its_own(world: World, kit: Kit) -> N
     assert received == [(1, 0)] * 4 + [(1, 1)] + [(1, 0)] * 4 + [(1, 1)]
 
 
-def test_nothing_is_told_twice(world: World, kit: Kit) -> None:
+def test_no_change_is_sent_twice(world: World, kit: Kit) -> None:
     world.list(pod(1), pod(2), version=10)
     world.one.subscribe()
     world.update(event("ADDED", pod(3, version=11)), event("MODIFIED", pod(2, version=12)))
@@ -184,7 +184,7 @@ def test_nothing_is_told_twice(world: World, kit: Kit) -> None:
     assert told(world.one.handle()) == (set(), set(), [], False)
 
 
-def test_what_one_subscriber_was_told_the_other_is_told_too(world: World, kit: Kit) -> None:
+def test_every_subscriber_receives_every_change(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe(timedelta(seconds=1))
     world.two.subscribe(timedelta(seconds=3))
@@ -195,7 +195,7 @@ def test_what_one_subscriber_was_told_the_other_is_told_too(world: World, kit: K
     assert world.two.handle().appeared == {2}
 
 
-def test_a_full_sync_without_a_change_is_told_once(world: World, kit: Kit) -> None:
+def test_a_full_sync_without_a_change_is_reported_once(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     world.list(pod(1), version=11)
@@ -207,7 +207,7 @@ def test_a_full_sync_without_a_change_is_told_once(world: World, kit: Kit) -> No
     assert not world.one.handle().full_sync
 
 
-def test_a_full_sync_is_not_forgotten_over_what_comes_after_it(world: World, kit: Kit) -> None:
+def test_a_full_sync_is_not_lost_when_events_follow(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     world.list(pod(1), version=11)
@@ -238,12 +238,12 @@ def test_an_end_sends_everyone_a_batch_at_once(world: World, kit: Kit) -> None:
     world.delete(1, 12)
     assert world.one.handle().appeared == world.two.handle().appeared == {2}
     kit.advance(INTERVAL - MOMENT)
-    assert world.one.has_nothing(), "the interval starts anew with each batch"
+    assert world.one.has_nothing(), "each batch restarts the interval"
     kit.advance(MOMENT)
     world.one.handle()
 
 
-def test_an_end_is_told_at_once(world: World, kit: Kit) -> None:
+def test_an_end_is_sent_at_once(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     later(kit)
@@ -253,7 +253,7 @@ def test_an_end_is_told_at_once(world: World, kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("how", ["Failed", "Succeeded"])
-def test_a_pod_that_is_final_but_still_there_is_told_at_once(world: World, kit: Kit, how: str) -> None:
+def test_a_final_pod_that_still_exists_is_sent_at_once(world: World, kit: Kit, how: str) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     later(kit)
@@ -263,7 +263,7 @@ def test_a_pod_that_is_final_but_still_there_is_told_at_once(world: World, kit: 
     assert batch.ended == ()
 
 
-def test_a_pod_whose_deletion_begins_is_told_at_once(world: World, kit: Kit) -> None:
+def test_a_terminating_pod_is_sent_at_once(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     later(kit)
@@ -285,10 +285,10 @@ def test_after_an_end_not_sooner_than_the_minimum_after_the_last_round(world: Wo
     kit.advance(MOMENT)
     assert [ended.executor_id for ended in world.one.handle().ended] == [2, 3]
     kit.advance(INTERVAL - MOMENT)
-    assert world.one.has_nothing(), "one round was enough for both"
+    assert world.one.has_nothing(), "one batch had both"
 
 
-def test_an_end_that_was_told_with_another_round_needs_none_of_its_own(world: World, kit: Kit) -> None:
+def test_an_end_that_was_sent_with_another_batch_needs_none_of_its_own(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     world.delete(1, 11)
@@ -379,7 +379,7 @@ def test_a_slow_subscriber_does_not_slow_the_other(world: World, kit: Kit) -> No
 # ── what a batch adds up to ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_that_came_and_went_between_two_batches_has_appeared_and_ended(world: World, kit: Kit) -> None:
+def test_a_pod_created_and_deleted_between_two_batches_appeared_and_ended(world: World, kit: Kit) -> None:
     world.list(version=10)
     world.tell(AddSubscriber(world.one.probe.address, INTERVAL))
     outstanding = world.one.take()
@@ -392,7 +392,7 @@ def test_one_that_came_and_went_between_two_batches_has_appeared_and_ended(world
     assert 1 not in batch.snapshot.states
 
 
-def test_one_that_was_replaced_under_its_id_has_ended_and_changed(world: World, kit: Kit) -> None:
+def test_a_pod_replaced_under_its_id_ended_and_changed(world: World, kit: Kit) -> None:
     world.list(pod(1, uid="old"), version=10)
     world.tell(AddSubscriber(world.one.probe.address, INTERVAL))
     outstanding = world.one.take()
@@ -406,7 +406,7 @@ def test_one_that_was_replaced_under_its_id_has_ended_and_changed(world: World, 
     assert batch.snapshot.states[1].pod.uid == "new"
 
 
-def test_an_end_that_is_told_late_does_not_hide_its_successor_under_the_same_id(world: World, kit: Kit) -> None:
+def test_a_late_end_does_not_hide_the_next_pod_under_the_same_id(world: World, kit: Kit) -> None:
     world.list(pod(1, uid="first", version=3), version=10)
     world.one.subscribe()
     world.list(pod(1, uid="second", version=15), version=20, stream=None)
@@ -415,7 +415,7 @@ def test_an_end_that_is_told_late_does_not_hide_its_successor_under_the_same_id(
     batch = world.one.handle()
     assert [ended.uid for ended in batch.ended] == ["first"]
     assert batch.snapshot.states[1].pod.uid == "second"
-    assert batch.changed == {1}, "the second one is news"
+    assert batch.changed == {1}, "the second pod is a change"
 
 
 def test_ends_come_oldest_first_each_once(world: World, kit: Kit) -> None:
@@ -430,7 +430,7 @@ def test_ends_come_oldest_first_each_once(world: World, kit: Kit) -> None:
     assert [ended.executor_id for ended in world.one.handle().ended] == [4, 2, 5]
 
 
-def test_a_batch_says_when_a_source_was_last_heard(world: World, kit: Kit) -> None:
+def test_a_batch_has_the_moment_of_the_last_data_from_a_source(world: World, kit: Kit) -> None:
     world.list(version=10)
     world.one.subscribe()
     kit.advance(timedelta(milliseconds=300))
@@ -440,7 +440,7 @@ def test_a_batch_says_when_a_source_was_last_heard(world: World, kit: Kit) -> No
     assert world.one.handle().heard_at == heard_at
 
 
-def test_a_list_that_is_dropped_is_no_sign_of_life(world: World, kit: Kit) -> None:
+def test_a_dropped_list_does_not_count_as_fresh_data(world: World, kit: Kit) -> None:
     asked_at = kit.clock.monotonic()
     world.list(version=10, stream=None)
     heard_at = kit.clock.monotonic()
@@ -453,7 +453,7 @@ def test_a_list_that_is_dropped_is_no_sign_of_life(world: World, kit: Kit) -> No
 
 
 @pytest.mark.parametrize("stream", [STREAM - 1, None])
-def test_neither_a_stream_that_is_over_nor_a_list_from_a_cache_is_a_sign_of_life(
+def test_neither_an_old_stream_nor_a_list_from_a_cache_counts_as_fresh_data(
     world: World, kit: Kit, stream: int | None
 ) -> None:
     world.list(version=10)
@@ -481,7 +481,7 @@ def test_a_new_subscription_of_an_address_replaces_the_earlier_one(world: World,
     assert world.one.has_nothing()
 
 
-def test_a_new_subscription_is_told_the_ends_that_the_earlier_one_did_not_confirm(world: World, kit: Kit) -> None:
+def test_a_new_subscription_receives_the_ends_that_the_earlier_one_did_not_confirm(world: World, kit: Kit) -> None:
     world.list(pod(1), pod(2), pod(3), version=10)
     world.one.subscribe()
     later(kit)
@@ -497,7 +497,7 @@ def test_a_new_subscription_is_told_the_ends_that_the_earlier_one_did_not_confir
     assert world.one.handle().ended == ()
 
 
-def test_a_new_subscription_is_not_told_what_the_earlier_one_confirmed(world: World, kit: Kit) -> None:
+def test_a_new_subscription_does_not_receive_the_ends_that_the_earlier_one_confirmed(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10)
     world.one.subscribe()
     later(kit)
@@ -519,7 +519,7 @@ def test_done_of_an_earlier_subscriptions_batch_does_not_count_for_the_new_one(w
 # ── the sources ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_list_of_the_watch_that_is_below_the_newest_is_dropped_and_asked_for_again(world: World, kit: Kit) -> None:
+def test_a_list_of_the_watch_below_the_newest_is_dropped_and_requested_again(world: World, kit: Kit) -> None:
     asked_at = kit.clock.monotonic()
     kit.advance(timedelta(seconds=1))
     world.list(pod(1), version=10, stream=None)
@@ -528,7 +528,7 @@ def test_a_list_of_the_watch_that_is_below_the_newest_is_dropped_and_asked_for_a
     assert set(world.one.subscribe().snapshot.states) == {1}
 
 
-def test_a_list_of_the_poll_that_is_below_the_newest_is_dropped_without_a_word(world: World, kit: Kit) -> None:
+def test_a_list_of_the_poll_below_the_newest_is_dropped_silently(world: World, kit: Kit) -> None:
     asked_at = kit.clock.monotonic()
     kit.advance(timedelta(seconds=1))
     world.list(pod(1), version=10)
@@ -537,7 +537,7 @@ def test_a_list_of_the_poll_that_is_below_the_newest_is_dropped_without_a_word(w
     assert set(world.one.subscribe().snapshot.states) == {1}
 
 
-def test_a_history_that_was_reset_is_taken_said_once_and_watched_anew(
+def test_a_reset_is_logged_once_and_the_watch_lists_again(
     world: World, kit: Kit, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.list(pod(1, version=95), version=100)
@@ -558,7 +558,7 @@ def test_events_of_an_older_stream_change_nothing(world: World) -> None:
     assert set(world.one.subscribe().snapshot.states) == set()
 
 
-def test_a_stream_that_is_given_up_lets_go_of_the_ends_it_held_back(world: World, kit: Kit) -> None:
+def test_abandoning_a_stream_reports_the_ends_that_waited_for_it(world: World, kit: Kit) -> None:
     world.list(pod(1), version=10, stream=1)
     world.one.subscribe()
     world.list(version=20, stream=None)
@@ -587,7 +587,7 @@ def test_a_malformed_pod_is_set_aside_logged_once_and_harms_no_other(
     assert "'two'" in record.getMessage()
 
 
-def test_a_second_pod_of_an_executor_id_is_set_aside_and_the_log_says_why(
+def test_a_second_pod_of_an_executor_id_is_set_aside_and_its_reason_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     original = pod(1)

@@ -1,4 +1,4 @@
-"""Cutting and decoding, at random."""
+"""Splitting and decoding random input."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_came_before_a_line_that_is_no_event_is_not_lost_with_it(garbage: b
 
 
 def test_what_comes_after_the_end_of_the_initial_events_is_told_apart_from_them() -> None:
-    """One read may bring both: what ends before the mark never was, what ends after it has been there."""
+    """One read may have both: pods deleted before the mark never existed, those deleted after it did."""
     annotated = {"metadata": {"resourceVersion": "20", "annotations": {"k8s.io/initial-events-end": "true"}}}
     changes = [("ADDED", pod("a", 7)), ("BOOKMARK", annotated), ("DELETED", pod("a", 21)), ("ADDED", pod("b", 22))]
     lines = [json.dumps({"type": kind, "object": obj}).encode() for kind, obj in changes]

@@ -1,4 +1,4 @@
-"""What a watch leaves out, as it brings nothing, makes no difference to whoever hears the rest."""
+"""Dropping no-op events makes no difference to the store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHANGES: Final[tuple[tuple[str, str, Any], ...]] = (
 
 @dataclass(slots=True)
 class Consumer:
-    """A store behind one client. Whoever forgets everything after each word leaves nothing out."""
+    """A store behind one client. A client that forgets everything after each event drops none."""
 
     forgets: bool
     deduplicator: PodDeduplicator = field(default_factory=PodDeduplicator)
@@ -67,7 +67,7 @@ class Consumer:
             self.history = apply_list(self.history, listed, now).history
 
     def shows(self) -> dict[int, Any]:
-        """All that is known of each executor but the version."""
+        """Return the state of each executor without the version."""
         return {
             number: (type(state), dict(state.pod.labels), state.pod.spec, state.pod.status, state.pod.terminating)
             for number, state in self.history.snapshot.states.items()
@@ -75,7 +75,7 @@ class Consumer:
 
 
 class World:
-    """One cluster with three pods at the most, its watch, and its polls."""
+    """A cluster with at most three pods, its watch, and its polls."""
 
     def __init__(self) -> None:
         self.version = 10
@@ -111,7 +111,7 @@ class World:
         if number in self.pods:
             gone = self.pods.pop(number)
             self.write("DELETED", gone)
-            if argument // 3 % 2:  # only from what is selected
+            if argument // 3 % 2:  # it only leaves the selector
                 self.outside[number] = gone
             return
         if number in self.outside:
@@ -134,7 +134,7 @@ class World:
                     consumer.hears(line, self.read, self.now)
 
     def reconnect(self, argument: int) -> None:
-        """It goes on from what was heard last. What the old connection brought after that is lost."""
+        """Resume from the last event received. Later events of the old connection are lost."""
         for consumer in self.consumers:
             for _, line in self.unread[: argument % 4]:
                 consumer.decoder.decode(line)
@@ -146,7 +146,7 @@ class World:
             consumer.deduplicator.begin_list()
 
     def answer(self, argument: int) -> None:
-        """A poll that is late, or of which the rest does not come."""
+        """Answer a poll late, or lose its answer."""
         if self.polls:
             asked_at, body = self.polls.pop(0)
             for consumer in self.consumers:
@@ -167,7 +167,7 @@ STEPS: Final = (
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 80)), max_size=60))
-def test_a_store_knows_the_same_whether_it_is_told_what_brings_nothing(steps: list[tuple[Any, int]]) -> None:
+def test_a_store_has_the_same_state_with_and_without_no_op_events(steps: list[tuple[Any, int]]) -> None:
     world = World()
     for step, argument in steps:
         world.now += 1
@@ -177,8 +177,8 @@ def test_a_store_knows_the_same_whether_it_is_told_what_brings_nothing(steps: li
         assert world.consumers[1].left_out == 0
 
 
-def test_something_is_left_out() -> None:
-    """Else the test before this one would show nothing."""
+def test_no_op_events_are_dropped() -> None:
+    """Otherwise the test before this one would prove nothing."""
     world = World()
     world.come_or_go(3)
     for _ in range(3):
@@ -189,8 +189,8 @@ def test_something_is_left_out() -> None:
     assert [*world.consumers[0].shows()] == [1]
 
 
-def test_after_a_reset_a_pod_has_the_version_at_which_the_list_showed_it() -> None:
-    """That at which it began to look as it does is of the history that is over."""
+def test_after_a_reset_a_pod_has_the_version_of_the_list() -> None:
+    """The version of the known object belongs to the old history."""
     metadata = ObjectMeta(name="e-1", uid="u-1", resource_version="30", labels={EXECUTOR_ID_LABEL: "1"})
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"))
     history = History(PodRules())
