@@ -128,8 +128,7 @@ class Merged:
 
 
 SEEN_GRANULE: Final = 0.1
-"""Seconds. Of all versions handled within one granule only the last is kept, so a reset that is proved by an earlier
-one goes undetected."""
+"""Seconds. Only the last version of each granule is kept: a LIST requested within one is judged by older ones."""
 
 
 SEEN_KEPT: Final = 64
