@@ -1,18 +1,16 @@
-"""The embedded cluster: one node, one process, the Kubernetes API as far as executor pods need it.
+"""The embedded cluster: one node and the part of the Kubernetes API that executor pods need, in one process.
 
-It is for laptops, demonstrations and tests. What it does, it does as a real server does it, wording included; what it
-does not do, it answers with a status that says so. It must never become a place where behaviour is invented: a rule
-here comes from a real API server's answer.
+Requests come in over HTTP (`server`) or through a `PodApi` in process (`inprocess`); both read and write one object
+store, whose pods a kubelet runs. It serves laptops, demonstrations and tests: only tests, examples and the command
+import it. It answers as a real API server does, text included, and refuses an unsupported request with a status that
+says so. It never invents behaviour: every rule here comes from an answer of a real API server.
 
 ============  =================================================================================================
-object store  `store.ObjectStore`: objects, versions, watches. The only state; everything else talks to it
-door          a way in: in-process (`inprocess.InProcessPodApi`, a `PodApi`) or HTTP (`server`)
-kubelet       what makes pods run: as processes of this machine (`process_kubelet`), or by script on a clock
-              (`scripted_kubelet.ScriptedKubelet`)
-faults        `faults.FaultyPodApi`: a wrapper around any `PodApi` that breaks what a network and a server break
-window        the changes that the store remembers, so that a watch can resume; older versions are answered by 410
-version       the store's global counter (`metadata.resourceVersion`), one step a change
+object store  `store.ObjectStore`: objects, versions, watches. The only state
+kubelet       runs pods: as processes of this machine (`kubelet.process_kubelet`), or by script on a clock
+              (`kubelet.scripted_kubelet`)
+faults        `faults.FaultyPodApi`: a wrapper around any `PodApi` that fails as networks and servers do
+window        the changes that the store keeps, so that a watch can resume; an older version is answered by 410
+version       the store's global counter (`metadata.resourceVersion`), one step per change
 ============  =================================================================================================
-
-Only tests, examples and the command import this package.
 """

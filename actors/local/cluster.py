@@ -1,4 +1,4 @@
-"""`LocalCluster`: the embedded cluster as a whole, for one process to start and stop."""
+"""`LocalCluster`: starts and stops the whole embedded cluster."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _MAX_PORT: Final = 65_535
 
 
 class LocalCluster:
-    """One node, one API server, one kubeconfig; processes of this machine are its containers.
+    """One node, one API server, one kubeconfig. Its containers are processes of this machine.
 
-    Use it as a context manager, or call `start` and, whatever happens, `stop`.
+    Use it as a context manager, or call `start`, and `stop` in any case.
 
     Args:
-        port: where the API server listens on 127.0.0.1; 0 for any free port.
-        kubeconfig: where to write one; by default into a private temporary directory. Removed at the end.
-        namespace: of the kubeconfig's context; created if it is not there.
+        port: the port of the API server on 127.0.0.1; 0 for any free port.
+        kubeconfig: the file to write, removed at the end; by default in a private temporary directory.
+        namespace: the namespace of the kubeconfig's context; created if necessary.
         clock: for timestamps.
-        entropy: for names, UIDs and whom `kill_random` hits.
-        max_pods: the node's room.
+        entropy: for names, UIDs and the victims of `kill_random`.
+        max_pods: the capacity of the node.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LocalCluster:
         self._victims = entropy.fork("victims")
         self._watch_entropy = entropy.fork("watches")
         self._port = port
-        self._wanted_kubeconfig = kubeconfig
+        self._kubeconfig_target = kubeconfig
         self._namespace = namespace
         self._max_pods = max_pods
         self._running: ExitStack | None = None
@@ -63,15 +63,16 @@ class LocalCluster:
         self._kubeconfig: Path | None = None
         self._url = ""
         self.store = ObjectStore(self._clock, entropy.fork("store"))
-        """Its objects, for whoever wants to look or write in process."""
+        """The objects of the cluster, to read and write in process."""
 
     def start(self) -> Self:
-        """Start everything, in this order: namespace, timers, kubelet, server, kubeconfig; undone if a step fails.
+        """Start the namespace, timers, kubelet, server and kubeconfig, in this order. Undo all if a step fails.
 
-        Raises SettingsError for a port or path that cannot be had.
+        Raises:
+            SettingsError: the port or the path is not available.
         """
         if self._running is not None:
-            raise RuntimeError("the cluster runs already")
+            raise RuntimeError("the cluster is already running")
         with ExitStack() as undo:
             directory = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="executor-pods-")))  # mode 0700
             self._create_namespace()
@@ -87,7 +88,7 @@ class LocalCluster:
             except OSError as error:
                 raise SettingsError(f"port {self._port}: cannot listen on 127.0.0.1: {error.strerror}") from error
             undo.callback(server.stop)
-            path = self._wanted_kubeconfig or directory / "kubeconfig"
+            path = self._kubeconfig_target or directory / "kubeconfig"
             write_kubeconfig(path, server.url, credentials, self._namespace)
             undo.callback(remove_kubeconfig, path, credentials)
             self._kubelet, self._kubeconfig, self._url = kubelet, path, server.url
@@ -95,7 +96,7 @@ class LocalCluster:
         return self
 
     def stop(self) -> None:
-        """Kill every pod's processes and leave nothing: no thread, socket, process or file. Twice is nothing."""
+        """Kill the processes of all pods, and leave no thread, socket, process or file. Idempotent."""
         running, self._running = self._running, None
         if running is not None:
             self._kubelet = self._kubeconfig = None
@@ -111,24 +112,24 @@ class LocalCluster:
 
     @property
     def kubeconfig_path(self) -> Path:
-        """A kubeconfig with this cluster as its current context, readable by its owner only."""
+        """The kubeconfig, with this cluster as its current context. Only its owner can read it."""
         if self._kubeconfig is None:
-            raise RuntimeError("the cluster does not run")
+            raise RuntimeError("the cluster is not running")
         return self._kubeconfig
 
     @property
     def url(self) -> str:
-        """The API server's address."""
+        """The base URL of the API server."""
         return self._url
 
     def kill(self, pod_name: str, number: int = SIGKILL, *, namespace: str | None = None) -> bool:
-        """Signal a pod's processes behind its back, as `kill` in a shell; False if nothing of it runs."""
+        """Send a signal to a pod's processes, as `kill` in a shell does. False if none is running."""
         if self._kubelet is None:
             return False
         return self._kubelet.kill(namespace or self._namespace, pod_name, number) > 0
 
     def kill_random(self, number: int = SIGKILL) -> str | None:
-        """Do that to a random running executor of the namespace; its pod's name, or None if there is none."""
+        """Kill a random running executor of the namespace. Return its pod's name; None if no executor runs."""
         running = self.store.list(
             "pods",
             self._namespace,
@@ -140,7 +141,7 @@ class LocalCluster:
             name: str = self._victims.choice(names)
             if self.kill(name, number):
                 return name
-            names.remove(name)  # It ended between the list and now.
+            names.remove(name)  # it has ended since the list
         return None
 
     def _create_namespace(self) -> None:

@@ -1,8 +1,7 @@
-"""The store's in-process door: a `PodApi` without a network, for tests and simulations in virtual time.
+"""`InProcessPodApi`: a `PodApi` on the store without a network, for tests and simulations in virtual time.
 
-It says what the HTTP client would say after asking a server with the same objects: the same answers, errors and order
-of events, and leaves out of a watch what that leaves out. It makes no thread; without latency everything is done before
-the method returns.
+It gives the answers, errors and order of events that the HTTP client would get from a server with the same objects, and
+leaves out the same events of a watch. It starts no thread; without latency, a call completes before `send` returns.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessPodApi"]
 
-_log = logging.getLogger("actors.local.inprocess")
+logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
 BOOKMARK_INTERVAL: Final = timedelta(seconds=60)
-"""A real server sends them about once a minute."""
+"""As a real server, which sends bookmarks about once a minute."""
 
-_REMEMBERED_PODS: Final = 20_000
-"""Decoded pods kept: more than a fleet has, a few dozen MiB at most."""
+_CACHED_PODS: Final = 20_000
+"""Decoded pods to keep: more than a fleet has, and a few dozen MiB at most."""
 
 _NOW: Final = timedelta(0)
 
@@ -50,12 +49,13 @@ class InProcessPodApi:
 
     Args:
         store: the cluster.
-        namespace: the namespace of every call.
-        timers: without them nothing takes time: no bookmarks, and streams do not end by themselves.
-        latency: from a call to its answer; half of it passes before the store sees the call, half after. Events take
+        namespace: the namespace of every request.
+        timers: without them nothing takes time: there are no bookmarks, and streams never end by themselves.
+        latency: the time from a call to its answer; half of it passes before the store gets the request. An event takes
             half of it. Needs timers.
 
-    `forbidden` holds what the account may not do, as verb and plural: `("list", "pods")`. It can change at any time.
+    `forbidden` holds the rights that the account lacks, as verb and plural: `("list", "pods")`. It can change at any
+    time.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class InProcessPodApi:
         self.timers = timers
         self.calls = OpenCalls()
         self.decoder = PodDecoder()
-        self.sharing = PodDeduplicator()
+        self.deduplicator = PodDeduplicator()
         self.namespace = namespace
         self._leg = latency / 2
         self.forbidden: set[tuple[str, str]] = set()
@@ -79,7 +79,7 @@ class InProcessPodApi:
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`."""
         if isinstance(request, kube.List) and not request.continue_token:
-            self.sharing.begin_list()
+            self.deduplicator.begin_list()
         call: OpenCall[A] = OpenCall(f"the {request.operation}", reply, self.calls)
         if self.calls.closed:
             call.cancel()
@@ -110,20 +110,24 @@ class InProcessPodApi:
         return watch.stream
 
     def close(self) -> None:
-        """See `PodApi`. Calls that are made later complete with `Cancelled`, too."""
+        """See `PodApi`. Later calls complete with `Cancelled`, too."""
         self.calls.close()
 
     def right(self, verb: str, resource: Resource) -> None:
-        """Raise what a server answers to an account that may not do this."""
+        """Check that the account has a right.
+
+        Raises:
+            Forbidden: it is in `forbidden`.
+        """
         if (verb, resource.plural) in self.forbidden:
             raise _error(lacks_right(verb, resource.plural, resource.group, self.namespace))
 
     def _answer(self, request: Request[Any]) -> Any:  # noqa: C901 - one case a request
-        """What the store answers.
+        """Return the store's answer.
 
         Raises:
-            ApiError: the account may not do this, or the answer is no pod.
-            ApiStatus: the store refuses it.
+            ApiError: the account lacks the right, or the answer is not a pod.
+            ApiStatus: the store refuses the request.
         """
         store, namespace = self.store, self.namespace
         match request:
@@ -181,12 +185,12 @@ class InProcessPodApi:
             resource_version=request.resource_version,
         )
         pods = [pod for pod in map(self.decoder.pod, answer.items) if pod is not None]
-        kept = self.sharing.listed(pods, answer.resource_version)
+        kept = self.deduplicator.listed(pods, answer.resource_version)
         malformed = len(answer.items) - len(pods)
         return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, malformed, kept.moved)
 
     def after_leg(self, step: Callable[[], None], call: OpenCall[Any] | None = None) -> None:
-        """Take the step after half of the latency, or now if there is none, unless `call` has ended by then."""
+        """Run the step after half of the latency, or now without latency; not if `call` completes before."""
         if self.timers is None or self._leg <= _NOW:
             step()
         else:
@@ -195,12 +199,12 @@ class InProcessPodApi:
                 call.depends_on(scheduled)
 
     def _pod(self, obj: Mapping[str, Any]) -> Pod:
-        """One pod that was asked for, with all that it says; what lists and watches show of it is shared, and less."""
+        """Decode one pod completely; the pods of lists and watches are trimmed and deduplicated."""
         try:
             return msgspec.convert(obj, Pod)
         except msgspec.ValidationError:
-            words = f'the answer is not a pod: "{obj["metadata"]["name"]}" cannot be decoded'
-            raise ApiError(words, status=200) from None
+            name = obj["metadata"]["name"]
+            raise ApiError(f'the answer is not a pod: "{name}" cannot be decoded', status=200) from None
 
 
 class _Watch:
@@ -212,7 +216,7 @@ class _Watch:
         self.stream = OpenStream(sink, api.calls)
 
     def open(self, request: Watch) -> None:
-        """Begin: the server has answered."""
+        """Subscribe, or end the stream with the store's error."""
         if self.stream.done:
             return
         api = self._api
@@ -260,23 +264,23 @@ class _Watch:
             case event_type:
                 pod = self._api.decoder.pod(message.object)
                 events = [] if pod is None else [PodEvent(event_type, pod)]
-                news = self._api.sharing.watched(events, self._connection)
+                changed = self._api.deduplicator.watched(events, self._connection)
                 version = message.object["metadata"]["resourceVersion"]
-                unchanged = len(events) - len(news)
-                self.stream.deliver(WatchEvents(tuple(news), version, 1 - len(events), unchanged=unchanged))
+                unchanged = len(events) - len(changed)
+                self.stream.deliver(WatchEvents(tuple(changed), version, 1 - len(events), unchanged=unchanged))
 
 
 class PodDecoder:
-    """What lists and watches show to `Pod`s, each version once: a thousand runs list the same pods again and again.
+    """Decodes the pods of lists and watches, each version once: lists return the same versions many times.
 
-    The metadata of an object is a new one in each version, and shared by all copies of that version: it is the key.
+    The key is the identity of an object's metadata: all copies of one version share it, and each version has its own.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Mapping[str, Any], Pod | None]] = {}
 
     def pod(self, obj: Mapping[str, Any]) -> Pod | None:
-        """The pod, None for an object that is none (logged once per version)."""
+        """Return the pod, or None if it cannot be decoded (logged once per version)."""
         metadata = obj["metadata"]
         known = self._known.get(id(metadata))
         if known is not None and known[0] is metadata:
@@ -285,9 +289,9 @@ class PodDecoder:
         try:
             pod = msgspec.convert(obj, Pod)
         except msgspec.ValidationError as problem:
-            _log.warning("a pod is left out, it cannot be decoded: name=%s problem=%s", metadata.get("name"), problem)
+            logger.warning("malformed pod left out: name=%s problem=%s", metadata.get("name"), problem)
             pod = None
-        if len(self._known) >= _REMEMBERED_PODS:
+        if len(self._known) >= _CACHED_PODS:
             self._known.clear()
         self._known[id(metadata)] = (metadata, pod)
         return pod

@@ -1,4 +1,7 @@
-"""Test-kit for actors: virtual time, one order of messages, probes. No test needs to sleep, retry or race.
+"""The test kit for actors: virtual time, one order of messages, and probes. No test sleeps, retries or races.
+
+A test sends messages to the actor under test, and takes those it sends from probes in the place of other actors. The
+kit knows no actor of the library, and never lets time pass by itself.
 
     kit = Kit()
     driver = kit.probe("driver")
@@ -7,7 +10,7 @@
     kit.advance(timedelta(seconds=1))
     driver.take(SnapshotBatch)
 
-With `actors.testing.plugin`, pytest tests get a `kit` as a fixture. Only the plugin needs pytest.
+`actors.testing.plugin` provides a `kit` fixture. Only the plugin needs pytest.
 """
 
 from actors.testing.dispatcher import Runaway, SerialDispatcher

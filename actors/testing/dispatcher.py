@@ -1,9 +1,9 @@
-"""One message at a time, in an order that a test can repeat.
+"""`SerialDispatcher`: handles one message at a time, in an order that a test can repeat.
 
-Pykka's loop calls `inbox.get()` exactly when the last message is done, so a mailbox can hold its actor there until it
-is granted one. With threads, each actor parks on a semaphore of its own (one shared condition would wake up every actor
-for every message). Without, the same loop is run in the caller's thread and left by an exception where it would park.
-Both give the same trace.
+Pykka's loop calls `inbox.get()` exactly when the last message is done, so a mailbox can hold its actor there until the
+dispatcher grants it a message. With threads, each actor parks on its own semaphore (a shared condition would wake every
+actor for every message). Without threads, the loop runs in the caller's thread, and an exception leaves it where it
+would park. Both give the same trace.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 __all__ = ["Runaway", "SerialDispatcher"]
 
 RUNAWAY_AFTER: Final = 500_000
-"""Messages without the clock moving: a fleet of thousands needs some ten thousands in one moment."""
+"""Messages at one moment. A fleet of thousands needs some ten thousand."""
 
 LAST_LINES: Final = 30
-"""Of the trace, to see who goes round in circles."""
+"""Lines of the trace in the error, to see which actors send messages in a circle."""
 
 STUCK_AFTER: Final = 120.0
-"""Seconds of real time for one message: only a handler that blocks takes that long, and then the test must end."""
+"""Seconds of real time for one message. Only a handler that blocks takes that long."""
 
 
 class Runaway(AssertionError):  # noqa: N818 - reads as what happened
-    """Messages beget messages without end."""
+    """Actors send messages without end."""
 
 
 @final
 class _GrantedMailbox(Mailbox):
-    """Gives its actor a message only when it was granted one."""
+    """Gives its actor a message only when the dispatcher grants one."""
 
     def __init__(self, name: str, clock: Clock, dead_letters: DeadLetters, dispatcher: SerialDispatcher) -> None:
         super().__init__(name, clock, dead_letters)
@@ -49,9 +49,9 @@ class _GrantedMailbox(Mailbox):
         self.granted = threading.Semaphore(0)
         self.parked = threading.Semaphore(0)
         self.may_take = False
-        """Granted, where there are no threads."""
+        """Whether a message is granted, without threads."""
         self.waiting = self._queue.qsize
-        """How many messages wait: without the detour over `depth`, as it is asked of each actor for each message."""
+        """Return the number of queued messages. Faster than `depth`: called for each actor at each message."""
 
     def put(self, envelope: Envelope[Any], /) -> None:
         self._dispatcher.arrived.append(self)
@@ -60,7 +60,7 @@ class _GrantedMailbox(Mailbox):
     def close(self, *, abandon: bool = False) -> bool:
         first = super().close(abandon=abandon)
         if self._dispatcher.threads:
-            self.granted.release()  # lets an actor that is parked find out
+            self.granted.release()  # wakes a parked actor, which then sees the end
         return first
 
     def _take(self) -> Envelope[Any] | None:
@@ -68,7 +68,7 @@ class _GrantedMailbox(Mailbox):
             self.parked.release()
             self.granted.acquire()
         elif not self.may_take:
-            raise MailboxClosed  # there is no thread to park: leave the loop, to come back with the next grant
+            raise MailboxClosed  # no thread to park: leave the loop until the next grant
         self.may_take = False
         envelope = super()._take()
         if envelope is not None:
@@ -78,34 +78,34 @@ class _GrantedMailbox(Mailbox):
 
 @final
 class SerialDispatcher:
-    """Grants the mailbox with the oldest message; with a seed, any mailbox that has one, as the seed has it.
+    """Grants the mailbox with the oldest message; with a seed, a random mailbox that has one.
 
-    Messages from one sender to one receiver stay in order either way, because every mailbox does.
+    Messages from one sender to one receiver stay in order either way, as each mailbox keeps its order.
     """
 
     def __init__(self, seed: int | None = None, *, threads: bool = True, runaway_after: int = RUNAWAY_AFTER) -> None:
         self.threads = threads
         self.trace: list[str] = []
-        """What was granted, one line a message: when, to whom, of which type."""
+        """One line per granted message: the moment, the receiver and the type."""
         self.arrived: deque[_GrantedMailbox] = deque()
-        """The receiver of each message that was put, oldest first."""
+        """The receiver of each message, oldest message first."""
         self._random = random.Random(seed) if seed is not None else None  # noqa: S311 - repeatable is the point
         self._actors: dict[_GrantedMailbox, Actor] = {}
         self._clock: Clock | None = None
         self._settling = False
         self._runaway_after = runaway_after
         self._quiet_since = (0.0, 0)
-        """The moment of the last message, and how many were granted before it."""
+        """The moment of the last message, and the number of messages before that moment."""
 
     # ── for ActorSystem ──────────────────────────────────────────────────────────────────────────────────────────
 
     def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
-        """One that waits for grants."""
+        """Return a mailbox that waits for grants."""
         self._clock = clock
         return _GrantedMailbox(name, clock, dead_letters, self)
 
     def start(self, actor: Actor) -> None:
-        """Run the actor up to where it waits for its first message."""
+        """Start the actor and run it until it waits for its first message."""
         mailbox = actor.handle.mailbox
         assert isinstance(mailbox, _GrantedMailbox)
         self._forget_the_dead()
@@ -128,8 +128,8 @@ class SerialDispatcher:
         self._await_parked(mailbox)
 
     def leave_behind(self) -> None:
-        """Said by an actor's own thread that is about to block, as a hanging one does: the rest goes on without it."""
-        assert self.threads, "without threads everybody would hang"
+        """Continue without the actor that calls this. For an actor whose thread is about to hang."""
+        assert self.threads, "without threads every actor would hang"
         (mailbox,) = [m for m, actor in self._actors.items() if actor.handle.thread is threading.current_thread()]
         del self._actors[mailbox]
         mailbox.parked.release()
@@ -138,15 +138,15 @@ class SerialDispatcher:
 
     @property
     def actors(self) -> tuple[Actor, ...]:
-        """Those that live, in the order they were started."""
+        """The live actors, in the order of their start."""
         self._forget_the_dead()
         return tuple(self._actors.values())
 
     def settle(self) -> None:
-        """Grant message after message until none is left.
+        """Grant messages until none is left.
 
         Raises:
-            Runaway: there is no end to it.
+            Runaway: the messages do not end.
         """
         if self._settling:
             raise RuntimeError("settle() was called from within an actor")
@@ -158,7 +158,7 @@ class SerialDispatcher:
             self._settling = False
 
     def note(self, name: str, message: object) -> None:
-        """Add a line to the trace; a timer's message is named after what the timer brings."""
+        """Add a line to the trace. A timer's message has the name of its content."""
         assert self._clock is not None
         moment = self._clock.monotonic()
         timer = isinstance(message, TimerDue)
@@ -170,8 +170,8 @@ class SerialDispatcher:
     def _next(self) -> _GrantedMailbox | None:
         if len(self.trace) - self._quiet_since[1] > self._runaway_after:
             lines = "\n".join(self.trace[-LAST_LINES:])
-            self._quiet_since = (self._quiet_since[0], len(self.trace))  # so that the kit can still be closed
-            raise Runaway(f"{self._runaway_after} messages without the clock moving, the last ones:\n{lines}")
+            self._quiet_since = (self._quiet_since[0], len(self.trace))  # lets the kit close
+            raise Runaway(f"{self._runaway_after} messages at one moment, the last ones:\n{lines}")
         if self._random is not None:
             self.arrived.clear()
             waiting = [mailbox for mailbox in self._actors if mailbox.waiting() and not mailbox.closed]
@@ -188,7 +188,7 @@ class SerialDispatcher:
             mailbox.granted.release()
             self._await_parked(mailbox)
             if mailbox.closed and actor.handle.thread is not None:
-                actor.handle.thread.join(STUCK_AFTER)  # it has nothing left to do, and then nobody finds it running
+                actor.handle.thread.join(STUCK_AFTER)  # it has ended, and must not be found running
             return
         mailbox.may_take = True
         with contextlib.suppress(MailboxClosed):

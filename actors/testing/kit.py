@@ -1,4 +1,4 @@
-"""Everything that a test of actors needs, wired together: virtual time, one order, probes."""
+"""`Kit`: all that a test of actors needs, wired together."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["Kit"]
 
 DEFAULT_SEED = 0
-"""Of chance (jitter, names) when the order of messages is not drawn from a seed: a test is the same every time."""
+"""The seed of jitter and names when messages are handled oldest first: every run of a test is the same."""
 
 THREAD_ENDS_WITHIN = 10.0
-"""Seconds of real time to wait for a thread that has nothing left to do."""
+"""Seconds of real time to wait for a thread without work."""
 
 
 @final
 class Kit:
-    """A system of actors whose every step is the test's. Use it as a context manager, or `close` it.
+    """A system of actors that the test runs step by step. Use it as a context manager, or `close` it.
 
     Args:
-        seed: draws the order of messages across mailboxes, and everything drawn by the actors. None: oldest first.
-        threads: run each actor in a thread, as in production; otherwise all in the caller's, which is faster.
-        runaway_after: so many messages without the clock moving are an error.
+        seed: of the order of messages across mailboxes, and of all entropy of the actors. None: oldest message first.
+        threads: run each actor in a thread, as in production; otherwise all run in the caller's, which is faster.
+        runaway_after: the number of messages at one moment that is an error.
     """
 
     def __init__(self, seed: int | None = None, *, threads: bool = False, runaway_after: int = RUNAWAY_AFTER) -> None:
@@ -55,17 +55,17 @@ class Kit:
 
     @property
     def trace(self) -> list[str]:
-        """Every message that was handled, in order: compare two runs by it."""
+        """Every handled message, in order, to compare two runs."""
         return self.dispatcher.trace
 
     def spawn(self, factory: Callable[[Context], Actor], *, name: str, owner: Address | None = None) -> Address:
-        """Start an actor and settle, so that it has done what it does when it starts."""
+        """Start an actor, and settle."""
         address = self.system.spawn(factory, name=name, owner=owner)
         self.settle()
         return address
 
     def probe(self, name: str = "driver") -> Probe:
-        """A probe of this name, ready to receive."""
+        """Start a probe of this name."""
         made: list[Probe] = []
 
         def make(context: Context) -> Probe:
@@ -76,18 +76,18 @@ class Kit:
         return made[0]
 
     def address(self, name: str) -> Address:
-        """Where the actor of this name lives; of several, the one started last."""
+        """Return the address of the actor of this name; of several, the one started last."""
         for actor in reversed(self.dispatcher.actors):
             if actor.name == name:
                 return actor.address
         raise LookupError(f"there is no actor {name!r}, only {[actor.name for actor in self.dispatcher.actors]}")
 
     def settle(self) -> None:
-        """Let everything be handled that was told, and what follows from it, without time going by."""
+        """Handle all messages, and those that follow from them, while the clock stands still."""
         self.dispatcher.settle()
 
     def advance(self, by: timedelta) -> None:
-        """Let time go by: from timer to timer, settling after each."""
+        """Move the clock from timer to timer, settling after each."""
         self.settle()
         target = self.clock.elapsed + by
         while (due := self.timers.next_due()) is not None and due <= target:
@@ -96,7 +96,7 @@ class Kit:
         self.clock.move_to(target)
 
     def ask(self, receiver: Address | ActorRef[Any], message: object) -> Any:
-        """Ask, settle, and return the reply, or raise what the receiver raised."""
+        """Ask, settle, and return the reply, or raise the receiver's exception."""
         future = receiver.request(message) if isinstance(receiver, Address) else receiver.ask(message, block=False)
         self.settle()
         try:
@@ -105,7 +105,7 @@ class Kit:
             raise AssertionError(f"{receiver} gave no reply to {message!r}") from None
 
     def close(self) -> None:
-        """Stop in order what is left, the last started first; what does not stop that way is ended."""
+        """Stop all actors, the last started first. Ends an actor that does not stop."""
         try:
             for actor in reversed(self.dispatcher.actors):
                 actor.stop()

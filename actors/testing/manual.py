@@ -1,4 +1,4 @@
-"""A clock that stands until it is moved, and timers that fire when a test says so."""
+"""A clock that only a test moves, and timers that only a test fires."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 __all__ = ["ManualClock", "ManualTimers"]
 
 EPOCH: Final = datetime(2024, 1, 1, tzinfo=UTC)
-"""Where virtual time begins, so that every run has the same timestamps."""
+"""The beginning of virtual time: every run has the same timestamps."""
 
 MONOTONIC_EPOCH: Final[Moment] = 1000.0
-"""What `monotonic` begins with: not 0, so that code which takes 0.0 for "never" is found out."""
+"""The first value of `monotonic`. Not 0, to find code that takes 0.0 for "never"."""
 
 
 @final
 class ManualClock:
-    """Both times move together. Counted in whole microseconds: moving it in small steps adds up exactly."""
+    """Monotonic and wall clock time move together, in whole microseconds: small steps add up exactly."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._start = start
         self.elapsed = timedelta(0)
-        """How far it was moved."""
+        """How far the clock has been moved."""
         self._monotonic = MONOTONIC_EPOCH
 
     def monotonic(self) -> Moment:
-        """Seconds, from an origin that is not zero."""
+        """Return virtual seconds, from an origin that is not zero."""
         return self._monotonic
 
     def now(self) -> datetime:
-        """The virtual wall clock."""
+        """Return the virtual wall clock time."""
         return self._start + self.elapsed
 
     def move_to(self, elapsed: timedelta) -> None:
-        """Set how far it was moved; never back. Fires nothing: see `Kit.advance`."""
+        """Move the clock to `elapsed`, never back. Fires no timer: see `Kit.advance`."""
         if elapsed < self.elapsed:
             raise ValueError(f"time does not go back from {self.elapsed} to {elapsed}")
         self.elapsed = elapsed
@@ -64,33 +64,33 @@ class _Callback:
 
 @final
 class ManualTimers:
-    """A `TimerService` that fires only when asked, in the order of due time, then of scheduling."""
+    """A `TimerService` that fires on demand, in the order of due time, then of scheduling."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self._heap: list[_Callback] = []
-        self._creator = 0
+        self._scheduled = 0
 
     def schedule(self, delay: timedelta, callback: Callable[[], None]) -> _Callback:
-        """Have `callback` called once the clock was moved by `delay`."""
-        self._creator += 1
-        entry = _Callback(self._clock.elapsed + max(delay, timedelta(0)), self._creator, callback)
+        """Call `callback` once the clock has moved by `delay`."""
+        self._scheduled += 1
+        entry = _Callback(self._clock.elapsed + max(delay, timedelta(0)), self._scheduled, callback)
         heapq.heappush(self._heap, entry)
         return entry
 
     @property
     def pending(self) -> int:
-        """How many callbacks are still to come."""
+        """The number of pending callbacks."""
         return sum(entry.call is not None for entry in self._heap)
 
     def next_due(self) -> timedelta | None:
-        """When (as `ManualClock.elapsed`) the next callback is due, None if there is none."""
+        """Return when the next callback is due, as `ManualClock.elapsed`; None if there is none."""
         while self._heap and self._heap[0].call is None:
             heapq.heappop(self._heap)
         return self._heap[0].due if self._heap else None
 
     def fire_next(self) -> None:
-        """Move the clock to the next callback's time, unless that is past, and call it."""
+        """Move the clock to the time of the next callback, unless that has passed, and call it."""
         due = self.next_due()
         if due is None:
             raise LookupError("no timer is pending")

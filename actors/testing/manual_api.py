@@ -1,8 +1,7 @@
-"""`ManualPodApi`: a `PodApi` that does nothing by itself. It records every call, and the test answers when it likes.
+"""`ManualPodApi`: a `PodApi` that records every call and does nothing else. The test answers.
 
-For tests of one actor, message by message: what is on the wire is as much in the test's hand as what is in the mailbox.
-It keeps the protocol's promises (each call completes once, a cancelled one with `Cancelled`), and raises
-`AssertionError` when a test would break them.
+For tests of one actor, message by message: the test controls the API's answers as it controls the mailbox. The contract
+of `PodApi` holds (each call completes once, a cancelled one with `Cancelled`): breaking it is an `AssertionError`.
 """
 
 from __future__ import annotations
@@ -29,41 +28,41 @@ _OPEN_STREAM: Final = "a watch is answered by `send` and `end`"
 
 @dataclass(eq=False)
 class ManualCall:
-    """A call under way, in the hands of the test."""
+    """A recorded call, which the test answers."""
 
     request: Any
-    """A `Request`, or a `Watch`; Any, as a test knows which."""
+    """A `Request` or a `Watch`. Any: the test knows which, and reads its fields."""
     reply: Callable[[Any], None] = field(repr=False)
     answered: bool = False
-    """It has completed; nothing more may be said."""
+    """Whether the call has completed."""
     cancelled: bool = False
-    """The caller gave it up before it was answered."""
+    """Whether the caller cancelled the call before it was answered."""
     taken: bool = field(default=False, repr=False)
 
     @property
     def operation(self) -> Operation:
-        """What is asked for."""
+        """The operation of the request."""
         operation: Operation = self.request.operation
         return operation
 
     def answer(self, answer: object) -> None:
-        """Complete it: with what the request asks for, or with an `ApiError`."""
+        """Complete the call with the request's answer, or with an `ApiError`."""
         assert self.operation != "watch", _OPEN_STREAM
         self._complete(answer)
 
     def send(self, *events: PodEvent, version: str, malformed: int = 0, initial_events_end: bool = False) -> None:
-        """What one read of this watch brings; no events make a bookmark."""
+        """Send events on this watch, as one read; no events make a bookmark."""
         assert self.operation == "watch", f"a {self.operation} is completed by `answer`"
         assert not self.answered, f"the stream has ended: {self}"
         self.reply(WatchEvents(events, version, malformed, initial_events_end))
 
     def end(self, error: ApiError | None = None, *, in_stream: bool = False) -> None:
-        """End this watch: cleanly, or with `error`, which comes as an answer or as an event `in_stream`."""
+        """End this watch: cleanly, with the answer `error`, or with an ERROR event if `in_stream`."""
         assert self.operation == "watch", f"a {self.operation} is completed by `answer`"
         self._complete(WatchEnded(error, in_stream))
 
     def cancel(self) -> None:
-        """The caller's side: complete with `Cancelled`, unless it has completed before."""
+        """See `Call`: called by the actor under test."""
         if self.answered:
             return
         self.cancelled = True
@@ -77,16 +76,16 @@ class ManualCall:
 
 
 class ManualPodApi:
-    """A `PodApi` whose every answer is the test's."""
+    """A `PodApi` whose answers come from the test."""
 
     def __init__(self, namespace: str = "default") -> None:
         self.namespace = namespace
         self.calls: list[ManualCall] = []
-        """Every call that was ever made, in order."""
+        """All calls, in order."""
         self.closed = False
 
     def take(self, operation: Operation) -> ManualCall:
-        """The oldest open call of this kind that was not taken before. There must be one."""
+        """Return the oldest open call of this operation that was not taken before. There must be one."""
         for call in self.calls:
             if call.operation == operation and not call.taken and not call.answered:
                 call.taken = True
@@ -94,7 +93,7 @@ class ManualPodApi:
         raise AssertionError(f"no {operation} is under way; under way are {self.open() or 'none'}")
 
     def open(self, *operations: Operation) -> tuple[ManualCall, ...]:
-        """The calls under way, of these kinds (or all), oldest first."""
+        """Return the open calls (of these operations), oldest first."""
         return tuple(
             call for call in self.calls if not call.answered and (not operations or call.operation in operations)
         )
@@ -110,7 +109,7 @@ class ManualPodApi:
         return self._record(ManualCall(request, sink))
 
     def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the open calls, and every later one."""
         self.closed = True
         for call in self.open():
             call.cancel()

@@ -1,4 +1,4 @@
-"""Pytest fixtures. Use it with `pytest_plugins = ["actors.testing.plugin"]` in a top-level conftest."""
+"""Pytest fixtures: set `pytest_plugins = ["actors.testing.plugin"]` in the top-level conftest."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ __all__ = ["kit"]
 
 @pytest.fixture
 def kit() -> Iterator[Kit]:
-    """A `Kit` without threads, oldest message first; closed when the test is over."""
+    """A `Kit` without threads, oldest message first; closed after the test."""
     with Kit() as kit:
         yield kit

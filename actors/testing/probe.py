@@ -1,4 +1,4 @@
-"""An actor that remembers what it is told, in the place of the one that a test is not about."""
+"""`Probe`: an actor that records its messages, in the place of an actor that a test is not about."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ M = TypeVar("M")
 
 
 class Probe(Actor):
-    """Its methods are for the test's thread, while everything is settled. Its `address` is what to hand out."""
+    """Pass its `address` to the actor under test. Call its methods from the test's thread, after settling."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.received: list[object] = []
-        """What it was told and asked and what was not taken yet, oldest first."""
+        """The messages that the test has not taken yet, oldest first."""
         self._reply: Callable[[object], object] | None = None
 
     def receive(self, message: object) -> object:
-        """Remember it; answer as `reply_with` has it."""
+        """Record the message, and answer as set by `reply_with`."""
         self.received.append(message)
         return self._reply(message) if self._reply is not None else None
 
     def reply_with(self, reply: Callable[[object], object]) -> None:
-        """Answer every message with what `reply` makes of it; what `reply` raises, the probe dies of."""
+        """Answer every message with `reply(message)`. If `reply` raises, the probe dies."""
         self._reply = reply
 
     def take(self, kind: type[M]) -> M:
-        """The oldest message of this type, which is forgotten. There must be one."""
+        """Remove and return the oldest message of this type. There must be one."""
         for index, message in enumerate(self.received):
             if isinstance(message, kind):
                 del self.received[index]
@@ -47,7 +47,7 @@ class Probe(Actor):
     @overload
     def take_all(self, kind: type[M]) -> list[M]: ...
     def take_all(self, kind: type[M] | None = None) -> list[M] | list[object]:
-        """All messages (of this type), oldest first, which are forgotten. There may be none."""
+        """Remove and return all messages (of this type), oldest first."""
         if kind is None:
             everything, self.received = self.received, []
             return everything
@@ -56,7 +56,7 @@ class Probe(Actor):
         return taken
 
     def expect_nothing(self) -> None:
-        """There must be no message."""
+        """Assert that there is no message."""
         if self.received:
             raise AssertionError(f"{self.name} expected nothing, it has {self._kinds()}")
 

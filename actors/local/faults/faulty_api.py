@@ -1,9 +1,7 @@
-"""`FaultyPodApi`: a wrapper around any `PodApi` that breaks what networks and servers break, by script or by chance.
+"""`FaultyPodApi`: a wrapper around any `PodApi` that injects faults, by script or by chance.
 
-Quiet until it is told otherwise. One seed gives one run of faults, whatever is wrapped. What it hands on is always
-something that the real thing could have done, and each call still completes exactly once.
-
-A cluster restored from a backup is not its business: `ObjectStore.restore`, then `cut`.
+Without a script or chances it passes everything on. One seed gives one sequence of faults, whatever is wrapped. Every
+call still completes exactly once. It does not restore a cluster from a backup: use `ObjectStore.restore`, then `cut`.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ __all__ = ["FaultyPodApi"]
 
 A = TypeVar("A")
 
-_REMEMBERED_LISTS: Final = 8
-"""Answers kept per page, for stale lists."""
-_REMEMBERED_PAGES: Final = 64
+_LISTS_PER_PAGE: Final = 8
+"""Answers to keep of each page, for stale lists."""
+_PAGES: Final = 64
 """Pages whose answers are kept."""
 
 
@@ -43,10 +41,10 @@ class FaultyPodApi:
     """A `PodApi` with faults.
 
     Args:
-        inner: what works.
+        inner: the API without faults.
         timers: for delays.
         entropy: for chances.
-        call_limit: after this a call that stalls is given up, as the HTTP client does with each of its calls.
+        call_limit: the time after which a stalled call fails, like the limit of the HTTP client.
     """
 
     def __init__(
@@ -58,11 +56,11 @@ class FaultyPodApi:
         call_limit: timedelta = timedelta(seconds=10),
     ) -> None:
         self.chances = Chances()
-        """What may happen to any call, stream or event. Can be replaced at any time."""
+        """The probability of each fault. Can be replaced at any time."""
         self.lag = timedelta(0)
-        """Every watched event comes so much later, as from a replica that lags. Order is kept."""
+        """The delay of every event, as from a lagging replica. The order is kept."""
         self.calls = OpenCalls()
-        """Not answered yet."""
+        """The calls and streams that have not completed."""
         self.namespace = inner.namespace
         self._inner = inner
         self._timers = timers
@@ -76,50 +74,50 @@ class FaultyPodApi:
     # ── The script ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def fail_next(self, operation: Operation, fault: Fault | ApiError, *, times: int = 1) -> None:
-        """What happens to the next call of this operation that has nothing planned yet; an error means `Refuse`."""
+        """Plan a fault for the next call of this operation without one. An error means `Refuse`."""
         planned = Refuse(fault) if isinstance(fault, ApiError) else fault
         if operation == "watch" and not isinstance(planned, Refuse):
-            raise ValueError(f"a watch can be refused; for {type(planned).__name__} speak to its stream")
+            raise ValueError(f"a watch can only be refused; {type(planned).__name__} is for other operations")
         if isinstance(planned, StaleList) and operation != "list":
-            raise ValueError(f"a {operation} has no stale answer")
+            raise ValueError(f"only a list can be stale, not a {operation}")
         with self._lock:
             self._next[operation].extend([planned] * times)
 
     @property
     def outage(self) -> bool:
-        """The server is away: streams are cut, connections refused."""
+        """Whether the server is unreachable: streams are cut, and connections refused."""
         return self._outage
 
     @outage.setter
-    def outage(self, away: bool) -> None:
-        self._outage = away
-        if away:
+    def outage(self, begins: bool) -> None:
+        self._outage = begins
+        if begins:
             self.cut()
 
     def cut(self) -> None:
-        """Break every stream's connection."""
+        """Break the connection of every stream."""
         self._each_stream(lambda stream: stream.break_off(broken_connection()))
 
     def expire(self) -> None:
-        """End every stream with 410, as a server does whose window has moved on."""
+        """End every stream with 410, as a server does once the version is outside its window."""
         self._each_stream(lambda stream: stream.break_off(gone()))
 
     def stall(self) -> None:
-        """Hold back what streams bring, bookmarks too, until `resume`."""
+        """Hold back the events of all streams, bookmarks too, until `resume`."""
         self._each_stream(FaultyStream.stall)
 
     def resume(self) -> None:
-        """Let stalled streams bring what they held back, in order."""
+        """Deliver the events that stalled streams held back, in order."""
         self._each_stream(FaultyStream.resume)
 
     def freeze(self) -> None:
-        """Make every stream half-open: it never brings anything again, its end included, and does not say so."""
+        """Make every stream half-open: it delivers nothing more, not even its end."""
         self._each_stream(FaultyStream.freeze)
 
     def calm(self) -> None:
-        """No fault any more: forget the script, the chances and the lag, end the outage, resume stalled streams.
+        """End all faults: clear the script, the chances and the lag, end the outage, and resume stalled streams.
 
-        Frozen streams stay frozen: nothing comes back from a half-open connection.
+        Frozen streams stay frozen: a half-open connection does not recover.
         """
         with self._lock:
             self._next.clear()
@@ -160,7 +158,7 @@ class FaultyPodApi:
         self.calls.close()
         self._inner.close()
 
-    # ── Making it happen ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── Faults ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _each_stream(self, do: Callable[[FaultyStream], None]) -> None:
         for call in self.calls.open():
@@ -168,7 +166,7 @@ class FaultyPodApi:
                 do(call)
 
     def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
-        """What happens to this call: an outage before the script, the script before chance."""
+        """Choose the fault of a call: an outage comes before the script, the script before chance."""
         if self._outage:
             return Refuse(Unavailable("connection refused (injected)"))
         with self._lock:
@@ -177,6 +175,8 @@ class FaultyPodApi:
             return self.chances.draw(operation, self._entropy, later_page=later_page)
 
     def _pass_on(self, request: Request[A], reply: Reply[A]) -> Call:
+        """Send the request, and remember the pages of lists."""
+
         def answered(answer: A | ApiError) -> None:
             if isinstance(request, List) and isinstance(answer, PodPage):
                 self._remember(_page(request), answer)
@@ -186,17 +186,17 @@ class FaultyPodApi:
 
     def _remember(self, page: List, answer: PodPage) -> None:
         with self._lock:
-            if page not in self._lists and len(self._lists) >= _REMEMBERED_PAGES:
+            if page not in self._lists and len(self._lists) >= _PAGES:
                 del self._lists[next(iter(self._lists))]
-            self._lists.setdefault(page, deque(maxlen=_REMEMBERED_LISTS)).append(answer)
+            self._lists.setdefault(page, deque(maxlen=_LISTS_PER_PAGE)).append(answer)
 
     def _recall(self, request: Request[Any]) -> Any:
-        """A stale answer to this, if there is one."""
+        """Return a stale answer to the request, if there is one."""
         with self._lock:
             answers = self._lists.get(_page(request)) if isinstance(request, List) else None
             return answers[0] if answers else None
 
 
 def _page(request: List) -> List:
-    """The same page, from whatever version the list was wanted."""
+    """Return the key of a page: its request without the version."""
     return structs.replace(request, resource_version=None)

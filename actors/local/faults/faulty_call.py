@@ -1,4 +1,4 @@
-"""One call between a `PodApi` and its client, with at most one fault upon it."""
+"""One call with at most one fault."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WRITES: Final = frozenset({"create", "delete", "delete_collection", "patch", "c
 
 
 class FaultyCall(OpenCall[A]):
-    """Sends a request, or not; hands on its answer, or not; completes exactly once, at the limit at the latest.
+    """Sends a request or not, passes on its answer or not, and completes at the latest at the limit.
 
     Args:
-        operation: which of the API's.
-        send: makes the real call, with this reply.
-        reply: the client's.
-        calls: where it is known as open.
-        limit: what the client allows each call.
+        operation: the name of the operation.
+        send: sends the real request, with the given reply.
+        reply: the client's reply.
+        calls: the calls under way.
+        limit: the client's limit for a call.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FaultyCall(OpenCall[A]):
         self._limit = limit
 
     def begin(self, fault: Fault | None, stale: Callable[[], A | None]) -> None:
-        """Let it happen."""
+        """Inject the fault, if any. `stale` returns a stale answer, if there is one."""
         match fault:
             case None:
                 self._go(self.complete)
@@ -62,7 +62,7 @@ class FaultyCall(OpenCall[A]):
                 if delivered:
                     self._deliver()
                 self._later(self._limit, self._lose)
-            case DelayRequest(by) if by > self._limit:  # the client gives up, the network does not
+            case DelayRequest(by) if by > self._limit:  # the client's limit passes first, the network delivers later
                 self._timers.schedule(by, self._deliver)
                 self._later(self._limit, self._lose)
             case DelayRequest(by):
@@ -79,7 +79,7 @@ class FaultyCall(OpenCall[A]):
             self.depends_on(self._send(answered))
 
     def _deliver(self) -> None:
-        """The server gets the request; what it answers reaches nobody."""
+        """Send the request and drop the answer."""
         self._send(lambda _: None)
 
     def _lose(self) -> None:
@@ -102,7 +102,7 @@ class FaultyCall(OpenCall[A]):
 
 
 def _lost(operation: Operation) -> Unavailable:
-    """What a client says that got no answer: of a write, that it does not know."""
+    """Return the error of a call without an answer: the outcome of a write is unknown."""
     if operation in _WRITES:
         return Ambiguous(f"the connection broke after the {operation} was sent (injected)")
     return Unavailable(f"the connection broke before the {operation} was answered (injected)")

@@ -1,4 +1,4 @@
-"""One watch between a `PodApi` and its client that can be cut, stalled, frozen or made to lag."""
+"""One watch that can be cut, stalled, frozen or delayed."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _AT_ONCE: Final = timedelta(0)
 
 
 def broken_connection() -> Unavailable:
-    """How a stream ends whose connection breaks."""
+    """Return the error of a stream whose connection breaks."""
     return Unavailable("the connection broke (injected)")
 
 
 class FaultyStream(OpenStream):
-    """Hands on what the inner stream brings, in order, unless a fault is upon it.
+    """Passes on the events of the inner stream, in order, unless a fault holds them back.
 
     Args:
-        sink: the client's.
-        calls: where it is known as open.
-        trouble: what can happen to it at the moment, and how late every event comes.
+        sink: the client's sink.
+        calls: the streams under way.
+        trouble: returns the current chances, and the delay of every event.
     """
 
     def __init__(
@@ -55,27 +55,27 @@ class FaultyStream(OpenStream):
         self._frozen = False
         self._stalled = False
         self._late: deque[_Message] = deque()
-        """Held back by a stall or a lag. Each timer of a lag lets one of them go, the oldest, so that order is kept."""
+        """Messages held back by a stall or a lag. Each timer of a lag releases the oldest one, to keep the order."""
 
     def break_off(self, error: ApiError) -> None:
-        """End it now; what was held back is lost. A frozen one cannot tell its client any more."""
+        """End the stream now and lose the messages held back. A frozen stream does not deliver its end."""
         if not self._frozen:
             self.end(error)
 
     def stall(self) -> None:
-        """Hold everything back."""
+        """Hold back every message."""
         with self._delivering:
             self._stalled = True
 
     def resume(self) -> None:
-        """Let go what was held back."""
+        """Deliver the messages held back."""
         with self._delivering:
             self._stalled = False
             while self._late:
-                self._hand_on(self._late.popleft())
+                self._pass_on(self._late.popleft())
 
     def freeze(self) -> None:
-        """Bring nothing any more, until the client gives up."""
+        """Deliver nothing more, until the client cancels."""
         with self._delivering:
             self._frozen = True
             self._late.clear()
@@ -89,16 +89,16 @@ class FaultyStream(OpenStream):
                 return
             if lag > _AT_ONCE:
                 self._late.append(message)
-                self._timers.schedule(lag, self._let_one_go)
+                self._timers.schedule(lag, self._release_one)
             elif self._stalled or self._late:
                 self._late.append(message)
                 if not self._stalled:
-                    self._timers.schedule(_AT_ONCE, self._let_one_go)
+                    self._timers.schedule(_AT_ONCE, self._release_one)
             else:
-                self._hand_on(message)
+                self._pass_on(message)
 
     def _fate(self, message: _Message, chances: Chances) -> timedelta:
-        """Draw what happens to the stream at this event; what is returned is how late the event comes."""
+        """Draw the fault of the stream at this event, and return the delay of the event."""
         if isinstance(message, WatchEnded) or not chances.any_of_streams:
             return _AT_ONCE
         if not message.events and not message.unchanged:  # a bookmark
@@ -112,12 +112,12 @@ class FaultyStream(OpenStream):
             return self._entropy.uniform(0.0, 1.0) * chances.max_delay
         return _AT_ONCE
 
-    def _let_one_go(self) -> None:
+    def _release_one(self) -> None:
         with self._delivering:
             if self._late and not self._stalled:
-                self._hand_on(self._late.popleft())
+                self._pass_on(self._late.popleft())
 
-    def _hand_on(self, message: _Message) -> None:
+    def _pass_on(self, message: _Message) -> None:
         if isinstance(message, WatchEnded):
             self.end(message.error, in_stream=message.in_stream)
         else:

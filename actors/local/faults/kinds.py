@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a server, as values: `faults` makes it happen."""
+"""Faults between a client and a server, as values, and the chance of each."""
 
 from __future__ import annotations
 
@@ -30,58 +30,58 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The server (or what is in front of it) answers with this error and does nothing. A watch does not begin."""
+    """The server, or a proxy, answers with this error and does nothing. A watch does not begin."""
 
     error: ApiError
 
 
 @dataclass(frozen=True, slots=True)
 class LoseAnswer:
-    """The server does what it is asked to; the connection breaks before its answer is through."""
+    """The server carries out the request; the connection breaks before the answer arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nobody answers, until the call's limit. `delivered` says whether the server got the request: a half-open one."""
+    """No answer comes until the call's limit. With `delivered`, the server gets the request: a half-open connection."""
 
     delivered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DelayRequest:
-    """The request reaches the server only after a while, even if its client has given up by then."""
+    """The request reaches the server late, even after the client's limit."""
 
     by: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class DelayAnswer:
-    """The server answers at once, and the answer arrives only after a while: a list is old by then."""
+    """The answer arrives late: a list is outdated by then."""
 
     by: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class StaleList:
-    """A LIST is answered from a cache that lags: with the oldest answer remembered for the same page."""
+    """A lagging cache answers a LIST: with the oldest known answer for the same page."""
 
 
 Fault: TypeAlias = Refuse | LoseAnswer | Stall | DelayRequest | DelayAnswer | StaleList
 
 
 def too_many_requests(retry_after: timedelta = timedelta(seconds=1)) -> TooManyRequests:
-    """429 as priority-and-fairness answers it."""
+    """Return the 429 of priority-and-fairness."""
     message = "Too many requests, please try again later."
     return TooManyRequests(message, status=429, reason="TooManyRequests", retry_after=retry_after)
 
 
 def server_error(code: int = 500) -> Unavailable:
-    """5xx."""
+    """Return a 5xx."""
     return Unavailable("an error on the server has prevented the request from succeeding", status=code)
 
 
 def over_quota() -> QuotaExceeded:
-    """403 with the words of a quota."""
+    """Return the 403 of an exceeded quota."""
     return QuotaExceeded(
         'pods "" is forbidden: exceeded quota: injected, requested: pods=1, used: pods=0, limited: pods=0',
         status=403,
@@ -90,18 +90,18 @@ def over_quota() -> QuotaExceeded:
 
 
 def gone() -> Gone:
-    """410."""
+    """Return a 410."""
     return Gone("too old resource version: 1 (2)", status=410, reason="Expired")
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """How probable each fault is, from 0 to 1, drawn anew for every call, stream and event they can happen to."""
+    """The probability of each fault, from 0 to 1, drawn for every call, stream or event that it applies to."""
 
     too_many_requests: float = 0.0
     server_error: float = 0.0
     quota: float = 0.0
-    """Of a create."""
+    """For creates."""
     lost_answer: float = 0.0
     stall: float = 0.0
     half_open: float = 0.0
@@ -109,24 +109,24 @@ class Chances:
     delay_answer: float = 0.0
     stale_list: float = 0.0
     gone: float = 0.0
-    """Of a watch, at its begin, and of a LIST's later pages."""
+    """For watches, at their beginning, and for later pages of a LIST."""
     cut: float = 0.0
-    """Of a watch, at each event."""
+    """For watches, at each event."""
     freeze: float = 0.0
-    """Of a watch, at each event: it stays open and brings nothing any more."""
+    """For watches, at each event: the stream stays open and delivers nothing more."""
     lag: float = 0.0
-    """Of a watch, at each event: this and what follows comes late."""
+    """For watches, at each event: this event and those behind it are late."""
     max_delay: timedelta = timedelta(seconds=3)
-    """Delays and lags are drawn from 0 to this."""
+    """The upper bound of delays and lags, which are drawn from 0 on."""
 
     @property
     def any_of_streams(self) -> bool:
-        """Something can happen to open streams."""
+        """Whether any fault of open streams is possible."""
         return bool(self.cut or self.freeze or self.lag)
 
     def draw(self, operation: Operation, entropy: Entropy, *, later_page: bool = False) -> Fault | None:
-        """What happens to one call: at most one fault."""
-        if self == _NO_CHANCES:  # draw nothing, so that a quiet wrapper changes nothing about a run
+        """Draw the fault of one call, if any."""
+        if self == _NO_CHANCES:  # draw nothing: without chances the wrapper must not change a run
             return None
         dice = entropy.uniform(0.0, 1.0)
         for chance, fault in self._faults(operation, entropy, later_page=later_page):

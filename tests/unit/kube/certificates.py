@@ -1,4 +1,4 @@
-"""Authorities that a test makes up, and certificates of theirs."""
+"""Certificate authorities for tests, and their certificates."""
 
 from __future__ import annotations
 

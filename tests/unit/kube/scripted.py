@@ -1,4 +1,4 @@
-"""An HTTP server that does to each request what a test says, down to the byte and the socket."""
+"""An HTTP server whose behaviour a test scripts, down to the byte and the socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Once an actor's fence is shut it sends nothing, and what it had under way is given up. See test_hangs.py, too."""
+"""A closed fence sends nothing, and its calls under way are cancelled. See test_hangs.py, too."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fenced() -> Fenced:
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
-def test_a_call_goes_through_as_it_is_while_the_actor_lives(operation: Operation, fenced: Fenced) -> None:
+def test_a_request_passes_unchanged_while_the_actor_is_alive(operation: Operation, fenced: Fenced) -> None:
     fenced.send(operation)
     (passed,) = fenced.inner.calls
     assert passed.request is REQUESTS[operation]
@@ -72,7 +72,7 @@ def test_a_call_goes_through_as_it_is_while_the_actor_lives(operation: Operation
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
-def test_nothing_is_sent_once_it_is_shut(operation: Operation, fenced: Fenced) -> None:
+def test_nothing_is_sent_once_the_fence_is_closed(operation: Operation, fenced: Fenced) -> None:
     fenced.fence.close()
     fenced.send(operation).cancel()
     assert fenced.inner.calls == []
@@ -80,7 +80,7 @@ def test_nothing_is_sent_once_it_is_shut(operation: Operation, fenced: Fenced) -
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
-def test_what_is_under_way_when_it_is_shut_is_cancelled(operation: Operation, fenced: Fenced) -> None:
+def test_a_call_under_way_is_cancelled_when_the_fence_closes(operation: Operation, fenced: Fenced) -> None:
     fenced.send(operation)
     fenced.fence.close()
     assert fenced.inner.calls[0].cancelled
@@ -89,13 +89,13 @@ def test_what_is_under_way_when_it_is_shut_is_cancelled(operation: Operation, fe
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
-def test_a_caller_may_cancel_as_ever(operation: Operation, fenced: Fenced) -> None:
+def test_a_caller_may_cancel_its_call(operation: Operation, fenced: Fenced) -> None:
     fenced.send(operation).cancel()
     assert fenced.inner.calls[0].cancelled
     assert fenced.cancelled(operation)
 
 
-def test_a_stream_stays_open_to_be_cancelled_whatever_it_brought(fenced: Fenced) -> None:
+def test_a_stream_that_delivered_events_can_still_be_cancelled(fenced: Fenced) -> None:
     fenced.send("watch")
     fenced.inner.calls[0].send(version="8")
     fenced.fence.close()
@@ -103,7 +103,7 @@ def test_a_stream_stays_open_to_be_cancelled_whatever_it_brought(fenced: Fenced)
     assert [type(answer) for answer in fenced.answers] == [WatchEvents, WatchEnded]
 
 
-def test_a_call_that_was_answered_is_forgotten(fenced: Fenced) -> None:
+def test_a_completed_call_is_forgotten(fenced: Fenced) -> None:
     fenced.send("create")
     answer = NotFound("gone")
     fenced.inner.calls[0].answer(answer)
@@ -113,7 +113,7 @@ def test_a_call_that_was_answered_is_forgotten(fenced: Fenced) -> None:
     assert not fenced.inner.calls[0].cancelled
 
 
-def test_a_call_that_hangs_while_it_is_sent_is_given_up_as_soon_as_it_was(fenced: Fenced) -> None:
+def test_a_call_that_hangs_in_send_is_cancelled_once_send_returns(fenced: Fenced) -> None:
     class Slow(ManualPodApi):
         def send(self, request: Request[A], reply: Reply) -> ManualCall:
             fence.close()  # meanwhile, in another thread

@@ -1,4 +1,4 @@
-"""What goes through the meter is what went in, and it is counted once, however it ends."""
+"""The meter passes requests and answers on unchanged, and counts each once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def metered(kit: Kit) -> Metered:
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
-def test_a_call_goes_through_as_it_is_and_is_counted_when_it_is_answered(
+def test_a_request_passes_unchanged_and_is_counted_when_it_completes(
     operation: Operation, metered: Metered, kit: Kit
 ) -> None:
     metered.send(operation)
@@ -62,7 +62,7 @@ def test_a_call_goes_through_as_it_is_and_is_counted_when_it_is_answered(
         assert metered.counts.durations()[operation].read()[1] == pytest.approx(0.2)
 
 
-def test_pods_that_could_not_be_decoded_are_counted_by_what_showed_them(metered: Metered) -> None:
+def test_malformed_pods_are_counted_by_operation(metered: Metered) -> None:
     metered.send("list")
     metered.send("watch")
     listing, watching = metered.inner.calls
@@ -87,13 +87,13 @@ def test_an_error_is_counted_by_its_class(operation: Operation, metered: Metered
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
-def test_one_that_is_cancelled_is_counted_as_that(operation: Operation, metered: Metered) -> None:
+def test_a_cancelled_call_is_counted_as_cancelled(operation: Operation, metered: Metered) -> None:
     metered.send(operation).cancel()
     assert metered.counts.results.read() == {(operation, Cancelled.__name__): 1}
     assert metered.counts.in_flight() == {operation: 0}
 
 
-def test_what_a_watch_brings_is_handed_on_and_counts_as_no_end(metered: Metered) -> None:
+def test_events_of_a_watch_are_passed_on_and_do_not_complete_it(metered: Metered) -> None:
     metered.send("watch")
     (call,) = metered.inner.calls
     call.send(version="8")
@@ -104,7 +104,7 @@ def test_what_a_watch_brings_is_handed_on_and_counts_as_no_end(metered: Metered)
 
 
 @pytest.mark.parametrize("operation", ["create", "watch"])
-def test_one_that_could_not_be_sent_is_not_under_way_for_ever(operation: Operation, kit: Kit) -> None:
+def test_a_call_that_could_not_be_sent_is_not_under_way(operation: Operation, kit: Kit) -> None:
     class NoThreads(ManualPodApi):
         def send(self, *_: Any, **__: Any) -> ManualCall:
             raise RuntimeError("can't start new thread")
@@ -119,7 +119,7 @@ def test_one_that_could_not_be_sent_is_not_under_way_for_ever(operation: Operati
     assert metered.counts.results.read() == {(operation, "RuntimeError"): 1}
 
 
-def test_it_is_of_the_namespace_that_it_meters_and_closes_it(metered: Metered) -> None:
+def test_the_meter_has_the_namespace_of_its_api_and_closes_it(metered: Metered) -> None:
     assert metered.api.namespace == "jobs"
     metered.send("create")
     metered.api.close()

@@ -1,4 +1,4 @@
-"""Resource versions: which of two is later, whatever a server may send for one."""
+"""Resource versions: which of two is later, for any string that a server may send."""
 
 from __future__ import annotations
 

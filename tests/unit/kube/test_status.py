@@ -72,7 +72,7 @@ def test_the_header_goes_before_the_body() -> None:
     assert error_from_status(status, 429, timedelta(seconds=2)).retry_after == timedelta(seconds=2)
 
 
-def test_a_status_without_words_still_makes_a_sentence() -> None:
+def test_a_status_without_a_message_still_makes_a_sentence() -> None:
     error = error_from_status({}, 503, None)
     assert error.message == "the server answered 503 without saying why"
     assert error.reason == "Unavailable"

@@ -52,7 +52,7 @@ def test_its_kubeconfig_is_private_complete_and_removed_at_the_end() -> None:
         assert config["contexts"][0]["context"]["namespace"] == "mine"
         assert cluster.store.get("namespaces", None, "mine")["status"]["phase"] == "Active"
     assert not path.parent.exists()
-    with pytest.raises(RuntimeError, match="does not run"):
+    with pytest.raises(RuntimeError, match="is not running"):
         cluster.kubeconfig_path  # noqa: B018 - reading it raises
 
 
@@ -135,7 +135,7 @@ def test_stop_leaves_no_thread_and_no_listener_and_may_come_twice() -> None:
 
 
 def test_a_cluster_that_runs_is_not_started_twice() -> None:
-    with LocalCluster() as cluster, pytest.raises(RuntimeError, match="runs already"):
+    with LocalCluster() as cluster, pytest.raises(RuntimeError, match="already running"):
         cluster.start()
 
 

@@ -1,4 +1,4 @@
-"""The in-process door keeps `PodApi`'s contract and says what the HTTP client would say."""
+"""`InProcessPodApi` keeps the contract of `PodApi` and answers as the HTTP client does."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_patch_is_a_merge_patch(api: InProcessPodApi, bench: Bench) -> None:
     assert replies.only.labels == {"y": "2", "z": "3"}
 
 
-def test_a_watch_brings_events_and_ends_cleanly_after_its_time(api: InProcessPodApi, bench: Bench) -> None:
+def test_a_watch_delivers_events_and_ends_cleanly_after_its_timeout(api: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
     api.watch(kube.Watch("app=x", bench.store.resource_version, timeout=timedelta(seconds=30)), seen)
     bench.pod("a", labels={"app": "x"})
@@ -146,7 +146,7 @@ def test_a_watch_brings_events_and_ends_cleanly_after_its_time(api: InProcessPod
     assert bench.timers.pending == 0
 
 
-def test_what_brings_nothing_is_left_out_of_a_watch_and_a_list_says_how_far_a_pod_has_come(
+def test_unchanged_pods_are_left_out_of_a_watch_and_a_list_has_their_versions(
     api: InProcessPodApi, bench: Bench
 ) -> None:
     bench.pod("runs", phase="Running")
@@ -191,7 +191,7 @@ def test_a_broken_selector_ends_the_watch(api: InProcessPodApi) -> None:
     assert isinstance(seen.only.error, BadRequest)
 
 
-def test_a_cancelled_watch_ends_once_and_brings_nothing_more(api: InProcessPodApi, bench: Bench) -> None:
+def test_a_cancelled_watch_ends_once_and_delivers_nothing_more(api: InProcessPodApi, bench: Bench) -> None:
     seen = Replies()
     watch = api.watch(kube.Watch("", bench.store.resource_version, timeout=HOUR), seen)
     watch.cancel()
@@ -224,7 +224,9 @@ def test_latency_delays_the_request_and_the_answer(slow: InProcessPodApi, bench:
     assert replies.only.name == "a"
 
 
-def test_latency_shows_what_was_when_the_server_was_asked(slow: InProcessPodApi, bench: Bench) -> None:
+def test_an_answer_with_latency_is_of_the_moment_the_server_got_the_request(
+    slow: InProcessPodApi, bench: Bench
+) -> None:
     replies = Replies()
     slow.send(kube.List(""), replies)
     bench.advance(timedelta(milliseconds=60))

@@ -1,4 +1,4 @@
-"""Where the access comes from, what is said when it does not, and how it is kept fresh."""
+"""The sources of access, the errors without one, and how a credential is renewed."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_the_client_package_may_neither_retry_nor_refresh(tmp_path: Path) -> Non
         ("contexts: [{}]", None, "{file}"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place_and_without_what_is_in_it(
+def test_a_problem_is_reported_with_its_place_and_without_the_content(
     tmp_path: Path, content: object, context: str | None, words: str
 ) -> None:
     path = written(tmp_path / "k", content)
@@ -171,7 +171,7 @@ def test_what_is_wrong_is_said_with_its_place_and_without_what_is_in_it(
         ({"HOME": "/nowhere", "KUBECONFIG": "/no/such:/other"}, None, "KUBECONFIG names /no/such, /other: there is no"),
     ],
 )
-def test_no_access_is_said_with_where_it_was_looked_for(
+def test_missing_access_is_reported_with_the_places_that_were_searched(
     environ: dict[str, str], context: str | None, words: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
@@ -294,7 +294,7 @@ def test_a_refresh_that_fails_keeps_the_old_one_and_is_logged_once_a_minute(capl
     assert credentials.current().authorization == "new"
 
 
-def test_who_can_go_on_without_a_newer_credential_does_not_wait_for_it() -> None:
+def test_a_request_does_not_wait_for_a_renewal_while_the_old_credential_is_valid() -> None:
     clock = ManualClock()
     reading, go_on = threading.Event(), threading.Event()
 
@@ -314,7 +314,7 @@ def test_who_can_go_on_without_a_newer_credential_does_not_wait_for_it() -> None
     assert credentials.current().authorization == "new"
 
 
-def test_a_kubeconfig_that_names_another_server_by_now_is_not_followed_and_said_so(
+def test_a_kubeconfig_that_now_names_another_server_is_refused_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = written(tmp_path / "k", config())
@@ -364,7 +364,7 @@ def test_what_is_in_files_is_looked_at_every_minute(
     assert access.credentials.current().differs_from(first)
 
 
-def test_what_stands_in_the_kubeconfig_is_looked_at_when_it_is_refused_only(tmp_path: Path) -> None:
+def test_a_credential_within_the_kubeconfig_is_read_again_only_after_a_refusal(tmp_path: Path) -> None:
     clock = ManualClock()
     path = written(tmp_path / "k", config())
     access = load(path, clock=clock)
@@ -374,7 +374,7 @@ def test_what_stands_in_the_kubeconfig_is_looked_at_when_it_is_refused_only(tmp_
     assert access.credentials.renewed(access.credentials.current()).authorization == "Bearer renewed"
 
 
-def test_a_look_that_was_due_and_brought_nothing_new_does_not_put_off_one_after_a_refusal() -> None:
+def test_a_due_read_without_a_change_does_not_delay_the_read_after_a_refusal() -> None:
     clock = ManualClock()
     first = credential("same", refresh_at=clock.now())
     reader = Reader(credential("same", refresh_at=clock.now() + timedelta(minutes=1)), credential("new"))

@@ -1,4 +1,4 @@
-"""Programs that print a credential: what is taken from them, and what is said of those that fail."""
+"""Exec plugins: the credentials they print, and the errors of those that fail."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_it_may_give_a_certificate_and_a_token_too(tmp_path: Path) -> None:
     assert credential.authorization == f"Bearer {SECRET}"
 
 
-def test_it_is_told_what_kubectl_tells_it(tmp_path: Path) -> None:
+def test_a_plugin_gets_the_same_information_as_from_kubectl(tmp_path: Path) -> None:
     user = plugin(
         tmp_path,
         credential_json(token=SECRET),
@@ -174,7 +174,7 @@ def test_a_refused_token_is_asked_for_anew_and_the_request_repeated(
         ("", f"exec yes {SECRET}", "it printed more than 1048576 bytes and was killed; run it by hand"),
     ],
 )
-def test_one_that_fails_is_named_with_what_to_do_and_nothing_of_its_answer(
+def test_a_failing_plugin_is_reported_with_advice_and_nothing_of_its_output(
     tmp_path: Path, answer: object, then: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = refusal(tmp_path, plugin(tmp_path, answer, then=then))
@@ -190,12 +190,12 @@ def test_one_that_is_not_there_is_named_with_its_hint(tmp_path: Path) -> None:
     assert "'no-such-plugin'" in said
 
 
-def test_one_that_wants_a_terminal_is_told_that_there_is_none(tmp_path: Path) -> None:
+def test_a_plugin_that_needs_a_terminal_is_refused_without_one(tmp_path: Path) -> None:
     said = refusal(tmp_path, plugin(tmp_path, credential_json(token=SECRET), interactiveMode="Always"))
     assert said.endswith("it needs a terminal (interactiveMode: Always), and there is none")
 
 
-def test_an_incomplete_entry_is_said_so(tmp_path: Path) -> None:
+def test_an_incomplete_entry_is_reported(tmp_path: Path) -> None:
     assert "missing key 'apiVersion'" in refusal(tmp_path, {"exec": {"command": "./plugin"}})
     assert refusal(tmp_path, {"exec": 5}).endswith("its exec plugin is not valid (AttributeError)")
 
@@ -209,7 +209,7 @@ def test_an_incomplete_entry_is_said_so(tmp_path: Path) -> None:
     ],
     ids=["it hangs", "it leaves a child with its pipes", "it closes its pipes and hangs"],
 )
-def test_one_that_hangs_is_killed_with_its_children_and_said_so(tmp_path: Path, then: str) -> None:
+def test_a_hanging_plugin_is_killed_with_its_children_and_reported(tmp_path: Path, then: str) -> None:
     os.mkfifo(tmp_path / "held")
     held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
     said = refusal(tmp_path, plugin(tmp_path, "", then=f"exec 3> held; {then}"), AT_ONCE)
@@ -220,7 +220,7 @@ def test_one_that_hangs_is_killed_with_its_children_and_said_so(tmp_path: Path, 
     assert ended, "one of its programs lives on, and holds the pipe open"
 
 
-def test_one_that_fails_later_is_logged_once_a_minute_and_run_every_ten_seconds_at_most(
+def test_a_plugin_that_fails_later_is_logged_once_a_minute_and_run_at_most_every_ten_seconds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
@@ -238,7 +238,7 @@ def test_one_that_fails_later_is_logged_once_a_minute_and_run_every_ten_seconds_
     assert SECRET not in caplog.text
 
 
-def test_while_it_fails_the_server_is_shown_what_there_is(
+def test_the_old_credential_is_used_while_the_plugin_fails(
     server: ScriptedServer, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

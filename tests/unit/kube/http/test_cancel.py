@@ -1,4 +1,4 @@
-"""Limits, cancelling and closing: whatever a call is waiting for, it is over at once, and its thread is free."""
+"""Limits, cancelling and closing: a call completes at once in every state, and its thread is free."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_slow_drip_does_not_stretch_the_limit(server: ScriptedServer, client: 
     assert server.done.get(timeout=SAFETY), "the drip has ended, as the connection has"
 
 
-def test_a_queued_calls_limit_counts_from_its_submission(server: ScriptedServer, client: Client) -> None:
+def test_the_limit_of_a_queued_call_counts_from_its_submission(server: ScriptedServer, client: Client) -> None:
     api, timers = client.connect_by_hand(workers=1)
     busy, go_on = threading.Event(), threading.Event()
 
@@ -270,7 +270,7 @@ def test_calls_beyond_the_workers_wait_their_turn(server: ScriptedServer, client
     assert len({asked.connection for asked in server.asked}) <= 3
 
 
-def test_a_process_that_can_have_no_more_threads_is_told_so(
+def test_a_call_is_unavailable_when_no_thread_can_be_started(
     server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> None:

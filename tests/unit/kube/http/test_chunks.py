@@ -1,4 +1,4 @@
-"""Chunks, cut at random, beside what `http.client` makes of them."""
+"""Chunks that are cut at random, compared with `http.client`."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_what_has_come_beyond_one_read_is_known_without_waiting(pair: tuple[sock
     answer.close()
 
 
-def test_a_connection_that_breaks_is_told_after_what_had_come(tls: tuple[ssl.SSLSocket, ssl.SSLSocket]) -> None:
+def test_a_broken_connection_is_reported_after_the_events_before_it(tls: tuple[ssl.SSLSocket, ssl.SSLSocket]) -> None:
     client, server = tls
     server.sendall(HEADERS)
     server.sendall(b"2\r\nab\r\n")
@@ -219,7 +219,7 @@ def test_a_chunk_that_goes_on_after_its_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("begin", [b"", b"1;", b"0\r\nA: "])
-def test_a_head_without_an_end_is_given_up_before_it_fills_the_memory(begin: bytes) -> None:
+def test_an_endless_head_is_refused_before_it_fills_the_memory(begin: bytes) -> None:
     chunks = Chunks()
     chunks.feed(begin)
     for _ in range(LONGEST_HEAD // 100 - 1):

@@ -1,4 +1,4 @@
-"""What `HttpPodApi` sends, and what it makes of the answers."""
+"""The requests of `HttpPodApi`, and how it decodes the answers."""
 
 from __future__ import annotations
 

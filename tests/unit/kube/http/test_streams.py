@@ -1,4 +1,4 @@
-"""Watches: what comes, in what portions, and how it ends."""
+"""Watches: events, how they are batched, and the end of a stream."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_events_come_as_they_are_read_and_bookmarks_move_the_version(server: Scr
     ("size", "held", "together"),
     [(streams.READ_SIZE, streams.READS_HELD, ["abc"]), (64, 16, ["abc"]), (64, 0, ["a", "b", "c"])],
 )
-def test_events_that_come_together_are_told_together_though_each_is_a_chunk_of_its_own(
+def test_events_that_arrive_together_are_delivered_together_though_each_is_its_own_chunk(
     server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch, size: int, held: int, together: list[str]
 ) -> None:
     """Over as many reads as it takes, up to a number."""
@@ -284,9 +284,7 @@ def test_a_refusal_is_the_end(server: ScriptedServer, client: Client) -> None:
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
-def test_an_error_in_the_stream_is_told_apart_from_a_refusal(
-    server: ScriptedServer, client: Client, in_stream: bool
-) -> None:
+def test_an_error_event_differs_from_a_refusal(server: ScriptedServer, client: Client, in_stream: bool) -> None:
     status = {"kind": "Status", "code": 500, "message": "RequestWatchProgress is disabled"}
 
     def stream(peer: Peer) -> None:
@@ -303,7 +301,7 @@ def test_an_error_in_the_stream_is_told_apart_from_a_refusal(
     assert (type(ended.error), ended.in_stream) == (Unavailable, in_stream)
 
 
-def test_the_initial_events_are_told_apart_from_what_comes_in_the_same_read(
+def test_initial_events_are_delivered_apart_from_later_events_of_the_same_read(
     server: ScriptedServer, client: Client
 ) -> None:
     mark = {"kind": "Pod", "metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
@@ -378,7 +376,7 @@ def test_a_sink_may_cancel_its_own_watch(server: ScriptedServer, client: Client)
     assert heard.empty()
 
 
-def test_what_was_read_before_a_cancel_is_not_told_after_it(server: ScriptedServer, client: Client) -> None:
+def test_events_read_before_a_cancel_are_not_delivered_after_it(server: ScriptedServer, client: Client) -> None:
     stall = Stall(begin=stream_head)
     server.then(stall)
     sink = Sink()
@@ -419,7 +417,7 @@ def test_silence_after_the_headers_does_not(server: ScriptedServer, client: Clie
     call.cancel()
 
 
-def test_a_sink_that_raises_is_told_the_rest(
+def test_a_sink_that_raises_still_gets_the_later_events(
     server: ScriptedServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: SimpleQueue[Any] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""Certificates that change while we run: the server's, the CA's, and ours."""
+"""Certificates that change at run time: the server's, the CA's, and the client's."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_certificate_that_no_ca_of_ours_knows_is_one_error_with_the_server_and
     assert TOKEN not in repr(told)
 
 
-def test_a_connection_goes_on_until_the_new_ca_is_seen_and_is_then_made_anew(
+def test_a_connection_lasts_until_the_new_ca_is_read_and_is_then_made_anew(
     trusting: Trusting, server: ScriptedServer, tmp_path: Path
 ) -> None:
     server.answers(200, pod("a"))
@@ -200,7 +200,7 @@ def with_certificate(folder: Path, server: ScriptedServer, valid_for: timedelta 
     )
 
 
-def test_a_certificate_that_has_expired_is_said_so_and_a_new_one_in_its_files_is_used(
+def test_an_expired_certificate_is_reported_and_a_new_one_in_its_files_is_used(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
     server.tls = OLD.server(tmp_path, clients=CLIENTS)
@@ -230,7 +230,7 @@ def test_a_certificate_replaced_before_its_refusal_is_repeated_with(server: Scri
     api.close()
 
 
-def test_a_new_certificate_with_an_old_key_is_said_so(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_new_certificate_with_an_old_key_is_reported(server: ScriptedServer, tmp_path: Path) -> None:
     server.tls = OLD.server(tmp_path, clients=CLIENTS)
     api = kube.connect(with_certificate(tmp_path, server))
     (tmp_path / "me.key").write_bytes(CLIENTS.sign("me").key)

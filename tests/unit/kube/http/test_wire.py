@@ -1,4 +1,4 @@
-"""The way to the server: names, proxies, certificates, and what is loaded when."""
+"""The connection to the server: DNS, proxies, certificates, and when the client is imported."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_address_that_is_dead_leaves_time_for_the_next(
     assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
 
 
-def test_a_resolver_that_hangs_holds_nobody_up_and_nothing_is_sent_after_it(
+def test_a_hanging_resolver_blocks_no_caller_and_nothing_is_sent_after_it(
     server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = our_threads()
@@ -230,7 +230,7 @@ def test_a_certificate_of_an_unknown_authority_is_not_accepted(tmp_path: Path) -
     assert error.message.startswith(f"there is no TLS connection to {name}: its certificate is not accepted: ")
 
 
-def test_a_server_that_speaks_no_tls_is_said_so(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_server_without_tls_is_reported(server: ScriptedServer, tmp_path: Path) -> None:
     api = kube.connect(write_kubeconfig(tmp_path / "k", f"https://{server.name}", {"token": "t"}))
     error = ask(lambda reply: api.send(kube.Create({}), reply))
     api.close()

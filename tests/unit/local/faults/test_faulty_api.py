@@ -1,4 +1,4 @@
-"""Each fault, by script and by chance, between a client and the in-process door."""
+"""Each fault, by script and by chance, between a client and an `InProcessPodApi`."""
 
 from __future__ import annotations
 
@@ -137,9 +137,7 @@ def test_a_lost_answer_to_a_read_is_no_doubt(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("delivered", "names"), [(False, []), (True, ["a"])])
-def test_a_stalled_call_is_given_up_at_its_limit(
-    client: Client, bench: Bench, delivered: bool, names: list[str]
-) -> None:
+def test_a_stalled_call_fails_at_its_limit(client: Client, bench: Bench, delivered: bool, names: list[str]) -> None:
     client.api.fail_next("create", Stall(delivered=delivered))
     replies = client.create()
     bench.advance(timedelta(seconds=9.9))
@@ -158,7 +156,7 @@ def test_a_delayed_request_arrives_later(client: Client, bench: Bench) -> None:
     assert isinstance(replies[0], Pod)
 
 
-def test_a_request_can_arrive_after_its_client_has_given_up(client: Client, bench: Bench) -> None:
+def test_a_request_can_arrive_after_its_clients_limit(client: Client, bench: Bench) -> None:
     client.api.fail_next("create", DelayRequest(15 * SECOND))
     replies = client.create()
     bench.advance(14 * SECOND)
@@ -197,13 +195,13 @@ def test_without_an_older_answer_there_is_no_stale_list(client: Client, bench: B
 
 
 @pytest.mark.parametrize("fault", [LoseAnswer(), Stall(), DelayRequest(SECOND), StaleList()])
-def test_what_cannot_happen_to_a_watch_is_refused(client: Client, fault: Fault) -> None:
-    with pytest.raises(ValueError, match="a watch can be refused"):
+def test_a_fault_that_does_not_apply_to_a_watch_is_refused(client: Client, fault: Fault) -> None:
+    with pytest.raises(ValueError, match="a watch can only be refused"):
         client.api.fail_next("watch", fault)
 
 
 def test_only_lists_are_stale(client: Client) -> None:
-    with pytest.raises(ValueError, match="a get has no stale answer"):
+    with pytest.raises(ValueError, match="only a list can be stale, not a get"):
         client.api.fail_next("get", StaleList())
 
 
@@ -253,7 +251,7 @@ def test_a_watch_can_be_refused(client: Client) -> None:
     assert isinstance(_error(client.watch()), TooManyRequests)
 
 
-def test_a_stalled_stream_brings_everything_in_order_once_it_goes_on(client: Client, bench: Bench) -> None:
+def test_a_resumed_stream_delivers_everything_in_order(client: Client, bench: Bench) -> None:
     seen = client.watch()
     client.api.stall()
     bench.pod("a")
@@ -376,7 +374,7 @@ def test_a_stream_that_is_certain_to_be_cut_is_cut_at_its_first_event(client: Cl
     assert _names(seen) == []
 
 
-def test_a_stream_that_is_certain_to_freeze_brings_nothing(client: Client, bench: Bench) -> None:
+def test_a_stream_that_is_certain_to_freeze_delivers_nothing(client: Client, bench: Bench) -> None:
     client.api.chances = Chances(freeze=1.0)
     seen = client.watch()
     bench.pod("a")
