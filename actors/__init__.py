@@ -1,52 +1,75 @@
 """Keeps a fleet of executor pods alive on Kubernetes, from inside a driver program.
 
-A driver asks for a number of executors; the library creates their pods, watches them, replaces those that are lost and
-tells the driver what became of each. It is level-triggered, like a Kubernetes controller: two sources observe the
-cluster, a store turns what they see into immutable snapshots, and two subscribers reconcile the newest snapshot with
-what the driver wants. Every part is a Pykka actor; parts meet only through messages (`actors.messages`).
+A driver sets a target, the desired number of executors. The library creates their pods, watches them, replaces those
+that are lost, and notifies the driver of each change. It is level-triggered, like a Kubernetes controller: two sources
+observe the cluster, a store merges what they observe into immutable snapshots, and two subscribers reconcile the newest
+snapshot with the target. Every actor is a Pykka actor; actors share nothing but messages (`actors.messages`).
 
-The words that all of it is written in:
+Terms, as all code, messages and documentation use them:
 
 driver
-    The user's program, itself a Pykka actor; owns the Backend.
+    The user's program, a Pykka actor. It owns the Backend.
 executor
-    One worker of the driver, running in one pod, known by an integer *executor id* from 1. An id is never used again.
+    One worker of the driver, in one pod, with an integer *executor id* from 1. An id is never used again.
 profile
-    A named pod shape with its own target count; `"default"` when the user has one shape.
+    A named pod shape with a target of its own. `"default"` is the one that `[executor]` describes.
+target
+    The desired number of executors of a profile.
 snapshot
-    Immutable map executor id → pod state, as of one moment.
+    An immutable map from executor id to pod state, at one resource version.
 full sync
     The answer to a LIST of all executor pods, merged into the snapshot.
-update
-    Watched events, merged into the snapshot.
+event
+    One change of a pod (added, modified, deleted), as a watch delivers it. The store merges it into the snapshot.
 round
-    What a subscriber does on one batch: the newest snapshot and all that happened since its last round.
-newly created
-    An executor whose pod was requested but has not appeared in a snapshot yet.
+    What a subscriber does with one batch: the newest snapshot, and the changes since its last round.
+requested
+    An executor whose POST was asked for and whose pod is not in a snapshot yet.
+expectation
+    The Allocator's note of a requested executor: when its POST was answered, and until when its pod must be observed.
 ledger
-    The Backend's book of executors: id → pod UID, told, registered, killed, removed.
+    The Backend's record of executors: pod UID, what the driver was notified of, registered, killed, removed.
 loss reason
-    Why an executor is gone: kind, exit code, whether the application caused it, words for a person.
+    Why an executor is gone: kind, exit code, whether the application caused it, and a message for people.
 registered, disconnected
-    The driver has an executor's connection, and says so; it lost it, and says so.
-given up, excluded
-    An executor whose pod was requested and is waited for no longer; its id is excluded: should it call, turn it away.
-taken over
-    An executor of an earlier life of the driver's `app_id` that lives: its pod is *adopted*, its id stays.
+    An executor is registered once it has connected to the driver, and disconnected once that connection is lost; the
+    driver sends a message for each.
+abandoned
+    A requested executor that the Allocator no longer expects. If its pod is observed later, the pod is deleted.
+excluded
+    An executor that is abandoned, has ended, or is unknown. The driver must refuse its connection.
+adopted
+    A living pod of a previous driver with the same `app_id`: it keeps its id and counts for the target. The new
+    driver's pod, if there is one, becomes its owner.
 kill
-    End executors: they are told to go, have `executor.kill_grace_period`, and are deleted if they are still there.
+    End executors: the driver is notified, and pods that still exist after `executor.kill_grace_period` are deleted.
 decommission
-    Let executors finish: nobody ends them, and none is replaced before it is gone.
+    Let executors finish: nothing ends them, and they are replaced only when they are gone.
 roll
-    Replace running executors one by one at an interval, while the fleet keeps its size.
+    Replace running executors one by one, at an interval, while the fleet keeps its size.
+terminating
+    Alive, and being deleted: the pod has a deletion timestamp, or its executor was killed.
 stuck
-    A pod that should run and does not get on, as its own status says.
-claim
-    A volume of an executor's own: a PersistentVolumeClaim, which its replacement may take over.
-held up, blocked
-    No executors are created: the driver may not yet, or the API, a limit or failures to start stand in the way.
+    A pod that should run and cannot, as its own status says.
+excess
+    Executors above the target. The Allocator deletes those that are requested or pending, never one that runs or
+    is registered.
+scaled down
+    Deleted as excess.
+backoff
+    A growing delay before a retry.
+blocked
+    No executors are created in a profile: the API, a limit, start failures, the lease or the driver's pod prevents it.
+tombstone
+    The store's record of a deleted pod's UID, so that a late event or LIST does not bring the pod back.
+incarnation
+    One run of an actor, from its start to its end. A restart begins the next incarnation at the same address.
 lease
-    What lets one of two drivers of one `app_id` write, while the other one looks on.
+    The Kubernetes Lease of an `app_id`. Only the driver that holds it writes.
+standby driver
+    A driver that does not hold the lease. It observes the fleet and writes nothing until it acquires the lease.
+claim
+    A PersistentVolumeClaim of one executor, which its replacement may reuse.
 
 Public names are imported on first use, so that `import actors` costs next to nothing.
 """
@@ -145,7 +168,7 @@ _ELSEWHERE = {
     "Settings": "settings.model",
     "SettingsError": "errors",
 }
-"""The module of each public name that is not a message."""
+"""The module of each public name that `actors.messages` does not define."""
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

@@ -1,28 +1,28 @@
-"""Every exception that this library raises or hands over, in one tree.
+"""Every exception that this library raises, or passes as a value, in one tree.
 
 ::
 
     ExecutorPodsError
     ├── SettingsError            a setting, template, kubeconfig or flag is wrong; nothing was started
-    ├── Refused                  a message that its receiver cannot accept; an error for its sender only
-    ├── ActorCrashed             what an asker gets when the actor died of the question
-    └── ApiError                 an answer (or none) of the Kubernetes API, classified
+    ├── Refused                  the receiver cannot accept a message; an error for its sender only
+    ├── ActorCrashed             the actor crashed while it handled the question
+    └── ApiError                 a failed call to the Kubernetes API, classified
         ├── BadRequest           400: the request itself is malformed
-        ├── Unauthorized         401: no credential, or one that is not accepted
+        ├── Unauthorized         401: the credential is missing or not accepted
         ├── Forbidden            403: the credential lacks a right
-        │   └── QuotaExceeded    403 "exceeded quota": there is no room in the namespace
+        │   └── QuotaExceeded    403 "exceeded quota": the namespace's quota is used up
         ├── NotFound             404
         ├── AlreadyExists        409 on a POST: the name is taken
-        ├── Conflict             409: a precondition failed, or somebody else wrote first
+        ├── Conflict             409: a precondition failed, or another client wrote first
         ├── Gone                 410: the version or continue token is outside the server's window
         ├── Invalid              422: the server's validation names the fields
-        ├── TooManyRequests      429: slow down, `retry_after` says by how much
+        ├── TooManyRequests      429: wait for `retry_after`
         └── Unavailable          5xx, no connection, no answer in time
-            ├── Untrusted        no connection: a certificate is not accepted, the server's or ours
-            └── Ambiguous        a write was sent and its answer lost: it may or may not have happened
-                └── Cancelled    the caller gave the call up
+            ├── Untrusted        no connection: the server's certificate or ours is not accepted
+            └── Ambiguous        the answer to a write was lost: it may or may not have happened
+                └── Cancelled    the caller cancelled the call
 
-Nothing of urllib3 or of the `kubernetes` package leaks: `actors.kube` turns everything into an `ApiError`.
+`actors.kube` turns every error of urllib3 and of the `kubernetes` package into an `ApiError`.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class ExecutorPodsError(Exception):
 
 
 class SettingsError(ExecutorPodsError):
-    """A value from the user is wrong: the message names it and says what is allowed. Nothing was started."""
+    """A value from the user is wrong; the message names it and says what is allowed. Nothing was started."""
 
 
 class Refused(ExecutorPodsError):
-    """A message its receiver cannot accept as things stand. The sender is told; the receiver lives on."""
+    """The receiver cannot accept a message now. Its sender gets this error; the receiver continues."""
 
 
 class ActorCrashed(ExecutorPodsError):
-    """The actor died while it handled the question; `__cause__` is what it died of."""
+    """The actor crashed while it handled the question; `__cause__` is the error."""
 
 
 class ApiError(ExecutorPodsError):
@@ -78,7 +78,7 @@ class ApiError(ExecutorPodsError):
     Attributes:
         status: HTTP status, or 0 when there was no answer.
         reason: the server's machine-readable reason (`Status.reason`), such as `"AlreadyExists"`, or our class's name.
-        message: the server's own words, or what went wrong on the way to it.
+        message: the server's message, or what went wrong on the way to the server.
         retry_after: the server's `Retry-After`, when it sent one.
         causes: for `Invalid`, `(field, message)` pairs as the server lists them.
     """
@@ -108,7 +108,7 @@ class BadRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401: no credential, or one that is not accepted."""
+    """401: the credential is missing or not accepted."""
 
 
 class Forbidden(ApiError):
@@ -116,7 +116,7 @@ class Forbidden(ApiError):
 
 
 class QuotaExceeded(Forbidden):
-    """403 with "exceeded quota": the namespace has no room. Heals when something ends or the quota grows."""
+    """403 with "exceeded quota": the namespace's quota is used up, until something ends or the quota grows."""
 
 
 class NotFound(ApiError):
@@ -128,31 +128,31 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409: a precondition (UID, resourceVersion) failed, or somebody else wrote the object first."""
+    """409: a precondition (UID, resourceVersion) failed, or another client wrote the object first."""
 
 
 class Gone(ApiError):
-    """410: the resourceVersion or continue token is outside the window that the server keeps."""
+    """410: the resourceVersion or continue token is outside the server's window."""
 
 
 class Invalid(ApiError):
-    """422: the object does not pass the server's validation; `causes` lists the fields."""
+    """422: the server's validation rejects the object; `causes` lists the fields."""
 
 
 class TooManyRequests(ApiError):
-    """429: the server sheds load; nothing was done."""
+    """429: the server sheds load, and has done nothing."""
 
 
 class Unavailable(ApiError):
-    """5xx, no connection, or no answer in time to a request that changes nothing (or was never sent)."""
+    """5xx, no connection, or no answer in time to a request that changes nothing or was never sent."""
 
 
 class Untrusted(Unavailable):
-    """No connection: one side does not accept the other's certificate. Another certificate or CA heals it."""
+    """No connection: one side does not accept the other's certificate. Another certificate or CA is needed."""
 
 
 class Ambiguous(Unavailable):
-    """A write was sent and no answer came: it may or may not have happened."""
+    """A write was sent and not answered: it may or may not have happened."""
 
 
 class Cancelled(Ambiguous):

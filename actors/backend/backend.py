@@ -1,9 +1,8 @@
-"""Backend: the facade. What a driver starts, talks to and stops.
+"""Backend: the facade. A driver starts it, sends it messages, and stops it.
 
-It builds the other actors and plain helpers, and hands each message to the one who takes it, by a table. What concerns
-executors, the start, the stop, or the right to write is its helpers'. The last word that a driver hears is
-`BackendStopped` or `BackendFailed`, once, however the backend ends. It calls the API itself only to review its rights
-and look at the driver's pod at the start, and to see, while stopping, whether the fleet is gone; and no handler waits.
+It builds its helpers (executors, kills, start, stop, permission to write) and dispatches each message to one of them by
+one table. However it ends, the driver receives `BackendStopped` or `BackendFailed` once, as the last message. It calls
+the API only to review its rights, to read the driver's pod, and to list the fleet during a stop. No handler blocks.
 """
 
 from __future__ import annotations
@@ -69,15 +68,15 @@ __all__ = ["Backend"]
 logger = logging.getLogger(__name__)
 
 OWNER_CHECK: Final = timedelta(seconds=1)
-"""Pykka tells nobody of a death, so the driver's is looked for."""
+"""How often to check that the driver is alive: Pykka has no death watch."""
 
 
 class _OwnerCheckDue:
-    """Time to see whether the driver lives."""
+    """Time to check that the driver is alive."""
 
 
 class Backend(Actor):
-    """Keeps a fleet of executor pods at the size the driver asks for. Made by `Backend.start`."""
+    """Keeps a fleet of executor pods at the target that the driver sets. Made by `Backend.start`."""
 
     @classmethod
     def start(  # type: ignore[override]  # Pykka's takes anything and returns its bare ref
@@ -90,12 +89,12 @@ class Backend(Actor):
         roll_policy: RollPolicy | None = None,
         metrics: Metrics | None = None,
     ) -> Address:
-        """Start a backend for `owner`, the driver's actor, which is told everything from then on.
+        """Start a backend for `owner`, the driver's actor, which receives all of the backend's messages.
 
         Without `api`, the kubeconfig's current context is used, or the pod's own account. The backend closes the API
-        client when it ends. What needs the API is answered later: `BackendStarted` or `BackendFailed`. `roll_policy`
-        chooses whom `roll.interval` replaces, in place of `roll.policy`; it is called in the backend's thread.
-        `metrics` is handed what is counted, see `actors.metrics`.
+        client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows later.
+        `roll_policy` replaces `roll.policy`; it is called in the backend's thread. `metrics` receives the counters, see
+        `actors.metrics`.
 
         Raises:
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
@@ -107,7 +106,7 @@ class Backend(Actor):
                 request_timeout=settings.backend.request_timeout,
                 max_connections=settings.allocation.connections,
             )
-        ours = isinstance(owner, Address)  # an actor of this runtime hears `Terminated` too, as owners do
+        ours = isinstance(owner, Address)  # an actor of this runtime receives `Terminated` too, as owners do
         runs_on = system or ActorSystem()
         driver = owner if isinstance(owner, Address) else Address.to(owner, runs_on.letters)
         counts = FleetCounts(settings.app_id, settings.profile_names)
@@ -143,7 +142,7 @@ class Backend(Actor):
         self._owns_system = owns_system
         self._counts = counts
         self._sources: dict[Source, Freshness] = {}
-        self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)  # ends all with us
+        self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)
         self._children = {name: self._supervisor.address(name) for name in children.names(settings)}
         counts.letters = context.system.letters
         counts.addresses = {"backend": self.address, "driver": driver, **self._children}
@@ -210,7 +209,7 @@ class Backend(Actor):
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handlers(self) -> dict[type, Callable[..., object]]:
-        """What is not the matter of one helper."""
+        """Map each message that no single helper handles to its handler."""
         return {
             Freshness: self._source_changed,
             GetFleetStatus: self._status,
@@ -223,8 +222,8 @@ class Backend(Actor):
         }
 
     def receive(self, message: object) -> object:
-        """From the driver, from inside, or about the children."""
-        with self._channel.crashes_told():
+        """Handle one message of the driver, a child or the supervisor."""
+        with self._channel.crashes_reported():
             return self._receive(message)
 
     def _receive(self, message: object) -> object:
@@ -233,7 +232,7 @@ class Backend(Actor):
             return None
         handle = self._handlers.get(type(message))
         if handle is None:
-            raise Refused(f"the backend does not know the message {type(message).__name__}")
+            raise Refused(f"the backend has no handler for {type(message).__name__}")
         answer = handle(message)
         self._driver_pod.suspect(message)
         return answer
@@ -249,25 +248,25 @@ class Backend(Actor):
         self._startup.advance()
 
     def _hasten_watch(self, _: Polled) -> None:
-        """A poll got through: if the watch waits for a server, it need not wait on."""
+        """A poll succeeded: if the watch backs off because its requests failed, let it retry now."""
         watch, freshness = self._children[WATCH], self._sources.get(Source.WATCH)
         if freshness is not None and freshness.error is not None and watch.is_alive():
             watch.tell(RetryNow())
 
     def _lease_changed(self, message: LeaseHeld | LeaseNotHeld | LeaseOver) -> None:
         if isinstance(message, LeaseHeld):
-            self._executors.count_on(message.last_id)
+            self._executors.resume_ids(message.last_id)
         change = self._permission.handle(message)
         if change is not None and self._shutdown.has_begun:
             self._shutdown.permission_changed()
-        elif change is LeaseChange.AT_ONCE:
+        elif change is LeaseChange.FIRST_GRANT:
             self._startup.advance()
-        elif change is LeaseChange.LATE:
+        elif change is LeaseChange.CHANGED_HANDS:
             self._startup.restart_allocator()
 
     def _check_owner(self, _: _OwnerCheckDue) -> None:
         if not self._driver.is_alive():
-            logger.warning("the driver is gone: the backend ends, the fleet is left as it is")
+            logger.warning("driver died, backend ends, fleet is left as it is")
             self.stop()
 
     def _status(self, _: GetFleetStatus) -> FleetStatus:
@@ -287,9 +286,9 @@ class Backend(Actor):
     # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def started(self) -> None:
-        """Begin; the order is in `Startup.advance`."""
-        logger.info("the backend starts: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
-        with self._channel.crashes_told():
+        """Begin the start. `Startup.advance` has its order."""
+        logger.info("backend starting: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
+        with self._channel.crashes_reported():
             self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
             self._startup.begin()
 
@@ -299,7 +298,8 @@ class Backend(Actor):
             self._shutdown.pool_restarted()
 
     def _cannot_start(self, cause: Exception) -> None:
-        logger.error("the backend cannot %s: %s", "go on" if self._startup.is_done else "start", cause)
+        # a sentence, because `executor-pods run` prints it to its user
+        logger.error("the backend cannot %s: %s", "continue" if self._startup.is_done else "start", cause)
         self._fail(cause)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -308,48 +308,48 @@ class Backend(Actor):
         if self._shutdown.has_begun:
             return
         delete = self._settings.backend.delete_on_stop if message.delete_pods is None else message.delete_pods
-        logger.info("the backend stops: delete_pods=%s", delete)
+        logger.info("backend stopping: delete_pods=%s", delete)
         self._channel.stop_begins()
         self._startup.end()
-        self._permission.end_to_tell()
-        for key in ("owner", "roll"):  # a driver may tell us to stop as the last thing it does
+        self._permission.end_to_notify()
+        for key in ("owner", "roll"):  # the driver may end right after it sent this
             self.timers.cancel(key)
         self._shutdown.begin(delete=delete)
 
     def _escalated(self, name: str, cause: BaseException) -> None:
-        """A part cannot be kept alive, or the host does not want it to be."""
+        """A child failed too often, or the host stopped it."""
         if isinstance(cause, StoppedByHost):
-            logger.info("the host stops a part of the backend, so all of it ends: part=%s", name)
+            logger.info("host stopped a child, backend ends: actor=%s", name)
             self._end(BackendStopped())
             return
-        logger.error("a part of the backend cannot be kept alive: part=%s cause=%r", name, cause)
+        logger.error("child failed too often: actor=%s cause=%r", name, cause)
         self._fail(cause)
 
     def _fail(self, cause: BaseException) -> None:
-        """The fleet is left as it is."""
+        """End with `cause`, and leave the fleet as it is."""
         if self._shutdown.has_begun:
-            self._shutdown.give_up(cause)
+            self._shutdown.fail(cause)
         else:
             self._end(BackendFailed(cause))
 
-    def _end(self, last_word: BackendStopped | BackendFailed) -> None:
+    def _end(self, last: BackendStopped | BackendFailed) -> None:
         self._startup.end()
-        self._channel.end(last_word)
+        self._channel.end(last)
         self.stop()
 
     def _close(self) -> None:
-        """The end, of whatever kind: the supervisor has told every actor of ours to end; no connection is left."""
-        with ExitStack() as last:  # each of these, whatever becomes of the others
-            last.callback(self._channel.end, BackendStopped())  # nobody has said why: the host stopped us
+        """Close the connections. All children were stopped before."""
+        with ExitStack() as closing:  # runs every callback, even if another one fails
+            closing.callback(self._channel.end, BackendStopped())  # sent only if the host stopped us
             if self._owns_system:
-                last.callback(self.context.system.close)
-            last.callback(self._api.close)
+                closing.callback(self.context.system.close)
+            closing.callback(self._api.close)
 
 
 def _merged(*tables: Mapping[type, Callable[..., object]]) -> dict[type, Callable[..., object]]:
-    """One table: a message has one handler."""
+    """Merge tables of handlers. Each message has one handler."""
     merged: dict[type, Callable[..., object]] = {}
     for table in tables:
-        assert not merged.keys() & table.keys(), "two take the same message"
+        assert not merged.keys() & table.keys(), "two handlers for one message"
         merged |= table
     return merged

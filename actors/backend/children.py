@@ -1,8 +1,8 @@
-"""Which actors a Backend consists of: their names, their order, how each is made, and what its crash means.
+"""The Backend's child actors: their order, how each is made, and what its crash means.
 
-The order is the order of dependence: each part tells things to those before it, and is restarted with them. The two
-sources, and the lease keeper, have nothing that depends on them: each comes up alone when it crashes. Those that call
-the API do it through a fence of their own, which is shut when they end: one that hangs is replaced, and may wake up.
+The order is that of dependence: a child sends messages to those before it, and is restarted with them. Nothing depends
+on the sources and the lease keeper: each restarts alone. A child that calls the API has a fence of its own, which is
+closed when the child ends: a hung child that was replaced can send nothing when it continues.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["names", "specs"]
 
 MAX_CRASHES: Final = 5
-"""In a row, of one of the parts that hold state: then the fault is not a passing one, and the driver must know."""
+"""Crashes in a row of a child with state, after which the backend fails: the fault does not pass by itself."""
 
 
 def names(settings: Settings) -> tuple[str, ...]:
-    """All that these settings need."""
+    """Return the names of the children that these settings need."""
     return (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *((LEASE,) if settings.uses_lease else ()))
 
 
@@ -54,10 +54,10 @@ def specs(
     counts: FleetCounts,
     introduce: Callable[[str], None],
 ) -> tuple[ChildSpec, ...]:
-    """The parts in the order of their start.
+    """Return the specs of the children in the order of their start.
 
-    `owner` is the driver's pod as an ownerReference, `identity` who we are in the lease. `introduce` sends a part what
-    it must know, at each of its starts.
+    `owner` is the driver's pod as an ownerReference, `identity` our name in the lease. `introduce` sends a child its
+    first messages, at each of its starts.
     """
     rules, app_id = settings.pod_rules, settings.app_id
     pool, store, watch = children[POOL], children[STORE], children[WATCH]
@@ -66,17 +66,17 @@ def specs(
     limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
     fenced = partial(_fenced, api)
 
-    def part(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
+    def linked(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=MAX_CRASHES)
 
-    def source(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
+    def leaf(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=None, isolated=True)
 
-    keeper = source(LEASE, fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)))
+    keeper = leaf(LEASE, fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)))
     return (
-        part(POOL, fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=rate, counts=counts.pool))),
-        part(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store)),
-        part(
+        linked(POOL, fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=rate, counts=counts.pool))),
+        linked(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store)),
+        linked(
             LIFECYCLE,
             partial(
                 LifecycleManager,
@@ -88,7 +88,7 @@ def specs(
                 owner=owner,
             ),
         ),
-        part(
+        linked(
             ALLOCATOR,
             partial(
                 Allocator,
@@ -99,14 +99,14 @@ def specs(
                 backend=backend,
             ),
         ),
-        source(POLL, fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend))),
-        source(WATCH, fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend))),
+        leaf(POLL, fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend))),
+        leaf(WATCH, fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend))),
         *((keeper,) if settings.uses_lease else ()),
     )
 
 
 def _fenced(api: PodApi, make: Callable[..., Actor]) -> Callable[[Context], Actor]:
-    """What calls the API does so as long as it lives, and not a moment longer."""
+    """Give an actor a fence to the API that is closed when the actor ends."""
 
     def make_fenced(context: Context) -> Actor:
         fence = FencedPodApi(api)

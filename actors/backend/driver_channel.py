@@ -1,6 +1,6 @@
-"""The line to the driver: what it is told, and that nothing is told after the last word, which is said once.
+"""The channel to the driver: sends messages until the last one, which is sent once.
 
-A plain object of the Backend. What is said is counted for whoever looks at the fleet from outside.
+A plain object of the Backend. It counts the messages for the metrics.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["DriverChannel"]
 
 
 class DriverChannel:
-    """Of one Backend, whose start begins now.
+    """The channel of one Backend, whose start begins now.
 
     Args:
-        driver: who is told.
-        profile_of: an executor's profile.
+        driver: the receiver.
+        profile_of: returns an executor's profile.
     """
 
     def __init__(
@@ -54,28 +54,28 @@ class DriverChannel:
         """When the start began, or the stop."""
 
     def tell(self, message: ToDriver | None) -> None:
-        """Say it, unless the last word is said, or there is nothing to be said."""
+        """Send a message, if there is one, unless the last message was sent."""
         if message is not None and not self._is_over:
             self._driver.tell(message)
             self._count(message)
 
     def stop_begins(self) -> None:
-        """Of how long it takes the end will tell."""
+        """Measure the time from now to the end."""
         self._is_stopping = True
         self._began = self._clock.monotonic()
 
-    def end(self, last_word: BackendStopped | BackendFailed) -> None:
-        """Say it, unless another one was said."""
+    def end(self, last: BackendStopped | BackendFailed) -> None:
+        """Send the last message, unless one was sent."""
         if self._is_over:
             return
         self._is_over = True
         if self._is_stopping:
             self._counts.stop_seconds = self._clock.monotonic() - self._began
-        self._driver.tell(last_word)
+        self._driver.tell(last)
 
     @contextmanager
-    def crashes_told(self) -> Iterator[None]:
-        """What the Backend dies of in here is what the driver should hear."""
+    def crashes_reported(self) -> Iterator[None]:
+        """Report a crash of the Backend within this context to the driver, as the last message."""
         try:
             yield
         except Refused:
@@ -84,8 +84,8 @@ class DriverChannel:
             self.end(BackendFailed(error))
             raise
 
-    def _count(self, told: ToDriver) -> None:
-        match told:
+    def _count(self, message: ToDriver) -> None:
+        match message:
             case ExecutorRunning(executor_id):
                 self._counts.running.add(self._profile_of(executor_id))
             case ExecutorStuck(executor_id):

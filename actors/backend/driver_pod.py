@@ -1,9 +1,9 @@
-"""The driver's own pod, where it runs in one: looked up at the start, and waited for until it is ready.
+"""The driver's own pod, if the driver runs in one: read at the start, and polled until it is ready.
 
-It becomes the owner of every executor, so that none outlives it; and executors connect to the driver, which a service
-lets them do only once its pod is ready. A driver that outlives its pod (one deleted by force) would make executors that
-are collected at once, sixty a second: so it is looked for again whenever somebody deletes an executor. A small state
-machine in the Backend's hands, driven by messages.
+The pod owns every executor, so that none outlives it. Executors connect to the driver through a Service, which routes
+only to ready pods. A driver that outlives its pod (deleted by force) would create executors that are garbage
+collected at once, sixty a second: so the pod is read again whenever an executor is deleted by others. A small state
+machine of the Backend, driven by messages.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ __all__ = ["DriverPod", "DriverPodMessage"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY: Final = timedelta(seconds=1)
+READ_EVERY: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Read:
     """The answer to a GET."""
 
     answer: Pod | ApiError
 
 
 @dataclass(frozen=True, slots=True)
-class _LookDue:
-    """Time to look again."""
+class _ReadDue:
+    """Time to read the pod again."""
 
 
 @dataclass(frozen=True, slots=True)
-class _WaitedEnough:
+class _ReadyTimedOut:
     """`backend.driver_ready_timeout` is over."""
 
 
-DriverPodMessage: TypeAlias = _Found | _LookDue | _WaitedEnough
+DriverPodMessage: TypeAlias = _Read | _ReadDue | _ReadyTimedOut
 
 
 class DriverPod:
-    """What is known of the pod. Without `driver_pod_name` there is none: it counts as found and ready."""
+    """What is known of the driver's pod. Without `driver_pod_name` there is no pod, which counts as found and ready."""
 
     handles: ClassVar[tuple[type, ...]] = get_args(DriverPodMessage)
 
@@ -67,44 +67,44 @@ class DriverPod:
         self._ready_timeout = settings.backend.driver_ready_timeout
         self.is_found = self.is_ready = not self._name
         self.owner: Manifest | None = None
-        """The pod as an ownerReference, once it was found."""
+        """The pod as an ownerReference, once found."""
         self.failure: Exception | None = None
-        """Why no executors can be made, for good."""
+        """Why the backend must fail, None while it need not."""
         self.error: ApiError | None = None
-        """Why it is not known yet."""
+        """Why the last GET failed, until the pod is found."""
         self._uid: str | None = None
-        """Once it was found."""
+        """Set once the pod is found."""
         self._is_done = False
         self._suspected_at: Moment | None = None
-        """When it was looked for last because an executor went."""
+        """When the pod was last read because an executor was deleted."""
 
     def begin(self) -> None:
-        """GET the pod, if the driver runs in one; the rest follows."""
+        """GET the pod, if the driver runs in one."""
         if self._name:
-            self._look()
+            self._read()
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         myself = self._backend.myself
-        self._api.send(kube.Get(self._name), lambda answer: myself.tell(_Found(answer)))
+        self._api.send(kube.Get(self._name), lambda answer: myself.tell(_Read(answer)))
 
     def handle(self, message: DriverPodMessage) -> None:
-        """One case a message."""
+        """Update what is known; the caller then reads the attributes."""
         match message:
-            case _Found(answer) if self._is_done:
-                self._see_again(answer)
+            case _Read(answer) if self._is_done:
+                self._check_existence(answer)
             case _ if self._is_done:
                 pass
-            case _Found(Pod() as pod):
-                self._see(pod)
-            case _Found(answer):
+            case _Read(Pod() as pod):
+                self._observe(pod)
+            case _Read(answer):
                 assert isinstance(answer, ApiError)
-                self._trouble(answer)
-            case _LookDue():
-                self._look()
-            case _WaitedEnough():
+                self._failed_to_read(answer)
+            case _ReadDue():
+                self._read()
+            case _ReadyTimedOut():
                 seconds = self._ready_timeout.total_seconds()
                 logger.warning(
-                    "the driver's pod is not ready, executors are created all the same: pod=%s waited=%gs",
+                    "driver's pod not ready, creating executors all the same: pod=%s waited=%gs",
                     self._name,
                     seconds,
                 )
@@ -113,65 +113,65 @@ class DriverPod:
                 assert_never(message)
 
     def suspect(self, message: object) -> None:
-        """An executor that somebody deletes may have been collected: make sure that it still has an owner."""
+        """Read the pod again if others delete an executor: it may be garbage collected because its owner is gone."""
         match message:
             case ExecutorSeen(state=PodTerminating()) | RemoveExecutor(reason=LossReason(kind=LossKind.DELETED)):
-                self._make_sure()
+                self._read_again_soon()
             case _:
                 pass
 
-    def _make_sure(self) -> None:
+    def _read_again_soon(self) -> None:
         now, last = self._backend.clock.monotonic(), self._suspected_at
-        if self._is_done and (last is None or elapsed(last, now) >= LOOK_EVERY):
+        if self._is_done and (last is None or elapsed(last, now) >= READ_EVERY):
             self._suspected_at = now
-            self._look()
+            self._read()
 
-    def _see_again(self, answer: Pod | ApiError) -> None:
-        """All that counts now is whether it exists."""
+    def _check_existence(self, answer: Pod | ApiError) -> None:
+        """Fail if the pod is gone; its readiness counts no more."""
         is_another = isinstance(answer, Pod) and answer.uid != self._uid
         if self._uid is not None and (is_another or isinstance(answer, NotFound)):
             self._is_gone()
 
-    def _see(self, pod: Pod) -> None:
+    def _observe(self, pod: Pod) -> None:
         self.error = None
         if self._uid is not None and pod.uid != self._uid:
             self._is_gone()
             return
         if self._uid is None:
             self._uid = pod.uid
-            self._backend.timers.start("driver-pod.enough", self._ready_timeout, _WaitedEnough())
+            self._backend.timers.start("driver-pod.ready", self._ready_timeout, _ReadyTimedOut())
             self.is_found, self.owner = True, owner_reference(pod.name, pod.uid)
         if _is_ready(pod):
             self._end()
         else:
-            self._look_again()
+            self._retry()
 
-    def _trouble(self, error: ApiError) -> None:
-        """What waiting does not heal ends the start; once the pod is known, that is only its end."""
+    def _failed_to_read(self, error: ApiError) -> None:
+        """Retry, unless no retry helps. Once the pod is found, only its end is such an error."""
         self.error = error if self._uid is None else None
         match error:
             case NotFound():
                 self._is_gone()
             case Forbidden() if self._uid is None:
-                self._give_up(lacking((Right("get"),), self._api.namespace, said=error))
+                self._fail(lacking((Right("get"),), self._api.namespace, said=error))
             case Unauthorized() | BadRequest() if self._uid is None:
-                self._give_up(error)
+                self._fail(error)
             case _:
-                logger.debug("the driver's pod cannot be read, trying again: pod=%s error=%s", self._name, error)
-                self._look_again()
+                logger.debug("reading the driver's pod failed, retrying: pod=%s error=%s", self._name, error)
+                self._retry()
 
     def _is_gone(self) -> None:
-        """Executors of an owner that is no more would be collected as fast as they are made."""
+        """Fail: executors of an owner that is gone are garbage collected as fast as they are created."""
         where = f"in namespace {self._api.namespace!r}"
         lacks = "there is no such pod" if self._uid is None else "there is no such pod any more"
-        self._give_up(SettingsError(f"driver_pod_name = {self._name!r}: {lacks} {where} to own the executors"))
+        self._fail(SettingsError(f"driver_pod_name = {self._name!r}: {lacks} {where} to own the executors"))
 
-    def _give_up(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         self._finish()
         self.failure = error
 
-    def _look_again(self) -> None:
-        self._backend.timers.start("driver-pod.look", LOOK_EVERY, _LookDue())
+    def _retry(self) -> None:
+        self._backend.timers.start("driver-pod.read", READ_EVERY, _ReadDue())
 
     def _end(self) -> None:
         self._finish()
@@ -179,7 +179,7 @@ class DriverPod:
 
     def _finish(self) -> None:
         self._is_done = True
-        for key in ("driver-pod.look", "driver-pod.enough"):
+        for key in ("driver-pod.read", "driver-pod.ready"):
             self._backend.timers.cancel(key)
 
 

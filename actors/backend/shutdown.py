@@ -1,10 +1,10 @@
-"""How a Backend stops: a small state machine, driven by messages, that never waits and always ends in time.
+"""The stop of a Backend: a small state machine, driven by messages, that never blocks and always ends in time.
 
-Sources and Allocator stop first, so that nothing is requested any more; the pool drains, so that every create is
-resolved; the fleet is deleted by label and listed until it is gone; then the other actors stop. Where the fleet is to
-be left, those that were killed before go all the same. A lease is kept until nobody is left who writes, then released:
-while it is not ours nothing is deleted, and nothing at all if another driver has it. Each step runs even if the one
-before it failed, and `backend.shutdown_timeout` ends it all with the names of what may be left.
+The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that every create is
+resolved. The fleet is deleted by label and listed until it is gone; then the other actors stop. If the fleet is to be
+left, killed executors are deleted all the same. The lease is kept until no actor is left that writes, then released.
+While it is not ours nothing is deleted, and nothing at all if another driver holds it. Each step runs even if the
+previous one failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may be left.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ __all__ = ["Shutdown"]
 logger = logging.getLogger(__name__)
 
 WRITERS: Final = (WATCH, POLL, ALLOCATOR)
-"""Which stop first: the Allocator, so that nothing more is created, and the sources, which nobody needs then."""
+"""The children that stop first: nothing more is to be created, and no more events are needed."""
 
-FIRST_LOOK: Final = timedelta(milliseconds=100)
-LAST_LOOK: Final = timedelta(seconds=2)
-"""How soon to list again while pods are left: from the first, doubling, to the last."""
+FIRST_DELAY: Final = timedelta(milliseconds=100)
+LAST_DELAY: Final = timedelta(seconds=2)
+"""The delays between lists while pods are left: the first, doubled up to the last."""
 
 PATIENCE: Final = 1 / 6
-"""Of `backend.shutdown_timeout`: how long any part may be busy with one message while all are stopped. One that hangs
-is found within 1¼ of it, and a pool is asked once more after a backoff; most of the time is left for the fleet."""
+"""The part of `backend.shutdown_timeout` for which a child may handle one message during a stop. A hung child is found
+within 1¼ of it, and a restarted pool is asked again after a backoff: most of the time is left for the fleet."""
 
 SLICE: Final = 100
-"""Executors in one bulk delete, beside the one for all: an API server works each off alone, at some 130 pods a second,
-and a call that takes longer than its limit is cut off."""
+"""Executors in one bulk delete beside the one for all: an API server handles each call alone, at about 130 pods a
+second, and a call that exceeds its limit is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _TimedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class _LookDue:
+class _ListDue:
     """Time to list what is left of the fleet."""
 
 
@@ -81,21 +81,21 @@ class _Step(Enum):
     DRAIN = "waiting for creates under way"
     PERMISSION = "waiting for the lease, to delete the fleet"
     FLEET = "waiting for the fleet to be gone"
-    REST = "waiting for whoever else may write"
+    OTHERS = "waiting for the other actors that write"
     LEASE = "waiting for the lease to be released"
     CHILDREN = "waiting for the other actors"
     DONE = "done"
 
 
 class Shutdown:
-    """One stop of one Backend. It writes while it has the permission.
+    """The stop of one Backend.
 
     Args:
-        end: called once with the last word, when there is nothing more to do.
+        end: called once, with the last message, when the stop is done.
     """
 
     _only: frozenset[int] | None
-    """The executors that are deleted, None meaning all."""
+    """The executors to delete; None means all."""
     _bulk_delete: DeletePods
     _listing: PagedList
 
@@ -124,33 +124,33 @@ class Shutdown:
         self._tell = tell
         self._end = end
         self._deletes = False
-        self._look_in = FIRST_LOOK
+        self._delay = FIRST_DELAY
         self._left: tuple[str, ...] | None = None
-        """Names of the pods that the last list showed, None before the first."""
+        """Names of the pods in the last list, None before the first."""
         self._slices = 0
-        """Bulk deletes of some that are not answered yet."""
+        """Bulk deletes of `SLICE` executors that are not answered yet."""
         self._one_by_one = False
-        """So are a few; and all, if the bulk delete was refused: it needs a right of its own."""
+        """Delete pod by pod: a few executors, or all if the bulk delete was refused, which needs a right of its own."""
         self._step = _Step.NOT_BEGUN
 
     def handlers(self) -> dict[type, Callable[..., object]]:
-        """Who handles what."""
+        """Map each message to its handler."""
         return {
             Drained: self._drained,
             LeaseReleased: self._lease_released,
-            PageArrived: self._looked,
+            PageArrived: self._listed,
             PodsDeleted: self._bulk_deleted,
-            _LookDue: self._look,
+            _ListDue: self._list,
             _TimedOut: self._timed_out,
         }
 
     @property
     def has_begun(self) -> bool:
-        """The Backend stops, or has stopped."""
+        """The Backend is stopping, or has stopped."""
         return self._step is not _Step.NOT_BEGUN
 
     def begin(self, *, delete: bool) -> None:
-        """Stop what writes; the rest follows. Executors that were killed go, whether the others are deleted or left."""
+        """Stop the writers. `delete` says whether to delete all executors, or only those that were killed."""
         include_inactive = delete and self._delete_inactive
         self._only = None if delete else self._state.ledger.killed_ids()
         self._deletes = self._only is None or bool(self._only)
@@ -160,7 +160,7 @@ class Shutdown:
         self._listing = PagedList(self._api, selector, self._backend.clock, self._backend.myself)
         self._step = _Step.WRITERS
         self.permission_changed()
-        if not self._supervisor.children():  # it was waiting for the driver's pod: nothing was begun
+        if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
             self._left = ()
             self._finish()
             return
@@ -171,43 +171,43 @@ class Shutdown:
         self.child_ended()
 
     def child_ended(self) -> None:
-        """A child of the Backend has ended: perhaps the last one of a step."""
+        """Take the next step if the last child that a step waits for has ended."""
         running = self._supervisor.children()
         if self._step is _Step.WRITERS and not set(WRITERS) & set(running):
             self._step = _Step.DRAIN
             self._pool.tell(Drain(self._backend.myself))
-        elif self._step is _Step.REST and not {*running} - {LEASE}:
+        elif self._step is _Step.OTHERS and not {*running} - {LEASE}:
             self._release()
-        elif self._step is _Step.LEASE and not self._keeper_lives():
+        elif self._step is _Step.LEASE and not self._keeper_is_alive():
             self._stop_children()
         elif self._step is _Step.CHILDREN and not running:
             self._finish()
 
     def permission_changed(self) -> None:
-        """The lease is ours, or not: if another driver that lives has it, the fleet is that driver's."""
+        """Delete the fleet once the lease is ours. If another living driver holds it, the fleet is that driver's."""
         if self._permission.may_write:
             if self._step is _Step.PERMISSION:
                 self._delete_fleet()
             return
         if self._permission.holder is not None and self._deletes:
-            logger.warning("the fleet is not deleted, it is another driver's: holder=%s", self._permission.holder)
+            logger.warning("fleet not deleted, another driver holds the lease: holder=%s", self._permission.holder)
             self._deletes = False
         if self._step in {_Step.PERMISSION, _Step.FLEET}:
-            self._backend.timers.cancel("look")
+            self._backend.timers.cancel("list")
             self._listing.cancel()
             self._decide()
 
     def pool_restarted(self) -> None:
-        """What the pool was asked and had not done it has forgotten."""
+        """Repeat the request that the pool has lost."""
         self._slices = 0
         if self._step is _Step.DRAIN:
             self._pool.tell(Drain(self._backend.myself))
         elif self._step is _Step.FLEET:
             self._pool.tell(self._bulk_delete)
 
-    def give_up(self, cause: BaseException) -> None:
-        """A part cannot be kept alive: the stop ends here, with what it has done."""
-        logger.warning("the stop is cut short: step=%s cause=%r", self._step.value, cause)
+    def fail(self, cause: BaseException) -> None:
+        """End the stop now, because a child failed too often."""
+        logger.warning("stop ended early: step=%s cause=%r", self._step.value, cause)
         self._supervisor.stop_all()
         self._finish()
 
@@ -216,55 +216,55 @@ class Shutdown:
             self._decide()
 
     def _decide(self) -> None:
-        """Whether the fleet is to be deleted, and may be."""
+        """Delete the fleet if that is requested and permitted."""
         if not self._deletes:
             self._left = ()
-            self._let_go()
+            self._stop_others()
         elif self._permission.may_write:
             self._delete_fleet()
         else:
             self._step = _Step.PERMISSION
-            self._look()
+            self._list()
 
     def _delete_fleet(self) -> None:
         self._step = _Step.FLEET
         self._listing.cancel()
         self._pool.tell(self._bulk_delete)
-        self._backend.timers.start("look", LAST_LOOK, _LookDue())  # a fleet that is large takes its time
+        self._backend.timers.start("list", LAST_DELAY, _ListDue())  # deleting a large fleet takes time
 
     def _bulk_deleted(self, message: PodsDeleted) -> None:
-        """Look how far it got. Of the slices the last one says that more can be asked for."""
+        """List what the bulk delete has left. After the last slice, more slices may be requested."""
         if message.executor_ids != self._only:
             self._slices -= 1
             return
         self._one_by_one = self._one_by_one or message.error is not None
-        self._look()
+        self._list()
 
-    def _look(self, _: _LookDue | None = None) -> None:
-        """While nothing may be deleted once is enough: to name what is there, should the time run out."""
+    def _list(self, _: _ListDue | None = None) -> None:
+        """List the fleet; while nothing may be deleted only once, to name the pods if the time runs out."""
         if self._step is _Step.FLEET or (self._step is _Step.PERMISSION and self._left is None):
             self._listing.start()
 
-    def _looked(self, message: PageArrived) -> None:
+    def _listed(self, message: PageArrived) -> None:
         match self._listing.arrived(message):
             case None:
                 return
             case ApiError() as error:
-                logger.debug("what is left of the fleet cannot be listed: error=%s", error)
+                logger.debug("listing the fleet failed, retrying: error=%s", error)
             case ReplaceSnapshot(listed):
                 pods = [pod for pod in listed if self._only is None or executor_id(pod) in self._only]
                 self._left = tuple(sorted(pod.name for pod in pods))
                 if self._step is _Step.PERMISSION:
                     return
                 if not pods:
-                    self._let_go()
+                    self._stop_others()
                     return
                 self._delete([pod for pod in pods if not pod.terminating])
-        self._backend.timers.start("look", self._look_in, _LookDue())
-        self._look_in = min(2 * self._look_in, LAST_LOOK)
+        self._backend.timers.start("list", self._delay, _ListDue())
+        self._delay = min(2 * self._delay, LAST_DELAY)
 
     def _delete(self, pods: Sequence[Pod]) -> None:
-        """Help the bulk delete: many at a time, each call a part of them; one by one where that is all we may."""
+        """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""
         if self._one_by_one:
             for pod in pods:
                 self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
@@ -272,39 +272,39 @@ class Shutdown:
             ids = [found for pod in pods if (found := executor_id(pod)) is not None]
             for start in range(0, len(ids), SLICE):
                 self._slices += 1
-                part = frozenset(ids[start : start + SLICE])
-                self._pool.tell(replace(self._bulk_delete, executor_ids=part))
+                ids_of_slice = frozenset(ids[start : start + SLICE])
+                self._pool.tell(replace(self._bulk_delete, executor_ids=ids_of_slice))
 
     def _lease_released(self, _: LeaseReleased) -> None:
         if self._step is _Step.LEASE:
             self._stop_children()
 
     def _timed_out(self, _: _TimedOut) -> None:
-        """Out of time: whatever was under way is given up, and what may be left is named."""
-        logger.warning("the stop took too long: step=%s timeout=%ss", self._step.value, self._timeout.total_seconds())
+        """End the stop, and name the pods that may be left."""
+        logger.warning("stop timed out: step=%s timeout=%ss", self._step.value, self._timeout.total_seconds())
         self._supervisor.stop_all()
         self._finish()
 
-    def _let_go(self) -> None:
-        """The fleet is seen to. Another driver may take over once nobody is left who writes."""
+    def _stop_others(self) -> None:
+        """Stop all children but the lease keeper: another driver may write only when they have ended."""
         if self._lease is None:
             self._stop_children()
             return
-        self._step = _Step.REST
+        self._step = _Step.OTHERS
         for name in reversed(self._supervisor.children()):
             if name != LEASE:
                 self._supervisor.stop(name)
         self.child_ended()
 
     def _release(self) -> None:
-        """A keeper that is down holds nothing up: the lease runs out."""
+        """Release the lease. If its keeper is down, the lease expires by itself."""
         self._step = _Step.LEASE
-        if self._lease is not None and self._keeper_lives():
+        if self._lease is not None and self._keeper_is_alive():
             self._lease.tell(ReleaseLease(self._backend.myself))
         else:
             self._stop_children()
 
-    def _keeper_lives(self) -> bool:
+    def _keeper_is_alive(self) -> bool:
         return self._lease is not None and self._lease.is_alive()
 
     def _stop_children(self) -> None:
@@ -321,13 +321,13 @@ class Shutdown:
         if left is None:
             left = self._state.known_pods(self._only) if self._deletes else ()
         if self._deletes:
-            self._tell_the_ends(left)
+            self._report_removed(left)
         if left:
-            logger.warning("the backend has stopped, pods may be left: pods=%s", list(left))
+            logger.warning("backend stopped, pods may be left: pods=%s", list(left))
         self._end(BackendStopped(left))
 
-    def _tell_the_ends(self, left: tuple[str, ...]) -> None:
-        """Each executor that went with the fleet is reported removed."""
+    def _report_removed(self, left: tuple[str, ...]) -> None:
+        """Report each deleted executor removed."""
         for entry in self._state.ledger.present():
             if (self._only is None or entry.executor_id in self._only) and self._state.pod_name(entry) not in left:
                 reason = stopped_with_fleet(

@@ -1,7 +1,7 @@
-"""The start of a Backend: its order, and what ends it.
+"""The start of a Backend: its order, and the errors that end it.
 
-Errors that waiting may heal are waited out, for as long as `backend.start_timeout`. What is made of the API's answers
-is pure; `Startup` asks.
+Errors that may pass are retried until `backend.start_timeout`. `Startup` sends the requests; pure functions judge the
+answers.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["Outcome", "Startup", "opened", "out_of_time"]
 logger = logging.getLogger(__name__)
 
 Outcome: TypeAlias = bool | ApiError
-"""Whether the start is done, or the error that ends it."""
+"""Whether rights and first list are complete, or the error that ends the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reviewed:
-    """What the server says of one of our rights."""
+    """The server's answer about one of our rights."""
 
     right: Right
     answer: bool | ApiError
@@ -50,12 +50,12 @@ class _TimedOut:
 
 
 class Startup:
-    """One start of one Backend, and of each of its children, which may start again.
+    """The start of one Backend, and every restart of its children.
 
     Args:
-        specs: the children, in the order of their start, given the driver's pod as an `owner`.
-        sources: what each source said last; it changes.
-        fail: called with the error that ends the start, or the fleet: the driver's pod is gone.
+        specs: returns the specs of the children for an `owner`, the driver's pod.
+        sources: the last `Freshness` of each source; the Backend updates it.
+        fail: called with the error that ends the backend.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class Startup:
         self._fail = fail
         self._has_children = False
         self.is_done = False
-        """The fleet was listed and our rights are known: the driver has heard of it."""
-        self._is_allocator_new = False
-        """The Allocator has started and knows nothing yet."""
+        """The fleet was listed, our rights are known, and the driver was notified."""
+        self._is_takeover_due = False
+        """The Allocator has started, and `TakeOver` was not sent for it yet."""
         self._is_over = False
 
     def handlers(self) -> dict[type, Callable[..., object]]:
-        """Who handles what."""
+        """Map each message to its handler."""
         return {
             **dict.fromkeys(DriverPod.handles, self._driver_pod_changed),
             _Reviewed: self._reviewed,
@@ -104,25 +104,26 @@ class Startup:
         }
 
     def begin(self) -> None:
-        """Time runs."""
+        """Begin `backend.start_timeout`, and take the first steps."""
         self._backend.timers.start("start", self._timeout, _TimedOut())
         self._driver_pod.begin()
         self.advance()
 
     def advance(self) -> None:
-        """Take the start as far as it can go now. Whatever a step waits for calls this again when it has come.
+        """Take the next steps of the start, as far as possible now. Called again whenever something arrives.
 
-        1. GET the driver's pod, if there is one: it owns the executors (`DriverPod.begin`).
-        2. Start the children, each with its first messages (`introduce`): the sources begin to list, the lease keeper
-           to acquire the lease.
-        3. Ask for our rights, all at once. Wait for the answers, and for a source to say `Freshness` with a full sync.
-        4. Tell the driver `BackendStarted`, and LifecycleManager the ledger: `LedgerLoaded`.
-        5. Wait until executors may be created: `LeaseHeld` has come, and the driver's pod is ready.
-        6. Send LifecycleManager `TakeOver`. It has the pods adopted that it observes, and says `TakenOver`.
-        7. Then send the Allocator `LedgerLoaded` and `SetTotalExpectedExecutors` (`Executors`). It sends the pool
-           `BeginEpoch`, and on `EpochBegun` requests executors: `ExecutorsRequested`, `CreatePod`.
+        1. GET the driver's pod, if there is one. It will own the executors.
+        2. Start the children, each with its first messages (`introduce`). The sources begin to list, and the lease
+           keeper begins to acquire the lease.
+        3. Ask the server to review all our rights. Wait for its answers, and for a `Freshness` with a full sync.
+        4. Send `BackendStarted` to the driver and `LedgerLoaded` to LifecycleManager.
+        5. Wait until executors may be created: `LeaseHeld` was received, and the driver's pod is ready.
+        6. Send `TakeOver` to LifecycleManager. It requests the adoption of existing pods and answers `TakenOver`.
+        7. Send `LedgerLoaded` and `SetTotalExpectedExecutors` to the Allocator (`Executors.handlers`, `TakenOver`). The
+           Allocator sends `BeginEpoch` to the RequestPool; after `EpochBegun` and a full sync it requests executors:
+           `ExecutorsRequested` to the Backend, `CreatePod` to the RequestPool.
 
-        Steps 6 and 7 come again at each start of the Allocator, and when the lease comes back.
+        Steps 6 and 7 are repeated at each start of the Allocator, which is restarted when the lease was lost.
         """
         if self._is_over:
             return
@@ -141,11 +142,11 @@ class Startup:
                 self._fail(outcome)
             if outcome is not True:
                 return
-            self._be_done()
-        if self._is_allocator_new and self._permission.may_create:
-            self._is_allocator_new = False
+            self._begin_fleet()
+        if self._is_takeover_due and self._permission.may_create:
+            self._is_takeover_due = False
             self._executors.introduce_allocator()
-        self._permission.begin_to_tell()
+        self._permission.begin_to_notify()
 
     def introduce(self, name: str) -> None:
         """Send a child its first messages, at each of its starts."""
@@ -156,7 +157,7 @@ class Startup:
             case names.LIFECYCLE if self.is_done:
                 self._executors.introduce_lifecycle_manager()
             case names.ALLOCATOR:
-                self._is_allocator_new = True
+                self._is_takeover_due = True
                 self.advance()
             case names.POLL:
                 child.tell(StartPolling())
@@ -168,22 +169,22 @@ class Startup:
                 pass
 
     def restart_allocator(self) -> None:
-        """Another driver may have written: what the Allocator knows holds no more, nor what was listed before."""
-        self._is_allocator_new = False
+        """Another driver may have written: what the Allocator knows and what was listed before is outdated."""
+        self._is_takeover_due = False
         self._executors.hold_allocator()
         self._supervisor.restart(names.ALLOCATOR)
         if self._permission.may_write:
             self._supervisor.address(names.WATCH).tell(Relist())
 
     def end(self) -> None:
-        """Nobody waits for it any more."""
+        """Take no more steps."""
         self._is_over = True
         self._backend.timers.cancel("start")
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_children(self) -> None:
-        """Those that come up again find the reviews' answers here."""
+        """Start all children and request all reviews. This happens once: a restarted child needs no new review."""
         self._has_children = True
         for spec in self._specs(owner=self._driver_pod.owner):
             self._supervisor.start(spec)
@@ -191,11 +192,11 @@ class Startup:
             review = kube.ReviewAccess(right.verb, right.resource)
             self._api.send(review, partial(_tell_answer, self._backend.myself, right))
 
-    def _be_done(self) -> None:
+    def _begin_fleet(self) -> None:
         self.is_done = True
         self._backend.timers.cancel("start")
         if self._reviews.error is not None:
-            logger.info("our rights cannot be reviewed, going on as if we had them: error=%s", self._reviews.error)
+            logger.info("rights not reviewed, assuming that we have them: error=%s", self._reviews.error)
         self._tell(BackendStarted(self._app_id, self._api.namespace))
         self._executors.begin()
         self._kills.begin()
@@ -226,14 +227,14 @@ def _tell_answer(backend: Address, right: Right, answer: bool | ApiError) -> Non
 
 
 def opened(reviews: Reviews, sources: Iterable[Freshness], namespace: str) -> Outcome:
-    """What is to be made of the answers so far."""
-    words = tuple(sources)
-    synced = any(word.synced_at is not None for word in words)
-    errors = [] if synced else [word.error for word in words if word.error is not None]
+    """Judge the answers so far."""
+    last = tuple(sources)
+    synced = any(freshness.synced_at is not None for freshness in last)
+    errors = [] if synced else [freshness.error for freshness in last if freshness.error is not None]
     for error in errors:
         if isinstance(error, Unauthorized | NotFound | BadRequest):
             return error
-    if reviews.awaited:  # so that all that is missing is said at once
+    if reviews.awaited:  # to name all missing rights in one error
         return False
     refused = next((error for error in errors if isinstance(error, Forbidden)), None)
     missing = {*reviews.missing, *((LIST_PODS,) if refused is not None else ())}
@@ -241,10 +242,10 @@ def opened(reviews: Reviews, sources: Iterable[Freshness], namespace: str) -> Ou
 
 
 def out_of_time(reviews: Reviews, sources: Iterable[Freshness], namespace: str, timeout: timedelta) -> Outcome:
-    """The same when there is no more waiting: a review that is not answered is no reason to fail, a list is."""
-    words = tuple(sources)
-    outcome = opened(reviews.abandoned(), words, namespace)
+    """Judge the answers at the end of `timeout`: a missing review is no error, a missing list is one."""
+    last = tuple(sources)
+    outcome = opened(reviews.abandoned(), last, namespace)
     if outcome is not False:
         return outcome
-    errors = [word.error for word in words if word.error is not None]
+    errors = [freshness.error for freshness in last if freshness.error is not None]
     return errors[-1] if errors else Unavailable(f"the API did not answer a list within {timeout.total_seconds():g} s")

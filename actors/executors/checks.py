@@ -1,4 +1,4 @@
-"""What a driver hands to its Backend, checked: a driver's mistake must never become the end of the Backend."""
+"""Checks of what a driver sends: its mistake must never crash the Backend. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["checked_ids", "checked_totals"]
 
 
 def checked_totals(totals: object, profiles: Collection[str]) -> dict[str, int]:
-    """The wanted number of executors per profile; an int means the default profile.
+    """Return the target per profile; an int means the default profile.
 
     Raises:
-        Refused: this is no number of executors, or there is no such profile.
+        Refused: a number is none of executors, or a profile does not exist.
     """
-    wanted = dict(totals) if isinstance(totals, Mapping) else {DEFAULT_PROFILE: totals}
+    given = dict(totals) if isinstance(totals, Mapping) else {DEFAULT_PROFILE: totals}
     checked: dict[str, int] = {}
-    for profile, total in wanted.items():
+    for profile, total in given.items():
         if profile not in profiles:
             raise Refused(f"there is no profile {profile!r}; there are {', '.join(map(repr, profiles))}")
         if isinstance(total, bool) or not isinstance(total, int) or total < 0:
@@ -28,10 +28,10 @@ def checked_totals(totals: object, profiles: Collection[str]) -> dict[str, int]:
 
 
 def checked_ids(executor_ids: object) -> tuple[int, ...]:
-    """Executor ids, each once.
+    """Return the executor ids, each once.
 
     Raises:
-        Refused: these are none.
+        Refused: they are no ids.
     """
     if not isinstance(executor_ids, Collection) or not all(isinstance(i, int) for i in executor_ids):
         raise Refused(f"executors are named by a tuple of ids, not {executor_ids!r}")

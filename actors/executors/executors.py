@@ -1,6 +1,6 @@
-"""What the Backend does with messages about executors: keep the ledger, notify the driver and the other actors.
+"""What the Backend does with messages about executors: update the ledger, notify the driver and the other actors.
 
-A plain object of the Backend. Executors that the driver ends are the matter of `Kills`.
+A plain object of the Backend. `Kills` handles what the driver ends.
 """
 
 from __future__ import annotations
@@ -58,17 +58,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _ForgetDue:
-    """Time to forget executors that ended long ago."""
+    """Time to forget executors that ended longer than `executor.removed_executors_ttl` ago."""
 
 
 class Executors:
-    """One fleet, for one driver's life.
+    """The executors of one fleet.
 
     Args:
-        backend: whose timers and clock are used.
-        state: what is known of the fleet.
-        children: the parts of the Backend, by name.
-        tell: the driver.
+        backend: its timers and clock are used.
+        settings: of the fleet.
+        state: what is known of the fleet; changed here.
+        children: the addresses of the Backend's children, by name.
+        tell: sends a message, unless it is None, to the driver.
+        counts: for the metrics.
     """
 
     def __init__(
@@ -89,10 +91,10 @@ class Executors:
         self._tell = tell
         self._counts = counts or BackendCounts()
         self._takeovers = 0
-        """How often the Allocator was to begin, or was held back."""
+        """The serial of the last `TakeOver`. Only its answer counts."""
 
     def handlers(self) -> dict[type, Callable[..., object]]:
-        """Who handles what."""
+        """Map each message to its handler."""
         return {
             AllocatorStatus: self._counted,
             EndedForgotten: self._forgotten,
@@ -106,7 +108,7 @@ class Executors:
             StuckObserved: self._stuck,
             TakenOver: self._taken_over,
             _ForgetDue: self._forget,
-            # from the driver
+            # from the driver:
             ExecutorDisconnected: self._disconnect,
             GetExecutorIds: self._active_ids,
             HasEnoughExecutors: self._has_enough,
@@ -119,36 +121,36 @@ class Executors:
     # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self) -> None:
-        """The fleet is being kept from now on."""
+        """Start the timers: the fleet is managed from now on."""
         self._timers.every("forget", self._settings.executor.removed_executors_ttl, _ForgetDue())
 
     def introduce_lifecycle_manager(self) -> None:
-        """What it must know at its start."""
+        """Send LifecycleManager the ledger and the last states."""
         ledger = self._state.ledger
         self._children[LIFECYCLE].tell(
             LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, observed=self._state.states)
         )
 
     def introduce_allocator(self) -> None:
-        """The same, and how many executors are wanted; but first of all comes the adoption of what there is."""
+        """Have existing pods adopted first; `TakenOver` then sends the Allocator the ledger and the target."""
         self._takeovers += 1
         self._children[LIFECYCLE].tell(TakeOver(self._takeovers))
 
     def hold_allocator(self) -> None:
-        """It is not to begin, should it have been about to."""
+        """Ignore the answer to the last `TakeOver`."""
         self._takeovers += 1
 
     def _taken_over(self, message: TakenOver) -> None:
-        if message.serial != self._takeovers:  # the Allocator was restarted meanwhile, or is to wait
+        if message.serial != self._takeovers:  # the Allocator was restarted since, or must wait
             return
         ledger = self._state.ledger = self._state.ledger.begun()
         starts = self._state.starts
         self._children[ALLOCATOR].tell(LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, starts))
         self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(self._state.totals)))
 
-    def count_on(self, last_id: int) -> None:
-        """The lease is ours, and has that as the last id; of higher ones it is to hear."""
-        self._state.ledger = self._state.ledger.counted_on(last_id)
+    def resume_ids(self, last_id: int) -> None:
+        """Continue after the last id in the lease. If the ledger has a higher one, have it recorded there."""
+        self._state.ledger = self._state.ledger.resumed_from(last_id)
         if self._state.ledger.next_id > last_id + 1:
             self._record_last_id()
 
@@ -156,7 +158,7 @@ class Executors:
         if self._settings.uses_lease:
             self._children[LEASE].tell(IdsAllocated(self._state.ledger.next_id - 1))
 
-    # ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the children ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _counted(self, status: AllocatorStatus) -> None:
         self._state.profiles, self._state.starts = status.profiles, status.starts
@@ -174,26 +176,26 @@ class Executors:
 
     def _seen(self, seen: ExecutorSeen) -> None:
         now, at = self._clock.monotonic(), self._clock.now()
-        self._state.ledger, told, ours = self._state.ledger.seen(seen.executor_id, seen.state, now, at)
-        self._tell(told)
+        self._state.ledger, report, ours = self._state.ledger.seen(seen.executor_id, seen.state, now, at)
+        self._tell(report)
         if not ours:
-            why = "its id was given up, or given to an executor that has ended"
-            logger.warning("a pod came up late, deleting it: executor=%d uid=%s", seen.executor_id, seen.uid)
-            self._children[LIFECYCLE].tell(ExecutorsAbandoned((seen.executor_id,), why))
+            reason = "its id was abandoned, or belongs to an executor that has ended"
+            logger.warning("late pod observed, deleting it: executor=%d uid=%s", seen.executor_id, seen.uid)
+            self._children[LIFECYCLE].tell(ExecutorsAbandoned((seen.executor_id,), reason))
 
-    def _stuck(self, told: StuckObserved) -> None:
-        stuck = told.stuck
-        ledger = self._state.ledger.stuck(told.executor_id, told.uid, stuck.kind)
+    def _stuck(self, message: StuckObserved) -> None:
+        stuck = message.stuck
+        ledger = self._state.ledger.stuck(message.executor_id, message.uid, stuck.kind)
         if ledger is not None:
             self._state.ledger = ledger
-            self._tell(ExecutorStuck(told.executor_id, stuck.reason, stuck.message, stuck.since))
+            self._tell(ExecutorStuck(message.executor_id, stuck.reason, stuck.message, stuck.since))
 
     def _removed(self, removed: RemoveExecutor) -> None:
         now, ledger = self._clock.monotonic(), self._state.ledger
-        self._state.ledger, told = ledger.removed(removed.executor_id, removed.uid, removed.reason, now)
-        if told is not None:
-            logger.info("removed: executor=%d reason=%s", told.executor_id, told.reason.message)
-            self._tell(told)
+        self._state.ledger, report = ledger.removed(removed.executor_id, removed.uid, removed.reason, now)
+        if report is not None:
+            logger.info("executor removed: executor=%d reason=%s", report.executor_id, report.reason.message)
+            self._tell(report)
             if removed.since is not None:
                 self._counts.reaction.observe(now - removed.since)
 
@@ -202,12 +204,12 @@ class Executors:
         now = self._clock.monotonic()
         for executor_id in message.executor_ids:
             ledger = self._state.ledger
-            self._state.ledger, told = ledger.abandoned(executor_id, message.reason, now, created=message.created)
-            logger.info("given up: executor=%d why=%s", executor_id, message.reason)
-            self._tell(told)
+            self._state.ledger, report = ledger.abandoned(executor_id, message.reason, now, created=message.created)
+            logger.info("executor abandoned: executor=%d reason=%s", executor_id, message.reason)
+            self._tell(report)
 
     def _forget(self, _: _ForgetDue) -> None:
-        """Of another driver's executors those that are not shown any more, for which LifecycleManager is asked."""
+        """Forget our executors. For another driver's, ask LifecycleManager whether their pods are gone."""
         before = self._clock.monotonic() - self._settings.executor.removed_executors_ttl.total_seconds()
         self._state.ledger = self._state.ledger.forgotten(before)
         others = self._state.ledger.others_ended(before)
@@ -221,14 +223,14 @@ class Executors:
 
     def _retarget(self, message: RequestTotalExecutors) -> None:
         totals = self._state.totals = checked_totals(message.totals, self._settings.profile_names)
-        self._state.starts = StartFailureRecord()  # should there be no Allocator now to forgive what failed
+        self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
         self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals), forgives=True))
 
     def _register(self, message: RegisterExecutor) -> bool:
         now = self._clock.monotonic()
         ledger = self._state.ledger.registered(message.executor_id, now)
         if ledger is None:
-            logger.warning("an executor registers that is none of ours: executor=%s", message.executor_id)
+            logger.warning("unknown or ended executor registered: executor=%s", message.executor_id)
             return False
         self._state.ledger = ledger
         for name in (LIFECYCLE, ALLOCATOR):

@@ -1,4 +1,4 @@
-"""What the Backend knows of its fleet: one value that `Executors` and `Kills` change, and that others read."""
+"""What the Backend knows of its fleet: `Executors` and `Kills` change it, others read it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FleetState:
     pod_prefix: str
     ledger: Ledger = field(default_factory=Ledger)
     states: Mapping[int, PodState] = field(default_factory=dict)
-    """The newest snapshot's states: the Backend keeps pods here and nowhere else."""
+    """The newest snapshot's states. The Backend keeps pods only here."""
     profiles: Mapping[str, ProfileStatus] = field(default_factory=dict)
     """What the Allocator counted last."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
@@ -42,7 +42,7 @@ class FleetState:
         return self.ledger.entries[executor_id].profile
 
     def known_pods(self, only: frozenset[int] | None) -> tuple[str, ...]:
-        """Return the names of all pods that may exist, of these executors or (None) of all, requested ones included."""
+        """Return the names of the pods that may exist, requested ones included; None means of all executors."""
         entries = sorted(self.ledger.entries.values(), key=lambda entry: entry.executor_id)
         return tuple(
             self.pod_name(entry)
@@ -51,6 +51,6 @@ class FleetState:
         )
 
     def pod_name(self, entry: LedgerEntry) -> str:
-        """Return the name of an executor's pod: as observed, since a previous driver may have had another prefix."""
+        """Return the name of an executor's pod. An adopted pod may have another prefix than ours."""
         pod = entry.pod_in(self.states)
         return pod.name if pod is not None else executor_pod.name(self.pod_prefix, entry.executor_id)

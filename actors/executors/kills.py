@@ -1,7 +1,7 @@
-"""Kills: the executors that the driver ends or lets finish, who hears of it, and when their pods are deleted.
+"""Kills: the executors that the driver ends or lets finish, and those that are rolled.
 
 A plain object of the Backend. A killed executor has `executor.kill_grace_period` to end by itself; then its pod is
-deleted, by label, so that one whose POST is still on its way is met, too.
+deleted, by label, so that a pod whose POST is still in flight is deleted, too.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = ["Kills"]
 logger = logging.getLogger(__name__)
 
 ROLLED: Final = "was rolled, for a new one to take its place"
-"""What is said of an end that was asked for, after the executor's name."""
+"""What loss reasons say after the executor's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DeleteDue:
-    """Killed executors had their time to end by themselves."""
+    """The grace period of killed executors is over."""
 
     executor_ids: tuple[int, ...]
 
@@ -55,15 +55,16 @@ class _RollDue:
 
 
 class Kills:
-    """Of one fleet.
+    """The kills and rolls of one fleet.
 
     Args:
-        backend: whose timers and clock are used.
-        state: what is known of the fleet.
-        children: the parts of the Backend, by name.
-        tell: the driver.
-        why_not: why nothing may be written now, "" while it may.
-        policy: who is rolled next; by default as `roll.policy` has it.
+        backend: its timers and clock are used.
+        settings: of the fleet.
+        state: what is known of the fleet; changed here.
+        children: the addresses of the Backend's children, by name.
+        tell: sends a message, unless it is None, to the driver.
+        why_not: returns why nothing may be written now, "" while it may.
+        policy: chooses the executor to roll; by default `roll.policy`.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Kills:
         self._why_not = why_not
 
     def handlers(self) -> dict[type, Callable[..., object]]:
-        """Who handles what."""
+        """Map each message to its handler."""
         return {
             DecommissionExecutors: self._decommission,
             KillExecutors: self._kill,
@@ -97,7 +98,7 @@ class Kills:
         }
 
     def begin(self) -> None:
-        """The fleet is being kept from now on."""
+        """Start the timer of rolls: the fleet is managed from now on."""
         if self._roll_interval is not None:
             self._timers.every("roll", self._roll_interval, _RollDue())
 
@@ -122,31 +123,31 @@ class Kills:
             self._delete(due.executor_ids)
 
     def _roll(self, _: _RollDue) -> None:
-        """Replace one executor, unless the last one's replacement does not run yet: the fleet never shrinks by two."""
+        """Replace one executor, unless the last replacement does not run yet: the fleet never shrinks by two."""
         if self._why_not():
             return
         among = candidates(self._state.ledger.entries.values(), self._state.states, self._clock.monotonic())
         lacking = lacks(among, self._state.totals, self._state.profiles)
         if lacking is not None:
-            logger.info("not rolling, the fleet is not whole: profile=%s", lacking)
+            logger.info("not rolling, executors are missing or blocked: profile=%s", lacking)
             return
         try:
             chosen = choose(among, self._policy)
         except Exception:
-            logger.exception("the roll policy failed, nobody is replaced")
+            logger.exception("roll policy failed, no executor is rolled")
             return
         if chosen is not None:
-            logger.info("rolling: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
+            logger.info("rolling executor: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
             self._let_finish((chosen.executor_id,))
-            self._end((chosen.executor_id,), words=ROLLED)
+            self._end((chosen.executor_id,), message=ROLLED)
 
-    # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
-        self, executor_ids: Iterable[int], *, adjust_target: bool = False, words: str = ENDED_BY_DRIVER
+        self, executor_ids: Iterable[int], *, adjust_target: bool = False, message: str = ENDED_BY_DRIVER
     ) -> tuple[int, ...]:
-        """The driver is told at once; the pods are deleted when their time is over, those that do not run yet now."""
-        killed = [entry for executor_id in executor_ids if (entry := self._end_one(executor_id, words)) is not None]
+        """Kill executors. Delete pods that run after the grace period, others now; return the ids."""
+        killed = [entry for executor_id in executor_ids if (entry := self._end_one(executor_id, message)) is not None]
         new = [entry for entry in killed if entry.killed is None]
         if adjust_target and new:
             self._lower_target(entry.profile for entry in new)
@@ -158,16 +159,16 @@ class Kills:
             logger.info("killing executors: ids=%s adjust_target=%s", list(ids), adjust_target)
         return ids
 
-    def _end_one(self, executor_id: int, words: str) -> LedgerEntry | None:
-        """Answers with its entry from before, None if there is no such executor, or it has ended."""
+    def _end_one(self, executor_id: int, message: str) -> LedgerEntry | None:
+        """Kill one executor. Return its entry from before, None if it is unknown or has ended."""
         now, entry = self._clock.monotonic(), self._state.ledger.current(executor_id)
         delete_at = later(now, self._grace) if entry is not None and entry.running else now
-        done = self._state.ledger.killed(ExecutorKilled(executor_id, self._clock.now(), delete_at, words), now)
+        done = self._state.ledger.killed(ExecutorKilled(executor_id, self._clock.now(), delete_at, message), now)
         if done is None:
-            logger.warning("cannot kill, there is no such executor: executor=%s", executor_id)
+            logger.warning("cannot kill unknown or ended executor: executor=%s", executor_id)
             return None
-        self._state.ledger, kill, told = done
-        self._tell(told)
+        self._state.ledger, kill, report = done
+        self._tell(report)
         self._tell_both(kill)
         return entry
 
@@ -176,7 +177,7 @@ class Kills:
         for executor_id in executor_ids:
             ledger = self._state.ledger.decommissioned(executor_id)
             if ledger is None:
-                logger.warning("cannot decommission, there is no such executor: executor=%s", executor_id)
+                logger.warning("cannot decommission unknown or ended executor: executor=%s", executor_id)
                 continue
             self._state.ledger = ledger
             self._tell_both(ExecutorDecommissioned(executor_id))
@@ -186,14 +187,14 @@ class Kills:
         return tuple(done)
 
     def _lower_target(self, profiles: Iterable[str]) -> None:
-        """The target falls with them: an executor counts once."""
+        """Lower the target of each of these profiles by one."""
         totals = self._state.totals
         for profile in profiles:
             totals[profile] = max(0, totals.get(profile, 0) - 1)
         self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals)))
 
     def _delete(self, executor_ids: Iterable[int]) -> None:
-        """By label: that also meets one whose POST is still on its way."""
+        """Delete those that have not ended. By label, which includes a pod whose POST is still in flight."""
         left = frozenset(i for i in executor_ids if self._state.ledger.current(i) is not None)
         if left:
             self._children[POOL].tell(DeletePods(left))

@@ -1,7 +1,7 @@
-"""The ledger's rules: what each thing that happens to an executor means for the Backend's book, and for the driver.
+"""The ledger: what each event of an executor changes in the Backend's record, and what the driver is notified of.
 
-Pure: every function takes the book and answers with the next one, and what is to be told. The book is what makes "told
-exactly once" hold whatever restarts: an executor's end is told when its entry says that it was not.
+Pure: every method returns the next ledger, with the message for the driver if there is one. Thanks to the ledger each
+end is reported exactly once, whatever restarts: only an end that is not recorded yet is reported.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ __all__ = ["Ledger"]
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The executors of one driver's life, and the ids it has given out."""
+    """The executors of one incarnation of a driver, and the ids that it allocated."""
 
     entries: LedgerEntries = field(default_factory=Map)
     next_id: int = 1
-    """Above every id that was ever given out, in whatever life: the lease remembers them. Without a lease an earlier
-    life's are known by its pods: one whose pod was gone before this life began may be given out again."""
+    """Above every id that any driver of this `app_id` allocated, which the lease records. Without a lease, ids of
+    previous drivers are known by their pods: one whose pod was gone before this driver began may be allocated again."""
     first_id: int | None = None
-    """The first id that this life could give out; lower ones are an earlier life's, whose executors are taken over."""
+    """The first id that this driver could allocate. Lower ones are previous drivers', whose executors are adopted."""
     last_id: int = 0
-    """The last id that this life requested; higher ones are another driver's, from when it wrote in our place."""
+    """The last id that this driver requested. Higher ones are another driver's, which held the lease in between."""
     created: int = 0
-    """Pods that were requested in this life, without those that the API refused to make."""
+    """Pods that this driver requested, without those that the API refused to create."""
     registered_now: Map[str, int] = field(default_factory=Map)
-    """How many of each profile are registered, counted as entries change: a question must not cost the whole book."""
+    """How many of each profile are registered, counted as entries change: no question iterates over the ledger."""
 
     def requested(self, executor_ids: Iterable[int], profile: str) -> Ledger:
-        """Ids are given out: from now on they are never used again."""
+        """Add requested executors. Their ids are never used again."""
         ids = tuple(executor_ids)
         entries = self.entries.mutate()
         new = [i for i in ids if i not in entries]  # an Allocator that hung and was replaced may repeat itself
@@ -68,70 +68,64 @@ class Ledger:
         )
 
     def begun(self) -> Ledger:
-        """This life writes from now on, if it did not before: whatever is known by now is an earlier life's."""
+        """This driver writes from now on. At its first time, all known executors are previous drivers'."""
         return self if self.first_id is not None else replace(self, first_id=self.next_id, last_id=self.next_id - 1)
 
-    def counted_on(self, last_id: int) -> Ledger:
-        """Ids up to this one were given out, by whomever."""
+    def resumed_from(self, last_id: int) -> Ledger:
+        """Allocate no id up to this one: some driver has."""
         return replace(self, next_id=max(self.next_id, last_id + 1))
 
-    def gave_out(self, executor_id: int) -> bool:
-        """This life requested an executor of this id."""
+    def allocated(self, executor_id: int) -> bool:
+        """Whether this driver requested an executor of this id."""
         return self.first_id is not None and self.first_id <= executor_id <= self.last_id
 
     def seen(
         self, executor_id: int, state: PodState, now: Moment, at: datetime | None = None
     ) -> tuple[Ledger, ToDriver | None, bool]:
-        """A snapshot shows an executor alive: the next book, what the driver hears, and whether it is one of ours.
+        """An executor is alive in the snapshot. Return the next ledger, the driver's message, and whether it is ours.
 
-        One that is not ours has an id that this life gave out and that is done with, or given up: its pod must go. `at`
-        is the same moment as `now`, in UTC: for how long one has run that is taken over its pod says.
+        If not, its id is abandoned, or belongs to an executor of this driver that has ended: its pod must be deleted.
+        `at` is `now` in UTC, to compute how long an adopted executor has run from its pod's start time.
         """
         entry = self.entries.get(executor_id)
         if entry is None:
-            if self.gave_out(executor_id):
+            if self.allocated(executor_id):
                 return self, None, False
             entry = LedgerEntry(executor_id, state.pod.profile)
-        if entry.removed_at is not None:  # its pod, back, or another one
+        if entry.removed_at is not None:  # its pod reappeared, or another pod
             return self, None, False
-        told = _news(entry, state)
+        message = _changed(entry, state)
         running_at = entry.running_at
-        if isinstance(told, ExecutorRunning):
-            running_at = now if self.gave_out(executor_id) or at is None else now - _ran_for(state, at)
+        if isinstance(message, ExecutorRunning):
+            running_at = now if self.allocated(executor_id) or at is None else now - _ran_for(state, at)
         changed = replace(
             entry,
             uid=state.pod.uid,
-            notified_at=now if told is not None and entry.notified_at is None else entry.notified_at,
-            running=entry.running or isinstance(told, ExecutorRunning),
+            notified_at=entry.notified_at if message is None else _first(entry.notified_at, now),
+            running=entry.running or isinstance(message, ExecutorRunning),
             running_at=running_at,
-            terminating=entry.terminating or isinstance(told, ExecutorTerminating),
+            terminating=entry.terminating or isinstance(message, ExecutorTerminating),
         )
-        return self._with(changed), told, True
+        return self._with(changed), message, True
 
     def killed(self, kill: ExecutorKilled, now: Moment) -> tuple[Ledger, ExecutorKilled, ToDriver | None] | None:
-        """The driver asks for an executor's end; None if there is no such executor, or it has ended.
-
-        The kill that counts is the first.
-        """
+        """The driver kills an executor. None if it is unknown or has ended. A repeated kill returns the first one."""
         entry = self.current(kill.executor_id)
         if entry is None:
             return None
-        words = f"executor {kill.executor_id} {kill.message}"
-        told = None if entry.terminating else ExecutorTerminating(kill.executor_id, None, words)
+        reason = f"executor {kill.executor_id} {kill.message}"
+        message = None if entry.terminating else ExecutorTerminating(kill.executor_id, None, reason)
         kill = entry.killed or kill
-        return (
-            self._with(replace(entry, killed=kill, terminating=True, notified_at=_first(entry.notified_at, now))),
-            kill,
-            told,
-        )
+        notified_at = _first(entry.notified_at, now)
+        return self._with(replace(entry, killed=kill, terminating=True, notified_at=notified_at)), kill, message
 
     def killed_ids(self) -> frozenset[int]:
-        """Those whose end the driver asked for and that have not ended."""
+        """Return the killed executors that have not ended."""
         entries = self.entries.values()
         return frozenset(e.executor_id for e in entries if e.killed is not None and e.removed_at is None)
 
     def decommissioned(self, executor_id: int) -> Ledger | None:
-        """The driver lets an executor finish; None if there is no such executor, or it has ended."""
+        """The driver lets an executor finish. None if it is unknown or has ended."""
         entry = self.current(executor_id)
         return None if entry is None else self._with(replace(entry, decommissioned=True))
 
@@ -141,7 +135,7 @@ class Ledger:
         return entry if entry is not None and entry.removed_at is None else None
 
     def stuck(self, executor_id: int, uid: str, kind: StuckKind) -> Ledger | None:
-        """Something keeps an executor from running; None if that was told, or it has ended, or is another pod."""
+        """An executor is stuck. None if that was reported, or if it has ended or has another pod."""
         entry = self.current(executor_id)
         if entry is None or entry.uid != uid or kind in entry.stuck:
             return None
@@ -150,10 +144,10 @@ class Ledger:
     def removed(
         self, executor_id: int, uid: str | None, reason: LossReason, now: Moment
     ) -> tuple[Ledger, ExecutorRemoved | None]:
-        """An executor has ended. The driver hears it unless it did already, or the executor was never its business.
+        """An executor has ended. The driver is notified once, also of an executor that was never observed alive.
 
-        That is one that was given up, another pod of that id, or one of an earlier life that had ended before this
-        life began. One that ended before anybody saw it alive is told: the driver asked for it and should know why.
+        It is not notified of an abandoned executor, of another pod with the same id, or of an executor that ended
+        before this driver began.
         """
         entry = self.entries.get(executor_id)
         if entry is None:
@@ -161,28 +155,28 @@ class Ledger:
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
         if entry.removed_at is not None or other_pod:
             return self, None
-        book = self._with(replace(entry, uid=uid or entry.uid, removed_at=now))
-        return book, ExecutorRemoved(executor_id, reason)
+        ledger = self._with(replace(entry, uid=uid or entry.uid, removed_at=now))
+        return ledger, ExecutorRemoved(executor_id, reason)
 
     def abandoned(
-        self, executor_id: int, why: str, now: Moment, *, created: bool = True
+        self, executor_id: int, reason: str, now: Moment, *, created: bool = True
     ) -> tuple[Ledger, ExecutorRemoved | None]:
-        """The Allocator waits no longer. The driver hears it only if it had heard of this executor before."""
+        """The Allocator has abandoned an executor. The driver is notified only if it was notified of it before."""
         entry = self.current(executor_id)
         if entry is None:
             return self, None
-        book = self._with(replace(entry, abandoned=True, removed_at=now))
+        ledger = self._with(replace(entry, abandoned=True, removed_at=now))
         if not created:
-            book = replace(book, created=book.created - 1)
+            ledger = replace(ledger, created=ledger.created - 1)
         if entry.notified_at is None:
-            return book, None
-        reason = never_started(executor_id, why)
+            return ledger, None
+        loss = never_started(executor_id, reason)
         if entry.killed is not None:
-            reason = LossReason(LossKind.KILLED_BY_DRIVER, reason.exit_code, reason.caused_by_app, reason.message)
-        return book, ExecutorRemoved(executor_id, reason)
+            loss = LossReason(LossKind.KILLED_BY_DRIVER, loss.exit_code, loss.caused_by_app, loss.message)
+        return ledger, ExecutorRemoved(executor_id, loss)
 
     def registered(self, executor_id: int, now: Moment) -> Ledger | None:
-        """The driver has its connection; None if there is no such executor, or it has ended."""
+        """An executor has connected. None if it is unknown or has ended."""
         entry = self.current(executor_id)
         if entry is None:
             return None
@@ -190,7 +184,7 @@ class Ledger:
         return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None, notified_at=notified_at))
 
     def disconnected(self, executor_id: int, now: Moment) -> Ledger | None:
-        """Its connection is gone: inactive; None if there is no such executor, or it has ended."""
+        """An executor's connection is lost: it is inactive. None if it is unknown or has ended."""
         entry = self.current(executor_id)
         if entry is None:
             return None
@@ -198,23 +192,22 @@ class Ledger:
         return self._with(replace(entry, active=False, disconnected_at=since, disconnects=entry.disconnects + 1))
 
     def forgotten(self, before: Moment) -> Ledger:
-        """Without those that ended before a moment.
+        """Drop this driver's executors that ended before a moment: their ids are known by their numbers.
 
-        An id that this life gave out is known by its number; those of an earlier life, or of another driver, are kept,
-        lest one whose pod is still to be seen is taken for new.
+        Keep other drivers': otherwise one whose pod is still in the snapshot would be taken for new.
         """
-        return self.without(i for i in self._ended(before) if self.gave_out(i))
+        return self.without(i for i in self._ended(before) if self.allocated(i))
 
     def others_ended(self, before: Moment) -> frozenset[int]:
-        """Another driver's executors that ended before a moment: while it writes they come to no end.
+        """Return another driver's executors that ended before a moment: while it writes, their number grows.
 
-        Those of an earlier life are no more than there were when this one began to write.
+        Executors of previous drivers are not included: their number is fixed once this driver writes.
         """
         ended = self._ended(before)
         return frozenset(i for i in ended if self.first_id is None or i > self.last_id)
 
     def without(self, executor_ids: Iterable[int]) -> Ledger:
-        """Without these, which have ended."""
+        """Drop these executors, which have ended."""
         ids = [executor_id for executor_id in executor_ids if executor_id in self.entries]
         if not ids:
             return self
@@ -228,21 +221,21 @@ class Ledger:
         return [e.executor_id for e in entries if e.removed_at is not None and e.removed_at < before]
 
     def present(self) -> list[LedgerEntry]:
-        """Executors that the driver was told of and that have not ended, by id."""
+        """Return the executors that the driver was notified of and that have not ended, by id."""
         entries = (entry for entry in self.entries.values() if entry.is_present)
         return sorted(entries, key=lambda entry: entry.executor_id)
 
     def is_active(self, executor_id: int) -> bool:
-        """Told of, not ended, not being killed, not disconnected."""
+        """Whether the driver was notified of it, and it is not ended, killed or disconnected."""
         entry = self.current(executor_id)
         return entry is not None and entry.notified_at is not None and entry.active and entry.killed is None
 
     def is_excluded(self, executor_id: int) -> bool:
-        """Given up, ended, or none of ours: should it call, it must be turned away."""
+        """Whether it is abandoned, ended or unknown: its connection must be refused."""
         return self.current(executor_id) is None
 
     def registered_count(self, profile: str = DEFAULT_PROFILE) -> int:
-        """How many of a profile are registered now."""
+        """Return how many of a profile are registered now."""
         return self.registered_now.get(profile, 0)
 
     def _with(self, entry: LedgerEntry) -> Ledger:
@@ -264,16 +257,15 @@ def _is_registered(entry: LedgerEntry | None) -> bool:
 
 
 def _ran_for(state: PodState, at: datetime) -> float:
-    """Seconds since its pod was started, as far as that is known; two clocks may disagree."""
+    """Return the seconds since its pod was started, 0 if unknown or if two clocks disagree."""
     started = state.pod.status.start_time if state.pod.status is not None else None
     return 0.0 if started is None else max(0.0, (at - started).total_seconds())
 
 
-def _news(entry: LedgerEntry, state: PodState) -> ToDriver | None:
-    """What the driver hears of a live executor: each of pending, running and terminating once.
+def _changed(entry: LedgerEntry, state: PodState) -> ToDriver | None:
+    """Return the driver's message about a live executor: each of pending, running and terminating once.
 
-    One that is first seen as it is about to go is told only if the driver asked for it: of an earlier life's it need
-    not hear for the first time that it ends.
+    The driver is not notified that an executor terminates which it was never notified of, as of a previous driver's.
     """
     match state:
         case PodPending() if entry.notified_at is None:

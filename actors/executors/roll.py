@@ -1,6 +1,6 @@
-"""Rolling: which executor is replaced next, when executors are replaced one by one while the fleet keeps its size.
+"""Rolls: which executor is replaced next, while executors are replaced one by one. Pure.
 
-Pure. Spark's executor roll plugin is the model; there, too, one executor goes an interval.
+The model is Spark's executor roll plugin, which also replaces one executor at each interval.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["POLICIES", "Candidate", "RollPolicy", "candidates", "choose", "lacks
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A running executor that may be replaced, as a policy sees it."""
+    """A running executor that may be rolled, as a policy receives it."""
 
     executor_id: int
     profile: str
     age: float
     """Seconds since it first ran."""
     failures: int
-    """How often its connection was lost and its containers were restarted."""
+    """How often its connection was lost, plus how often its containers were restarted."""
     pod: Pod
 
 
 RollPolicy: TypeAlias = Callable[["Sequence[Candidate]"], int | None]
-"""Answers with the id of the executor to replace, or None for none. It may look at anything the driver knows."""
+"""Returns the id of the executor to roll, None for none. It may use anything that the driver knows."""
 
 
 def _lowest_id(among: Sequence[Candidate]) -> int | None:
@@ -48,7 +48,7 @@ def _oldest(among: Sequence[Candidate]) -> int | None:
 
 
 def _most_failures(among: Sequence[Candidate]) -> int | None:
-    """None while nothing has failed: there is no reason to prefer one."""
+    """None while nothing has failed."""
     worst = max(among, key=lambda candidate: (candidate.failures, candidate.age, -candidate.executor_id))
     return worst.executor_id if worst.failures else None
 
@@ -56,8 +56,8 @@ def _most_failures(among: Sequence[Candidate]) -> int | None:
 POLICIES: Final[Mapping[str, RollPolicy]] = {"id": _lowest_id, "age": _oldest, "failures": _most_failures}
 
 
-def candidates(entries: Iterable[LedgerEntry], shown: Mapping[int, PodState], now: Moment) -> tuple[Candidate, ...]:
-    """Those that run, are not about to go, and that nobody has asked to go; by id."""
+def candidates(entries: Iterable[LedgerEntry], states: Mapping[int, PodState], now: Moment) -> tuple[Candidate, ...]:
+    """Return the executors that run and are neither terminating, killed nor decommissioned, by id."""
     return tuple(
         Candidate(entry.executor_id, entry.profile, now - entry.running_at, entry.disconnects + _restarts(pod), pod)
         for entry in sorted(entries, key=lambda entry: entry.executor_id)
@@ -65,12 +65,12 @@ def candidates(entries: Iterable[LedgerEntry], shown: Mapping[int, PodState], no
         and not (entry.terminating or entry.killed is not None or entry.decommissioned)
         and entry.removed_at is None
         and entry.running_at is not None
-        and (pod := entry.pod_in(shown)) is not None
+        and (pod := entry.pod_in(states)) is not None
     )
 
 
 def lacks(among: Sequence[Candidate], totals: Mapping[str, int], statuses: Mapping[str, ProfileStatus]) -> str | None:
-    """A profile in which fewer run and stay than are wanted, or in which nothing is created; None if there is none."""
+    """Return a profile that has fewer candidates than its target, or whose creation is blocked; None if none has."""
     running = Counter(candidate.profile for candidate in among)
     for profile, total in totals.items():
         status = statuses.get(profile)
@@ -80,19 +80,19 @@ def lacks(among: Sequence[Candidate], totals: Mapping[str, int], statuses: Mappi
 
 
 def choose(among: Sequence[Candidate], policy: RollPolicy) -> Candidate | None:
-    """The executor to replace next.
+    """Return the executor to roll next, None for none.
 
     Raises:
-        ValueError: the policy answered with an id that is not among the candidates.
+        ValueError: the policy returned an id that is not among the candidates.
     """
     if not among:
         return None
-    wanted = policy(among)
-    if wanted is None:
+    chosen = policy(among)
+    if chosen is None:
         return None
-    found = next((candidate for candidate in among if candidate.executor_id == wanted), None)
+    found = next((candidate for candidate in among if candidate.executor_id == chosen), None)
     if found is None:
-        raise ValueError(f"the roll policy chose {wanted!r}, which is none of the running executors")
+        raise ValueError(f"the roll policy chose {chosen!r}, which is none of the running executors")
     return found
 
 

@@ -1,7 +1,4 @@
-"""What a driver hands to its Backend, checked at the door, and the status that it gets back. Pure.
-
-A driver's mistake is the driver's to hear of (`Refused`); it must never become the end of the Backend.
-"""
+"""The answer to `GetFleetStatus`. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ __all__ = ["fleet_status", "joined"]
 
 
 def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
-    """A source's later word, with what it had before: one that has crashed and started again knows nothing of that."""
+    """Return a source's later `Freshness`, with the earlier times that a restarted source no longer knows."""
     if earlier is None:
         return later
     synced_at, heard_at = _latest(earlier.synced_at, later.synced_at), _latest(earlier.heard_at, later.heard_at)
@@ -46,14 +43,14 @@ def fleet_status(
     may_write: bool = True,
     lease_held: bool = False,
 ) -> FleetStatus:
-    """What is known at `now`, in the shape of an answer."""
+    """Build the answer from what is known at `now`."""
     counts = {
         profile: replace(status, registered=ledger.registered_count(profile)) for profile, status in profiles.items()
     }
     nothing = {source: Freshness(source, None, None) for source in Source}
-    freshness = {source.value: _source_status(word, now) for source, word in {**nothing, **sources}.items()}
-    shown = MappingProxyType(counts), MappingProxyType(freshness)
-    return FleetStatus(app_id, namespace, *shown, stopping=stopping, may_write=may_write, lease_held=lease_held)
+    freshness = {source.value: _source_status(last, now) for source, last in {**nothing, **sources}.items()}
+    read_only = MappingProxyType(counts), MappingProxyType(freshness)
+    return FleetStatus(app_id, namespace, *read_only, stopping=stopping, may_write=may_write, lease_held=lease_held)
 
 
 def _source_status(freshness: Freshness, now: Moment) -> SourceStatus:

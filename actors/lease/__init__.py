@@ -1,1 +1,6 @@
-"""LeaseKeeper, and what a Backend must hold before it may write."""
+"""LeaseKeeper, an actor, and the Backend's permission to write.
+
+LeaseKeeper owns the application's Lease. It receives `KeepLease`, `IdsAllocated` and `ReleaseLease`; it sends the
+Backend `LeaseHeld`, `LeaseNotHeld` and `LeaseReleased`. It changes no pod and stops no actor. `WritePermission`, a
+plain object of the Backend, decides from these messages what may be written and created.
+"""

@@ -1,4 +1,4 @@
-"""What blocks the creation of executors, before the Allocator may begin. Plain values."""
+"""What blocks the creation of executors before the Allocator may begin: the lease, the driver's pod. Plain values."""
 
 from __future__ import annotations
 
@@ -19,57 +19,58 @@ __all__ = ["Blockers"]
 
 @dataclass(frozen=True, slots=True)
 class _Blocker:
-    words: str
+    reason: str
     since: datetime
     quiet: bool
 
 
 class Blockers:
-    """By what, in words for a person, and since when. True while anything does."""
+    """The blockers by name, each with a reason for people and since when. True while there is one."""
 
     def __init__(self) -> None:
         self._blockers: dict[str, _Blocker] = {}
-        self._told = ""
+        self._notified = ""
+        """The reason that the driver was notified of."""
 
     def __bool__(self) -> bool:
         return bool(self._blockers)
 
-    def of(self, what: str) -> str | None:
-        """Why this holds creation up, None if it does not."""
-        return self._blockers[what].words if what in self._blockers else None
+    def of(self, name: str) -> str | None:
+        """Return the reason of one blocker, None if it does not block."""
+        return self._blockers[name].reason if name in self._blockers else None
 
-    def is_quiet(self, what: str) -> bool:
-        """This holds creation up, which was never news."""
-        return what in self._blockers and self._blockers[what].quiet
+    def is_quiet(self, name: str) -> bool:
+        """Whether this blocks, and the driver is not to be notified of it."""
+        return name in self._blockers and self._blockers[name].quiet
 
-    def begin(self, what: str, words: str, now: datetime, *, quiet: bool = False) -> None:
-        """This holds creation up from now on, or for another reason than before; `quiet`: it is shown, but no news."""
-        since = self._blockers[what].since if what in self._blockers else now
-        self._blockers[what] = _Blocker(words, since, quiet)
+    def begin(self, name: str, reason: str, now: datetime, *, quiet: bool = False) -> None:
+        """Block, or change the reason. A `quiet` blocker is in the status, but the driver is not notified of it."""
+        since = self._blockers[name].since if name in self._blockers else now
+        self._blockers[name] = _Blocker(reason, since, quiet)
 
-    def end(self, what: str) -> None:
-        """This does not any more."""
-        self._blockers.pop(what, None)
+    def end(self, name: str) -> None:
+        """Block no longer."""
+        self._blockers.pop(name, None)
 
-    def news(self) -> str | None:
-        """What is to be told: the words, nothing in words if nothing holds it up any more, None if that was told."""
-        news = "; ".join(blocker.words for blocker in self._blockers.values() if not blocker.quiet)
-        if news == self._told:
+    def changed(self) -> str | None:
+        """Return the reason to notify the driver of, "" if nothing blocks any more, None if it was notified of that."""
+        reason = "; ".join(blocker.reason for blocker in self._blockers.values() if not blocker.quiet)
+        if reason == self._notified:
             return None
-        self._told = news
-        return news
+        self._notified = reason
+        return reason
 
     def over(
         self, profiles: Mapping[str, ProfileStatus], entries: Iterable[LedgerEntry]
     ) -> Mapping[str, ProfileStatus]:
-        """The Allocator's counts; while anything holds it up nobody counts, but executors come and go: by the book."""
+        """Return the Allocator's counts. While creation is blocked here it does not count: count the ledger instead."""
         if not self._blockers:
             return profiles
         present = [entry for entry in entries if entry.is_present]
-        going = Counter(entry.profile for entry in present if entry.terminating)
+        terminating = Counter(entry.profile for entry in present if entry.terminating)
         running = Counter(entry.profile for entry in present if entry.running and not entry.terminating)
         pending = Counter(entry.profile for entry in present if not entry.running and not entry.terminating)
-        words = "; ".join(blocker.words for blocker in self._blockers.values())
+        reason = "; ".join(blocker.reason for blocker in self._blockers.values())
         since = min(blocker.since for blocker in self._blockers.values())
         return {
             name: replace(
@@ -77,10 +78,10 @@ class Blockers:
                 requested=0,
                 pending=pending[name],
                 running=running[name],
-                terminating=going[name],
-                blocked=words,
+                terminating=terminating[name],
+                blocked=reason,
                 blocked_since=since,
                 blocked_by=next(iter(self._blockers)),
             )
-            for name in sorted({*profiles, *running, *pending, *going})
+            for name in sorted({*profiles, *running, *pending, *terminating})
         }

@@ -1,8 +1,8 @@
-"""LeaseKeeper: holds the application's lease, so that of two drivers with one `app_id` only one writes.
+"""LeaseKeeper: holds the application's lease, so that only one of two drivers with the same `app_id` writes.
 
-It acquires the lease, renews it every third of its duration, and says when it is ours and when it is not, or may not be
-any more. It stops nobody by itself: Backend does. It is the only writer of the lease, and writes nothing else. Executor
-ids that are given out are written into it at once, but nobody waits for that.
+It acquires the lease, renews it every third of its duration, and notifies the Backend when it is ours and when it is
+not, or may not be. It stops no actor: the Backend does. It is the only writer of the lease and writes nothing else. It
+also records allocated executor ids in the lease at once; nothing waits for that.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 RETRY: Final = timedelta(seconds=2)
 RETRY_JITTER: Final = 0.2
-"""Between two looks at a lease that is not ours, and after an error: client-go's retry period and jitter."""
+"""The delay between two reads of a lease that is not ours, and after an error: client-go's retry period and jitter."""
 
-GIVE_UP_AFTER: Final = 2 / 3
-"""Of its duration, from when the last renewal was sent: then we say that it may be lost, as client-go does."""
+RENEW_DEADLINE: Final = 2 / 3
+"""Of the duration, from the last renewal: then we report the lease lost, as client-go does."""
 
-GOOD_FOR: Final = 0.75
-"""Of its duration: then we do not write any more, even if nobody says anything. Others wait for the whole."""
+VALID_FOR: Final = 0.75
+"""Of the duration: then the Backend must not write, even without a report. Other drivers wait for all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Created:
     """The answer to a POST."""
 
     answer: Manifest | ApiError
@@ -67,17 +67,17 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """Time to renew the lease, or to see whose it is."""
+class _GetDue:
+    """Time to read or renew the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Expired:
-    """The lease could not be renewed in time: somebody else may take it from now on."""
+    """The lease was not renewed in time: another driver may acquire it from now on."""
 
 
 @dataclass(frozen=True, slots=True)
-class _LetGo:
+class _Released:
     """The answer to the release."""
 
     reply_to: Address
@@ -85,9 +85,9 @@ class _LetGo:
 
 
 class LeaseKeeper(Actor):
-    """After `KeepLease`: `LeaseHeld` and `LeaseNotHeld` to Backend, each when it becomes true.
+    """Sends the Backend `LeaseHeld` and `LeaseNotHeld`, from `KeepLease` on, when either becomes true.
 
-    `identity` is who we are in the lease: the same after a restart of this actor, another in another driver.
+    `identity` is our name in the lease: this actor's next incarnation has the same, another driver another one.
     """
 
     def __init__(self, context: Context, *, settings: Settings, api: PodApi, identity: str, backend: Address) -> None:
@@ -100,49 +100,49 @@ class LeaseKeeper(Actor):
         self._backend = backend
         self._started = False
         self._release_to: Address | None = None
-        """Who waits for the release: nothing is acquired or renewed any more."""
+        """Who waits for the release. Once set, nothing is acquired or renewed."""
         self._held: bool | None = None
-        """What Backend was told last; None before that."""
-        self._why = ""
+        """What was last reported to the Backend, None before the first report."""
+        self._reason = ""
         self._last: Lease | None = None
-        """The lease as it was read or written last."""
+        """The lease as last read or written."""
         self._last_id = 0
-        """The highest executor id that we know to be given out."""
+        """The highest allocated executor id that we know of."""
         self._seen: Lease | None = None
         self._seen_at: Moment = 0.0
-        """Since when the record has been as it is."""
-        self._has_looked = False
-        """There was a first look: what we find changed after that was written by one that lives."""
-        self._holder_lives = False
-        """Whoever holds the lease has written it since the first look."""
+        """When the record was last found changed."""
+        self._has_read = False
+        """The lease was read once: if it has changed after that, its holder is alive."""
+        self._holder_is_alive = False
+        """The holder has written the lease since we first read it."""
         self._error: ApiError | None = None
-        """What went wrong last."""
+        """The last error, None after a success."""
         self._call: Call | None = None
-        """Under way."""
+        """The call in flight."""
         self.at_end(self._cancel)
 
     def receive(self, message: object) -> object:
-        """One case a message."""
-        message = cast("ToLeaseKeeper | _Read | _Made | _Written | _Look | _Expired | _LetGo", message)
+        """Handle one message."""
+        message = cast("ToLeaseKeeper | _Read | _Created | _Written | _GetDue | _Expired | _Released", message)
         match message:
             case KeepLease():
                 self._start()
             case IdsAllocated(last_id):
-                self._given_out(last_id)
+                self._ids_allocated(last_id)
             case ReleaseLease(reply_to):
-                self._finish(reply_to)
-            case _Look():
-                self._look()
+                self._begin_release(reply_to)
+            case _GetDue():
+                self._get()
             case _Read(answer):
                 self._read(answer)
-            case _Made(answer):
-                self._made(answer)
+            case _Created(answer):
+                self._created(answer)
             case _Written():
                 self._written(message)
             case _Expired():
                 self._expired()
-            case _LetGo(reply_to, answer):
-                self._let_go(reply_to, answer)
+            case _Released(reply_to, answer):
+                self._released(reply_to, answer)
             case _:
                 assert_never(message)
         return None
@@ -155,8 +155,10 @@ class LeaseKeeper(Actor):
         if self._started:
             raise Refused("Cannot start to keep the lease twice.")
         self._started = True
-        self.timers.start("expiry", self._duration * GIVE_UP_AFTER, _Expired())  # nobody waits longer to hear why
-        self._look()
+        self.timers.start(
+            "expiry", self._duration * RENEW_DEADLINE, _Expired()
+        )  # report an error after that time at the latest
+        self._get()
 
     def _send(self, request: kube.Request[Manifest], answered: Callable[[Manifest | ApiError], object]) -> None:
         myself = self.myself
@@ -177,32 +179,32 @@ class LeaseKeeper(Actor):
 
     # ── looking and taking ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _look(self) -> None:
+    def _get(self) -> None:
         self._send(kube.GetObject(LEASES, self._name), _Read)
 
     def _read(self, answer: Manifest | ApiError) -> None:
         if isinstance(answer, NotFound) and self._release_to is None:
-            self._call, self._has_looked = None, True
+            self._call, self._has_read = None, True
             self._create()
         elif (lease := self._received(answer)) is not None:
             self._judge(lease)
-            self._has_looked = True
+            self._has_read = True
 
     def _judge(self, lease: Lease) -> None:
         now = self.clock.monotonic()
         if self._seen is None or (lease.holder, lease.renewed) != (self._seen.holder, self._seen.renewed):
             self._seen, self._seen_at = lease, now
-            self._holder_lives = self._has_looked
+            self._holder_is_alive = self._has_read
         match decide(lease, self._identity, elapsed(self._seen_at, now)):
             case Take():
                 self._take(lease)
             case Wait(holder):
-                self._not_held(self._words_of(holder, lease.duration), holder=holder)
+                self._not_held(self._describe(holder, lease.duration), holder=holder)
                 self._again(RETRY)
 
-    def _words_of(self, holder: str, duration: timedelta) -> str:
-        """Who has it, in words that stay the same until we know better."""
-        if self._holder_lives:
+    def _describe(self, holder: str, duration: timedelta) -> str:
+        """Say who holds it. The text stays the same until we know more, so that it is reported once."""
+        if self._holder_is_alive:
             return f"it is held by {holder!r}, another driver with this app_id"
         seconds = math.ceil((duration + RETRY * (1 + RETRY_JITTER)).total_seconds())
         return f"it is held by {holder!r}, which may have ended: if it has, it is ours in at most {seconds} s"
@@ -211,10 +213,10 @@ class LeaseKeeper(Actor):
         labels = {APP_ID_LABEL: self._app_id, MANAGED_BY_LABEL: "executor-pods"}
         now = self.clock.now()
         lease = first_lease(self._app_id, self._identity, self._duration, now, labels, last_id=self._last_id)
-        self._send(kube.CreateObject(LEASES, lease), _Made)
+        self._send(kube.CreateObject(LEASES, lease), _Created)
 
-    def _made(self, answer: Manifest | ApiError) -> None:
-        """A lease that we may not renew is none: that is tried before it is believed in."""
+    def _created(self, answer: Manifest | ApiError) -> None:
+        """Renew the new lease before we rely on it: we may lack the right to renew."""
         if (lease := self._received(answer)) is not None:
             self._take(lease)
 
@@ -229,68 +231,70 @@ class LeaseKeeper(Actor):
             return
         self._error = None
         age = elapsed(written.sent_at, self.clock.monotonic())
-        left = self._duration * GIVE_UP_AFTER - age
+        left = self._duration * RENEW_DEADLINE - age
         if left > timedelta(0):
-            self._hold(later(written.sent_at, self._duration * GOOD_FOR), written.last_id)
+            self._hold(later(written.sent_at, self._duration * VALID_FOR), written.last_id)
             self.timers.start("expiry", left, _Expired())
         self._again(max(self._duration / 3 - age, timedelta(0)))
         if self._last_id > written.last_id:
             self._record()
 
-    def _given_out(self, last_id: int) -> None:
+    def _ids_allocated(self, last_id: int) -> None:
         if last_id > self._last_id:
             self._last_id = last_id
             self._record()
 
     def _record(self) -> None:
-        """A renewal ahead of time takes the last id along. Where none can be sent now, the next one does.
+        """Renew early to record the last id. If no renewal can be sent now, the next one records it.
 
-        After an error the lease may be another than we know, and is looked at first.
+        After an error the lease may have changed, and is read first.
         """
         if self._held is True and self._call is None and self._error is None and self._release_to is None:
             assert self._last is not None
-            self.timers.cancel("look")
+            self.timers.cancel("get")
             self._take(self._last)
 
     def _hold(self, until: Moment, last_id: int) -> None:
         if self._held is not True:
-            logger.info("the lease is ours: lease=%s identity=%s", self._name, self._identity)
-        self._held, self._why = True, ""
+            logger.info("lease acquired: lease=%s identity=%s", self._name, self._identity)
+        self._held, self._reason = True, ""
         self._backend.tell(LeaseHeld(until, last_id))
 
     def _expired(self) -> None:
         if self._held is not False:
             cause = "no answer" if self._error is None else str(self._error)
             lost = self._held is not None
-            words = "could not be renewed in time, and may be another driver's by now" if lost else "cannot be read"
-            self._not_held(f"it {words}: {cause}")
+            problem = "was not renewed in time, another driver may hold it" if lost else "cannot be read"
+            self._not_held(f"it {problem}: {cause}")
 
     def _failed(self, error: ApiError) -> None:
-        """Somebody was faster, or the API is away: look again."""
+        """Read again: another driver was faster, or the API does not answer."""
         self._error = error
         if isinstance(error, Forbidden):
             self._not_held(f"it may not be read or written: {error}", forbidden=True)
         elif not isinstance(error, Conflict | AlreadyExists):
-            logger.debug("the lease cannot be read or written, trying again: lease=%s error=%s", self._name, error)
+            logger.debug("reading or writing the lease failed, retrying: lease=%s error=%s", self._name, error)
         self._again(RETRY)
 
     def _again(self, delay: timedelta) -> None:
-        """Never later than a third of the duration."""
-        self.timers.start("look", self.entropy.jittered(min(delay, self._duration / 3), RETRY_JITTER), _Look())
+        """Read or renew after `delay`, at most a third of the duration."""
+        self.timers.start("get", self.entropy.jittered(min(delay, self._duration / 3), RETRY_JITTER), _GetDue())
 
-    def _not_held(self, why: str, *, holder: str | None = None, forbidden: bool = False) -> None:
-        if self._held is not False or why != self._why:
-            logger.warning("the lease is not ours, nothing is written: lease=%s why=%s", self._name, why)
-            self._held, self._why = False, why
-            lives = holder is not None and self._holder_lives
-            self._backend.tell(LeaseNotHeld(f"the lease {self._name} is not ours: {why}", holder, lives, forbidden))
+    def _not_held(self, reason: str, *, holder: str | None = None, forbidden: bool = False) -> None:
+        if self._held is not False or reason != self._reason:
+            logger.warning("lease not held, writing nothing: lease=%s reason=%s", self._name, reason)
+            self._held, self._reason = False, reason
+            is_alive = holder is not None and self._holder_is_alive
+            self._backend.tell(
+                LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)
+            )
 
-    # ── letting go ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── releasing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self, reply_to: Address) -> None:
-        """What is under way is waited for: if it was a renewal, what we know of the lease is old."""
+    def _begin_release(self, reply_to: Address) -> None:
+        """Release the lease after the call in flight: if that is a renewal, its answer has the lease's new version."""
         self._release_to = reply_to
-        for key in ("look", "expiry"):
+        for key in ("get", "expiry"):
             self.timers.cancel(key)
         if self._call is None:
             self._release(reply_to)
@@ -301,9 +305,9 @@ class LeaseKeeper(Actor):
             return
         assert self._last is not None
         patch = released(self._last, self.clock.now(), last_id=self._last_id)
-        self._send(kube.PatchObject(LEASES, self._name, patch), partial(_LetGo, reply_to))
+        self._send(kube.PatchObject(LEASES, self._name, patch), partial(_Released, reply_to))
 
-    def _let_go(self, reply_to: Address, answer: Manifest | ApiError) -> None:
+    def _released(self, reply_to: Address, answer: Manifest | ApiError) -> None:
         if isinstance(answer, ApiError):
-            logger.info("the lease could not be released, it runs out: lease=%s error=%s", self._name, answer)
+            logger.info("lease not released, it expires by itself: lease=%s error=%s", self._name, answer)
         reply_to.tell(LeaseReleased())

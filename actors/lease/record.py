@@ -1,8 +1,8 @@
-"""The rules of a `coordination.k8s.io` Lease, as client-go's leader election has them. Pure.
+"""The rules of a `coordination.k8s.io` Lease, as in client-go's leader election. Pure.
 
-Whose the lease is says its `holderIdentity`; that it is still theirs, that the record changes: no clock but our own is
-compared with anything, so that two machines need not agree on the time. Beside that it remembers the highest executor
-id that was given out, by whoever held it: pods and drivers go, and an id is never used again.
+`holderIdentity` names the holder, which is alive as long as the record changes. Only readings of our own clock are
+compared, so that the clocks of two machines need not agree. The lease also records the highest executor id that any
+holder allocated: pods and drivers go, and an id is never used again.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 __all__ = ["LAST_ID", "Lease", "Take", "Wait", "decide", "first_lease", "lease_name", "read", "released", "taken"]
 
 LAST_ID: Final = "executor-pods/last-id"
-"""The annotation with the highest executor id that was given out."""
+"""The annotation with the highest allocated executor id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What is in a Lease."""
+    """The content of a Lease."""
 
     holder: str
-    """Empty when it was released."""
+    """Empty after a release."""
     duration: timedelta
     renewed: str
-    """When it was renewed last, in the API's words: only whether it changes counts."""
+    """The time of the last renewal as the API has it. Only compared for equality."""
     transitions: int
     resource_version: str
     last_id: int = 0
-    """The highest executor id that was given out, by all its holders; 0 if none was."""
+    """The highest executor id that any holder allocated, 0 if none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """It is ours to take, or to renew."""
+    """Acquire or renew the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It is somebody else's, who has shown signs of life since less than its duration."""
+    """Another driver holds the lease, and changed the record less than its duration ago."""
 
     holder: str
 
@@ -54,12 +54,12 @@ Decision: TypeAlias = Take | Wait
 
 
 def lease_name(app_id: str) -> str:
-    """One an application."""
+    """Return the name of the application's Lease."""
     return f"executor-pods-{app_id}"
 
 
 def read(manifest: Manifest) -> Lease:
-    """The record in an object, in which anybody may have written anything."""
+    """Read a Lease object, whose fields may contain anything."""
     spec = manifest.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     holder, seconds, transitions = (
@@ -81,7 +81,7 @@ def _last_id(annotations: object) -> int:
 
 
 def decide(lease: Lease, identity: str, unchanged_for: timedelta) -> Decision:
-    """What to do about a lease whose record we have seen unchanged for so long."""
+    """Decide about a lease whose record has not changed for `unchanged_for`."""
     if lease.holder in {"", identity} or unchanged_for >= lease.duration:
         return Take()
     return Wait(lease.holder)
@@ -90,14 +90,14 @@ def decide(lease: Lease, identity: str, unchanged_for: timedelta) -> Decision:
 def first_lease(
     app_id: str, identity: str, duration: timedelta, now: datetime, labels: Mapping[str, str], *, last_id: int
 ) -> Manifest:
-    """The Lease that did not exist yet, ours."""
+    """Return a new Lease, held by us."""
     metadata = {"name": lease_name(app_id), "labels": dict(labels), "annotations": {LAST_ID: str(last_id)}}
     spec = {**_held(identity, duration, now), "acquireTime": _micro(now), "leaseTransitions": 0}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
 def taken(lease: Lease, identity: str, duration: timedelta, now: datetime, *, last_id: int) -> Manifest:
-    """The patch that renews it, or takes it over; void if anybody has written since we read it."""
+    """Return the patch that acquires or renews the lease. It fails if the lease has changed since we read it."""
     spec = _held(identity, duration, now)
     if lease.holder != identity:
         spec |= {"acquireTime": _micro(now), "leaseTransitions": lease.transitions + 1}
@@ -105,7 +105,7 @@ def taken(lease: Lease, identity: str, duration: timedelta, now: datetime, *, la
 
 
 def released(lease: Lease, now: datetime, *, last_id: int) -> Manifest:
-    """The patch that lets go of it: client-go writes an empty holder and the shortest duration, too."""
+    """Return the patch that releases the lease: an empty holder and the shortest duration, as client-go writes."""
     return _patch(lease, {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro(now)}, last_id)
 
 
@@ -120,5 +120,5 @@ def _held(identity: str, duration: timedelta, now: datetime) -> dict[str, Any]:
 
 
 def _micro(moment: datetime) -> str:
-    """Kubernetes' MicroTime."""
+    """Format as Kubernetes' MicroTime."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,7 @@
-"""What holds the creation of executors up before the Allocator may begin: a lease, a driver's pod. Plain values."""
+"""The permission to write: whether the lease is ours, and whether executors may be created.
+
+A plain object of the Backend. It suspends and resumes the RequestPool, and notifies the driver of what blocks creation.
+"""
 
 from __future__ import annotations
 
@@ -33,32 +36,33 @@ logger = logging.getLogger(__name__)
 
 _BY_LEASE: Final = "lease"
 _BY_DRIVER_POD: Final = "driver_pod"
-"""What may hold creation up."""
+"""The blockers."""
 
 
 class LeaseOver:
-    """Nobody has said in time that the lease is still ours: another driver may take it from now on."""
+    """No `LeaseHeld` came in time: another driver may acquire the lease from now on."""
 
 
 _AboutLease: TypeAlias = LeaseHeld | LeaseNotHeld | LeaseOver
 
 
 class LeaseChange(Enum):
-    """What has changed for those who write."""
+    """How the permission to write has changed."""
 
-    AT_ONCE = auto()
-    """The wait at the start is over."""
-    LATE = auto()
-    """Another driver may have the lease, or had it: what we know may be old."""
+    FIRST_GRANT = auto()
+    """We may write, and no other driver was found to hold the lease before."""
+    CHANGED_HANDS = auto()
+    """Another driver may hold the lease, or may have held it: what we know may be outdated."""
 
 
 class WritePermission:
-    """Of one Backend.
+    """The permission of one Backend.
 
     Args:
-        backend: whose timers and clock are used.
-        pool: who writes, and is told when it may.
-        tell: the driver.
+        backend: its timers and clock are used.
+        settings: of the fleet.
+        pool: the RequestPool.
+        tell: sends the driver a message.
     """
 
     def __init__(self, backend: Actor, settings: Settings, *, pool: Address, tell: Callable[[ToDriver], None]) -> None:
@@ -69,93 +73,93 @@ class WritePermission:
         self._profiles = settings.profile_names
         self._lease_is_optional = settings.backend.lease == "auto"
         self._is_lease_kept = False
-        """We have held it, or seen another renew it: whoever keeps it respects it."""
-        self._tells = False
+        """We have held the lease, or observed another driver renew it: drivers of this application use it."""
+        self._notifies = False
         self.holder: str | None = None
-        """Who has the lease, if it is another driver that lives: not one that may have ended."""
-        self._holdups = Blockers()
-        if settings.uses_lease:  # a moment later we have it, or know who has: only that is worth telling
-            words = f"waiting for the lease of {settings.app_id!r}"
-            self._holdups.begin(_BY_LEASE, words, self._clock.now(), quiet=True)
+        """The other driver that holds the lease, if it is known to be alive."""
+        self._blockers = Blockers()
+        if settings.uses_lease:  # quiet, because a moment later we know who holds it
+            reason = f"waiting for the lease of {settings.app_id!r}"
+            self._blockers.begin(_BY_LEASE, reason, self._clock.now(), quiet=True)
         if settings.driver_pod_name is not None:
-            words = f"waiting for the driver's pod {settings.driver_pod_name!r} to be ready"
-            self._holdups.begin(_BY_DRIVER_POD, words, self._clock.now())
+            reason = f"waiting for the driver's pod {settings.driver_pod_name!r} to be ready"
+            self._blockers.begin(_BY_DRIVER_POD, reason, self._clock.now())
 
     @property
     def may_create(self) -> bool:
-        """Nothing stands in the way."""
-        return not self._holdups
+        """Nothing blocks creation here."""
+        return not self._blockers
 
     @property
     def may_write(self) -> bool:
         """The lease is ours, or none is used."""
-        return self._holdups.of(_BY_LEASE) is None
+        return self._blockers.of(_BY_LEASE) is None
 
     @property
     def lease_held(self) -> bool:
-        """The lease is ours; false also where none is used, or may be."""
+        """The lease is ours. False if none is used, or if we have no right to use one."""
         return self._is_lease_kept and self.may_write
 
     def why_not(self) -> str:
-        """What stands in the way of writing, in words for a person; "" if nothing does."""
-        return self._holdups.of(_BY_LEASE) or ""
+        """Return why nothing may be written, for people; "" if it may."""
+        return self._blockers.of(_BY_LEASE) or ""
 
     def over(
         self, profiles: Mapping[str, ProfileStatus], entries: Iterable[LedgerEntry]
     ) -> Mapping[str, ProfileStatus]:
-        """The fleet's counts, and why it does not grow."""
-        return self._holdups.over(profiles, entries)
+        """Return the counts of each profile, and what blocks its creation."""
+        return self._blockers.over(profiles, entries)
 
     def introduce_pool(self) -> None:
-        """What a pool must know at its start."""
+        """Suspend a new RequestPool if nothing may be written."""
         if not self.may_write:
             self._pool.tell(SuspendWrites(self.why_not()))
 
     # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin_to_tell(self) -> None:
-        """From now on the driver hears why nothing is created, when that begins, changes or ends."""
-        self._tells = True
-        self._tell_news()
+    def begin_to_notify(self) -> None:
+        """From now on, notify the driver when creation is blocked, for another reason than before, or unblocked."""
+        self._notifies = True
+        self._notify()
 
-    def end_to_tell(self) -> None:
-        """The backend stops: that nothing is created is no news."""
-        self._tells = False
+    def end_to_notify(self) -> None:
+        """The backend stops: nothing is created any more."""
+        self._notifies = False
 
     def driver_pod_ready(self) -> None:
-        """Executors can connect to the driver."""
-        self._holdups.end(_BY_DRIVER_POD)
-        self._tell_news()
+        """The driver's pod is ready: executors can connect to the driver."""
+        self._blockers.end(_BY_DRIVER_POD)
+        self._notify()
 
     def handlers(self) -> dict[type, Callable[..., object]]:
-        """Who handles what, but for the lease: what comes of that is the caller's (`handle`)."""
+        """Map each message to its handler, except for the lease (`handle`)."""
         return {CreationBlocked: self._creation_blocked}
 
     def _creation_blocked(self, message: CreationBlocked) -> None:
-        if self.may_create:  # else it was the Allocator before: since then more than that stands in the way
+        if self.may_create:  # otherwise the Allocator sent it before we blocked creation
             profile, cause = message.profile, message.cause
             self._tell(AllocationUnblocked(profile) if cause is None else AllocationBlocked(profile, cause))
 
     def handle(self, message: _AboutLease) -> LeaseChange | None:
-        """One case a message; None if nothing has changed for those who write."""
+        """Handle a message about the lease. None if the permission has not changed."""
         match message:
             case LeaseHeld(until):
                 return self._held(elapsed(self._clock.monotonic(), until))
-            case LeaseNotHeld(why) if message.forbidden and self._lease_is_optional and not self._is_lease_kept:
-                return self._go_without(why)
+            case LeaseNotHeld(reason) if message.forbidden and self._lease_is_optional and not self._is_lease_kept:
+                return self._continue_without(reason)
             case LeaseNotHeld(_, holder, False) if holder is not None and holder == self.holder:
-                return None  # its keeper has come up again and has yet to see what it told before
-            case LeaseNotHeld(why, holder, holder_lives):
+                return None  # a restarted keeper does not know yet that the holder is alive
+            case LeaseNotHeld(reason, holder, holder_lives):
                 self._is_lease_kept = self._is_lease_kept or holder_lives
-                return self._not_held(why, holder if holder_lives else None)
+                return self._not_held(reason, holder if holder_lives else None)
             case LeaseOver():
-                return self._not_held("nobody has renewed the lease in time, it may be another driver's by now", None)
+                return self._not_held("the lease was not renewed in time, another driver may hold it", None)
             case _:
                 assert_never(message)
 
-    def _go_without(self, why: str) -> LeaseChange | None:
+    def _continue_without(self, reason: str) -> LeaseChange | None:
         if not self.may_write:
-            logger.warning("going on without a lease, another driver would not be noticed: %s", why)
+            logger.warning("continuing without a lease, another driver would not be noticed: reason=%s", reason)
         return self._end_suspension()
 
     def _held(self, left: timedelta) -> LeaseChange | None:
@@ -168,22 +172,22 @@ class WritePermission:
     def _end_suspension(self) -> LeaseChange | None:
         if self.may_write:
             return None
-        at_once = self._holdups.is_quiet(_BY_LEASE)
+        is_first = self._blockers.is_quiet(_BY_LEASE)
         self._pool.tell(ResumeWrites())
-        self._holdups.end(_BY_LEASE)
-        self._tell_news()
-        return LeaseChange.AT_ONCE if at_once else LeaseChange.LATE
+        self._blockers.end(_BY_LEASE)
+        self._notify()
+        return LeaseChange.FIRST_GRANT if is_first else LeaseChange.CHANGED_HANDS
 
-    def _not_held(self, why: str, holder: str | None) -> LeaseChange:
+    def _not_held(self, reason: str, holder: str | None) -> LeaseChange:
         self._timers.cancel("lease")
         if self.may_write:
-            self._pool.tell(SuspendWrites(why))
+            self._pool.tell(SuspendWrites(reason))
         self.holder = holder
-        self._holdups.begin(_BY_LEASE, why, self._clock.now())
-        self._tell_news()
-        return LeaseChange.LATE
+        self._blockers.begin(_BY_LEASE, reason, self._clock.now())
+        self._notify()
+        return LeaseChange.CHANGED_HANDS
 
-    def _tell_news(self) -> None:
-        if self._tells and (news := self._holdups.news()) is not None:
+    def _notify(self) -> None:
+        if self._notifies and (cause := self._blockers.changed()) is not None:
             for profile in self._profiles:
-                self._tell(AllocationBlocked(profile, news) if news else AllocationUnblocked(profile))
+                self._tell(AllocationBlocked(profile, cause) if cause else AllocationUnblocked(profile))

@@ -1,10 +1,10 @@
-"""The public protocol: every message that crosses from one actor to another, grouped by its receiver.
+"""The protocol: every message that one actor sends to another, grouped by receiver.
 
-Commands are imperative, events are past tense; all are frozen. A union alias per actor (`ToSnapshotStore`, …) says what
-that actor accepts, so that its `match` can be checked for exhaustiveness. Messages that never leave one module are
-private to it and start with an underscore.
+A driver sends `FromDriver` to the Backend and receives `ToDriver`. Commands are imperative, events are past tense, and
+all messages are frozen. Each actor has a union of the messages that it accepts (`ToSnapshotStore`, …), so that mypy can
+check its `match`. A message that never leaves its module is private and starts with an underscore.
 
-Times in messages: a `datetime` in UTC is the API's or the wall clock's; a `Moment` is the process's own clock's.
+A `datetime` comes from the API or the wall clock and is in UTC. A `Moment` can be compared within this process only.
 """
 
 from actors.messages.backend import *

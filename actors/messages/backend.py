@@ -1,4 +1,4 @@
-"""What the Backend hears: from its own parts, and from the driver, whom it answers."""
+"""Messages to the Backend: from its child actors, and from the driver, whose questions it answers."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ __all__ = [
     "TakenOver",
 ]
 
-# ── From inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── From its children ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsRequested:
-    """These ids are used from now on; sent before their POSTs."""
+    """The Allocator uses these ids from now on. Sent before their POSTs."""
 
     executor_ids: tuple[int, ...]
     profile: str
@@ -61,7 +61,7 @@ class ExecutorsRequested:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSeen:
-    """A snapshot shows this executor in a state that it was not in before."""
+    """An executor is in a new state in the snapshot."""
 
     executor_id: int
     uid: str
@@ -70,26 +70,26 @@ class ExecutorSeen:
 
 @dataclass(frozen=True, slots=True)
 class RemoveExecutor:
-    """This executor has ended, for this reason. May be repeated after a restart; the driver hears it once."""
+    """An executor has ended. May be repeated after a restart; the driver is notified once."""
 
     executor_id: int
     uid: str | None
     reason: LossReason
     since: Moment | None = field(default=None, compare=False)
-    """When the store had what shows it, None if it was found out otherwise: to measure how fast we are."""
+    """When the store got the event of the end, None if it was found out without one. Measures the reaction time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """LifecycleManager has looked at the whole fleet and asked for the adoption of whatever is not ours yet."""
+    """The answer to `TakeOver`: LifecycleManager has requested the adoption of all pods that are not ours yet."""
 
     serial: int
-    """The question's."""
+    """That of the `TakeOver`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StuckObserved:
-    """An executor's pod does not get on. Told once per pod and kind of cause."""
+    """An executor's pod is stuck. Sent once per pod and cause."""
 
     executor_id: int
     uid: str
@@ -98,7 +98,7 @@ class StuckObserved:
 
 @dataclass(frozen=True, slots=True)
 class AllocatorStatus:
-    """What the Allocator counts, sent when it changes."""
+    """The Allocator's counts. Sent when they change."""
 
     profiles: Mapping[str, ProfileStatus]
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
@@ -106,7 +106,7 @@ class AllocatorStatus:
 
 @dataclass(frozen=True, slots=True)
 class CreationBlocked:
-    """Creation in a profile stands still for `cause`; None when it goes on. Sent when it begins and when it ends."""
+    """Creation in a profile is blocked by `cause`; None when it is unblocked. Sent at both."""
 
     profile: str
     cause: str | None
@@ -114,28 +114,28 @@ class CreationBlocked:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsObserved:
-    """The states in the newest snapshot, told when any of them has changed. The map is the snapshot's own, no copy."""
+    """The states in the newest snapshot. Sent when one has changed; the map is the snapshot's own, not a copy."""
 
     states: Mapping[int, PodState]
 
 
 @dataclass(frozen=True, slots=True)
 class EndedForgotten:
-    """Of these executors, which have ended, no pod is shown any more: the answer to `ForgetEnded`."""
+    """The answer to `ForgetEnded`: these executors have ended, and the snapshot has no pod of theirs."""
 
     executor_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailuresExceeded:
-    """Too many executors ended before they were of use; the Allocator has stopped creating."""
+    """Too many executors were short-lived; the Allocator has stopped creating."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodsDeleted:
-    """The bulk delete was answered; `error` is None when the API took it."""
+    """The bulk delete was answered; `error` is None if the API accepted it."""
 
     executor_ids: frozenset[int] | None
     error: ApiError | None
@@ -143,7 +143,7 @@ class PodsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The pool has no create queued, under way or unresolved, and takes no more."""
+    """The RequestPool has no create queued, in flight or unresolved, and accepts no more."""
 
 
 FromInside: TypeAlias = (
@@ -167,7 +167,7 @@ FromInside: TypeAlias = (
     | Drained
     | LeaseReleased
 )
-"""What the Backend's own actors send to it; the last three answer one that stops."""
+"""What the Backend's children send to it. The last three are answers during a stop."""
 
 
 # ── From the driver ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,19 +175,23 @@ FromInside: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class RequestTotalExecutors:
-    """The wanted number of executors, per profile; an int means the default profile. Replaces what was asked before."""
+    """Set the target: the desired number of executors per profile. An int means the default profile.
+
+    Replaces the previous target: a profile that is not named has the target 0.
+    """
 
     totals: int | Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class KillExecutors:
-    """End these executors. The target stays, so that they are replaced, unless `adjust_target`.
+    """End these executors. They are replaced, unless `adjust_target` lowers the target by their number.
 
-    The wish is this driver's: should it die before `executor.kill_grace_period` is over, the next one takes over those
-    that live on as any others, and sees by `executor.kill_label`, if that is set, what was wished.
+    A running executor has `executor.kill_grace_period` to end by itself, then its pod is deleted; one that does not run
+    yet is deleted at once. If the driver dies meanwhile, the next driver adopts those that live on like any others. The
+    pod label `executor.kill_label`, if set, tells it that they were killed.
 
-    Asked, it answers with the ids that will be ended; ids that are unknown or already removed are left out.
+    Answered with the ids that will be ended, without ids that are unknown or already removed.
     """
 
     executor_ids: tuple[int, ...]
@@ -196,9 +200,9 @@ class KillExecutors:
 
 @dataclass(frozen=True, slots=True)
 class DecommissionExecutors:
-    """Let these executors finish: labelled, and not replaced before they are gone. Who ends them is the driver.
+    """Let these executors finish. They are labelled, and replaced only when they are gone; the driver ends them.
 
-    Asked, it answers with the ids that are decommissioned; ids that are unknown or already removed are left out.
+    Answered with the ids that are decommissioned, without ids that are unknown or already removed.
     """
 
     executor_ids: tuple[int, ...]
@@ -206,33 +210,33 @@ class DecommissionExecutors:
 
 @dataclass(frozen=True, slots=True)
 class RegisterExecutor:
-    """The driver has this executor's connection. Asked, it answers whether the id is one of the fleet's."""
+    """This executor has connected to the driver. Answered with a bool: it is one of the fleet, and has not ended."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorDisconnected:
-    """This executor's connection is gone: it is inactive until its pod's events say why it ended."""
+    """This executor's connection is lost. It is inactive until its pod's events say why it ended."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class GetExecutorIds:
-    """Answered with the sorted tuple of ids that are active: told of, not removed, not disconnected."""
+    """Answered with the sorted tuple of the active ids, see `IsExecutorActive`."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsExecutorActive:
-    """Answered with a bool."""
+    """Answered with a bool: the driver was notified of it, and it is not killed, disconnected or removed."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class IsExecutorExcluded:
-    """Answered with a bool: this executor must be turned away, should it call: given up, ended, or none of ours."""
+    """Answered with a bool: refuse this executor if it connects. It is abandoned, has ended or is unknown."""
 
     executor_id: int
 
@@ -249,12 +253,12 @@ class GetFleetStatus:
 
 @dataclass(frozen=True, slots=True)
 class StopBackend:
-    """End. With `delete_pods` the fleet is deleted first; None means the setting `backend.delete_on_stop`.
+    """Stop. `delete_pods` says whether the fleet is deleted first; None means the setting `backend.delete_on_stop`.
 
-    Executors that were killed and have not ended go at once, whether the rest is deleted or left.
+    Killed executors that have not ended are deleted in either case, without waiting for their grace period.
 
-    Who asks is answered when the stop begins; its end is `BackendStopped`, or `BackendFailed` should the backend crash
-    meanwhile, and the fleet is left as far as it was.
+    Answered with None when the stop begins. `BackendStopped` says that it has ended; `BackendFailed`, that the backend
+    crashed while it stopped, which leaves the fleet as it is then.
     """
 
     delete_pods: bool | None = None
@@ -281,24 +285,24 @@ class ProfileStatus:
 
     target: int = 0
     requested: int = 0
-    """Requested, not in a snapshot yet."""
+    """Executors that are not in a snapshot yet."""
     pending: int = 0
     running: int = 0
     """Running or in an unknown phase."""
     terminating: int = 0
     registered: int = 0
     blocked: str | None = None
-    """Why creation stands still, None while it does not."""
+    """Why creation is blocked, None while it is not."""
     blocked_since: datetime | None = None
     start_failures: int = 0
-    """Executors that ended before they were of use, within `executor.failures_validity_interval`."""
+    """Short-lived executors within `executor.failures_validity_interval`."""
     blocked_by: str | None = None
-    """`blocked` as one of a few words: the class of the API's error, or what else holds creation up."""
+    """The kind of `blocked`, one of a few: the class of the API's error, or the name of another blocker."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetStatus:
-    """What the Backend was last told. Ages are as of the answer."""
+    """What the Backend knows now. Ages are as of the answer."""
 
     app_id: str
     namespace: str
@@ -306,7 +310,7 @@ class FleetStatus:
     sources: Mapping[str, SourceStatus]
     stopping: bool = False
     may_write: bool = True
-    """Pods may be made and deleted: the lease is ours, or none is used."""
+    """Pods may be created and deleted: the lease is ours, or none is used."""
     lease_held: bool = False
 
 
@@ -315,8 +319,8 @@ class SourceStatus:
     """One source's freshness."""
 
     synced: bool
-    """It has had a full sync and is in touch."""
+    """The source has had a full sync, and its last request or connection did not fail."""
     since_full_sync: timedelta | None
     since_heard: timedelta | None
-    """The age of the last byte that told anything of the cluster. May be up to a second too old."""
+    """The age of the last page, event or bookmark. May be up to a second too old."""
     error: str | None

@@ -1,4 +1,4 @@
-"""What the driver is told."""
+"""Messages to the driver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BackendStarted:
-    """The first full sync is in and no right is missing: the fleet is being kept from now on."""
+    """The first full sync succeeded and no right is missing. The fleet is managed from now on."""
 
     app_id: str
     namespace: str
@@ -35,7 +35,7 @@ class BackendStarted:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPending:
-    """The API shows the executor's pod; it does not run yet."""
+    """The executor's pod exists, and does not run yet."""
 
     executor_id: int
     pod: Pod
@@ -51,7 +51,7 @@ class ExecutorRunning:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTerminating:
-    """The executor lives and is about to go. `deadline` is when it will be gone at the latest, if that is known."""
+    """The executor is terminating: alive, and being deleted. `deadline` is the latest time of its end, if known."""
 
     executor_id: int
     deadline: datetime | None
@@ -60,7 +60,7 @@ class ExecutorTerminating:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRemoved:
-    """The executor is gone. Told exactly once for each that the driver was told of."""
+    """The executor is gone. Sent exactly once for each executor that the driver was notified of."""
 
     executor_id: int
     reason: LossReason
@@ -68,7 +68,7 @@ class ExecutorRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorStuck:
-    """The executor's pod does not get on, in the pod's own words. Told once per cause."""
+    """The executor's pod is stuck; `reason` and `message` are its status's own. Sent once per cause."""
 
     executor_id: int
     reason: str
@@ -78,7 +78,7 @@ class ExecutorStuck:
 
 @dataclass(frozen=True, slots=True)
 class AllocationBlocked:
-    """No executors of this profile can be created, for this cause. Told once, until `AllocationUnblocked`."""
+    """No executors of this profile can be created. Sent once per cause, until `AllocationUnblocked`."""
 
     profile: str
     cause: str
@@ -93,21 +93,21 @@ class AllocationUnblocked:
 
 @dataclass(frozen=True, slots=True)
 class FleetFailed:
-    """Executors end before they are of use, again and again: creation has stopped, the driver decides."""
+    """Too many executors were short-lived. Creation has stopped until the driver sets a target again."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class BackendFailed:
-    """The backend could not start, or could not be kept alive; the fleet is left as it is, the actors are stopped."""
+    """The last message: the backend could not start or cannot continue. The fleet is left as it is; its actors stop."""
 
     cause: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class BackendStopped:
-    """The end. `left_behind` names the pods that should have been deleted and may still be there."""
+    """The last message of a stop. `left_behind` names the pods that should have been deleted and may still exist."""
 
     left_behind: tuple[str, ...] = ()
 

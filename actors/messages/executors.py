@@ -1,4 +1,4 @@
-"""What Allocator and LifecycleManager hear of executors, besides snapshots."""
+"""Messages to Allocator and LifecycleManager about executors, besides snapshots."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SetTotalExpectedExecutors:
-    """The wanted number of executors per profile; a profile that is not named is wanted no more."""
+    """The target: the desired number of executors per profile. A profile that is not named has the target 0."""
 
     totals: Mapping[str, int]
     forgives: bool = False
-    """The driver asks for them: if the fleet has failed, it shall try again."""
+    """The driver set this target: if the fleet has failed, try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRegistered:
-    """The driver has an executor's connection: it is in use, and never deleted for being in excess."""
+    """An executor has connected to the driver. It is in use, and never deleted as excess."""
 
     executor_id: int
     at: Moment
@@ -56,25 +56,25 @@ class ExecutorRegistered:
 
 @dataclass(frozen=True, slots=True)
 class ClaimsListed:
-    """The fleet's PersistentVolumeClaims as the API has them, as JSON, or why they cannot be listed."""
+    """The fleet's PersistentVolumeClaims as JSON, or why they cannot be listed."""
 
     claims: tuple[Manifest, ...] | ApiError
 
 
 @dataclass(frozen=True, slots=True)
 class PodCreated:
-    """The POST was answered: the pod exists (made now, or by an earlier try of ours)."""
+    """The POST was answered: the pod exists, created by this try or an earlier one."""
 
     executor_id: int
     epoch: int
     pod: Pod
     withdrawn: bool = False
-    """It was withdrawn (`WithdrawPods`), and had been made all the same."""
+    """It was withdrawn (`WithdrawPods`), but an earlier try had created it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodCreateFailed:
-    """The POST was answered, definitely: there is no such pod of ours."""
+    """The POST got a definitive answer: there is no such pod of ours."""
 
     executor_id: int
     epoch: int
@@ -83,7 +83,7 @@ class PodCreateFailed:
 
 @dataclass(frozen=True, slots=True)
 class PodCreateDelayed:
-    """A try failed for what may pass; the pool goes on with it by itself. Told at each try."""
+    """A try failed with an error that may pass; the pool retries by itself. Sent at each try."""
 
     executor_id: int
     epoch: int
@@ -92,13 +92,13 @@ class PodCreateDelayed:
 
 @dataclass(frozen=True, slots=True)
 class EpochBegun:
-    """No create of an epoch before `epoch` is queued or under way any more."""
+    """No create of an epoch before `epoch` is queued or in flight any more."""
 
     epoch: int
     dropped: frozenset[int]
-    """Ids that have no pod: their POST never left, or was refused."""
+    """Ids that have no pod: their POST was never sent, or was refused."""
     lost: frozenset[int] = frozenset()
-    """Ids that this pool was never asked for: what became of their POSTs, if they left, an earlier one took with it."""
+    """Ids that this pool never received: only a crashed earlier pool knew whether their POSTs were sent."""
 
 
 # ── To Allocator and LifecycleManager ────────────────────────────────────────────────────────────────────────────────
@@ -106,21 +106,21 @@ class EpochBegun:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLoaded:
-    """The Backend's book, sent at each of the receiver's starts."""
+    """The Backend's ledger. Sent at each start of the receiver."""
 
     ledger: LedgerEntries
     next_id: int
     created: int = 0
-    """Pods that were requested in the driver's life, without those that the API refused to make."""
+    """Pods that this driver requested, without those that the API refused to create."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
-    """For the Allocator: what the one before it counted."""
+    """For the Allocator: what its previous incarnation counted."""
     observed: Mapping[int, PodState] = field(default_factory=dict)
-    """For the LifecycleManager: what the one before it saw last."""
+    """For the LifecycleManager: the last states that its previous incarnation received."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorDecommissioned:
-    """The driver asked this executor to finish. Allocator counts it until it is gone."""
+    """The driver lets this executor finish. The Allocator counts it until it is gone."""
 
     executor_id: int
 
@@ -145,7 +145,7 @@ ToAllocator: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The executor's connection to the driver is gone; its pod's events will say why."""
+    """The executor's connection to the driver is lost; its pod's events will say why."""
 
     executor_id: int
     at: Moment
@@ -153,20 +153,20 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsAbandoned:
-    """The Allocator waits no longer for these: whatever of them comes up is deleted on sight."""
+    """The Allocator has abandoned these executors: a pod of theirs is deleted as soon as it is observed."""
 
     executor_ids: tuple[int, ...]
     reason: str
     created: bool = True
-    """Their pods may have been made; False if the API refused to."""
+    """Their pods may have been created; False if the API refused to."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsScaledDown:
-    """The Allocator deletes these executors, which are too many: executor id → the pod's UID.
+    """The Allocator deletes these executors as excess: executor id → the pod's UID.
 
-    They are pending, or were withdrawn (`WithdrawPods`) and had been made all the same. It tells Backend, who tells
-    LifecycleManager: if such a pod is gone, it was us.
+    They are pending, or were withdrawn (`WithdrawPods`) although an earlier try had created them. Sent to the Backend,
+    which forwards it to LifecycleManager: the end of such a pod is our doing.
     """
 
     pods: Mapping[int, str]
@@ -174,9 +174,9 @@ class ExecutorsScaledDown:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """The fleet is ours to write to: have its pods adopted, then say `TakenOver` to Backend.
+    """The fleet is ours to write to: have its pods adopted, then answer the Backend with `TakenOver`.
 
-    Nothing else is written before that. What was asked for while another driver had the lease was dropped.
+    Nothing else is written before that. Requests were dropped while another driver had the lease.
     """
 
     serial: int
@@ -184,14 +184,14 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class ForgetEnded:
-    """Of these executors, which have ended, tell Backend which are not shown any more, as `EndedForgotten`."""
+    """Tell the Backend which of these ended executors have no pod in the snapshot: `EndedForgotten`."""
 
     executor_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class PodConfirmed:
-    """What a GET said of a pod whose DELETED event came without a deletion: `pod` is None when it is gone."""
+    """The answer to `ConfirmPod`: `pod` is None if the pod is gone."""
 
     executor_id: int
     uid: str

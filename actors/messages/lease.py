@@ -1,4 +1,4 @@
-"""The lease that lets one driver of an application write."""
+"""Messages to and from LeaseKeeper, about the lease that lets one driver of an application write."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class KeepLease:
 
 @dataclass(frozen=True, slots=True)
 class IdsAllocated:
-    """Executor ids up to this one were given out: the lease is to remember it, for whoever holds it next."""
+    """Executor ids up to this one were allocated. Record it in the lease, for its next holder."""
 
     last_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """Let go of the lease, so that the next driver need not wait for its end; `reply_to` gets `LeaseReleased`."""
+    """Release the lease, so that the next driver need not wait until it expires; `reply_to` gets `LeaseReleased`."""
 
     reply_to: Address
 
@@ -37,27 +37,27 @@ ToLeaseKeeper: TypeAlias = KeepLease | IdsAllocated | ReleaseLease
 
 @dataclass(frozen=True, slots=True)
 class LeaseHeld:
-    """The application's lease is ours: we may write. Told again at each renewal."""
+    """The application's lease is ours: we may write. Sent again at each renewal."""
 
     until: Moment
-    """Without a renewal it may be another's from then on; the holder must have stopped to write."""
+    """We must not write after this moment, unless the lease is renewed: it may be another driver's then."""
     last_id: int = 0
-    """The highest executor id that was given out, by all who held it."""
+    """The highest executor id that any of its holders allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseNotHeld:
-    """The lease is not ours, or not any more: we may only look. `why` names the holder. Told again when it changes."""
+    """The lease is not ours, or no longer: we may not write. `reason` names the holder. Sent again when it changes."""
 
     reason: str
     holder: str | None = None
-    """Whose it is; None if nobody's that we know of, as when the API is away."""
+    """Who holds it; None if that is unknown, for example while the API does not answer."""
     holder_lives: bool = False
-    """The holder has written it since we began to look. One that has not may have ended: then the lease runs out."""
+    """The holder has written the lease since we first read it. Otherwise it may have ended, and the lease expires."""
     forbidden: bool = False
-    """Our account has no right to leases."""
+    """Our account has no right to use leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseReleased:
-    """The lease is let go of, or could not be."""
+    """The release is done, or has failed: the lease then expires by itself."""

@@ -1,4 +1,4 @@
-"""The ledger: the Backend's book of executors, which it sends to those who start anew."""
+"""The ledger: the Backend's record of executors, which it sends to a child actor at each of its starts."""
 
 from __future__ import annotations
 
@@ -26,64 +26,63 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ExecutorKilled:
-    """The driver asked for this executor's end.
+    """The driver killed this executor.
 
-    LifecycleManager asks for its deletion from `delete_at` on, while it is shown alive; Allocator counts it as one that
-    is going.
+    LifecycleManager requests its deletion from `delete_at` on, while it is alive. Allocator counts it as terminating.
     """
 
     executor_id: int
     at: datetime
-    """When that was (UTC)."""
+    """When it was killed (UTC)."""
     delete_at: Moment
-    """When its pod is deleted, should it be there still."""
+    """When its pod is deleted, if it still exists."""
     message: str = ENDED_BY_DRIVER
-    """What is said of its end, after the executor's name."""
+    """What its loss reason says after the executor's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What the Backend knows of one executor, from its request to a while after its end."""
+    """What the Backend knows of one executor, from its request until `executor.removed_executors_ttl` after its end."""
 
     executor_id: int
     profile: str
     uid: str | None = None
-    """Its pod's UID, once a snapshot showed it."""
+    """Its pod's UID, once the pod was observed."""
     notified_at: Moment | None = None
-    """When the driver first heard of it."""
+    """When the driver was first notified of it."""
     running: bool = False
-    """The driver was told that it runs."""
+    """The driver was notified that it runs."""
     running_at: Moment | None = None
-    """When it first ran: when the driver was told so, or of an earlier life's, when its pod was started."""
+    """When it began to run: when the driver was notified of that, or when an adopted executor's pod was started."""
     terminating: bool = False
-    """The driver was told that it is about to go."""
+    """The driver was notified that it is terminating."""
     registered_at: Moment | None = None
     """When the driver registered it."""
     active: bool = True
     """False after `ExecutorDisconnected`."""
     disconnected_at: Moment | None = None
-    """When its connection was lost; None while it has one, or never had."""
+    """When its connection was lost; None while it has one, or if it never had."""
     disconnects: int = 0
     """How often its connection was lost."""
     killed: ExecutorKilled | None = None
-    """The driver asked for its end."""
+    """Set once the driver killed it."""
     decommissioned: bool = False
-    """The driver asked it to finish: it is not replaced before it is gone."""
+    """The driver lets it finish: it is not replaced before it is gone."""
     stuck: frozenset[StuckKind] = frozenset()
-    """Of what keeps it from running the driver was told."""
+    """The causes of being stuck that the driver was notified of."""
     abandoned: bool = False
-    """The Allocator gave it up unseen: whatever comes up under this id is deleted on sight."""
+    """The Allocator abandoned it before its pod was observed: a pod of this id is deleted as soon as it is."""
     removed_at: Moment | None = None
-    """When the driver was told of its end; nothing about it is told after that."""
+    """When it ended. The driver is notified of nothing about it after that."""
 
     @property
     def is_present(self) -> bool:
-        """The driver was told of it, and not of its end."""
+        """The driver was notified of this executor, and it has not ended."""
         return self.notified_at is not None and self.removed_at is None
 
-    def pod_in(self, shown: Mapping[int, PodState]) -> Pod | None:
-        """Its pod as a snapshot shows it, None if it does not."""
-        state = shown.get(self.executor_id)
+    def pod_in(self, states: Mapping[int, PodState]) -> Pod | None:
+        """Return its pod from a snapshot's states, None if it is not there."""
+        state = states.get(self.executor_id)
         return state.pod if state is not None and state.pod.uid == self.uid else None
 
 
@@ -92,25 +91,25 @@ LedgerEntries: TypeAlias = Map[int, LedgerEntry]
 
 @dataclass(frozen=True, slots=True)
 class StartFailureCount:
-    """Executors of one profile that ended before they were of use."""
+    """Short-lived executors of one profile, and the backoff of its creation."""
 
     rounds: int = 0
-    """How often creation was made to wait for that, without a success between."""
+    """How often creation backed off because of them, without a success between."""
     until: Moment = 0.0
-    """Until when it waits."""
+    """When that backoff ends."""
     times: tuple[Moment, ...] = ()
-    """When each was counted, the earliest first."""
+    """When each was counted, earliest first."""
     waves: int = 0
-    """How often others ended some as early, without a success between."""
+    """How often others ended executors as early, without a success between."""
     waves_until: Moment = 0.0
-    """Until when creation waits for that."""
+    """When the backoff for these ends."""
     newest: int = 0
-    """The highest id that there was at the last of these."""
+    """The highest executor id at the last of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailureRecord:
-    """What the Allocator knows of executors' starts and Backend keeps for the next one, which would count anew."""
+    """What the Allocator knows of failed starts. The Backend keeps it for the Allocator's next incarnation."""
 
     counts: Mapping[str, StartFailureCount] = field(default_factory=dict)
     """By profile."""

@@ -1,4 +1,4 @@
-"""The names of the actors that a Backend consists of."""
+"""The names of the Backend's child actors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sources see, what the store makes of it, and what its subscribers get."""
+"""Messages of observation: from the sources to the store, and from the store to its subscribers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class UpdatePods:
-    """What watch stream number `stream` brought; no events means a bookmark, or `unchanged` ones that are left out."""
+    """Events of watch connection number `stream`: none for a bookmark, or if all are `unchanged` and left out."""
 
     events: tuple[PodEvent, ...]
     resource_version: str
@@ -48,12 +48,12 @@ class UpdatePods:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSnapshot:
-    """The answer to a LIST of all executor pods. `stream` numbers the watch that starts from it, None for a poll."""
+    """The answer to a LIST of all executor pods. `stream` numbers the watch that starts from it; None for a poll."""
 
     pods: tuple[Pod, ...]
     resource_version: str
     requested_at: Moment
-    """When its first page was asked for."""
+    """When its first page was requested."""
     consistent: bool
     """False for a LIST with `resourceVersion=0`, which may be answered from an old cache."""
     stream: int | None = None
@@ -63,14 +63,14 @@ class ReplaceSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbandoned:
-    """Watch stream number `stream` could not be resumed for so long that it no longer counts."""
+    """Watch connection number `stream` could not be resumed for so long that it no longer counts."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class AddSubscriber:
-    """Send batches to `subscriber`, the first at once; replaces the same address's earlier subscription."""
+    """Send batches to `subscriber`, the first at once. Replaces an earlier subscription of the same address."""
 
     subscriber: Address
     interval: timedelta
@@ -92,22 +92,22 @@ ToSnapshotStore: TypeAlias = UpdatePods | ReplaceSnapshot | StreamAbandoned | Ad
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBatch:
-    """The newest snapshot and all that happened since the subscriber's last batch. Answered with `BatchDone(seq)`."""
+    """The newest snapshot, and what changed since the subscriber's last batch. Answered with `BatchDone(seq)`."""
 
     seq: int
     snapshot: PodsSnapshot
     changed: frozenset[int]
-    """Executor ids whose state differs from the last batch's, those that appeared included, those that ended not."""
+    """Executor ids whose state differs from the last batch's, including new ones and excluding ended ones."""
     appeared: frozenset[int]
-    """Executor ids first shown since the last batch, those that came and went included."""
+    """Executor ids first observed since the last batch, including those that have ended since."""
     ended: tuple[Ended, ...]
     """Every pod that left `states` since the last batch, oldest first, each once."""
     full_sync: bool
-    """A consistent LIST was applied since the last batch: what it does not show is not there."""
+    """A consistent LIST was applied since the last batch: a pod that is not in the snapshot does not exist."""
     heard_at: Moment | None
-    """When the store last heard anything from a source, None if never."""
+    """When the store last received anything from a source, None if never."""
     urgent_since: Moment | None = field(default=None, compare=False)
-    """When the store had the first of what this batch was not to wait for, None if there is none."""
+    """When the store got the first event that should not wait for this batch's timer, None if there is none."""
 
 
 # ── To the sources ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,12 +120,12 @@ class StartWatching:
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """What the watch started from is no longer the truth: start again from a LIST."""
+    """The state that the watch started from is outdated: start again from a LIST."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryNow:
-    """There is a server that answers: what waits because there was none need not wait any longer."""
+    """A server answers again: end the backoff of a connection that failed because none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ ToPollSource: TypeAlias = StartPolling
 
 
 class Source(Enum):
-    """The two that observe the cluster."""
+    """The two sources, which observe the cluster."""
 
     WATCH = "watch"
     POLL = "poll"
@@ -149,21 +149,21 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How a source stands.
+    """How fresh a source's knowledge is.
 
-    Sent when it gets in touch, when it loses touch, and with each full sync; between these at most once a second, when
-    something comes.
+    Sent when requests begin to succeed, when they begin to fail, and with each full sync; in between at most once a
+    second, when the source receives something.
     """
 
     source: Source
     synced_at: Moment | None
-    """When its last full sync was asked for."""
+    """When its last full sync was requested."""
     error: ApiError | None
-    """Why it has no touch now, None while it has."""
+    """Why its requests fail now, None while they succeed."""
     heard_at: Moment | None = None
-    """When anything of the cluster last came: a page, an event, a bookmark."""
+    """When a page, an event or a bookmark was last received."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A poll has come whole."""
+    """A poll has succeeded."""

@@ -1,4 +1,4 @@
-"""What the RequestPool is asked to do to the API. Its answers stand with those who get them."""
+"""Requests to the RequestPool. Its answers are in the modules of those who receive them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BeginEpoch:
-    """A new Allocator: drop the queued creates of earlier epochs, resolve those on the wire, then say `EpochBegun`."""
+    """A new Allocator: drop the queued creates of earlier epochs, resolve those in flight, then send `EpochBegun`."""
 
     epoch: int
     reply_to: Address
     requested: frozenset[int] = frozenset()
-    """Ids that were requested and that nobody has seen: those that this pool was never asked for are lost."""
+    """Requested ids that are not in a snapshot yet. Those that this pool never received are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,23 @@ class CreatePod:
     manifest: Manifest
     reply_to: Address
     claims: tuple[Manifest, ...] = ()
-    """PersistentVolumeClaims that the pod mounts and that are made before it. One named after this executor that exists
-    already, and that no try of ours can have made, is not ours: `PodCreateFailed` with `AlreadyExists`.
+    """PersistentVolumeClaims that the pod mounts, created before it. A claim named after this executor that exists
+    already, and that no try of ours can have created, is not ours: `PodCreateFailed` with `AlreadyExists`.
     """
     again: bool = False
-    """It was asked of a pool that has crashed: there may be such a pod, and such claims, and they are ours."""
+    """A crashed pool had received this request: if the pod or its claims exist, they are ours."""
 
 
-NOT_DESIRED: Final = "it is not wanted any more"
-"""Why an executor is withdrawn or given up, where its profile's target is lower."""
+NOT_DESIRED: Final = "it is no longer desired"
+"""Why an executor is withdrawn or abandoned when its profile's target was lowered."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawPods:
-    """These executors are not wanted any more: those whose POST is not on the wire are not made.
+    """These executors are no longer desired: drop their creates, except those in flight.
 
-    Each is answered as ever: `PodCreateFailed` with `Cancelled`, or `PodCreated`, `withdrawn`, if an earlier try has
-    made it.
+    Each create is still answered: `PodCreateFailed` with `Cancelled`, or `PodCreated` with `withdrawn` if an earlier
+    try has created the pod.
     """
 
     executor_ids: frozenset[int]
@@ -72,7 +72,7 @@ class WithdrawPods:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """DELETE one pod. The same pod asked for again while the first request is open is the same request."""
+    """DELETE one pod. A repeated request for the same pod joins the open one."""
 
     name: str
     options: DeleteOptions = field(default_factory=DeleteOptions)
@@ -82,14 +82,14 @@ class DeletePod:
 class DeletePods:
     """DELETE these executors' pods by label, or all of the application's when `executor_ids` is None.
 
-    Creates of these ids that are still queued are dropped; one that is on the wire is deleted once it is answered.
+    Drop queued creates of these ids; delete the pod of one that is in flight when it is answered.
     """
 
     executor_ids: frozenset[int] | None
     reply_to: Address | None = None
     """Gets `PodsDeleted`, once."""
     include_inactive: bool = False
-    """Of all: those that were set aside, too."""
+    """With `executor_ids` None: delete pods labelled inactive, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class LabelPod:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPod:
-    """Make `owner` (an ownerReference) the owner of one pod of an earlier life, with its UID as precondition."""
+    """Make `owner` (an ownerReference) the owner of one pod of a previous driver, with its UID as precondition."""
 
     name: str
     uid: str
@@ -120,7 +120,7 @@ class ListClaims:
 
 @dataclass(frozen=True, slots=True)
 class SuspendWrites:
-    """Write nothing from now on, as another driver has the lease: creates are refused, the rest is dropped."""
+    """Write nothing, because another driver may have the lease: refuse creates, drop other requests."""
 
     reason: str
 
@@ -142,14 +142,14 @@ class ConfirmPod:
 
 @dataclass(frozen=True, slots=True)
 class PodsObserved:
-    """A snapshot showed these pods, by executor id, before their POSTs were answered: they are not POSTed again."""
+    """These pods, by executor id, were observed before their POSTs were answered: do not POST them again."""
 
     pods: Mapping[int, Pod]
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Take no more creates, drop those queued, resolve those on the wire; then `reply_to` gets `Drained`."""
+    """Accept no more creates, drop those queued, resolve those in flight; then `reply_to` gets `Drained`."""
 
     reply_to: Address
 

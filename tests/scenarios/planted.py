@@ -142,7 +142,7 @@ def one_fewer_is_enough(right: Any, tracker: Any, snapshot: Any, totals: Any) ->
 
 def the_fleet_is_left_behind(right: Any, stopping: Any) -> None:
     stopping._left = ()
-    stopping._let_go()
+    stopping._stop_others()
 
 
 def actors_outlive_their_owner(right: Any, supervisor: Any) -> None:

@@ -106,7 +106,7 @@ def test_a_stop_of_the_second_deletes_nothing_and_says_so(caplog: pytest.LogCapt
         assert cluster.lease()["holderIdentity"] == holder
         assert list(cluster.pods().values()) == ["Running"] * 3
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert f"the fleet is not deleted, it is another driver's: holder={holder}" in said
+    assert f"fleet not deleted, another driver holds the lease: holder={holder}" in said
 
 
 def test_a_driver_that_has_the_lease_at_once_hears_nothing_of_it() -> None:

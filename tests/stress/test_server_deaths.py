@@ -44,7 +44,7 @@ LOOK_SECONDS: Final = 0.1
 ON_THE_WIRE_SECONDS: Final = Settings().backend.request_timeout.total_seconds() + 2.0
 """So long after it was right to, a POST may still make its pod, and the observer see it."""
 CONVERGED_WITHIN: Final = 2 * Settings().executor.api_polling_interval
-GIVEN_UP: Final = re.compile(r"given up: executor=(\d+) ")
+GIVEN_UP: Final = re.compile(r"executor abandoned: executor=(\d+) ")
 OUR_DOING: Final = {LossKind.KILLED_BY_DRIVER}
 """Why executors may be gone here: nobody else touches them."""
 

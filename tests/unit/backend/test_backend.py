@@ -305,7 +305,7 @@ def test_rights_that_cannot_be_reviewed_are_taken_for_granted_and_that_is_said_o
     subject.review(otherwise=error)
     subject.answer_list(PodPage((), "1"))
     assert subject.driver.take(BackendStarted)
-    assert [r.levelname for r in caplog.records if "our rights cannot be reviewed" in r.getMessage()] == ["INFO"]
+    assert [r.levelname for r in caplog.records if "rights not reviewed" in r.getMessage()] == ["INFO"]
 
 
 def test_reviews_that_are_never_answered_hold_the_start_up_no_longer_than_its_time(kit: Kit) -> None:

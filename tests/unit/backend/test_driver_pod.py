@@ -186,7 +186,7 @@ def test_after_the_timeout_creation_goes_on_with_a_warning(kit: Kit, caplog: pyt
         if rig.api.open("get"):
             rig.found(driver_pod(ready=False))
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    words = "the driver's pod is not ready, executors are created all the same: pod=driver-0 waited=10s"
+    words = "driver's pod not ready, creating executors all the same: pod=driver-0 waited=10s"
     assert said == [words]
     assert rig.created() == 2
     assert len(rig.driver.take_all(AllocationUnblocked)) == 1

@@ -54,5 +54,5 @@ def test_each_handler_is_made_for_its_message(table: Any) -> None:
 
 
 def test_two_handlers_of_one_message_are_a_mistake() -> None:
-    with pytest.raises(AssertionError, match="two take the same message"):
+    with pytest.raises(AssertionError, match="two handlers for one message"):
         backend_module._merged({int: print, str: print}, {str: repr})

@@ -242,8 +242,8 @@ def test_those_of_another_driver_are_asked_after_and_those_of_an_earlier_life_ar
     assert sorted(observer.without({5, 6}).entries) == [7]
     owner = observer.begun()
     assert owner.others_ended(2.1) == frozenset(), "it writes, and has requested none: this one was there before"
-    assert not owner.gave_out(5)
-    assert not owner.gave_out(8)
+    assert not owner.allocated(5)
+    assert not owner.allocated(8)
     assert owner.begun() is owner
     owner, _ = removed(seen(owner, PodRunning(running(8)))[0], 8)
     assert owner.others_ended(2.1) == {8}
@@ -350,7 +350,7 @@ def test_to_count_the_registered_the_book_is_not_walked() -> None:
 
 
 def test_ids_count_on_from_what_another_life_gave_out_and_never_back() -> None:
-    book = requested(1, 2).counted_on(7)
+    book = requested(1, 2).resumed_from(7)
     assert book.next_id == 8
-    assert book.counted_on(3).next_id == 8
-    assert not book.gave_out(7), "it is none of this life's"
+    assert book.resumed_from(3).next_id == 8
+    assert not book.allocated(7), "it is none of this life's"

@@ -13,35 +13,35 @@ LATER = NOW + timedelta(minutes=1)
 
 def test_it_is_news_when_it_begins_when_its_words_change_and_when_all_is_over() -> None:
     subject = Blockers()
-    assert subject.news() is None
+    assert subject.changed() is None
     subject.begin("lease", "it is a's", NOW)
-    assert (subject.news(), subject.news()) == ("it is a's", None)
+    assert (subject.changed(), subject.changed()) == ("it is a's", None)
     subject.begin("pod", "it is not ready", NOW)
-    assert subject.news() == "it is a's; it is not ready"
+    assert subject.changed() == "it is a's; it is not ready"
     subject.begin("lease", "it is b's", LATER)
-    assert subject.news() == "it is b's; it is not ready"
+    assert subject.changed() == "it is b's; it is not ready"
     subject.end("lease")
-    assert subject.news() == "it is not ready"
+    assert subject.changed() == "it is not ready"
     subject.end("pod")
-    assert (subject.news(), subject.news()) == ("", None)
+    assert (subject.changed(), subject.changed()) == ("", None)
     assert not subject
 
 
 def test_what_is_begun_quietly_holds_up_and_is_no_news_until_it_has_other_words() -> None:
     subject = Blockers()
     subject.begin("lease", "a moment", NOW, quiet=True)
-    assert (bool(subject), subject.of("lease"), subject.news()) == (True, "a moment", None)
+    assert (bool(subject), subject.of("lease"), subject.changed()) == (True, "a moment", None)
     subject.begin("lease", "it is a's", LATER)
-    assert subject.news() == "it is a's"
+    assert subject.changed() == "it is a's"
     subject.end("lease")
-    assert subject.news() == ""
+    assert subject.changed() == ""
 
 
 def test_what_is_over_before_it_was_told_is_never_told() -> None:
     subject = Blockers()
     subject.begin("pod", "it is not ready", NOW)
     subject.end("pod")
-    assert subject.news() is None
+    assert subject.changed() is None
 
 
 def test_the_counts_are_the_allocators_while_nothing_holds_it_up() -> None:

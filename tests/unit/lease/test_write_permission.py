@@ -41,7 +41,7 @@ class Owner(Actor):
     def receive(self, message: Any) -> object:
         change = self.permission.handle(message)
         if change is not None:
-            self._journal.append("go on" if change is LeaseChange.AT_ONCE else "lease changed")
+            self._journal.append("go on" if change is LeaseChange.FIRST_GRANT else "lease changed")
         return None
 
 
@@ -59,7 +59,7 @@ class Rig:
 
         self.address = kit.spawn(make, name="owner")
         self.subject = made[0].permission
-        self.subject.begin_to_tell()
+        self.subject.begin_to_notify()
 
     def hear(self, message: LeaseHeld | LeaseNotHeld) -> None:
         self.address.tell(message)
@@ -232,7 +232,7 @@ def test_every_profile_is_blocked_and_unblocked(kit: Kit) -> None:
 
 def test_a_backend_that_stops_tells_nothing_of_it(kit: Kit) -> None:
     rig = Rig(kit)
-    rig.subject.end_to_tell()
+    rig.subject.end_to_notify()
     rig.hear(LeaseNotHeld("it is a's", holder="a"))
     assert rig.news() == ["lease changed"]
 
