@@ -1,4 +1,4 @@
-"""The Backend with all its parts, between a driver's probe and an API."""
+"""The Backend with all its children, between a driver's probe and an API."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from actors.testing import Kit
 
 SECOND = timedelta(seconds=1)
-PARTS = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
+CHILDREN = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
 
 
 class Fleet:
@@ -88,7 +88,7 @@ class Fleet:
         assert isinstance(answer, FleetStatus)
         return answer
 
-    def told(self, *kinds: type[ToDriver]) -> list[tuple[str, int]]:
+    def reported(self, *kinds: type[ToDriver]) -> list[tuple[str, int]]:
         """What the driver heard since the last look of these kinds of executors' events, in order."""
         heard = [message for message in self.driver.take_all() if isinstance(message, kinds)]
         return [(type(message).__name__, message.executor_id) for message in heard]  # type: ignore[union-attr]
@@ -96,7 +96,7 @@ class Fleet:
     def removed(self) -> dict[int, LossKind]:
         """Whose end the driver heard since the last look, each once."""
         heard = self.driver.take_all(ExecutorRemoved)
-        assert len({end.executor_id for end in heard}) == len(heard), f"an end was told twice: {heard}"
+        assert len({end.executor_id for end in heard}) == len(heard), f"an end was reported twice: {heard}"
         return {end.executor_id: end.reason.kind for end in heard}
 
     def pods(self) -> list[str]:
@@ -107,9 +107,9 @@ class Fleet:
         self.store.delete("pods", "default", name, grace_period_seconds=0)
         self.kit.advance(2 * SECOND)
 
-    def crash(self, part: str) -> None:
-        """A part dies of a message that it does not know, and comes back after its backoff."""
-        self.kit.address(part).tell("nonsense")
+    def crash(self, child: str) -> None:
+        """A child crashes at an unknown message, and restarts after its backoff."""
+        self.kit.address(child).tell("nonsense")
         self.kit.advance(timedelta(seconds=5))
 
 
@@ -129,35 +129,35 @@ def fleet(kit: Kit) -> Iterator[Callable[..., Fleet]]:
 # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_parts_are_started_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:
+def test_children_start_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
-    assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver", "backend", *PARTS]
+    assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver", "backend", *CHILDREN]
 
 
 def test_the_fleet_is_brought_to_the_initial_target(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=3)
     assert subject.pods() == ["app-exec-1", "app-exec-2", "app-exec-3"]
     assert subject.driver.take(BackendStarted) == BackendStarted("app", "default")
-    heard = subject.told(ExecutorPending, ExecutorRunning)
+    heard = subject.reported(ExecutorPending, ExecutorRunning)
     assert [heard.index(("ExecutorRunning", executor_id)) >= 0 for executor_id in (1, 2, 3)] == [True] * 3
 
 
-def test_the_driver_hears_that_it_started_before_it_hears_of_executors(fleet: Callable[..., Fleet]) -> None:
+def test_the_driver_is_notified_of_the_start_before_any_executor(fleet: Callable[..., Fleet]) -> None:
     assert isinstance(fleet().driver.received[0], BackendStarted)
 
 
 @pytest.mark.parametrize(
-    ("executor", "words"),
+    ("executor", "message"),
     [
         ({"image": None}, "image"),
         ({"pod_template": {"spec": {"containers": []}}}, "containers"),
     ],
 )
-def test_what_no_executor_could_be_made_from_is_refused_before_anything_starts(
-    kit: Kit, executor: dict[str, Any], words: str
+def test_settings_that_make_no_executor_are_refused_before_anything_starts(
+    kit: Kit, executor: dict[str, Any], message: str
 ) -> None:
     driver, api = kit.probe(), ManualPodApi()
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsError, match=message):
         Backend.start(settings(executor=executor), driver.address, api, system=kit.system)
     assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
     assert api.calls == []
@@ -187,7 +187,7 @@ class Starting:
 
 @pytest.mark.parametrize("error", [NotFound("no such path", status=404), Unauthorized("who?", status=401)])
 @pytest.mark.parametrize("reviewed", [True, False])
-def test_an_error_that_no_waiting_heals_fails_the_start(kit: Kit, error: ApiError, reviewed: bool) -> None:
+def test_an_error_that_no_retry_helps_fails_the_start(kit: Kit, error: ApiError, reviewed: bool) -> None:
     subject = Starting(kit, reviewed=reviewed)
     subject.answer_list(error)
     assert subject.driver.take(BackendFailed).cause is error
@@ -195,7 +195,7 @@ def test_an_error_that_no_waiting_heals_fails_the_start(kit: Kit, error: ApiErro
     assert subject.api.closed
 
 
-def test_an_api_that_does_not_answer_fails_the_start_when_its_time_is_over(kit: Kit) -> None:
+def test_an_api_that_does_not_answer_fails_the_start_after_its_timeout(kit: Kit) -> None:
     subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}))
     kit.advance(timedelta(seconds=19))
     subject.driver.expect_nothing()
@@ -204,7 +204,7 @@ def test_an_api_that_does_not_answer_fails_the_start_when_its_time_is_over(kit: 
     assert (type(cause), "20 s" in str(cause)) == (Unavailable, True)
 
 
-def test_a_start_that_timed_out_says_what_the_last_try_failed_of(kit: Kit) -> None:
+def test_a_start_that_timed_out_reports_the_last_error(kit: Kit) -> None:
     subject = Starting(kit)
     subject.answer_list(Unavailable("connection refused"))
     kit.advance(timedelta(seconds=30))
@@ -242,7 +242,7 @@ def test_every_right_is_reviewed_once_beside_the_first_list(kit: Kit) -> None:
     assert len(subject.api.open("list")) == 1
 
 
-def test_nothing_is_made_and_no_executor_told_before_the_rights_are_known(kit: Kit) -> None:
+def test_nothing_is_created_and_no_executor_reported_before_the_rights_are_known(kit: Kit) -> None:
     subject = Starting(kit, reviewed=False)
     subject.answer_list(PodPage((running(7),), "1"))
     subject.backend.tell(RequestTotalExecutors(2))
@@ -255,7 +255,7 @@ def test_nothing_is_made_and_no_executor_told_before_the_rights_are_known(kit: K
     assert len(subject.api.open("create")) == 1
 
 
-def test_nothing_is_made_before_the_fleet_is_listed(kit: Kit) -> None:
+def test_nothing_is_created_before_the_fleet_is_listed(kit: Kit) -> None:
     subject = Starting(kit)
     kit.advance(5 * SECOND)
     assert subject.api.open("create") == ()
@@ -280,7 +280,7 @@ def test_a_missing_right_fails_the_start_with_a_line_that_says_what_to_grant(
     assert subject.api.closed
 
 
-def test_a_list_that_is_refused_waits_for_the_reviews_so_that_one_line_names_all_that_is_missing(kit: Kit) -> None:
+def test_a_refused_list_waits_for_the_reviews_so_that_one_line_names_all_missing_rights(kit: Kit) -> None:
     subject = Starting(kit, reviewed=False)
     subject.answer_list(LIST_DENIED)
     subject.driver.expect_nothing()
@@ -290,14 +290,14 @@ def test_a_list_that_is_refused_waits_for_the_reviews_so_that_one_line_names_all
     assert line.endswith(f"the server says: {LIST_DENIED}")
 
 
-def test_a_list_that_is_refused_fails_the_start_whatever_the_reviews_say(kit: Kit) -> None:
+def test_a_refused_list_fails_the_start_whatever_the_reviews_say(kit: Kit) -> None:
     subject = Starting(kit)
     subject.answer_list(LIST_DENIED)
     assert 'the account may not list pods in namespace "default"' in str(subject.driver.take(BackendFailed).cause)
 
 
 @pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("503", status=503)])
-def test_rights_that_cannot_be_reviewed_are_taken_for_granted_and_that_is_said_once(
+def test_rights_that_cannot_be_reviewed_are_assumed_and_that_is_logged_once(
     kit: Kit, error: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -308,7 +308,7 @@ def test_rights_that_cannot_be_reviewed_are_taken_for_granted_and_that_is_said_o
     assert [r.levelname for r in caplog.records if "rights not reviewed" in r.getMessage()] == ["INFO"]
 
 
-def test_reviews_that_are_never_answered_hold_the_start_up_no_longer_than_its_time(kit: Kit) -> None:
+def test_reviews_that_are_never_answered_delay_the_start_to_its_timeout_at_most(kit: Kit) -> None:
     subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}), reviewed=False)
     subject.answer_list(PodPage((), "1"))
     kit.advance(timedelta(seconds=19))
@@ -319,20 +319,20 @@ def test_reviews_that_are_never_answered_hold_the_start_up_no_longer_than_its_ti
     assert subject.backend.is_alive()
 
 
-def test_a_part_that_comes_up_again_does_not_ask_again(fleet: Callable[..., Fleet]) -> None:
+def test_a_restarted_child_requests_no_new_reviews(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()
     subject.api.forbidden |= {(verb, "pods") for verb in ("patch", "deletecollection")}
-    for part in PARTS:
-        subject.crash(part)
+    for child in CHILDREN:
+        subject.crash(child)
     assert subject.driver.take_all(BackendFailed) == []
     assert subject.backend.is_alive()
 
 
-def test_a_part_that_crashes_before_the_rights_are_known_is_introduced_when_they_are(kit: Kit) -> None:
+def test_a_child_that_crashes_before_the_rights_are_known_is_introduced_when_they_are(kit: Kit) -> None:
     subject = Starting(kit, settings(executor={"instances": 1}), reviewed=False)
-    for part in ("allocator", "lifecycle-manager"):
-        kit.address(part).tell("nonsense")
+    for child in ("allocator", "lifecycle-manager"):
+        kit.address(child).tell("nonsense")
         kit.advance(5 * SECOND)
     subject.answer_list(PodPage((), "1"))
     subject.review()
@@ -345,7 +345,7 @@ def test_a_part_that_crashes_before_the_rights_are_known_is_introduced_when_they
 # ── targets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_target_replaces_the_one_before(fleet: Callable[..., Fleet]) -> None:
+def test_a_target_replaces_the_previous_one(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     subject.tell(RequestTotalExecutors(3))
     assert len(subject.pods()) == 3
@@ -354,7 +354,7 @@ def test_a_target_replaces_the_one_before(fleet: Callable[..., Fleet]) -> None:
 
 
 @pytest.mark.parametrize("totals", [-1, True, 2.5, "3", None, {"gpu": 1}, {"default": -1}, {"default": None}])
-def test_a_target_that_means_nothing_is_refused_and_changes_nothing(fleet: Callable[..., Fleet], totals: Any) -> None:
+def test_an_invalid_target_is_refused_and_changes_nothing(fleet: Callable[..., Fleet], totals: Any) -> None:
     subject = fleet(instances=1)
     with pytest.raises(Refused):
         subject.ask(RequestTotalExecutors(totals))
@@ -362,7 +362,7 @@ def test_a_target_that_means_nothing_is_refused_and_changes_nothing(fleet: Calla
     assert subject.pods() == ["app-exec-1"]
 
 
-def test_a_message_that_nobody_knows_is_refused(fleet: Callable[..., Fleet]) -> None:
+def test_an_unknown_message_is_refused(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     with pytest.raises(Refused, match="str"):
         subject.ask("hello")
@@ -388,7 +388,7 @@ def test_a_killed_executor_is_announced_at_once_removed_when_it_ended_and_replac
     assert subject.pods() == ["app-exec-2", "app-exec-3"]
 
 
-def test_a_kill_that_adjusts_the_target_is_not_replaced(fleet: Callable[..., Fleet]) -> None:
+def test_an_executor_killed_with_its_target_adjusted_is_not_replaced(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=3)
     subject.tell(KillExecutors((1, 2), adjust_target=True))
     subject.kit.advance(timedelta(minutes=3))
@@ -421,12 +421,12 @@ def test_executors_that_are_unknown_or_ended_are_left_out_of_the_answer(fleet: C
 
 
 @pytest.mark.parametrize("ids", [3, ("1",), None])
-def test_a_kill_of_what_are_no_ids_is_refused(fleet: Callable[..., Fleet], ids: Any) -> None:
+def test_a_kill_of_invalid_ids_is_refused(fleet: Callable[..., Fleet], ids: Any) -> None:
     with pytest.raises(Refused):
         fleet().ask(KillExecutors(ids))
 
 
-def test_an_executor_that_is_killed_before_it_came_up_is_told_as_killed(fleet: Callable[..., Fleet]) -> None:
+def test_an_executor_killed_before_it_was_observed_is_reported_as_killed(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.kubelet.script = lambda _: StayUnscheduled()
     subject.tell(RequestTotalExecutors(3))
@@ -448,7 +448,7 @@ def test_the_ids_are_those_of_the_active_executors_in_order(fleet: Callable[...,
     assert subject.ask(GetExecutorIds()) == expected
 
 
-def test_an_executor_is_active_from_when_the_driver_hears_of_it_to_its_end(fleet: Callable[..., Fleet]) -> None:
+def test_an_executor_is_active_from_when_the_driver_is_notified_until_its_end(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     assert [subject.ask(IsExecutorActive(executor_id)) for executor_id in (1, 2)] == [True, False]
     subject.delete("app-exec-1")
@@ -472,7 +472,7 @@ def test_the_ratio_can_be_set(fleet: Callable[..., Fleet]) -> None:
     assert subject.ask(HasEnoughExecutors()) is True
 
 
-def test_an_executor_that_is_none_of_the_fleets_is_turned_away(fleet: Callable[..., Fleet]) -> None:
+def test_an_unknown_executor_is_excluded(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     subject.delete("app-exec-1")
     assert [subject.ask(RegisterExecutor(executor_id)) for executor_id in (1, 2, 99)] == [False, True, False]
@@ -506,7 +506,7 @@ def test_the_status_counts_the_fleet_and_says_how_fresh_that_is(fleet: Callable[
 # ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_blocks_creation_is_told_to_the_driver_and_so_is_its_end(fleet: Callable[..., Fleet]) -> None:
+def test_the_driver_is_notified_when_creation_is_blocked_and_when_it_is_unblocked(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()
     subject.backend.tell(CreationBlocked("default", "exceeded quota"))
@@ -518,13 +518,13 @@ def test_what_blocks_creation_is_told_to_the_driver_and_so_is_its_end(fleet: Cal
     ]
 
 
-def test_a_fleet_that_fails_to_start_again_and_again_is_told_to_the_driver(fleet: Callable[..., Fleet]) -> None:
+def test_the_driver_is_notified_when_executors_fail_to_start_again_and_again(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.tell(StartFailuresExceeded("3 executors ended"))
     assert subject.driver.take(FleetFailed).cause == "3 executors ended"
 
 
-def test_an_end_that_is_repeated_is_told_once(fleet: Callable[..., Fleet]) -> None:
+def test_a_repeated_end_is_reported_once(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     subject.delete("app-exec-1")
     end = subject.driver.take(ExecutorRemoved)
@@ -532,33 +532,33 @@ def test_an_end_that_is_repeated_is_told_once(fleet: Callable[..., Fleet]) -> No
     assert subject.removed() == {}
 
 
-def test_a_late_pod_under_an_id_that_was_given_out_is_deleted_and_never_told(fleet: Callable[..., Fleet]) -> None:
+def test_a_late_pod_of_an_allocated_id_is_deleted_and_never_reported(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     late = subject.store.get("pods", "default", "app-exec-1")
     subject.delete("app-exec-1")
-    subject.kit.advance(timedelta(minutes=10))  # so long that nobody remembers its end
+    subject.kit.advance(timedelta(minutes=10))  # so long that its end is forgotten
     subject.driver.take_all()
     metadata = {"name": "app-exec-1", "labels": late["metadata"]["labels"]}
     subject.store.create("pods", "default", {"metadata": metadata, "spec": late["spec"]})
     subject.kit.advance(timedelta(minutes=1))
     assert subject.pods() == ["app-exec-2"]
-    assert subject.told(ExecutorPending, ExecutorRunning, ExecutorRemoved) == []
+    assert subject.reported(ExecutorPending, ExecutorRunning, ExecutorRemoved) == []
 
 
 def test_executors_that_ended_long_ago_are_forgotten(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     for executor_id in range(1, 6):
-        subject.kit.advance(15 * SECOND)  # it has been of use: the next one is made at once
+        subject.kit.advance(15 * SECOND)  # it ran long enough: the next one is created at once
         subject.delete(f"app-exec-{executor_id}")
     subject.kit.advance(timedelta(minutes=7))
     backend = next(actor for actor in subject.kit.dispatcher.actors if isinstance(actor, Backend))
     assert list(backend._state.ledger.entries) == [6]
 
 
-# ── an earlier life ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a previous driver ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_executors_of_an_earlier_life_are_taken_over_and_ids_counted_on(fleet: Callable[..., Fleet]) -> None:
+def test_executors_of_a_previous_driver_are_adopted_and_ids_continue(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=3)
     subject.tell(StopBackend(delete_pods=False))
     subject.kubelet.exit("app-exec-2", 1)
@@ -566,21 +566,21 @@ def test_the_executors_of_an_earlier_life_are_taken_over_and_ids_counted_on(flee
     subject.backend = subject.start()
     subject.kit.advance(5 * SECOND)
     assert subject.pods() == ["app-exec-1", "app-exec-3", "app-exec-4"]
-    told = subject.told(ExecutorRunning, ExecutorRemoved)
-    assert sorted(told) == [("ExecutorRunning", executor_id) for executor_id in (1, 3, 4)]
+    reports = subject.reported(ExecutorRunning, ExecutorRemoved)
+    assert sorted(reports) == [("ExecutorRunning", executor_id) for executor_id in (1, 3, 4)]
 
 
 # ── crashes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_part_that_crashes_comes_back_and_nothing_is_created_or_told_twice(
-    fleet: Callable[..., Fleet], part: str
+@pytest.mark.parametrize("child", CHILDREN)
+def test_a_crashed_child_restarts_and_nothing_is_created_or_reported_twice(
+    fleet: Callable[..., Fleet], child: str
 ) -> None:
     subject = fleet(instances=3)
     subject.ask(RegisterExecutor(2))
     subject.driver.take_all()
-    subject.crash(part)
+    subject.crash(child)
     subject.kit.advance(timedelta(minutes=2))
     subject.driver.expect_nothing()
     assert subject.pods() == ["app-exec-1", "app-exec-2", "app-exec-3"]
@@ -591,13 +591,13 @@ def test_a_part_that_crashes_comes_back_and_nothing_is_created_or_told_twice(
     assert subject.pods() == ["app-exec-1", "app-exec-3", "app-exec-4", "app-exec-5"]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_an_executor_that_ends_while_a_part_is_down_is_removed_once_and_replaced(
-    fleet: Callable[..., Fleet], part: str
+@pytest.mark.parametrize("child", CHILDREN)
+def test_an_executor_that_ends_while_a_child_is_down_is_removed_once_and_replaced(
+    fleet: Callable[..., Fleet], child: str
 ) -> None:
     subject = fleet(instances=2)
     subject.driver.take_all()
-    subject.kit.address(part).tell("nonsense")
+    subject.kit.address(child).tell("nonsense")
     subject.kit.settle()
     subject.delete("app-exec-1")
     subject.kubelet.exit("app-exec-2", 1)
@@ -606,7 +606,7 @@ def test_an_executor_that_ends_while_a_part_is_down_is_removed_once_and_replaced
     assert subject.pods() == ["app-exec-3", "app-exec-4"]
 
 
-def test_a_part_that_crashes_again_and_again_ends_the_backend_and_leaves_the_fleet(
+def test_a_child_that_crashes_again_and_again_ends_the_backend_and_leaves_the_fleet(
     fleet: Callable[..., Fleet],
 ) -> None:
     subject = fleet()
@@ -618,7 +618,7 @@ def test_a_part_that_crashes_again_and_again_ends_the_backend_and_leaves_the_fle
     assert subject.pods() == ["app-exec-1", "app-exec-2"]
 
 
-def test_a_backend_that_crashes_says_so_and_leaves_no_part_behind(fleet: Callable[..., Fleet]) -> None:
+def test_a_backend_that_crashes_reports_it_and_leaves_no_child_behind(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()
     subject.backend.tell(RemoveExecutor(1, None, None))  # type: ignore[arg-type]  # this is what it dies of
@@ -639,7 +639,7 @@ def test_when_the_driver_dies_the_backend_ends_and_leaves_the_fleet(fleet: Calla
     assert subject.pods() == ["app-exec-1", "app-exec-2"]
 
 
-def test_a_stop_that_the_driver_asked_for_goes_on_when_the_driver_ends(fleet: Callable[..., Fleet]) -> None:
+def test_a_stop_that_the_driver_requested_continues_when_the_driver_ends(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(stop_delay=5 * SECOND)
     subject.backend.tell(StopBackend())
     subject.driver.stop()
@@ -650,7 +650,7 @@ def test_a_stop_that_the_driver_asked_for_goes_on_when_the_driver_ends(fleet: Ca
     assert subject.kit.dispatcher.actors == ()
 
 
-@pytest.mark.parametrize("name", ["backend", *PARTS])
+@pytest.mark.parametrize("name", ["backend", *CHILDREN])
 def test_when_the_host_stops_an_actor_all_end_nothing_restarts_and_the_fleet_is_left(
     fleet: Callable[..., Fleet], name: str
 ) -> None:
@@ -665,7 +665,7 @@ def test_when_the_host_stops_an_actor_all_end_nothing_restarts_and_the_fleet_is_
     assert subject.pods() == ["app-exec-1", "app-exec-2"]
 
 
-def test_a_driver_of_the_same_runtime_hears_how_its_backend_ended(fleet: Callable[..., Fleet]) -> None:
+def test_a_driver_of_the_same_runtime_is_notified_how_its_backend_ended(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     ref = subject.backend.ref
     assert ref is not None
@@ -690,7 +690,7 @@ class HostsDriver(pykka.ThreadingActor):
             self.stopped.set()
 
 
-def test_a_plain_pykka_actor_can_be_the_driver_and_its_death_is_found_out(kit: Kit) -> None:
+def test_a_plain_pykka_actor_can_be_the_driver_and_its_death_is_noticed(kit: Kit) -> None:
     heard: list[object] = []
     driver = HostsDriver.start(heard)
     store = ObjectStore(kit.clock, kit.entropy)

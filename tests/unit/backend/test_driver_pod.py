@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from actors.testing import Kit
 
 SECOND = timedelta(seconds=1)
-PARTS = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
+CHILDREN = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
 
 
 def driver_pod(*, ready: bool = True, uid: str = "uid-of-driver") -> Pod:
@@ -71,7 +71,7 @@ class Rig:
         self.api.take("list").answer(PodPage((), "1"))
         self.kit.advance(SECOND / 2)
 
-    def parts(self) -> list[str]:
+    def children(self) -> list[str]:
         return [actor.name for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "backend")]
 
     def created(self) -> int:
@@ -83,15 +83,15 @@ def rig(kit: Kit) -> Rig:
     return Rig(kit)
 
 
-def test_nothing_is_begun_before_it_is_known(rig: Rig) -> None:
+def test_nothing_starts_before_the_pod_is_found(rig: Rig) -> None:
     rig.kit.advance(5 * SECOND)
-    assert rig.parts() == []
+    assert rig.children() == []
     assert [call.operation for call in rig.api.calls] == ["get"]
 
 
-def test_one_that_is_ready_holds_nothing_up_and_owns_every_executor(rig: Rig) -> None:
+def test_a_ready_pod_blocks_nothing_and_owns_every_executor(rig: Rig) -> None:
     rig.found(driver_pod())
-    assert rig.parts() == PARTS
+    assert rig.children() == CHILDREN
     rig.listed()
     (owner,) = rig.api.take("create").request.manifest["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (
@@ -105,30 +105,30 @@ def test_one_that_is_ready_holds_nothing_up_and_owns_every_executor(rig: Rig) ->
     assert rig.api.open("get") == (), "it is not looked at again"
 
 
-def test_one_that_is_missing_ends_the_start_with_its_name_the_namespace_and_the_setting(rig: Rig) -> None:
+def test_a_missing_pod_fails_the_start_with_its_name_the_namespace_and_the_setting(rig: Rig) -> None:
     rig.found(NotFound('pods "driver-0" not found', status=404))
     cause = rig.driver.take(BackendFailed).cause
     assert isinstance(cause, SettingsError)
-    for word in ("driver_pod_name", "'driver-0'", "'jobs'"):
-        assert word in str(cause)
+    for text in ("driver_pod_name", "'driver-0'", "'jobs'"):
+        assert text in str(cause)
     assert [call.operation for call in rig.api.calls] == ["get"], "nothing was made or asked besides"
     assert not rig.backend.is_alive()
 
 
-def test_one_that_may_not_be_read_ends_the_start_with_what_to_grant(rig: Rig) -> None:
+def test_a_pod_that_may_not_be_read_fails_the_start_with_what_to_grant(rig: Rig) -> None:
     rig.found(Forbidden('pods "driver-0" is forbidden', status=403))
-    words = str(rig.driver.take(BackendFailed).cause)
-    assert 'the account may not get pods in namespace "jobs": grant verb "get" on resource "pods"' in words
-    assert 'the server says: pods "driver-0" is forbidden' in words
+    message = str(rig.driver.take(BackendFailed).cause)
+    assert 'the account may not get pods in namespace "jobs": grant verb "get" on resource "pods"' in message
+    assert 'the server says: pods "driver-0" is forbidden' in message
 
 
 @pytest.mark.parametrize("error", [Unauthorized("who?", status=401), BadRequest("what?", status=400)])
-def test_an_error_that_no_waiting_heals_ends_the_start(rig: Rig, error: ApiError) -> None:
+def test_an_error_that_no_retry_helps_ends_the_start(rig: Rig, error: ApiError) -> None:
     rig.found(error)
     assert rig.driver.take(BackendFailed).cause is error
 
 
-def test_an_api_that_is_away_is_asked_again_until_the_start_has_taken_too_long(rig: Rig) -> None:
+def test_an_api_that_does_not_answer_is_retried_until_the_start_times_out(rig: Rig) -> None:
     for _ in range(29):
         rig.found(Unavailable("connection refused"))
         rig.kit.advance(SECOND)
@@ -146,7 +146,7 @@ def test_an_api_that_comes_back_in_time_is_no_trouble(rig: Rig) -> None:
     assert rig.created() == 2
 
 
-def test_one_that_is_not_ready_holds_creation_up_and_the_driver_hears_it_once(rig: Rig) -> None:
+def test_a_pod_that_is_not_ready_blocks_creation_and_the_driver_is_notified_once(rig: Rig) -> None:
     rig.found(driver_pod(ready=False))
     rig.listed()
     rig.driver.take(BackendStarted)
@@ -168,7 +168,7 @@ def test_one_that_is_not_ready_holds_creation_up_and_the_driver_hears_it_once(ri
     assert rig.kit.ask(rig.backend, GetFleetStatus()).profiles["default"].blocked is None
 
 
-def test_one_that_is_ready_before_the_fleet_is_listed_was_never_in_the_way(rig: Rig) -> None:
+def test_a_pod_that_is_ready_before_the_fleet_is_listed_is_never_reported_as_blocking(rig: Rig) -> None:
     rig.found(driver_pod(ready=False))
     rig.kit.advance(SECOND)
     rig.found(driver_pod())
@@ -177,7 +177,7 @@ def test_one_that_is_ready_before_the_fleet_is_listed_was_never_in_the_way(rig: 
     assert rig.created() == 2
 
 
-def test_after_the_timeout_creation_goes_on_with_a_warning(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_after_the_timeout_creation_continues_with_a_warning(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(kit, driver_ready_timeout="10s")
     rig.found(driver_pod(ready=False))
     rig.listed()
@@ -186,15 +186,15 @@ def test_after_the_timeout_creation_goes_on_with_a_warning(kit: Kit, caplog: pyt
         if rig.api.open("get"):
             rig.found(driver_pod(ready=False))
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    words = "driver's pod not ready, creating executors all the same: pod=driver-0 waited=10s"
-    assert said == [words]
+    expected = "driver's pod not ready, creating executors all the same: pod=driver-0 waited=10s"
+    assert said == [expected]
     assert rig.created() == 2
     assert len(rig.driver.take_all(AllocationUnblocked)) == 1
     kit.advance(timedelta(minutes=1))
     assert rig.api.open("get") == ()
 
 
-def test_while_it_is_waited_for_an_api_that_is_away_changes_nothing(rig: Rig) -> None:
+def test_an_api_that_does_not_answer_changes_nothing_while_the_pod_is_not_ready(rig: Rig) -> None:
     rig.found(driver_pod(ready=False))
     rig.listed()
     for error in (Unavailable("503"), Forbidden("for a moment", status=403)):
@@ -208,7 +208,7 @@ def test_while_it_is_waited_for_an_api_that_is_away_changes_nothing(rig: Rig) ->
 
 
 @pytest.mark.parametrize("answer", [NotFound("gone", status=404), driver_pod(uid="another")], ids=["gone", "another"])
-def test_one_that_is_gone_before_it_was_ready_can_own_nobody(rig: Rig, answer: Pod | ApiError) -> None:
+def test_a_pod_that_is_gone_before_it_was_ready_fails_the_start(rig: Rig, answer: Pod | ApiError) -> None:
     rig.found(driver_pod(ready=False))
     rig.listed()
     rig.kit.advance(SECOND)
@@ -217,7 +217,7 @@ def test_one_that_is_gone_before_it_was_ready_can_own_nobody(rig: Rig, answer: P
     assert rig.created() == 0
 
 
-def test_a_stop_before_it_is_known_has_nothing_to_do(rig: Rig) -> None:
+def test_a_stop_before_the_pod_is_found_has_nothing_to_do(rig: Rig) -> None:
     rig.backend.tell(StopBackend())
     rig.kit.settle()
     assert rig.driver.take_all()[0] == BackendStopped()
@@ -225,7 +225,7 @@ def test_a_stop_before_it_is_known_has_nothing_to_do(rig: Rig) -> None:
     assert not rig.backend.is_alive()
 
 
-def test_a_stop_while_it_is_waited_for_is_as_any_other(rig: Rig) -> None:
+def test_a_stop_while_the_pod_is_not_ready_is_like_any_other(rig: Rig) -> None:
     rig.found(driver_pod(ready=False))
     rig.listed()
     rig.driver.take_all()
@@ -241,11 +241,11 @@ def test_a_stop_while_it_is_waited_for_is_as_any_other(rig: Rig) -> None:
     assert [call.operation for call in rig.api.calls if call.operation == "create"] == []
 
 
-@pytest.mark.parametrize("part", ["request-pool", "allocator"])
-def test_a_part_that_comes_up_again_meanwhile_waits_as_well(rig: Rig, part: str) -> None:
+@pytest.mark.parametrize("child", ["request-pool", "allocator"])
+def test_a_child_that_restarts_meanwhile_waits_too(rig: Rig, child: str) -> None:
     rig.found(driver_pod(ready=False))
     rig.listed()
-    rig.kit.address(part).tell("nonsense")
+    rig.kit.address(child).tell("nonsense")
     rig.kit.advance(5 * SECOND)
     assert rig.created() == 0
     rig.found(driver_pod())

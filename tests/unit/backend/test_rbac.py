@@ -63,12 +63,12 @@ def more(**given: Any) -> set[Right]:
         {"driver_pod_name": "driver-0"},
     ],
 )
-def test_a_right_to_patch_is_needed_only_where_pods_are_labelled_or_taken_over(given: dict[str, Any]) -> None:
+def test_a_right_to_patch_is_needed_only_where_pods_are_labelled_or_adopted(given: dict[str, Any]) -> None:
     assert more() == set()
     assert more(**given) == {PATCH_PODS}
 
 
-def test_rights_to_leases_are_needed_where_a_lease_is_insisted_on() -> None:
+def test_rights_to_leases_are_needed_where_a_lease_is_required() -> None:
     assert more(backend={"lease": True}) == KEEP_A_LEASE
     assert more(backend={"lease": "auto"}) == more(backend={"lease": False}) == set()
 
@@ -90,8 +90,8 @@ def test_the_role_that_is_shipped_has_what_any_settings_need_and_a_list_of_claim
         for plural in rule["resources"]
         for verb in rule["verbs"]
     ]
-    wanted = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, MAKE_CLAIMS, Right("list", CLAIMS)}
-    assert {*granted} == {(right.resource.group, right.resource.plural, right.verb) for right in wanted}
+    needed_rights = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, MAKE_CLAIMS, Right("list", CLAIMS)}
+    assert {*granted} == {(right.resource.group, right.resource.plural, right.verb) for right in needed_rights}
     assert len(granted) == len({*granted})
 
 
@@ -126,22 +126,22 @@ def test_only_a_clear_no_makes_a_right_missing() -> None:
     assert (reviews.awaited, reviews.missing, reviews.error) == ((), (DELETE_PODS,), away)
 
 
-def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
+def test_an_unexpected_answer_changes_nothing() -> None:
     reviews = Reviews((LIST_PODS,)).abandoned()
     assert reviews.answered(LIST_PODS, False) == reviews  # noqa: FBT003 - the answer of a review
     assert isinstance(reviews.error, Unavailable)
 
 
-def test_nothing_is_given_up_when_all_were_answered() -> None:
+def test_nothing_is_abandoned_when_all_were_answered() -> None:
     reviews = answers((LIST_PODS, True))
     assert reviews.abandoned() == reviews
 
 
-# ── words ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the error ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("rights", "words"),
+    ("rights", "message"),
     [
         (
             [DELETE_PODS],
@@ -167,9 +167,9 @@ def test_nothing_is_given_up_when_all_were_answered() -> None:
         ),
     ],
 )
-def test_one_line_says_what_may_not_be_done_and_what_to_grant(rights: list[Right], words: str) -> None:
+def test_one_line_says_what_may_not_be_done_and_what_to_grant(rights: list[Right], message: str) -> None:
     error = lacking(rights, "jobs")
-    assert (str(error), error.status, error.reason) == (words, 403, "Forbidden")
+    assert (str(error), error.status, error.reason) == (message, 403, "Forbidden")
 
 
 def test_the_servers_own_refusal_is_kept() -> None:
@@ -188,7 +188,7 @@ def test_a_start_is_done_when_the_fleet_was_listed_and_no_right_is_missing() -> 
 
 
 @pytest.mark.parametrize("error", [Unauthorized("who?"), NotFound("no such path"), BadRequest("what?")])
-def test_an_error_that_no_waiting_heals_ends_it_at_once(error: ApiError) -> None:
+def test_an_error_that_no_retry_helps_ends_it_at_once(error: ApiError) -> None:
     assert opened(Reviews((LIST_PODS,)), [failing(error)], "jobs") is error
 
 
@@ -196,7 +196,7 @@ def test_other_errors_of_the_first_list_are_waited_out() -> None:
     assert opened(answers((LIST_PODS, True)), [failing(Unavailable("503"))], "jobs") is False
 
 
-def test_an_error_after_a_list_was_seen_ends_no_start() -> None:
+def test_an_error_after_a_list_ends_no_start() -> None:
     polled = Freshness(Source.POLL, 1.0, None)
     assert opened(answers((LIST_PODS, True)), [failing(Unauthorized("who?")), polled], "jobs") is True
 
@@ -208,7 +208,7 @@ def test_a_right_that_is_missing_ends_it_once_all_were_reviewed() -> None:
     assert "may not delete pods" in str(outcome)
 
 
-def test_a_list_that_is_refused_counts_as_the_right_that_is_missing() -> None:
+def test_a_refused_list_counts_as_a_missing_right() -> None:
     refused = failing(Forbidden("no", status=403))
     assert opened(Reviews((DELETE_PODS,)), [refused], "jobs") is False
     outcome = opened(answers((DELETE_PODS, False)), [refused], "jobs")
@@ -216,7 +216,7 @@ def test_a_list_that_is_refused_counts_as_the_right_that_is_missing() -> None:
     assert "may not list and delete pods" in str(outcome)
 
 
-def test_out_of_time_a_start_goes_on_without_reviews_but_not_without_a_list() -> None:
+def test_out_of_time_a_start_continues_without_reviews_but_not_without_a_list() -> None:
     reviews = Reviews((Right("create", PODS),))
     assert out_of_time(reviews, [SYNCED], "jobs", TIMEOUT) is True
     silent = out_of_time(reviews, [], "jobs", TIMEOUT)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from actors.testing.manual_api import ManualCall
 
 SECOND = timedelta(seconds=1)
-REST = ["request-pool", "snapshot-store", "lifecycle-manager"]
+OTHERS = ["request-pool", "snapshot-store", "lifecycle-manager"]
 
 
 class Rig:
@@ -60,7 +60,7 @@ class Rig:
         self.watch = self.api.take("watch")
         kit.advance(SECOND)
         if lease and instances:
-            self.answer("patch_object", lease_of("me", 3))  # with the ids that were given out
+            self.answer("patch_object", lease_of("me", 3))  # with the allocated ids
 
     def answer(self, verb: Any, answer: object) -> ManualCall:
         call = self.api.take(verb)
@@ -69,7 +69,7 @@ class Rig:
         return call
 
     def run(self, *executor_ids: int) -> Rig:
-        """The POSTs of these are answered, and the watch shows that they run."""
+        """The POSTs of these are answered, and the watch delivers that they run."""
         for version, executor_id in enumerate(executor_ids, start=2):
             self.answer("create", pending(executor_id))
             self.watch.send(event("ADDED", running(executor_id, version=version)), version=str(version))
@@ -80,11 +80,11 @@ class Rig:
         self.backend.tell(StopBackend(delete_pods))
         self.kit.settle()
 
-    def parts(self) -> list[str]:
+    def children(self) -> list[str]:
         return [actor.name for actor in self.kit.dispatcher.actors if actor.name not in ("driver", "backend")]
 
     def left(self, *pods: Pod) -> None:
-        """The LIST that is due by now shows these."""
+        """Answer the LIST that is due by now with these."""
         self.kit.advance(2 * SECOND)
         self.answer("list", PodPage(pods, "9"))
 
@@ -104,9 +104,9 @@ def lease_of(holder: str, version: int) -> dict[str, Any]:
     return {"metadata": {"name": "executor-pods-app", "resourceVersion": str(version)}, "spec": spec}
 
 
-def test_what_writes_and_what_watches_stops_first(rig: Rig) -> None:
+def test_sources_and_allocator_stop_first(rig: Rig) -> None:
     rig.stop()
-    assert rig.parts() == REST
+    assert rig.children() == OTHERS
     assert rig.watch.cancelled
     lines = [line.split(" ", 1)[1] for line in rig.kit.trace]
     ends = [index for index, line in enumerate(lines) if line == "backend-1 <- Terminated"]
@@ -124,7 +124,7 @@ def test_the_fleet_is_deleted_by_its_label_and_listed_until_it_is_gone(rig: Rig)
     assert rig.ended() == ()
 
 
-def test_each_executor_is_told_as_stopped_before_the_end_is(rig: Rig) -> None:
+def test_each_executor_is_reported_as_stopped_before_the_end_is(rig: Rig) -> None:
     rig.driver.take_all()
     rig.stop()
     rig.answer("delete_collection", None)
@@ -137,7 +137,7 @@ def test_each_executor_is_told_as_stopped_before_the_end_is(rig: Rig) -> None:
     assert last == BackendStopped()
 
 
-def test_it_is_listed_more_and_more_seldom(rig: Rig) -> None:
+def test_the_delay_between_lists_grows(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", None)
     waits = []
@@ -158,7 +158,7 @@ def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
     assert rig.ended() == ()
 
 
-def test_what_the_bulk_delete_did_not_reach_is_deleted_one_by_one(rig: Rig) -> None:
+def test_pods_that_the_bulk_delete_left_are_deleted_one_by_one(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
     rig.answer("list", PodPage((running(1), going(running(2))), "5"))
@@ -167,25 +167,25 @@ def test_what_the_bulk_delete_did_not_reach_is_deleted_one_by_one(rig: Rig) -> N
     assert rig.api.open("delete") == (call,)
 
 
-def test_a_bulk_delete_that_takes_its_time_is_helped_by_parts_of_it(rig: Rig) -> None:
+def test_a_slow_bulk_delete_is_sped_up_by_slices(rig: Rig) -> None:
     rig.stop()
     fleet = tuple(running(number) for number in range(1, 251))
     rig.left(*fleet, going(running(251)))
-    _whole, *parts = rig.api.open("delete_collection")
-    chosen = [part.request.selector.partition(" in ")[2].strip("()").split(",") for part in parts]
+    _whole, *slices = rig.api.open("delete_collection")
+    chosen = [one.request.selector.partition(" in ")[2].strip("()").split(",") for one in slices]
     assert [len(ids) for ids in chosen] == [100, 100, 50]
     assert sorted(int(number) for ids in chosen for number in ids) == list(range(1, 251))
     rig.left(*fleet[:30])
     assert len(rig.api.open("delete_collection")) == 4, "nothing is asked for twice at a time"
-    for part in parts:
-        part.answer(None)
+    for one in slices:
+        one.answer(None)
     rig.left(*fleet[:30])
     assert len(rig.api.open("delete_collection")) == 2
     rig.left()
     assert rig.ended() == ()
 
 
-def test_a_stop_whose_bulk_delete_never_ends_names_what_is_left_and_no_other(kit: Kit) -> None:
+def test_a_stop_whose_bulk_delete_never_ends_names_the_pods_that_are_left(kit: Kit) -> None:
     rig = Rig(kit, shutdown_timeout="15s").run(1, 2)
     rig.stop()
     rig.left(running(2))
@@ -193,7 +193,7 @@ def test_a_stop_whose_bulk_delete_never_ends_names_what_is_left_and_no_other(kit
     assert rig.ended() == ("app-exec-2",)
 
 
-def test_creates_under_way_are_resolved_before_the_fleet_is_deleted(kit: Kit) -> None:
+def test_creates_in_flight_are_resolved_before_the_fleet_is_deleted(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
     assert rig.api.open("delete_collection") == ()
@@ -208,7 +208,7 @@ def test_nothing_is_requested_any_more(rig: Rig) -> None:
     assert rig.api.open("create") == ()
 
 
-def test_without_deletion_the_fleet_is_left_and_nobody_is_told_as_gone(rig: Rig) -> None:
+def test_without_deletion_the_fleet_is_left_and_no_executor_is_reported_removed(rig: Rig) -> None:
     rig.driver.take_all()
     rig.stop(delete_pods=False)
     assert rig.ended() == ()
@@ -216,7 +216,7 @@ def test_without_deletion_the_fleet_is_left_and_nobody_is_told_as_gone(rig: Rig)
     assert [call.operation for call in rig.api.calls if call.operation in ("delete", "delete_collection")] == []
 
 
-def test_whether_the_fleet_is_deleted_is_a_setting_unless_it_is_said(kit: Kit) -> None:
+def test_a_setting_says_whether_the_fleet_is_deleted_unless_the_message_does(kit: Kit) -> None:
     rig = Rig(kit, delete_on_stop=False).run(1, 2)
     rig.stop()
     assert rig.ended() == ()
@@ -230,7 +230,7 @@ def test_deletion_can_be_asked_for_against_the_setting(kit: Kit) -> None:
     rig.api.take("delete_collection")
 
 
-def test_a_stop_that_takes_too_long_names_what_was_seen_last(rig: Rig) -> None:
+def test_a_stop_that_times_out_names_the_pods_of_the_last_list(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", None)
     rig.answer("list", PodPage((going(running(2)),), "5"))
@@ -239,11 +239,13 @@ def test_a_stop_that_takes_too_long_names_what_was_seen_last(rig: Rig) -> None:
     rig.kit.advance(SECOND)
     assert rig.ended() == ("app-exec-2",)
     ends = rig.driver.take_all(ExecutorRemoved)
-    assert [end.executor_id for end in ends] == [1], "of what may be left nobody knows that it is gone"
+    assert [end.executor_id for end in ends] == [1], "a pod that may be left is not reported removed"
 
 
 @pytest.mark.parametrize("error", [Unavailable("no route to host"), Forbidden("no", status=403)])
-def test_a_stop_with_the_api_away_ends_in_time_and_names_all_that_may_be_there(rig: Rig, error: ApiError) -> None:
+def test_a_stop_without_an_answering_api_ends_in_time_and_names_all_pods_that_may_exist(
+    rig: Rig, error: ApiError
+) -> None:
     rig.stop()
     for _ in range(30):
         for call in rig.api.open():
@@ -288,7 +290,7 @@ def test_the_connection_is_closed_and_no_timer_is_left(rig: Rig) -> None:
     assert rig.kit.timers.pending == 0
 
 
-def test_a_pool_that_crashes_meanwhile_is_asked_again(rig: Rig) -> None:
+def test_the_bulk_delete_is_requested_again_after_a_crash_of_the_pool(rig: Rig) -> None:
     rig.stop()
     rig.api.take("delete_collection")
     rig.kit.address("request-pool").tell("nonsense")
@@ -298,7 +300,7 @@ def test_a_pool_that_crashes_meanwhile_is_asked_again(rig: Rig) -> None:
     assert rig.ended() == ()
 
 
-def test_a_late_word_that_the_pool_has_drained_starts_nothing_over(rig: Rig) -> None:
+def test_a_late_message_that_the_pool_has_drained_repeats_no_step(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", None)
     rig.backend.tell(Drained())
@@ -306,7 +308,7 @@ def test_a_late_word_that_the_pool_has_drained_starts_nothing_over(rig: Rig) -> 
     assert rig.api.open("delete_collection") == ()
 
 
-def test_a_pool_that_crashes_while_it_drains_is_asked_again(kit: Kit) -> None:
+def test_a_pool_that_crashes_while_it_drains_is_drained_again(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
     kit.address("request-pool").tell("nonsense")
@@ -316,7 +318,7 @@ def test_a_pool_that_crashes_while_it_drains_is_asked_again(kit: Kit) -> None:
     assert rig.ended() == ()
 
 
-def test_a_pool_that_cannot_be_kept_alive_cuts_the_stop_short(kit: Kit) -> None:
+def test_a_pool_that_fails_too_often_ends_the_stop_early(kit: Kit) -> None:
     rig = Rig(kit, shutdown_timeout=timedelta(hours=1)).run(1, 2)
     pool = kit.address("request-pool")
     rig.stop()
@@ -327,7 +329,7 @@ def test_a_pool_that_cannot_be_kept_alive_cuts_the_stop_short(kit: Kit) -> None:
     assert rig.driver.take_all(BackendFailed) == []
 
 
-def test_a_part_that_is_down_when_the_stop_begins_does_not_hold_it_up(rig: Rig) -> None:
+def test_a_child_that_is_down_when_the_stop_begins_does_not_delay_it(rig: Rig) -> None:
     rig.kit.address("allocator").tell("nonsense")
     rig.kit.settle()
     rig.stop()
@@ -336,7 +338,7 @@ def test_a_part_that_is_down_when_the_stop_begins_does_not_hold_it_up(rig: Rig) 
     assert rig.ended() == ()
 
 
-def test_a_stop_before_the_first_full_sync_deletes_what_an_earlier_life_left(kit: Kit) -> None:
+def test_a_stop_before_the_first_full_sync_deletes_what_a_previous_driver_left(kit: Kit) -> None:
     api = ManualPodApi()
     driver = kit.probe("driver")
     backend = Backend.start(settings(), driver.address, api, system=kit.system)
@@ -350,7 +352,7 @@ def test_a_stop_before_the_first_full_sync_deletes_what_an_earlier_life_left(kit
     assert driver.take_all()[0] == BackendStopped()
 
 
-def test_an_error_that_would_have_failed_the_start_does_not_cut_a_stop_short(kit: Kit) -> None:
+def test_an_error_that_would_have_failed_the_start_does_not_end_a_stop_early(kit: Kit) -> None:
     driver = kit.probe("driver")
     backend = Backend.start(settings(), driver.address, ManualPodApi(), system=kit.system)
     kit.settle()
@@ -364,35 +366,35 @@ def test_an_error_that_would_have_failed_the_start_does_not_cut_a_stop_short(kit
 # ── with a lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_lease_is_let_go_of_when_the_fleet_is_gone_and_nobody_is_left_who_writes(kit: Kit) -> None:
+def test_the_lease_is_released_when_the_fleet_is_gone_and_no_writer_is_left(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.stop()
     rig.answer("delete_collection", None)
     assert rig.api.open("patch_object") == ()
     rig.answer("list", PodPage((), "5"))
-    assert rig.parts() == ["lease-keeper"]
+    assert rig.children() == ["lease-keeper"]
     assert rig.backend.is_alive()
     patch = rig.answer("patch_object", lease_of("", 3)).request.patch
     assert patch["spec"]["holderIdentity"] == ""
     assert rig.ended() == ()
 
 
-def test_a_fleet_that_is_left_is_let_go_of_as_well(kit: Kit) -> None:
+def test_the_lease_of_a_fleet_that_is_left_is_released_too(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.stop(delete_pods=False)
-    assert rig.parts() == ["lease-keeper"]
+    assert rig.children() == ["lease-keeper"]
     rig.answer("patch_object", lease_of("", 3))
     assert rig.ended() == ()
 
 
-def test_a_lease_that_cannot_be_let_go_of_runs_out(kit: Kit) -> None:
+def test_a_lease_that_cannot_be_released_expires(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.stop(delete_pods=False)
     rig.answer("patch_object", Unavailable("connection refused"))
     assert rig.ended() == ()
 
 
-def test_a_release_that_nobody_answers_takes_no_longer_than_a_stop_may(kit: Kit) -> None:
+def test_a_release_without_an_answer_takes_no_longer_than_a_stop_may(kit: Kit) -> None:
     rig = Rig(kit, lease=True, shutdown_timeout=timedelta(seconds=12)).run(1, 2)
     rig.stop(delete_pods=False)
     kit.advance(timedelta(seconds=11))
@@ -402,7 +404,7 @@ def test_a_release_that_nobody_answers_takes_no_longer_than_a_stop_may(kit: Kit)
 
 
 @pytest.mark.parametrize("crashes_first", [True, False])
-def test_a_lease_keeper_that_crashes_does_not_hold_the_stop_up(kit: Kit, crashes_first: bool) -> None:
+def test_a_lease_keeper_that_crashes_does_not_delay_the_stop(kit: Kit, crashes_first: bool) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     keeper = kit.address("lease-keeper")
     if crashes_first:
@@ -414,7 +416,7 @@ def test_a_lease_keeper_that_crashes_does_not_hold_the_stop_up(kit: Kit, crashes
     assert rig.ended() == ()
 
 
-def test_what_a_stop_may_not_delete_any_more_it_deletes_when_it_may_again(kit: Kit) -> None:
+def test_a_stop_that_may_not_delete_deletes_when_it_may_again(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.driver.take_all()
     rig.stop()
@@ -434,7 +436,7 @@ def test_what_a_stop_may_not_delete_any_more_it_deletes_when_it_may_again(kit: K
     assert rig.ended() == ()
 
 
-def test_what_a_stop_may_never_delete_again_is_named(kit: Kit) -> None:
+def test_a_stop_that_may_never_delete_again_names_the_pods(kit: Kit) -> None:
     rig = Rig(kit, lease=True, shutdown_timeout=timedelta(seconds=20)).run(1, 2)
     rig.backend.tell(LeaseNotHeld("the API is away"))
     rig.stop()
@@ -443,7 +445,7 @@ def test_what_a_stop_may_never_delete_again_is_named(kit: Kit) -> None:
     assert rig.ended() == ("app-exec-1", "app-exec-2")
 
 
-def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_nobody_is_told_as_gone(kit: Kit) -> None:
+def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_no_executor_is_reported_removed(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.driver.take_all()
     rig.stop()
@@ -456,7 +458,7 @@ def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_nobody_is_tol
     assert rig.ended() == ()
 
 
-def test_a_stop_while_nobody_knows_whether_the_holder_lives_waits_and_looks_once_at_what_is_there(kit: Kit) -> None:
+def test_a_stop_while_the_holder_may_be_alive_waits_and_lists_once(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0)
     rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
@@ -470,7 +472,7 @@ def test_a_stop_while_nobody_knows_whether_the_holder_lives_waits_and_looks_once
     assert rig.backend.is_alive()
 
 
-def test_a_stop_that_never_hears_whether_the_holder_lives_names_what_was_listed(kit: Kit) -> None:
+def test_a_stop_that_never_learns_whether_the_holder_is_alive_names_what_was_listed(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0, shutdown_timeout=timedelta(seconds=20))
     rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
@@ -493,18 +495,18 @@ def test_a_list_from_before_the_lease_was_ours_does_not_say_that_the_fleet_is_go
     assert rig.backend.is_alive()
 
 
-def test_that_nothing_is_there_while_the_holder_may_live_does_not_end_the_wait(kit: Kit) -> None:
+def test_an_empty_list_while_the_holder_may_be_alive_does_not_end_the_wait(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0)
     rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
     rig.answer("list", PodPage((), "5"))
-    assert rig.parts() == [*REST, "lease-keeper"], "what a dead one asked for last may come up yet"
+    assert rig.children() == [*OTHERS, "lease-keeper"], "the last creates of a dead driver may still be executed"
     rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
     rig.answer("delete_collection", None)
 
 
-def test_a_holder_that_turns_out_to_live_keeps_its_fleet(kit: Kit) -> None:
+def test_a_holder_that_turns_out_to_be_alive_keeps_its_fleet(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0)
     rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
@@ -519,7 +521,7 @@ def test_a_holder_that_turns_out_to_live_keeps_its_fleet(kit: Kit) -> None:
 # ── on a cluster ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_fleet_that_takes_its_time_is_waited_for(kit: Kit) -> None:
+def test_a_fleet_that_ends_slowly_is_waited_for(kit: Kit) -> None:
     store = ObjectStore(kit.clock, kit.entropy)
     kubelet = ScriptedKubelet(store, kit.clock, kit.timers, script=lambda _: Run(stop_delay=7 * SECOND))
     driver = kit.probe("driver")

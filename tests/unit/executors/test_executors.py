@@ -1,4 +1,4 @@
-"""`Executors` in an actor that stands for the Backend: who is told what of executors, and in which order."""
+"""`Executors` in an actor that stands for the Backend: who is notified of what, and in which order."""
 
 from __future__ import annotations
 
@@ -50,22 +50,24 @@ SECOND = timedelta(seconds=1)
 
 
 class Host(Actor):
-    """Stands for the Backend. One probe stands for all its parts, so that it sees the order of what they are told."""
+    """Stands for the Backend. One probe stands for all its children, so that it receives their messages in order."""
 
-    def __init__(self, context: Context, *, executor: dict[str, Any], parts: Address, driver: Address) -> None:
+    def __init__(self, context: Context, *, executor: dict[str, Any], children: Address, driver: Address) -> None:
         super().__init__(context)
         subject = settings(executor={"instances": 2, **executor})
         self._driver = driver
-        children = dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), parts)
+        addresses = dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), children)
         self.state = FleetState(subject.initial_totals, subject.pod_prefix)
-        self.fleet = Executors(self, subject, state=self.state, children=children, tell=self._tell)
-        kills = Kills(self, subject, state=self.state, children=children, tell=self._tell, why_not=lambda: self.why_not)
+        self.fleet = Executors(self, subject, state=self.state, children=addresses, tell=self._tell)
+        kills = Kills(
+            self, subject, state=self.state, children=addresses, tell=self._tell, why_not=lambda: self.why_not
+        )
         self.handlers = {**self.fleet.handlers(), **kills.handlers()}
         self.why_not = ""
 
-    def _tell(self, word: ToDriver | None) -> None:
-        if word is not None:
-            self._driver.tell(word)
+    def _tell(self, message: ToDriver | None) -> None:
+        if message is not None:
+            self._driver.tell(message)
 
     def receive(self, message: Any) -> object:
         """A timer, or what the Backend would hand on."""
@@ -75,11 +77,11 @@ class Host(Actor):
 class Rig:
     def __init__(self, kit: Kit, **executor: Any) -> None:
         self.kit = kit
-        self.parts, self.driver = kit.probe("parts"), kit.probe("driver")
+        self.children, self.driver = kit.probe("children"), kit.probe("driver")
         made: list[Host] = []
 
         def make(context: Context) -> Host:
-            made.append(Host(context, executor=executor, parts=self.parts.address, driver=self.driver.address))
+            made.append(Host(context, executor=executor, children=self.children.address, driver=self.driver.address))
             return made[0]
 
         self.host = kit.spawn(make, name="backend")
@@ -96,12 +98,12 @@ class Rig:
             self.ask(ExecutorSeen(executor_id, f"uid-{executor_id}", PodRunning(running(executor_id))))
         for executor_id in pending_ids:
             self.ask(ExecutorSeen(executor_id, f"uid-{executor_id}", PodPending(pending(executor_id))))
-        self.parts.take_all()
+        self.children.take_all()
         self.driver.take_all()
 
-    def told(self) -> list[object]:
-        """What the parts were told since the last look."""
-        return self.parts.take_all()
+    def sent(self) -> list[object]:
+        """The messages to the children since the last call."""
+        return self.children.take_all()
 
 
 @pytest.fixture
@@ -112,81 +114,81 @@ def rig(kit: Kit) -> Any:
 # ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_running_one_gets_its_time_and_whoever_must_know_knows_at_once(rig: Any) -> None:
+def test_a_running_executor_gets_its_grace_period_and_all_are_notified_at_once(rig: Any) -> None:
     subject = rig(kill_grace_period="5s")
     subject.have(1, 2)
     assert subject.ask(KillExecutors((1,))) == (1,)
     kill = ExecutorKilled(1, subject.kit.clock.now(), subject.kit.clock.monotonic() + 5.0)
-    assert subject.told() == [kill, kill]
+    assert subject.sent() == [kill, kill]
     assert isinstance(subject.driver.take(ExecutorTerminating), ExecutorTerminating)
     subject.kit.advance(4.9 * SECOND)
-    assert subject.told() == []
+    assert subject.sent() == []
     subject.kit.advance(0.1 * SECOND)
-    assert subject.told() == [DeletePods(frozenset({1}))]
+    assert subject.sent() == [DeletePods(frozenset({1}))]
 
 
-def test_one_that_does_not_run_is_deleted_at_once_but_not_before_it_is_known_why(rig: Any) -> None:
+def test_an_executor_that_does_not_run_is_deleted_at_once_but_after_its_kill_was_sent(rig: Any) -> None:
     subject = rig()
     subject.have(1, pending_ids=(2,))
     subject.ask(KillExecutors((1, 2)))
-    kinds = [type(message) for message in subject.told()]
+    kinds = [type(message) for message in subject.sent()]
     assert kinds == [ExecutorKilled] * 4 + [DeletePods]
     subject.ask(KillExecutors((2,)))
-    assert subject.told()[-1] == DeletePods(frozenset({2})), "asked for again"
+    assert subject.sent()[-1] == DeletePods(frozenset({2})), "requested again"
 
 
-def test_one_that_ended_within_its_time_is_not_deleted(rig: Any) -> None:
+def test_an_executor_that_ended_within_its_grace_period_is_not_deleted(rig: Any) -> None:
     subject = rig()
     subject.have(1)
     subject.ask(KillExecutors((1,)))
     subject.ask(RemoveExecutor(1, "uid-1", GONE))
-    subject.told()
+    subject.sent()
     subject.kit.advance(10 * SECOND)
-    assert subject.told() == []
+    assert subject.sent() == []
 
 
-def test_the_target_falls_by_those_that_were_not_killed_before(rig: Any) -> None:
+def test_the_target_falls_by_the_executors_that_were_not_killed_before(rig: Any) -> None:
     subject = rig()
     subject.have(1, 2)
     subject.ask(KillExecutors((1,)))
-    subject.told()
+    subject.sent()
     subject.ask(KillExecutors((1, 2, 3), adjust_target=True))
-    assert SetTotalExpectedExecutors({"default": 1}) in subject.told()
+    assert SetTotalExpectedExecutors({"default": 1}) in subject.sent()
 
 
-def test_a_kill_whose_time_is_over_while_another_driver_writes_is_left_to_it(rig: Any) -> None:
+def test_a_kill_whose_grace_period_ends_while_another_driver_writes_deletes_nothing(rig: Any) -> None:
     subject = rig()
     subject.have(1)
     subject.ask(KillExecutors((1,)))
-    subject.told()
+    subject.sent()
     subject.inside.why_not = "another driver has the lease"
     subject.kit.advance(10 * SECOND)
-    assert subject.told() == []
+    assert subject.sent() == []
     with pytest.raises(Refused, match="cannot be ended now: another driver has the lease"):
         subject.ask(KillExecutors((1,)))
 
 
 @pytest.mark.parametrize("message", [KillExecutors, DecommissionExecutors])
-def test_what_are_no_ids_is_refused_and_changes_nothing(rig: Any, message: Any) -> None:
+def test_invalid_ids_are_refused_and_change_nothing(rig: Any, message: Any) -> None:
     subject = rig()
     subject.have(1)
     with pytest.raises(Refused):
         subject.ask(message(("1",)))
-    assert subject.told() == []
+    assert subject.sent() == []
 
 
 # ── decommissioned, connected, ended ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_decommissioned_one_is_known_to_both_and_lives(rig: Any) -> None:
+def test_a_decommissioned_executor_is_reported_to_both_actors_and_not_deleted(rig: Any) -> None:
     subject = rig()
     subject.have(1)
     assert subject.ask(DecommissionExecutors((1, 9))) == (1,)
-    assert subject.told() == [ExecutorDecommissioned(1)] * 2
+    assert subject.sent() == [ExecutorDecommissioned(1)] * 2
     subject.driver.expect_nothing()
 
 
-def test_what_is_said_of_one_that_has_ended_reaches_nobody(rig: Any) -> None:
+def test_messages_about_an_ended_executor_are_not_forwarded(rig: Any) -> None:
     subject = rig()
     subject.have(1)
     subject.ask(RemoveExecutor(1, "uid-1", GONE))
@@ -195,21 +197,21 @@ def test_what_is_said_of_one_that_has_ended_reaches_nobody(rig: Any) -> None:
     assert subject.ask(DecommissionExecutors((1,))) == ()
     assert subject.ask(RegisterExecutor(1)) is False
     subject.ask(ExecutorDisconnected(1))
-    assert subject.told() == []
+    assert subject.sent() == []
     subject.driver.expect_nothing()
 
 
-def test_connections_are_told_with_their_moments(rig: Any) -> None:
+def test_connections_are_reported_with_their_moments(rig: Any) -> None:
     subject = rig()
     subject.have(1)
     subject.kit.advance(3 * SECOND)
     assert subject.ask(RegisterExecutor(1)) is True
     subject.ask(ExecutorDisconnected(1))
     now = subject.kit.clock.monotonic()
-    assert subject.told() == [ExecutorRegistered(1, now), ExecutorRegistered(1, now), ConnectionLost(1, now)]
+    assert subject.sent() == [ExecutorRegistered(1, now), ExecutorRegistered(1, now), ConnectionLost(1, now)]
 
 
-def test_an_end_is_told_once(rig: Any) -> None:
+def test_an_end_is_reported_once(rig: Any) -> None:
     subject = rig()
     subject.have(1)
     for _ in range(2):
@@ -217,7 +219,7 @@ def test_an_end_is_told_once(rig: Any) -> None:
     assert subject.driver.take_all() == [ExecutorRemoved(1, GONE)]
 
 
-def test_executors_that_ended_are_forgotten_after_their_time(rig: Any) -> None:
+def test_executors_that_ended_are_forgotten_after_their_ttl(rig: Any) -> None:
     subject = rig(removed_executors_ttl="3m")
     subject.fleet.begin()
     for executor_id in range(1, 101):
@@ -230,35 +232,35 @@ def test_executors_that_ended_are_forgotten_after_their_time(rig: Any) -> None:
 # ── the Allocator's begin ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_allocator_begins_once_what_there_is_was_taken_over(rig: Any) -> None:
+def test_the_allocator_begins_after_existing_pods_were_adopted(rig: Any) -> None:
     subject = rig()
     subject.fleet.introduce_allocator()
     subject.kit.settle()
-    (take_over,) = subject.told()
+    (take_over,) = subject.sent()
     assert isinstance(take_over, TakeOver)
     subject.have(7)
     subject.ask(TakenOver(take_over.serial))
-    known, wanted = subject.told()
+    known, target = subject.sent()
     assert isinstance(known, LedgerLoaded)
     assert (sorted(known.ledger), known.next_id) == ([7], 8)
-    assert wanted == SetTotalExpectedExecutors({"default": 2})
+    assert target == SetTotalExpectedExecutors({"default": 2})
 
 
-def test_a_lifecycle_manager_begins_with_what_the_one_before_it_saw_last(rig: Any) -> None:
+def test_a_lifecycle_manager_begins_with_the_last_states_of_its_previous_incarnation(rig: Any) -> None:
     subject = rig()
     subject.have(1)
     newer = PodRunning(running(1, version=7))
     subject.ask(ExecutorsObserved({1: newer}))
     subject.fleet.introduce_lifecycle_manager()
     subject.kit.settle()
-    (known,) = subject.told()
+    (known,) = subject.sent()
     assert known.ledger[1].pod_in(known.observed) is newer.pod
     other = PodRunning(running(1, uid="of another pod"))
     assert known.ledger[1].pod_in({1: other}) is None
     assert known.ledger[1].pod_in({}) is None
 
 
-def test_pods_are_named_as_they_were_shown_and_the_others_as_they_are_made(rig: Any) -> None:
+def test_pods_are_named_as_observed_and_the_others_as_they_are_created(rig: Any) -> None:
     subject = rig()
     subject.have(1, 2)
     renamed = msgspec.structs.replace(running(1).metadata, name="earlier-exec-1")
@@ -271,18 +273,18 @@ def test_an_allocator_that_was_restarted_meanwhile_begins_once(rig: Any) -> None
     for _ in range(2):
         subject.fleet.introduce_allocator()
     subject.kit.settle()
-    first, second = subject.told()
+    first, second = subject.sent()
     subject.ask(TakenOver(first.serial))
-    assert subject.told() == []
+    assert subject.sent() == []
     subject.ask(TakenOver(second.serial))
-    assert [type(message) for message in subject.told()] == [LedgerLoaded, SetTotalExpectedExecutors]
+    assert [type(message) for message in subject.sent()] == [LedgerLoaded, SetTotalExpectedExecutors]
 
 
-def test_an_allocator_that_is_held_back_meanwhile_does_not_begin(rig: Any) -> None:
+def test_an_allocator_that_is_held_meanwhile_does_not_begin(rig: Any) -> None:
     subject = rig()
     subject.fleet.introduce_allocator()
     subject.kit.settle()
-    (take_over,) = subject.told()
+    (take_over,) = subject.sent()
     subject.fleet.hold_allocator()
     subject.ask(TakenOver(take_over.serial))
-    assert subject.told() == []
+    assert subject.sent() == []

@@ -26,13 +26,13 @@ def entry(executor_id: int, *, running_at: float = 0.0, **changes: object) -> Le
     return replace(plain, **changes)  # type: ignore[arg-type]  # names of fields, checked by the dataclass
 
 
-def shown(*pods: Pod) -> Mapping[int, PodState]:
+def states(*pods: Pod) -> Mapping[int, PodState]:
     """A snapshot's states; of the first nine all run, but for these."""
     return {i: PodRunning(running(i)) for i in range(1, 10)} | {executor_id(pod) or 0: PodRunning(pod) for pod in pods}
 
 
 def chosen(policy: str, *entries: LedgerEntry, pods: Sequence[Pod] = ()) -> int | None:
-    found = choose(candidates(entries, shown(*pods), 100.0), POLICIES[policy])
+    found = choose(candidates(entries, states(*pods), 100.0), POLICIES[policy])
     return found.executor_id if found is not None else None
 
 
@@ -45,7 +45,7 @@ def test_by_age_the_oldest_goes_and_the_lowest_of_equals() -> None:
     assert chosen("age", entry(4), entry(3)) == 3
 
 
-def test_by_failures_the_one_that_failed_most_goes_and_nobody_where_nothing_failed() -> None:
+def test_by_failures_the_one_that_failed_most_goes_and_none_where_nothing_failed() -> None:
     assert chosen("failures", entry(1), entry(2)) is None
     assert chosen("failures", entry(1, disconnects=1), entry(2, disconnects=3), entry(3)) == 2
     restarted = msgspec.structs.replace(
@@ -72,38 +72,38 @@ def test_only_one_that_runs_and_stays_can_be_chosen(going: LedgerEntry) -> None:
 
 
 def test_a_policy_of_the_drivers_own_sees_profile_age_failures_and_pod() -> None:
-    among = candidates([entry(1, running_at=40.0, disconnects=2)], shown(), 100.0)
+    among = candidates([entry(1, running_at=40.0, disconnects=2)], states(), 100.0)
     (only,) = among
     assert (only.profile, only.age, only.failures, only.pod.name) == ("default", 60.0, 2, "app-exec-1")
     assert choose(among, lambda them: them[0].executor_id) == only
     assert choose(among, lambda _: None) is None
 
 
-def test_a_policy_that_chooses_nobody_of_ours_is_refused() -> None:
+def test_a_policy_that_chooses_an_unknown_executor_is_refused() -> None:
     with pytest.raises(ValueError, match="chose 7, which is none of the running executors"):
-        choose(candidates([entry(1)], shown(), 0.0), lambda _: 7)
+        choose(candidates([entry(1)], states(), 0.0), lambda _: 7)
 
 
-def test_candidates_come_by_id_whatever_the_order_of_the_book() -> None:
-    assert [each.executor_id for each in candidates([entry(9), entry(1), entry(4)], shown(), 0.0)] == [1, 4, 9]
+def test_candidates_come_by_id_whatever_the_order_of_the_ledger() -> None:
+    assert [each.executor_id for each in candidates([entry(9), entry(1), entry(4)], states(), 0.0)] == [1, 4, 9]
 
 
 ENOUGH = {"default": ProfileStatus(target=2, running=2)}
 
 
-def test_a_fleet_is_whole_when_as_many_run_and_stay_as_are_wanted() -> None:
-    two = candidates([entry(1), entry(2)], shown(), 0.0)
+def test_no_profile_lacks_executors_when_as_many_run_as_are_desired() -> None:
+    two = candidates([entry(1), entry(2)], states(), 0.0)
     assert lacks(two, {"default": 2}, ENOUGH) is None
     assert lacks(two, {"default": 3}, ENOUGH) == "default"
     assert (
-        lacks(candidates([entry(1), entry(2, decommissioned=True)], shown(), 0.0), {"default": 2}, ENOUGH) == "default"
+        lacks(candidates([entry(1), entry(2, decommissioned=True)], states(), 0.0), {"default": 2}, ENOUGH) == "default"
     )
 
 
-def test_a_fleet_is_not_whole_while_one_profile_lacks_executors_or_can_have_none_made() -> None:
-    two = candidates([entry(1), entry(2)], shown(), 0.0)
+def test_a_profile_lacks_executors_when_too_few_run_or_creation_is_blocked() -> None:
+    two = candidates([entry(1), entry(2)], states(), 0.0)
     more = {**ENOUGH, "big": ProfileStatus(target=1)}
     assert lacks(two, {"default": 2, "big": 1}, more) == "big"
     assert lacks(two, {"default": 2, "big": 0}, more) is None
     assert lacks(two, {"default": 2}, {"default": ProfileStatus(blocked="the quota is full")}) == "default"
-    assert lacks(two, {"default": 2}, {}) == "default", "nobody has counted yet"
+    assert lacks(two, {"default": 2}, {}) == "default", "the Allocator has not counted yet"

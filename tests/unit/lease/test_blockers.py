@@ -1,4 +1,4 @@
-"""What stands in the way of creation: its words, since when, and what of it is news."""
+"""What blocks creation: the reason, since when, and what the driver is notified of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
 
 
-def test_it_is_news_when_it_begins_when_its_words_change_and_when_all_is_over() -> None:
+def test_the_driver_is_notified_when_a_blocker_begins_changes_its_reason_or_the_last_one_ends() -> None:
     subject = Blockers()
     assert subject.changed() is None
     subject.begin("lease", "it is a's", NOW)
@@ -27,7 +27,7 @@ def test_it_is_news_when_it_begins_when_its_words_change_and_when_all_is_over() 
     assert not subject
 
 
-def test_what_is_begun_quietly_holds_up_and_is_no_news_until_it_has_other_words() -> None:
+def test_a_quiet_blocker_blocks_and_is_not_reported_until_its_reason_changes() -> None:
     subject = Blockers()
     subject.begin("lease", "a moment", NOW, quiet=True)
     assert (bool(subject), subject.of("lease"), subject.changed()) == (True, "a moment", None)
@@ -37,19 +37,19 @@ def test_what_is_begun_quietly_holds_up_and_is_no_news_until_it_has_other_words(
     assert subject.changed() == ""
 
 
-def test_what_is_over_before_it_was_told_is_never_told() -> None:
+def test_a_blocker_that_ends_before_it_was_reported_is_never_reported() -> None:
     subject = Blockers()
     subject.begin("pod", "it is not ready", NOW)
     subject.end("pod")
     assert subject.changed() is None
 
 
-def test_the_counts_are_the_allocators_while_nothing_holds_it_up() -> None:
+def test_the_counts_are_the_allocators_while_nothing_blocks() -> None:
     counts = {"default": ProfileStatus(target=3, running=2, requested=1)}
     assert Blockers().over(counts, [LedgerEntry(1, "default", notified_at=1.0, running=True)]) == counts
 
 
-def test_the_counts_are_the_books_while_something_does_and_say_what_and_since_when() -> None:
+def test_the_counts_are_the_ledgers_while_something_blocks_with_reason_and_time() -> None:
     subject = Blockers()
     subject.begin("lease", "it is a's", NOW)
     subject.begin("lease", "it is b's", LATER)

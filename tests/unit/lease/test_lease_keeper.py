@@ -80,7 +80,7 @@ def rig(kit: Kit) -> Rig:
     return Rig(kit)
 
 
-def test_a_lease_that_is_not_there_is_made_and_held_once_it_can_be_renewed(rig: Rig) -> None:
+def test_a_missing_lease_is_created_and_held_once_it_can_be_renewed(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(NotFound("no such lease"))
     call = rig.api.take("create_object")
@@ -92,18 +92,18 @@ def test_a_lease_that_is_not_there_is_made_and_held_once_it_can_be_renewed(rig: 
     rig.backend.take(LeaseHeld)
 
 
-def test_a_lease_that_we_may_make_and_not_renew_is_never_ours(rig: Rig) -> None:
+def test_a_lease_that_we_may_create_and_not_renew_is_never_ours(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(NotFound("no such lease"))
     rig.api.take("create_object").answer(lease("me", 1))
     rig.kit.settle()
     rig.written(Forbidden("leases is forbidden", status=403))
-    (told,) = rig.backend.take_all()
-    assert isinstance(told, LeaseNotHeld)
-    assert told.forbidden
+    (report,) = rig.backend.take_all()
+    assert isinstance(report, LeaseNotHeld)
+    assert report.forbidden
 
 
-def test_a_lease_that_is_made_when_it_is_to_be_let_go_of_is_not_waited_for_any_longer(rig: Rig) -> None:
+def test_a_release_does_not_wait_for_a_renewal_of_a_lease_just_created(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(NotFound("no such lease"))
     asker = rig.kit.probe("asker")
@@ -114,7 +114,7 @@ def test_a_lease_that_is_made_when_it_is_to_be_let_go_of_is_not_waited_for_any_l
     assert rig.api.open() == ()
 
 
-def test_it_is_renewed_every_third_of_its_duration_and_each_time_is_good_for_less_than_the_whole(rig: Rig) -> None:
+def test_it_is_renewed_every_third_of_its_duration_and_each_renewal_is_valid_for_less_than_the_whole(rig: Rig) -> None:
     rig.hold()
     for version in (3, 5):
         rig.kit.advance(THIRD)
@@ -137,7 +137,7 @@ def test_a_renewal_that_took_long_is_followed_by_the_next_in_time(rig: Rig) -> N
     assert len(rig.api.open("get_object")) == 1
 
 
-def test_a_renewal_that_is_answered_when_the_lease_may_be_lost_is_none(rig: Rig) -> None:
+def test_a_renewal_that_is_answered_when_the_lease_may_be_lost_does_not_count(rig: Rig) -> None:
     rig.hold()
     rig.kit.advance(THIRD)
     rig.read(lease("me", 3))
@@ -151,38 +151,38 @@ def test_a_renewal_that_is_answered_when_the_lease_may_be_lost_is_none(rig: Rig)
     rig.backend.take(LeaseHeld)
 
 
-def test_a_lease_that_somebody_took_from_us_is_not_ours(rig: Rig) -> None:
+def test_a_lease_that_another_driver_took_is_not_ours(rig: Rig) -> None:
     rig.hold()
     rig.kit.advance(THIRD)
     rig.read(lease("other", 3))
-    told = rig.backend.take(LeaseNotHeld)
-    assert (told.holder, told.holder_lives) == ("other", True)
+    report = rig.backend.take(LeaseNotHeld)
+    assert (report.holder, report.holder_lives) == ("other", True)
     rig.kit.advance(timedelta(seconds=11))
     assert rig.backend.take_all() == [], "what we had does not run out a second time"
 
 
-def test_without_an_answer_from_the_start_it_says_so_in_time(rig: Rig) -> None:
+def test_without_any_answer_since_the_start_it_reports_that_in_time(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.kit.advance(timedelta(seconds=9.9))
     assert rig.backend.take_all() == []
     rig.kit.advance(SECOND)
-    told = rig.backend.take(LeaseNotHeld)
-    assert (told.holder, told.forbidden) == (None, False)
-    assert "no answer" in told.reason
+    report = rig.backend.take(LeaseNotHeld)
+    assert (report.holder, report.forbidden) == (None, False)
+    assert "no answer" in report.reason
 
 
-def test_a_lease_of_another_is_watched_and_taken_when_it_stops_to_change(rig: Rig) -> None:
+def test_the_lease_of_another_is_read_again_and_acquired_when_it_stops_changing(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(lease("other", 1))
-    (told,) = rig.backend.take_all(LeaseNotHeld)
-    assert "held by 'other', which may have ended: if it has, it is ours in at most 18 s" in told.reason
-    assert (told.holder, told.holder_lives) == ("other", False)
+    (report,) = rig.backend.take_all(LeaseNotHeld)
+    assert "held by 'other', which may have ended: if it has, it is ours in at most 18 s" in report.reason
+    assert (report.holder, report.holder_lives) == ("other", False)
     for renewed in ("later", "later still"):
         rig.kit.advance(3 * SECOND)
         rig.read(lease("other", 2, renewed))
-    (told,) = rig.backend.take_all(LeaseNotHeld)
-    assert "held by 'other', another driver with this app_id" in told.reason
-    assert (told.holder, told.holder_lives) == ("other", True)
+    (report,) = rig.backend.take_all(LeaseNotHeld)
+    assert "held by 'other', another driver with this app_id" in report.reason
+    assert (report.holder, report.holder_lives) == ("other", True)
     for _ in range(9):
         rig.kit.advance(3 * SECOND)
         if not rig.api.open("get_object"):
@@ -193,21 +193,21 @@ def test_a_lease_of_another_is_watched_and_taken_when_it_stops_to_change(rig: Ri
     patch = rig.written(lease("me", 3))
     assert patch["spec"]["leaseTransitions"] == 1
     rig.backend.take(LeaseHeld)
-    assert rig.backend.take_all(LeaseNotHeld) == [], "it was told once"
+    assert rig.backend.take_all(LeaseNotHeld) == [], "it was reported once"
 
 
-def test_a_lease_that_nobody_renews_is_ours_in_the_time_that_was_said(rig: Rig) -> None:
+def test_a_lease_that_is_not_renewed_is_ours_within_the_reported_time(rig: Rig) -> None:
     rig.tell(KeepLease())
     while not rig.api.open("patch_object"):
         if rig.api.open("get_object"):
             rig.read(lease("dead", 1))
         rig.kit.advance(SECOND / 10)
     assert timedelta(seconds=15) <= rig.kit.clock.elapsed <= timedelta(seconds=18)
-    (told,) = rig.backend.take_all(LeaseNotHeld)
-    assert "in at most 18 s" in told.reason
+    (report,) = rig.backend.take_all(LeaseNotHeld)
+    assert "in at most 18 s" in report.reason
 
 
-def test_one_that_is_faster_is_found_at_the_next_look_and_lives(rig: Rig) -> None:
+def test_a_faster_driver_is_found_at_the_next_read_and_is_alive(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(lease("", 1))
     rig.written(Conflict("the object has been modified", status=409))
@@ -217,7 +217,7 @@ def test_one_that_is_faster_is_found_at_the_next_look_and_lives(rig: Rig) -> Non
     assert rig.backend.take(LeaseNotHeld).holder_lives
 
 
-def test_one_that_made_a_lease_where_there_was_none_lives(rig: Rig) -> None:
+def test_a_driver_that_created_the_missing_lease_is_alive(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(NotFound("no such lease"))
     rig.api.take("create_object").answer(AlreadyExists("it is there", status=409))
@@ -229,19 +229,19 @@ def test_one_that_made_a_lease_where_there_was_none_lives(rig: Rig) -> None:
 def test_a_lease_that_cannot_be_renewed_is_not_ours_before_it_is_anothers(rig: Rig) -> None:
     rig.hold()
     start = rig.kit.clock.elapsed
-    while not (told := rig.backend.take_all(LeaseNotHeld)):
+    while not (report := rig.backend.take_all(LeaseNotHeld)):
         rig.kit.advance(SECOND / 10)
         for call in rig.api.open("get_object"):
             call.answer(Unavailable("the server is away"))
     assert rig.kit.clock.elapsed - start <= timedelta(seconds=10.1)
-    assert "the server is away" in told[0].reason
+    assert "the server is away" in report[0].reason
     rig.kit.advance(3 * SECOND)
     rig.read(lease("me", 9))
     rig.written(lease("me", 10))
     rig.backend.take(LeaseHeld)
 
 
-def test_a_write_whose_answer_is_lost_is_looked_up(rig: Rig) -> None:
+def test_a_write_whose_answer_is_lost_is_followed_by_a_read(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(lease("", 1))
     rig.written(Ambiguous("the connection was cut"))
@@ -251,19 +251,19 @@ def test_a_write_whose_answer_is_lost_is_looked_up(rig: Rig) -> None:
     rig.backend.take(LeaseHeld)
 
 
-def test_an_account_without_the_right_is_told_as_such_and_tried_again(rig: Rig) -> None:
+def test_an_account_without_the_right_is_reported_as_such_and_retries(rig: Rig) -> None:
     rig.tell(KeepLease())
     for _ in range(2):
         rig.read(Forbidden("leases is forbidden", status=403))
         rig.kit.advance(3 * SECOND)
-    (told,) = rig.backend.take_all(LeaseNotHeld)
-    assert told.forbidden
+    (report,) = rig.backend.take_all(LeaseNotHeld)
+    assert report.forbidden
     rig.read(lease("me", 1))
     rig.written(lease("me", 2))
     rig.backend.take(LeaseHeld)
 
 
-def test_it_lets_go_when_it_is_told_to(rig: Rig) -> None:
+def test_it_releases_the_lease_on_request(rig: Rig) -> None:
     rig.hold()
     asker = rig.kit.probe("asker")
     rig.tell(ReleaseLease(asker.address))
@@ -274,7 +274,7 @@ def test_it_lets_go_when_it_is_told_to(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("answer", [lease("me", 8), Unavailable("away")], ids=["renewed", "failed"])
-def test_a_renewal_under_way_is_waited_for_before_it_lets_go(rig: Rig, answer: dict[str, Any] | ApiError) -> None:
+def test_a_renewal_in_flight_is_waited_for_before_the_release(rig: Rig, answer: dict[str, Any] | ApiError) -> None:
     rig.hold()
     rig.kit.advance(THIRD)
     rig.read(lease("me", 2))
@@ -290,7 +290,7 @@ def test_a_renewal_under_way_is_waited_for_before_it_lets_go(rig: Rig, answer: d
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ids_that_are_given_out_are_written_at_once_and_renew_the_lease(rig: Rig) -> None:
+def test_allocated_ids_are_written_at_once_and_renew_the_lease(rig: Rig) -> None:
     rig.hold()
     rig.kit.advance(3 * SECOND)
     rig.tell(IdsAllocated(4))
@@ -301,7 +301,7 @@ def test_ids_that_are_given_out_are_written_at_once_and_renew_the_lease(rig: Rig
     rig.kit.advance(timedelta(seconds=4.9))
     assert rig.api.open() == (), "the next renewal is counted from this one"
     rig.tell(IdsAllocated(3))
-    assert rig.api.open() == (), "that is no news"
+    assert rig.api.open() == (), "that changes nothing"
 
 
 def test_a_renewal_that_is_due_while_ids_are_written_is_not_sent_beside_it(rig: Rig) -> None:
@@ -312,7 +312,7 @@ def test_a_renewal_that_is_due_while_ids_are_written_is_not_sent_beside_it(rig: 
     assert [call.operation for call in rig.api.open()] == ["patch_object"]
 
 
-def test_ids_that_are_given_out_during_a_write_are_written_after_it_all_at_a_time(rig: Rig) -> None:
+def test_ids_that_are_allocated_during_a_write_are_written_after_it_in_one_write(rig: Rig) -> None:
     rig.hold()
     for number in (2, 5, 9):
         rig.tell(IdsAllocated(number))
@@ -322,14 +322,14 @@ def test_ids_that_are_given_out_during_a_write_are_written_after_it_all_at_a_tim
     assert rig.api.open() == ()
 
 
-def test_whoever_takes_the_lease_over_hears_the_last_id_and_keeps_it(rig: Rig) -> None:
+def test_the_next_holder_of_the_lease_receives_the_last_id_and_keeps_it(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(lease("", 1, last_id=12))
     assert last_id(rig.written(lease("me", 2, last_id=12))) == "12"
     assert rig.backend.take(LeaseHeld).last_id == 12
 
 
-def test_a_lease_that_had_to_be_made_anew_takes_the_last_id_with_it(rig: Rig) -> None:
+def test_a_lease_that_is_created_anew_has_the_last_id(rig: Rig) -> None:
     rig.hold()
     rig.tell(IdsAllocated(4))
     rig.written(lease("me", 3, last_id=4))
@@ -360,7 +360,7 @@ def test_ids_that_come_while_the_lease_is_not_ours_are_written_when_it_is(rig: R
     assert last_id(rig.written(lease("me", 3, last_id=4))) == "4"
 
 
-def test_a_lease_that_is_let_go_of_keeps_the_last_id(rig: Rig) -> None:
+def test_a_released_lease_keeps_the_last_id(rig: Rig) -> None:
     rig.hold()
     rig.tell(IdsAllocated(4))
     asker = rig.kit.probe("asker")
@@ -374,7 +374,7 @@ def test_a_lease_that_is_let_go_of_keeps_the_last_id(rig: Rig) -> None:
 # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_that_does_not_hold_it_has_nothing_to_let_go_of(rig: Rig) -> None:
+def test_a_keeper_that_does_not_hold_the_lease_has_nothing_to_release(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(lease("other", 1))
     asker = rig.kit.probe("asker")
@@ -383,14 +383,14 @@ def test_one_that_does_not_hold_it_has_nothing_to_let_go_of(rig: Rig) -> None:
     assert rig.api.open() == ()
 
 
-def test_keeping_it_twice_is_an_error_of_the_sender(rig: Rig) -> None:
+def test_keeping_the_lease_twice_is_an_error_of_the_sender(rig: Rig) -> None:
     rig.tell(KeepLease())
     with pytest.raises(Refused, match="twice"):
         rig.kit.ask(rig.keeper, KeepLease())
     assert rig.owner.take_all(Terminated) == []
 
 
-def test_an_end_cancels_what_is_under_way(rig: Rig) -> None:
+def test_the_keepers_end_cancels_the_call_in_flight(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.keeper.stop()
     rig.kit.settle()

@@ -20,19 +20,19 @@ def lease(**spec: Any) -> dict[str, Any]:
 HELD = lease(holderIdentity="other", leaseDurationSeconds=15, renewTime="then", leaseTransitions=2)
 
 
-def test_a_lease_that_is_ours_or_nobodys_is_taken_at_once() -> None:
+def test_a_lease_that_is_ours_or_free_is_acquired_at_once() -> None:
     assert decide(read(HELD), "other", timedelta()) == Take()
     assert decide(read(lease(holderIdentity="")), "me", timedelta()) == Take()
     assert decide(read({"metadata": {"resourceVersion": "1"}}), "me", timedelta()) == Take()
 
 
-def test_a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() -> None:
+def test_the_lease_of_another_is_acquired_when_it_has_not_changed_for_its_duration() -> None:
     assert decide(read(HELD), "me", FIFTEEN - timedelta(seconds=1)) == Wait("other")
     assert decide(read(HELD), "me", FIFTEEN) == Take()
 
 
 @pytest.mark.parametrize("spec", [None, [], {"holderIdentity": 3, "leaseDurationSeconds": "x", "leaseTransitions": {}}])
-def test_anything_can_stand_in_a_lease(spec: Any) -> None:
+def test_a_lease_can_contain_anything(spec: Any) -> None:
     assert read({"metadata": {"resourceVersion": "1"}, "spec": spec}).holder == ""
 
 
@@ -73,7 +73,7 @@ def annotated(annotations: Any) -> dict[str, Any]:
     return {"metadata": {"name": "l", "resourceVersion": "7", "annotations": annotations}, "spec": HELD["spec"]}
 
 
-def test_the_last_id_never_falls_whoever_writes_it() -> None:
+def test_the_last_id_never_falls_whichever_driver_writes_it() -> None:
     lease = read(annotated({"executor-pods/last-id": "12"}))
     assert lease.last_id == 12
     for patch in (taken(lease, "me", FIFTEEN, NOW, last_id=9), released(lease, NOW, last_id=9)):
@@ -82,10 +82,10 @@ def test_the_last_id_never_falls_whoever_writes_it() -> None:
 
 
 @pytest.mark.parametrize("text", [None, 3, "", "-1", "1e3", "twelve", "٣", "9" * 19])
-def test_what_is_no_id_is_none(text: Any) -> None:
+def test_an_invalid_last_id_counts_as_none(text: Any) -> None:
     assert read(annotated({"executor-pods/last-id": text})).last_id == 0
 
 
 @pytest.mark.parametrize("annotations", [None, [], "x"])
-def test_anything_can_stand_in_the_place_of_annotations(annotations: Any) -> None:
+def test_annotations_can_be_anything(annotations: Any) -> None:
     assert read(annotated(annotations)).last_id == 0

@@ -34,14 +34,14 @@ class Owner(Actor):
             self,
             settings,
             pool=rig.pool.address,
-            tell=rig.told.append,
+            tell=rig.sent.append,
         )
         self._journal = rig.journal
 
     def receive(self, message: Any) -> object:
         change = self.permission.handle(message)
         if change is not None:
-            self._journal.append("go on" if change is LeaseChange.FIRST_GRANT else "lease changed")
+            self._journal.append("first grant" if change is LeaseChange.FIRST_GRANT else "changed hands")
         return None
 
 
@@ -49,7 +49,7 @@ class Rig:
     def __init__(self, kit: Kit, **settings: Any) -> None:
         self.kit = kit
         self.pool = kit.probe("pool")
-        self.told: list[object] = []
+        self.sent: list[object] = []
         self.journal: list[str] = []
         made: list[Owner] = []
 
@@ -61,63 +61,63 @@ class Rig:
         self.subject = made[0].permission
         self.subject.begin_to_notify()
 
-    def hear(self, message: LeaseHeld | LeaseNotHeld) -> None:
+    def receive(self, message: LeaseHeld | LeaseNotHeld) -> None:
         self.address.tell(message)
         self.kit.settle()
 
     def hold(self, seconds: float = 10) -> None:
-        self.hear(LeaseHeld(self.kit.clock.monotonic() + seconds))
+        self.receive(LeaseHeld(self.kit.clock.monotonic() + seconds))
 
-    def news(self) -> list[str]:
-        """Why nothing is created, in words, or that it is over; what is called for after that."""
-        said = [message.cause if isinstance(message, AllocationBlocked) else "unblocked" for message in self.told]
-        words, self.told[:], self.journal[:] = [*said, *self.journal], [], []
-        return words
+    def reports(self) -> list[str]:
+        """What the driver was notified of, then how the permission has changed."""
+        sent = [message.cause if isinstance(message, AllocationBlocked) else "unblocked" for message in self.sent]
+        reports, self.sent[:], self.journal[:] = [*sent, *self.journal], [], []
+        return reports
 
 
-def test_a_lease_that_comes_at_once_is_no_news(kit: Kit) -> None:
+def test_a_lease_that_is_acquired_at_once_is_not_reported(kit: Kit) -> None:
     rig = Rig(kit)
     assert (rig.subject.may_write, rig.subject.may_create) == (False, False)
     rig.hold()
     assert (rig.subject.may_write, rig.subject.may_create) == (True, True)
-    assert rig.news() == ["go on"]
+    assert rig.reports() == ["first grant"]
     rig.pool.take(ResumeWrites)
     rig.hold()
-    assert rig.news() == []
+    assert rig.reports() == []
     rig.pool.expect_nothing()
 
 
-def test_a_lease_of_another_is_told_and_what_is_known_is_old_when_it_becomes_ours(kit: Kit) -> None:
+def test_the_lease_of_another_is_reported_and_our_knowledge_is_outdated_when_it_becomes_ours(kit: Kit) -> None:
     rig = Rig(kit)
-    rig.hear(LeaseNotHeld("it is a's", holder="a", holder_lives=True))
+    rig.receive(LeaseNotHeld("it is a's", holder="a", holder_lives=True))
     assert (rig.subject.may_write, rig.subject.holder, rig.subject.why_not()) == (False, "a", "it is a's")
-    assert rig.news() == ["it is a's", "lease changed"]
-    rig.hear(LeaseNotHeld("it is b's", holder="b", holder_lives=True))
-    assert rig.news() == ["it is b's", "lease changed"]
+    assert rig.reports() == ["it is a's", "changed hands"]
+    rig.receive(LeaseNotHeld("it is b's", holder="b", holder_lives=True))
+    assert rig.reports() == ["it is b's", "changed hands"]
     rig.hold()
-    assert (rig.subject.holder, rig.news()) == (None, ["unblocked", "lease changed"])
+    assert (rig.subject.holder, rig.reports()) == (None, ["unblocked", "changed hands"])
 
 
-def test_one_that_may_have_ended_is_nobody_who_holds_it_until_it_is_seen_to_live(kit: Kit) -> None:
+def test_a_holder_that_may_have_ended_does_not_count_until_it_is_known_to_be_alive(kit: Kit) -> None:
     rig = Rig(kit)
-    rig.hear(LeaseNotHeld("a may have ended", holder="a"))
+    rig.receive(LeaseNotHeld("a may have ended", holder="a"))
     assert (rig.subject.may_write, rig.subject.holder) == (False, None)
-    rig.hear(LeaseNotHeld("it is a's", holder="a", holder_lives=True))
+    rig.receive(LeaseNotHeld("it is a's", holder="a", holder_lives=True))
     assert rig.subject.holder == "a"
-    assert rig.news() == ["a may have ended", "it is a's", "lease changed", "lease changed"]
+    assert rig.reports() == ["a may have ended", "it is a's", "changed hands", "changed hands"]
 
 
-def test_a_keeper_that_has_forgotten_that_the_holder_lives_is_not_believed(kit: Kit) -> None:
+def test_a_restarted_keeper_that_forgot_that_the_holder_is_alive_is_ignored(kit: Kit) -> None:
     rig = Rig(kit)
-    rig.hear(LeaseNotHeld("it is a's", holder="a", holder_lives=True))
-    rig.news()
-    rig.hear(LeaseNotHeld("a may have ended", holder="a"))
-    assert (rig.subject.holder, rig.subject.why_not(), rig.news()) == ("a", "it is a's", [])
-    rig.hear(LeaseNotHeld("b may have ended", holder="b"))
-    assert (rig.subject.holder, rig.news()) == (None, ["b may have ended", "lease changed"])
+    rig.receive(LeaseNotHeld("it is a's", holder="a", holder_lives=True))
+    rig.reports()
+    rig.receive(LeaseNotHeld("a may have ended", holder="a"))
+    assert (rig.subject.holder, rig.subject.why_not(), rig.reports()) == ("a", "it is a's", [])
+    rig.receive(LeaseNotHeld("b may have ended", holder="b"))
+    assert (rig.subject.holder, rig.reports()) == (None, ["b may have ended", "changed hands"])
 
 
-def test_a_pool_that_comes_up_is_told_only_of_what_it_may_not(kit: Kit) -> None:
+def test_a_restarted_pool_is_suspended_only_if_it_may_not_write(kit: Kit) -> None:
     rig = Rig(kit)
     rig.subject.introduce_pool()
     kit.settle()
@@ -129,66 +129,66 @@ def test_a_pool_that_comes_up_is_told_only_of_what_it_may_not(kit: Kit) -> None:
     rig.pool.expect_nothing()
 
 
-def test_a_lease_that_nobody_renews_is_over_when_it_was_said_to_be(kit: Kit) -> None:
+def test_a_lease_that_is_not_renewed_expires_at_its_moment(kit: Kit) -> None:
     rig = Rig(kit)
     rig.hold(10)
     kit.advance(timedelta(seconds=6))
     rig.hold(10)
-    rig.news()
+    rig.reports()
     kit.advance(timedelta(seconds=9.9))
     assert rig.subject.may_write
     kit.advance(timedelta(seconds=0.1))
     assert not rig.subject.may_write
-    assert rig.news()[-1] == "lease changed"
+    assert rig.reports()[-1] == "changed hands"
     rig.pool.take(SuspendWrites)
 
 
 def test_a_lease_that_was_lost_does_not_end_a_second_time(kit: Kit) -> None:
     rig = Rig(kit)
     rig.hold(10)
-    rig.hear(LeaseNotHeld("it is a's", holder="a"))
-    rig.news()
+    rig.receive(LeaseNotHeld("it is a's", holder="a"))
+    rig.reports()
     kit.advance(timedelta(seconds=20))
-    assert rig.news() == []
+    assert rig.reports() == []
 
 
-def test_word_of_a_lease_that_comes_too_late_is_none(kit: Kit) -> None:
+def test_a_late_report_of_a_lease_is_ignored(kit: Kit) -> None:
     rig = Rig(kit)
     rig.hold(0)
     assert not rig.subject.may_write
-    assert rig.news() == []
+    assert rig.reports() == []
 
 
-def test_an_account_without_the_right_goes_on_unless_a_lease_was_asked_for(
+def test_an_account_without_the_right_continues_unless_a_lease_is_required(
     kit: Kit, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig(kit)
     for why in ("leases is forbidden", "leases is still forbidden"):
-        rig.hear(LeaseNotHeld(why, forbidden=True))
+        rig.receive(LeaseNotHeld(why, forbidden=True))
     assert rig.subject.may_write
-    assert rig.news() == ["go on"]
+    assert rig.reports() == ["first grant"]
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "leases is forbidden" in warnings[0]
 
     strict = Rig(kit, backend={"lease": True})
-    strict.hear(LeaseNotHeld("leases is forbidden", forbidden=True))
+    strict.receive(LeaseNotHeld("leases is forbidden", forbidden=True))
     assert not strict.subject.may_write
-    assert strict.news() == ["leases is forbidden", "lease changed"]
+    assert strict.reports() == ["leases is forbidden", "changed hands"]
 
 
-def test_an_account_without_the_right_goes_on_also_when_the_api_was_away_at_first(kit: Kit) -> None:
+def test_an_account_without_the_right_continues_also_when_the_api_did_not_answer_at_first(kit: Kit) -> None:
     rig = Rig(kit)
-    rig.hear(LeaseNotHeld("the API is away"))
-    rig.hear(LeaseNotHeld("leases is forbidden", forbidden=True))
+    rig.receive(LeaseNotHeld("the API is away"))
+    rig.receive(LeaseNotHeld("leases is forbidden", forbidden=True))
     assert rig.subject.may_write
 
 
-def test_an_account_without_the_right_goes_on_also_when_the_lease_of_a_dead_one_has_run_out(kit: Kit) -> None:
+def test_an_account_without_the_right_continues_also_when_the_lease_of_a_dead_holder_has_expired(kit: Kit) -> None:
     rig = Rig(kit)
-    rig.hear(LeaseNotHeld("a may have ended", holder="a"))
+    rig.receive(LeaseNotHeld("a may have ended", holder="a"))
     assert not rig.subject.may_write
-    rig.hear(LeaseNotHeld("leases is forbidden", forbidden=True))
+    rig.receive(LeaseNotHeld("leases is forbidden", forbidden=True))
     assert rig.subject.may_write
 
 
@@ -197,32 +197,32 @@ def test_an_account_without_the_right_goes_on_also_when_the_lease_of_a_dead_one_
     [LeaseHeld(1e9), LeaseNotHeld("it is a's", holder="a", holder_lives=True)],
     ids=["ours", "another's"],
 )
-def test_a_right_that_is_lost_where_a_lease_is_kept_is_no_licence(kit: Kit, before: LeaseHeld | LeaseNotHeld) -> None:
+def test_a_right_that_is_lost_where_a_lease_is_kept_permits_nothing(kit: Kit, before: LeaseHeld | LeaseNotHeld) -> None:
     rig = Rig(kit)
-    rig.hear(before)
-    rig.hear(LeaseNotHeld("leases is forbidden", forbidden=True))
+    rig.receive(before)
+    rig.receive(LeaseNotHeld("leases is forbidden", forbidden=True))
     assert not rig.subject.may_write
 
 
 def test_creation_waits_for_both_the_lease_and_the_drivers_pod(kit: Kit) -> None:
     rig = Rig(kit, driver_pod_name="driver-0")
     waits = "waiting for the driver's pod 'driver-0' to be ready"
-    assert rig.news() == [waits]
-    rig.hear(LeaseNotHeld("it is a's", holder="a"))
-    assert rig.news() == [f"it is a's; {waits}", "lease changed"]
+    assert rig.reports() == [waits]
+    rig.receive(LeaseNotHeld("it is a's", holder="a"))
+    assert rig.reports() == [f"it is a's; {waits}", "changed hands"]
     rig.subject.driver_pod_ready()
     assert not rig.subject.may_create
-    assert rig.news() == ["it is a's"]
+    assert rig.reports() == ["it is a's"]
     rig.hold()
     assert rig.subject.may_create
-    assert rig.news() == ["unblocked", "lease changed"]
+    assert rig.reports() == ["unblocked", "changed hands"]
 
 
 def test_every_profile_is_blocked_and_unblocked(kit: Kit) -> None:
     rig = Rig(kit, profiles={"large": {"instances": 1}})
-    rig.hear(LeaseNotHeld("it is a's", holder="a"))
+    rig.receive(LeaseNotHeld("it is a's", holder="a"))
     rig.hold()
-    assert rig.told == [
+    assert rig.sent == [
         AllocationBlocked("default", "it is a's"),
         AllocationBlocked("large", "it is a's"),
         AllocationUnblocked("default"),
@@ -230,14 +230,14 @@ def test_every_profile_is_blocked_and_unblocked(kit: Kit) -> None:
     ]
 
 
-def test_a_backend_that_stops_tells_nothing_of_it(kit: Kit) -> None:
+def test_a_backend_that_stops_does_not_report_blockers(kit: Kit) -> None:
     rig = Rig(kit)
     rig.subject.end_to_notify()
-    rig.hear(LeaseNotHeld("it is a's", holder="a"))
-    assert rig.news() == ["lease changed"]
+    rig.receive(LeaseNotHeld("it is a's", holder="a"))
+    assert rig.reports() == ["changed hands"]
 
 
-def test_the_status_shows_the_wait_that_is_no_news(kit: Kit) -> None:
+def test_the_status_has_the_quiet_blocker(kit: Kit) -> None:
     rig = Rig(kit)
     (status,) = rig.subject.over({"default": ProfileStatus(target=2)}, ()).values()
     assert status.blocked == "waiting for the lease of 'app'"
