@@ -206,7 +206,7 @@ class Backend(Actor):
         )
         self.at_end(self._close)
 
-    # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handlers(self) -> dict[type, Callable[..., object]]:
         """Map each message that no single helper handles to its handler."""
@@ -283,7 +283,7 @@ class Backend(Actor):
             lease_held=self._permission.lease_held,
         )
 
-    # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the start ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def started(self) -> None:
         """Begin the start. `Startup.advance` has its order."""
@@ -302,7 +302,7 @@ class Backend(Actor):
         logger.error("the backend cannot %s: %s", "continue" if self._startup.is_done else "start", cause)
         self._fail(cause)
 
-    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin_stop(self, message: StopBackend) -> None:
         if self._shutdown.has_begun:

@@ -181,7 +181,7 @@ class Startup:
         self._is_over = True
         self._backend.timers.cancel("start")
 
-    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_children(self) -> None:
         """Start all children and request all reviews. This happens once: a restarted child needs no new review."""
@@ -202,7 +202,7 @@ class Startup:
         self._kills.begin()
         self._executors.introduce_lifecycle_manager()
 
-    # ── what the steps wait for ──────────────────────────────────────────────────────────────────────────────────
+    # ── what the steps wait for ─────────────────────────────────────────────────────────────────────────────────
 
     def _driver_pod_changed(self, message: DriverPodMessage) -> None:
         if not self._is_over:

@@ -118,7 +118,7 @@ class Executors:
             RequestTotalExecutors: self._retarget,
         }
 
-    # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the start ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self) -> None:
         """Start the timers: the fleet is managed from now on."""
@@ -158,7 +158,7 @@ class Executors:
         if self._settings.uses_lease:
             self._children[LEASE].tell(IdsAllocated(self._state.ledger.next_id - 1))
 
-    # ── from the children ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the children ───────────────────────────────────────────────────────────────────────────────────────
 
     def _counted(self, status: AllocatorStatus) -> None:
         self._state.profiles, self._state.starts = status.profiles, status.starts
@@ -219,7 +219,7 @@ class Executors:
     def _forgotten(self, message: EndedForgotten) -> None:
         self._state.ledger = self._state.ledger.without(message.executor_ids)
 
-    # ── from the driver ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _retarget(self, message: RequestTotalExecutors) -> None:
         totals = self._state.totals = checked_totals(message.totals, self._settings.profile_names)

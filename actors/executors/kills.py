@@ -102,7 +102,7 @@ class Kills:
         if self._roll_interval is not None:
             self._timers.every("roll", self._roll_interval, _RollDue())
 
-    # ── from the driver ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _kill(self, message: KillExecutors) -> tuple[int, ...]:
         self._check_permission()
@@ -116,7 +116,7 @@ class Kills:
         if why_not := self._why_not():
             raise Refused(f"executors cannot be ended now: {why_not}")
 
-    # ── timers ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _delete_killed(self, due: _DeleteDue) -> None:
         if not self._why_not():
@@ -141,7 +141,7 @@ class Kills:
             self._let_finish((chosen.executor_id,))
             self._end((chosen.executor_id,), message=ROLLED)
 
-    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
         self, executor_ids: Iterable[int], *, adjust_target: bool = False, message: str = ENDED_BY_DRIVER

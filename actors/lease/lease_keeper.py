@@ -177,7 +177,7 @@ class LeaseKeeper(Actor):
             return self._last
         return None
 
-    # ── looking and taking ───────────────────────────────────────────────────────────────────────────────────────
+    # ── looking and taking ──────────────────────────────────────────────────────────────────────────────────────
 
     def _get(self) -> None:
         self._send(kube.GetObject(LEASES, self._name), _Read)
@@ -289,7 +289,7 @@ class LeaseKeeper(Actor):
                 LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)
             )
 
-    # ── releasing ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── releasing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin_release(self, reply_to: Address) -> None:
         """Release the lease after the call in flight: if that is a renewal, its answer has the lease's new version."""

@@ -115,7 +115,7 @@ class WritePermission:
         if not self.may_write:
             self._pool.tell(SuspendWrites(self.why_not()))
 
-    # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what changes ────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_to_notify(self) -> None:
         """From now on, notify the driver when creation is blocked, for another reason than before, or unblocked."""

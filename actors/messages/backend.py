@@ -48,7 +48,7 @@ __all__ = [
     "TakenOver",
 ]
 
-# ── From its children ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── From its children ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ FromInside: TypeAlias = (
 """What the Backend's children send to it. The last three are answers during a stop."""
 
 
-# ── From the driver ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── From the driver ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)

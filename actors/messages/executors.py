@@ -34,7 +34,7 @@ __all__ = [
     "ToLifecycleManager",
 ]
 
-# ── To Allocator ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── To Allocator ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class EpochBegun:
     """Ids that this pool never received: only a crashed earlier pool knew whether their POSTs were sent."""
 
 
-# ── To Allocator and LifecycleManager ────────────────────────────────────────────────────────────────────────────────
+# ── To Allocator and LifecycleManager ──────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ ToAllocator: TypeAlias = (
 )
 
 
-# ── To LifecycleManager ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── To LifecycleManager ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class ReleaseLease:
 ToLeaseKeeper: TypeAlias = KeepLease | IdsAllocated | ReleaseLease
 
 
-# ── From LeaseKeeper, to Backend ─────────────────────────────────────────────────────────────────────────────────────
+# ── From LeaseKeeper, to Backend ───────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ __all__ = [
     "UpdatePods",
 ]
 
-# ── To SnapshotStore ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── To SnapshotStore ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class BatchDone:
 ToSnapshotStore: TypeAlias = UpdatePods | ReplaceSnapshot | StreamAbandoned | AddSubscriber | BatchDone
 
 
-# ── To a subscriber ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── To a subscriber ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class SnapshotBatch:
     """When the store got the first event that should not wait for this batch's timer, None if there is none."""
 
 
-# ── To the sources ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── To the sources ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ ToWatchSource: TypeAlias = StartWatching | Relist | RetryNow
 ToPollSource: TypeAlias = StartPolling
 
 
-# ── From the sources, to Backend ─────────────────────────────────────────────────────────────────────────────────────
+# ── From the sources, to Backend ───────────────────────────────────────────────────────────────────────────────
 
 
 class Source(Enum):

@@ -126,7 +126,7 @@ def fleet(kit: Kit) -> Iterator[Callable[..., Fleet]]:
         one.kubelet.close()
 
 
-# ── the start ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_children_start_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:
@@ -230,7 +230,7 @@ def test_a_right_that_is_lost_later_does_not_end_the_backend(kit: Kit) -> None:
     assert subject.backend.is_alive()
 
 
-# ── rights ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rights ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LIST_DENIED = Forbidden('User "etl" cannot list resource "pods"', status=403)
 
@@ -342,7 +342,7 @@ def test_a_child_that_crashes_before_the_rights_are_known_is_introduced_when_the
     assert len(subject.api.open("create")) == 1
 
 
-# ── targets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── targets ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_target_replaces_the_previous_one(fleet: Callable[..., Fleet]) -> None:
@@ -369,7 +369,7 @@ def test_an_unknown_message_is_refused(fleet: Callable[..., Fleet]) -> None:
     assert subject.backend.is_alive()
 
 
-# ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_killed_executor_is_announced_at_once_removed_when_it_ended_and_replaced(
@@ -436,7 +436,7 @@ def test_an_executor_killed_before_it_was_observed_is_reported_as_killed(fleet: 
     assert subject.pods() == ["app-exec-1", "app-exec-2"]
 
 
-# ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_ids_are_those_of_the_active_executors_in_order(fleet: Callable[..., Fleet]) -> None:
@@ -503,7 +503,7 @@ def test_the_status_counts_the_fleet_and_says_how_fresh_that_is(fleet: Callable[
     assert status.sources["watch"].since_full_sync == timedelta(seconds=4)
 
 
-# ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── from inside ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_driver_is_notified_when_creation_is_blocked_and_when_it_is_unblocked(fleet: Callable[..., Fleet]) -> None:
@@ -555,7 +555,7 @@ def test_executors_that_ended_long_ago_are_forgotten(fleet: Callable[..., Fleet]
     assert list(backend._state.ledger.entries) == [6]
 
 
-# ── a previous driver ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a previous driver ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_executors_of_a_previous_driver_are_adopted_and_ids_continue(fleet: Callable[..., Fleet]) -> None:
@@ -570,7 +570,7 @@ def test_executors_of_a_previous_driver_are_adopted_and_ids_continue(fleet: Call
     assert sorted(reports) == [("ExecutorRunning", executor_id) for executor_id in (1, 3, 4)]
 
 
-# ── crashes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── crashes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("child", CHILDREN)
@@ -628,7 +628,7 @@ def test_a_backend_that_crashes_reports_it_and_leaves_no_child_behind(fleet: Cal
     assert subject.driver.take_all(BackendStopped) == []
 
 
-# ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the end of others ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_when_the_driver_dies_the_backend_ends_and_leaves_the_fleet(fleet: Callable[..., Fleet]) -> None:

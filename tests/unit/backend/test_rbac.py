@@ -38,7 +38,7 @@ def answers(*given: tuple[Right, bool | ApiError], awaited: Iterable[Right] = ()
     return reviews
 
 
-# ── which ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── which ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 CLAIM = {"name": "scratch", "mount_path": "/scratch", "size": "1Gi"}
@@ -112,7 +112,7 @@ def test_the_driver_that_is_shipped_runs_as_that_account_knows_its_pod_and_keeps
     assert pod["terminationGracePeriodSeconds"] > subject.backend.shutdown_timeout.total_seconds()
 
 
-# ── reviews ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reviews ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_right_is_awaited_until_its_review_is_answered() -> None:
@@ -137,7 +137,7 @@ def test_nothing_is_abandoned_when_all_were_answered() -> None:
     assert reviews.abandoned() == reviews
 
 
-# ── the error ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the error ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_the_servers_own_refusal_is_kept() -> None:
     assert str(lacking([LIST_PODS], "jobs", said=said)).endswith(f"; the server says: {said}")
 
 
-# ── the start ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_start_is_done_when_the_fleet_was_listed_and_no_right_is_missing() -> None:

@@ -363,7 +363,7 @@ def test_an_error_that_would_have_failed_the_start_does_not_end_a_stop_early(kit
     assert driver.take_all() == []
 
 
-# ── with a lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a lease ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_lease_is_released_when_the_fleet_is_gone_and_no_writer_is_left(kit: Kit) -> None:
@@ -518,7 +518,7 @@ def test_a_holder_that_turns_out_to_be_alive_keeps_its_fleet(kit: Kit) -> None:
     assert rig.api.open("delete", "delete_collection") == ()
 
 
-# ── on a cluster ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── on a cluster ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_fleet_that_ends_slowly_is_waited_for(kit: Kit) -> None:

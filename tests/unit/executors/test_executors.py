@@ -111,7 +111,7 @@ def rig(kit: Kit) -> Any:
     return partial(Rig, kit)
 
 
-# ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_running_executor_gets_its_grace_period_and_all_are_notified_at_once(rig: Any) -> None:
@@ -177,7 +177,7 @@ def test_invalid_ids_are_refused_and_change_nothing(rig: Any, message: Any) -> N
     assert subject.sent() == []
 
 
-# ── decommissioned, connected, ended ─────────────────────────────────────────────────────────────────────────────────
+# ── decommissioned, connected, ended ───────────────────────────────────────────────────────────────────────────
 
 
 def test_a_decommissioned_executor_is_reported_to_both_actors_and_not_deleted(rig: Any) -> None:
@@ -229,7 +229,7 @@ def test_executors_that_ended_are_forgotten_after_their_ttl(rig: Any) -> None:
     assert len(subject.inside.state.ledger.entries) <= 2 * 18 + 1
 
 
-# ── the Allocator's begin ────────────────────────────────────────────────────────────────────────────────────────────
+# ── the Allocator's begin ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_allocator_begins_after_existing_pods_were_adopted(rig: Any) -> None:

@@ -287,7 +287,7 @@ def test_a_renewal_in_flight_is_waited_for_before_the_release(rig: Rig, answer: 
     asker.take(LeaseReleased)
 
 
-# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── ids ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_allocated_ids_are_written_at_once_and_renew_the_lease(rig: Rig) -> None:
@@ -371,7 +371,7 @@ def test_a_released_lease_keeps_the_last_id(rig: Rig) -> None:
     assert (patch["spec"]["holderIdentity"], last_id(patch)) == ("", "5")
 
 
-# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_keeper_that_does_not_hold_the_lease_has_nothing_to_release(rig: Rig) -> None:
