@@ -1,9 +1,8 @@
-"""Allocator: keeps each profile at its target by requesting executors, and deletes those that are too many.
+"""The Allocator keeps each profile at its target: it requests missing executors and deletes excess ones.
 
-Level-triggered: each round compares the newest snapshot, and what was requested and not seen yet, with the target. It
-never blocks: POSTs go out through the RequestPool and come back as messages. It neither creates nor deletes before it
-has a target, the ledger, and a full sync that was asked for after its own start, nor while the snapshot is stale. What
-it decides is in `actors.allocation.decisions` and the values beside it; it never reports an executor's end.
+It is level-triggered: each round compares the target with the newest snapshot and the requested executors. It never
+blocks: the RequestPool sends the POSTs, and their answers come back as messages. It neither creates nor deletes before
+it has a target, the ledger, and a full sync requested after its own start, nor while the snapshot is stale.
 """
 
 from __future__ import annotations
@@ -83,9 +82,9 @@ class Allocator(Actor):
         self._pool = pool
         self._backend = backend
         self._epoch = context.incarnation
-        self._born_at = self.clock.monotonic()
+        self._started_at = self.clock.monotonic()
         self._epoch_at: Moment | None = None
-        """When the pool had begun this epoch; a full sync asked for before says nothing of ours."""
+        """When the pool had begun this epoch. A full sync requested before that does not have this epoch's pods."""
         self._totals: Mapping[str, int] | None = None
         self._profiles = Profiles(settings)
         self._tracker = ExecutorTracker(settings)
@@ -115,11 +114,11 @@ class Allocator(Actor):
         self._has_acted = False
         self._stale = False
         self._failed: CreationBlock | None = None
-        """Too many executors failed to start: creation has stopped until the driver sets another target."""
+        """Set when too many executors failed to start: creation stops until the driver sets a target."""
         self._reported = AllocatorStatus({})
 
     def receive(self, message: object) -> object:  # noqa: C901 - one line a message
-        """One case a message."""
+        """Handle one message."""
         message = cast("ToAllocator", message)
         match message:
             case SnapshotBatch():
@@ -139,7 +138,7 @@ class Allocator(Actor):
             case PodCreateDelayed():
                 self._create_delayed(message)
             case LedgerLoaded():
-                self._learn(message)
+                self._load_ledger(message)
             case EpochBegun():
                 self._epoch_begun(message)
             case ClaimsListed(claims):
@@ -150,40 +149,40 @@ class Allocator(Actor):
 
     # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _learn(self, known: LedgerLoaded) -> None:
-        """Take the ledger up. What was requested and never seen counts as newly created until the truth is known."""
-        self._creator.count_on(known.next_id)
+    def _load_ledger(self, known: LedgerLoaded) -> None:
+        """Load the ledger. Executors that were never observed count as requested until a full sync shows the truth."""
+        self._creator.resume_from(known.next_id)
         self._creator.created = known.created
-        self._tracker.learn(known.ledger.values(), self.clock.monotonic())
+        self._tracker.load(known.ledger.values(), self.clock.monotonic())
         if known.starts.failed is not None:
             self._failed = CreationBlock("start_failures", known.starts.failed, since=known.starts.failed_since)
         for name, counts in known.starts.counts.items():
             self._profiles[name].starts = counts
-        self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.newly)))
+        self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.requested)))
 
     def _epoch_begun(self, begun: EpochBegun) -> None:
-        """No POST of an earlier incarnation is open any more: what is unseen now was answered, or is lost.
+        """Note which requests of earlier incarnations were answered, dropped or lost: none of them is open any more.
 
-        Where nothing else is unseen, a full sync that was asked for since our start will do, which the watch may have
-        done before this answer came: what is lost is asked for again, and a name is never made twice.
+        If all requested executors are lost, a full sync requested since our start is recent enough, which the watch may
+        have done before this message: lost requests are sent again, and one name is never created twice.
         """
-        now, newly = self.clock.monotonic(), self._tracker.newly
-        dropped = sorted(begun.dropped & newly.keys())
+        now, requested = self.clock.monotonic(), self._tracker.requested
+        dropped = sorted(begun.dropped & requested.keys())
         self._creator.created -= len(dropped)
-        self._deleter.forget(dropped, "its request was dropped", created=False)
-        self._epoch_at = now if newly.keys() - begun.lost else self._born_at
-        for executor_id in newly:
+        self._deleter.abandon(dropped, "its request was dropped", created=False)
+        self._epoch_at = now if requested.keys() - begun.lost else self._started_at
+        for executor_id in requested:
             if executor_id in begun.lost:
-                newly.lose(executor_id)
+                requested.lose(executor_id)
             else:
-                newly.answered(executor_id, now, None)
+                requested.answered(executor_id, now, None)
         self._store.tell(AddSubscriber(self.address, self._settings.batch_delay))
 
     def _retarget(self, totals: Mapping[str, int], *, forgives: bool) -> None:
         if totals != self._totals:
-            logger.info("the target is set: totals=%s", dict(totals))
+            logger.info("target set: totals=%s", dict(totals))
         if forgives and self._failed is not None:
-            logger.info("creation goes on: the driver has set a target after the fleet failed")
+            logger.info("creation resumed: the driver set a target after the fleet failed")
             self._failed = None
             for profile in self._profiles.values():
                 profile.forgive()
@@ -193,130 +192,128 @@ class Allocator(Actor):
         self._round()
 
     def _on_registered(self, executor_id: int) -> None:
-        """An executor is in use: a success, the first time."""
+        """Note that the driver has registered an executor. The first time, its start was a success."""
         profile = self._profile_of(executor_id)
         if profile is not None and executor_id not in self._tracker.registered:
-            self._starts.proved(executor_id, profile)
+            self._starts.succeeded(executor_id, profile)
         self._tracker.registered.add(executor_id)
 
     def _profile_of(self, executor_id: int) -> str | None:
-        """The profile of an executor that was requested or is shown."""
-        if executor_id in self._tracker.newly:
-            return self._tracker.newly[executor_id].profile
+        """Return the profile of an executor that was requested or is in the snapshot."""
+        if executor_id in self._tracker.requested:
+            return self._tracker.requested[executor_id].profile
         state = self._latest.snapshot.states.get(executor_id) if self._latest is not None else None
         return state.pod.profile if state is not None else None
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _created(self, answer: PodCreated) -> None:
-        executor_id, new = answer.executor_id, self._tracker.newly.get(answer.executor_id)
+        executor_id, requested = answer.executor_id, self._tracker.requested.get(answer.executor_id)
         if answer.epoch != self._epoch:
             return
-        if new is None:
+        if requested is None:
             if answer.withdrawn and self._profile_of(executor_id) is not None:
-                self._deleter.take_back_shown(executor_id, answer.pod)
+                self._deleter.delete_withdrawn(executor_id, answer.pod)
             return
-        self._tracker.newly.answered(executor_id, self.clock.monotonic(), answer.pod)
+        self._tracker.requested.answered(executor_id, self.clock.monotonic(), answer.pod)
         if answer.withdrawn:
-            self._deleter.take_back((executor_id,), NOT_DESIRED)
-        if self._profiles[new.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy):
+            self._deleter.abandon_and_delete((executor_id,), NOT_DESIRED)
+        if self._profiles[requested.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy):
             self._round()
 
     def _create_failed(self, answer: PodCreateFailed) -> None:
-        new = self._tracker.newly.get(answer.executor_id)
-        if answer.epoch != self._epoch or new is None:
+        requested = self._tracker.requested.get(answer.executor_id)
+        if answer.epoch != self._epoch or requested is None:
             return
         self._creator.created -= 1
         self._volumes.refused(answer.executor_id, taken=isinstance(answer.error, AlreadyExists))
-        self._deleter.forget([answer.executor_id], f"it could not be created: {answer.error}", created=False)
-        profile = self._profiles[new.profile]
+        self._deleter.abandon([answer.executor_id], f"it could not be created: {answer.error}", created=False)
+        profile = self._profiles[requested.profile]
         before = profile.refusal
         is_last = profile.answered(answer.error, now=self.clock.monotonic(), entropy=self.entropy)
         if profile.refusal is not before:
-            logger.warning("executors cannot be created: profile=%s error=%s", profile.name, answer.error)
+            logger.warning("creation refused: profile=%s error=%s", profile.name, answer.error)
             self._report_block(profile, None, lacks_some=True)
         if is_last:
             self._round()
 
     def _create_delayed(self, delay: PodCreateDelayed) -> None:
-        """The pool tries again. What is wrong with the server, and not with one request, concerns all that wait."""
-        new = self._tracker.newly.get(delay.executor_id)
-        if delay.epoch != self._epoch or new is None:
+        """Note that the pool retries a create. An error of the server, not of one request, concerns all profiles."""
+        requested = self._tracker.requested.get(delay.executor_id)
+        if delay.epoch != self._epoch or requested is None:
             return
         for profile in self._profiles.values():
-            if profile.name == new.profile or (profile.awaited and not isinstance(delay.error, Conflict)):
+            if profile.name == requested.profile or (profile.awaited and not isinstance(delay.error, Conflict)):
                 profile.delayed(delay.error, self.clock.monotonic())
 
     def _claims_listed(self, claims: Sequence[Manifest] | ApiError) -> None:
-        """What executors may take over, in this one round."""
-        self._creator.count_on(self._volumes.listed(claims, self.clock.now()))
+        """Start a round in which executors may reuse the listed claims."""
+        self._creator.resume_from(self._volumes.listed(claims, self.clock.now()))
         self._round()
-        self._volumes.used_up()
+        self._volumes.drop_list()
 
     def _report_block(self, profile: Profile, fleet: CreationBlock | None, *, lacks_some: bool) -> None:
-        """Backend hears why creation stands still when that begins, changes or ends."""
+        """Tell the Backend when a profile's block begins, changes or ends."""
         if profile.report(fleet, lacks_some=lacks_some, now=self.clock.monotonic(), at=self.clock.now()):
             if profile.block is None:
-                logger.info("executors can be created again: profile=%s", profile.name)
+                logger.info("creation unblocked: profile=%s", profile.name)
             self._backend.tell(CreationBlocked(profile.name, profile.block.message if profile.block else None))
 
     # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_batch(self, batch: SnapshotBatch) -> None:
-        self._see(batch)
-        self._creator.count_on(max(batch.appeared, default=0) + 1)
+        self._note_observed(batch)
+        self._creator.resume_from(max(batch.appeared, default=0) + 1)
         self._follow(batch)
         self._latest = batch
         self._round()
         self._store.tell(BatchDone(self.address, batch.seq))
 
-    def _see(self, batch: SnapshotBatch) -> None:
-        """What appeared is newly created no more. Where the watch was faster than the answer, the pool hears of it."""
-        shown = {ended.executor_id: ended.state.pod for ended in batch.ended}
-        shown |= {i: state.pod for i in batch.appeared if (state := batch.snapshot.states.get(i)) is not None}
+    def _note_observed(self, batch: SnapshotBatch) -> None:
+        """Stop expecting observed executors. Tell the pool of those that were observed before their POST's answer."""
+        observed = {ended.executor_id: ended.state.pod for ended in batch.ended}
+        observed |= {i: state.pod for i in batch.appeared if (state := batch.snapshot.states.get(i)) is not None}
         unanswered: dict[int, Pod] = {}
-        for executor_id in sorted(shown.keys() & self._tracker.newly.keys()):
-            new = self._tracker.newly.take(executor_id)
-            if new.answered_at is None and not new.lost and self._epoch_at is not None:
-                unanswered[executor_id] = shown[executor_id]
-                self._profiles[new.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy)
+        for executor_id in sorted(observed.keys() & self._tracker.requested.keys()):
+            removed = self._tracker.requested.remove(executor_id)
+            if removed.answered_at is None and not removed.lost and self._epoch_at is not None:
+                unanswered[executor_id] = observed[executor_id]
+                self._profiles[removed.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy)
         if unanswered:
             self._pool.tell(PodsObserved(unanswered))
 
     def _follow(self, batch: SnapshotBatch) -> None:
-        """Keep what is known of single executors in step with what changed."""
+        """Apply a batch to what is known of single executors and their claims."""
         now = self.clock.monotonic()
         tracker = self._tracker
         early = self._starts.follow(batch, now)
-        if self._has_acted:  # what ended before is an earlier life's, or was counted before our restart
+        if self._has_acted:  # earlier ends are those of a previous driver, or were counted before our restart
             for name, count in early.failed.items():
                 self._start_failed(self._profiles[name], count, now)
-            for name, executor_ids in early.cut_short.items():
-                self._cut_short(self._profiles[name], executor_ids, now)
+            for name, executor_ids in early.short_lived.items():
+                self._short_lived(self._profiles[name], executor_ids, now)
         tracker.follow(batch, now)
         self._volumes.follow(batch, tracker.may_appear)
         for name in {ended.state.pod.profile for ended in batch.ended}:
             self._profiles[name].ended(now)
 
     def _start_failed(self, profile: Profile, count: int, now: Moment) -> None:
-        exceeds = profile.start_failed(count, now=now, entropy=self.entropy)
+        exceeds = profile.add_start_failures(count, now=now, entropy=self.entropy)
         wait = profile.starts.until - now
-        logger.info(
-            "executors ended before they were of use: profile=%s count=%d wait=%.1fs", profile.name, count, wait
-        )
+        logger.info("executors failed to start: profile=%s count=%d wait=%.1fs", profile.name, count, wait)
         if exceeds and self._failed is None:
             interval = self._validity_interval
             within = f" within {format_duration(interval)}" if interval is not None else ""
             seen = len(profile.starts.times)
-            cause = f"{seen} executors of profile {profile.name!r} ended before they were of use{within}"
+            cause = f"{seen} executors of profile {profile.name!r} failed to start{within}"
             self._failed = CreationBlock("start_failures", cause, since=self.clock.now())
-            logger.warning("the fleet has failed, creation stops: %s", cause)
+            logger.warning("fleet failed, creation stopped: cause=%s", cause)
             self._backend.tell(StartFailuresExceeded(cause))
 
-    def _cut_short(self, profile: Profile, executor_ids: Sequence[int], now: Moment) -> None:
-        if profile.cut_short(executor_ids, newest=self._creator.next_id - 1, now=now, entropy=self.entropy):
-            words = "others ended executors before they were of use: profile=%s ids=%s wait=%.1fs"
-            logger.info(words, profile.name, list(executor_ids), max(0.0, profile.starts.waves_until - now))
+    def _short_lived(self, profile: Profile, executor_ids: Sequence[int], now: Moment) -> None:
+        if profile.add_short_lived(executor_ids, newest=self._creator.next_id - 1, now=now, entropy=self.entropy):
+            wait = max(0.0, profile.starts.waves_until - now)
+            logger.info("short-lived executors: profile=%s ids=%s wait=%.1fs", profile.name, list(executor_ids), wait)
 
     def _round(self) -> None:
         batch, totals = self._latest, self._totals
@@ -325,12 +322,12 @@ class Allocator(Actor):
         snapshot, stale = batch.snapshot, self._is_stale(batch)
         if not stale:
             self._has_acted = True
-            self._deleter.give_up_overdue(snapshot)
-            self._deleter.drop_lost()
+            self._deleter.abandon_overdue(snapshot)
+            self._deleter.abandon_lost()
             if self._failed is None:
                 self._deleter.replace_stuck(snapshot)
         missing = self._tracker.missing(snapshot, totals)
-        self._deleter.delete_surplus(missing, snapshot, stale=stale)
+        self._deleter.delete_excess(missing, snapshot, stale=stale)
         if not stale and self._failed is None:
             self._creator.request(missing, snapshot)
             missing = self._tracker.missing(snapshot, totals)
@@ -338,37 +335,37 @@ class Allocator(Actor):
         self._report_status(sorted(missing), snapshot)
 
     def _is_synced(self, batch: SnapshotBatch) -> bool:
-        """Whether the snapshot knows of all that was requested before our start."""
+        """Whether the snapshot has every pod that was created before our start."""
         synced_at = batch.snapshot.full_sync_at
         return synced_at is not None and self._epoch_at is not None and synced_at >= self._epoch_at
 
     def _is_stale(self, batch: SnapshotBatch) -> bool:
-        """Whether nothing was heard of the cluster for so long that the snapshot may not be acted on."""
-        heard_at = batch.heard_at if batch.heard_at is not None else self._born_at
+        """Whether no source has reported for so long that no decision may depend on the snapshot."""
+        heard_at = batch.heard_at if batch.heard_at is not None else self._started_at
         age = elapsed(heard_at, self.clock.monotonic())
         stale = age > self._stale_after
         if stale and not self._stale:
-            logger.warning("the snapshot is stale, creating and deleting nothing: age=%.0fs", age.total_seconds())
+            logger.warning("snapshot stale, nothing is created or deleted: age=%.0fs", age.total_seconds())
         elif self._stale and not stale:
-            logger.info("the snapshot is fresh again")
+            logger.info("snapshot fresh again")
         self._stale = stale
         return stale
 
     def _report_all_blocks(self, missing: Mapping[str, int]) -> None:
-        """Where executors are missing, what holds all of them up; where none is, nothing does."""
+        """Report for each profile what blocks creation. A profile that lacks no executor is not blocked."""
         fleet = None
         if self._stale:
-            message = "nothing was heard of the cluster for too long: what there is may not be there any more"
+            message = "no source has reported for too long: the snapshot may be out of date"
             fleet = CreationBlock("stale", message)
         elif self._creator.limit_reached():
             limit = self._settings.max_created
-            message = f"allocation.max_created = {limit}: so many pods were created in this driver's life"
+            message = f"allocation.max_created = {limit}: this driver has created so many pods"
             fleet = CreationBlock("max_created", message)
         for name in sorted({*missing, *self._profiles}):
             self._report_block(self._profiles[name], fleet, lacks_some=missing.get(name, 0) > 0)
 
     def _report_status(self, names: Sequence[str], snapshot: PodsSnapshot) -> None:
-        """Backend hears the counts when they change."""
+        """Tell the Backend the counts when they change."""
         statuses = {name: self._status(self._profiles[name], snapshot) for name in names}
         counts = {
             name: profile.starts for name, profile in self._profiles.items() if profile.starts != StartFailureCount()
@@ -383,7 +380,7 @@ class Allocator(Actor):
         block = self._failed or profile.block
         return ProfileStatus(
             target=profile.target,
-            requested=self._tracker.newly.count(profile.name),
+            requested=self._tracker.requested.count(profile.name),
             pending=snapshot.count(PodPending, profile=profile.name),
             running=snapshot.count(PodRunning, PodUnknown, profile=profile.name),
             terminating=snapshot.count(PodTerminating, profile=profile.name),

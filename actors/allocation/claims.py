@@ -1,6 +1,6 @@
-"""Claims: which PersistentVolumeClaims of the fleet an executor may take over, and which of them it takes first.
+"""Which PersistentVolumeClaims of the fleet an executor may reuse, and which of them first.
 
-Pure. A claim is what a LIST showed; whether a pod uses it is not written on it, and is the caller's to know.
+Pure. A claim as a LIST returns it does not say whether a pod uses it: the caller must know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "fitting", "free", "read"]
 
 LOST: Final = "Lost"
-"""The phase of a claim whose volume is gone, and its data with it."""
+"""The phase of a claim whose volume and data are gone."""
 
 
 class _Json(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -64,7 +64,7 @@ class ClaimStatus(_Json, frozen=True):
 
 
 class Claim(_Json, frozen=True):
-    """A v1 PersistentVolumeClaim, as much of it as decisions need."""
+    """The fields of a v1 PersistentVolumeClaim that decisions need."""
 
     metadata: ClaimMeta = ClaimMeta()
     spec: ClaimSpec = ClaimSpec()
@@ -77,16 +77,16 @@ class Claim(_Json, frozen=True):
 
     @property
     def size(self) -> Decimal:
-        """How much was asked for: the volume behind it holds at least that."""
+        """The requested size: the volume has at least that."""
         return parse_quantity((self.spec.resources.requests or {}).get("storage")) or Decimal(0)
 
     def is_owned_by(self, uid: str) -> bool:
-        """Whether it goes with the owner of this UID."""
+        """Whether the object with this UID owns the claim."""
         return any(reference.uid == uid for reference in self.metadata.owner_references or ())
 
 
 def read(manifest: Manifest) -> Claim | None:
-    """A claim as a LIST brings it, or None of what is none: no other claim suffers from it."""
+    """Return a claim from a LIST, or None if it is malformed: the other claims stay usable."""
     try:
         return msgspec.convert(manifest, Claim)
     except msgspec.ValidationError:
@@ -94,9 +94,10 @@ def read(manifest: Manifest) -> Claim | None:
 
 
 def fitting(claims: Iterable[Claim], wanted: ClaimSettings, profile: str, owner: str) -> list[Claim]:
-    """The claims that would do for one of a profile's `claims`, in use or not; `owner` is the UID of the driver's pod.
+    """Return the claims that fit one of a profile's `claims`, in use or not; `owner` is the UID of the driver's pod.
 
-    Made for the same, of the same class, at least as large and as accessible; and there to stay.
+    A claim fits if it was made for the same setting, has the same class, is large enough, has the access modes, and is
+    neither lost nor being deleted.
     """
     size = parse_quantity(wanted.size) or Decimal(0)
     return [
@@ -114,9 +115,9 @@ def fitting(claims: Iterable[Claim], wanted: ClaimSettings, profile: str, owner:
 
 
 def free(claims: Iterable[Claim], in_use: Collection[str], *, now: datetime, older_than: timedelta) -> list[Claim]:
-    """Those of them that can be taken over: the smallest first, so that a large one is left for who needs it.
+    """Return the claims that can be reused, the smallest first, so that large ones remain for executors that need them.
 
-    One that is young may belong to a pod that is being made, by a driver that did not live to tell.
+    A younger one may belong to a pod that a crashed driver was creating.
     """
     return sorted(
         (claim for claim in claims if claim.name not in in_use and _is_older(claim, now, older_than)),
@@ -125,7 +126,7 @@ def free(claims: Iterable[Claim], in_use: Collection[str], *, now: datetime, old
 
 
 def _is_of_class(claim: Claim, wanted: str | None) -> bool:
-    """Whoever asks for the cluster's default gets one that was made so, whatever class the API has given it."""
+    """Whether the claim has the requested class. The default fits a claim that was made with it, whatever it is now."""
     if wanted is None:
         return CLASS_ANNOTATION not in (claim.metadata.annotations or {})
     return claim.spec.storage_class_name == wanted

@@ -1,7 +1,7 @@
-"""Why creation in a profile is blocked, as a value; an error of the API makes one.
+"""Why creation in a profile is blocked, as a value made from an error of the API or from a limit.
 
-A block is reported when it begins, when another takes its place, and when it ends. In between, the next error is the
-same story, though it names another pod and other numbers: `identity` tells.
+A block is reported when it begins, when another one replaces it, and when it ends. Repeated errors are the same block
+if they differ only in the pod's name and in numbers.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ if TYPE_CHECKING:
 __all__ = ["CreationBlock"]
 
 _TERMINATING: Final = "because it is being terminated"
-"""The API server's NamespaceLifecycle admission, of a namespace: a 403 Forbidden with these words."""
+"""The NamespaceLifecycle admission plugin refuses pods with a 403 Forbidden that has this text."""
 
 _MEANINGS: Final[tuple[tuple[type[ApiError], str], ...]] = (
     (QuotaExceeded, "the namespace has no room"),
     (Forbidden, "the API server does not allow it"),
     (Unauthorized, "the API server does not accept our credential"),
-    (NotFound, "what the pod belongs to is not there"),
-    (Invalid, "what was to be made is invalid"),
+    (NotFound, "the namespace does not exist"),
+    (Invalid, "the manifest is invalid"),
     (BadRequest, "the request is refused"),
-    (TooManyRequests, "the API server asks us to slow down"),
-    (Conflict, "others change the namespace's quota at the same time"),
-    (Untrusted, "a certificate is not accepted"),
-    (Ambiguous, "the API server does not answer, and pods may have been made all the same"),
+    (TooManyRequests, "the API server throttles our requests"),
+    (Conflict, "the namespace's quota is being changed concurrently"),
+    (Untrusted, "a certificate is not trusted"),
+    (Ambiguous, "the API server does not answer, but pods may have been created"),
     (Unavailable, "the API server is not available"),
     (ApiError, "the API server refuses it"),
 )
-"""The first class that fits."""
+"""What an error means, by the first class that matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreationBlock:
-    """One cause, in one word and in a sentence."""
+    """A cause, as one word and as a sentence."""
 
     cause: str
-    """The class of the API's error, or what else blocks creation; a value of the metric's label `cause`."""
+    """The class of the API's error, or the limit's name: a value of the metric label `cause`."""
     message: str
-    """For people: what it means, and the API's own words."""
+    """For people: what it means, and the API's own message."""
     identity: str = ""
-    """Two errors of one identity are one block: the same but for the pod's name and for how much of a quota is used."""
+    """The same for errors that differ only in the pod's name and in how much of a quota is used."""
     since: datetime | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, error: ApiError) -> CreationBlock:
-        """The block that the API's error makes. A namespace that is being deleted is gone in the end: one block."""
+        """Make the block of an error. A namespace that is being deleted and one that is gone are the same block."""
         meaning = next(meaning for kind, meaning in _MEANINGS if isinstance(error, kind))
         if isinstance(error, Forbidden) and _TERMINATING in error.message:
             return cls("namespace", f"the namespace is being deleted: {error}")
@@ -75,5 +75,5 @@ class CreationBlock:
         return cls(name, f"{meaning}: {error}", f"{error.reason}/{fields or re.sub(r'[0-9]+', '', text)}")
 
     def is_same(self, other: CreationBlock | None) -> bool:
-        """Whether it is the same block, be it in other words."""
+        """Whether this is the same block, perhaps with another message."""
         return other is not None and (self.cause, self.identity) == (other.cause, other.identity)

@@ -1,8 +1,7 @@
-"""Deletions: whom the Allocator gives up, takes back or replaces, and who hears of it in which order.
+"""Deletes executors for the Allocator: overdue, lost, stuck and excess ones. Called once a round.
 
-A plain object in the Allocator's hands, which tells it once a round. A newly created executor that is given up is
-deleted in case it comes up; a pending pod is deleted only as it was last seen, so that one which has started meanwhile
-survives; Backend always hears first.
+An abandoned executor is deleted in case its pod appears. A pending pod is deleted only in the version that was
+observed: it survives if it has started meanwhile. The Backend is always notified before the delete is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleter:
-    """Of one Allocator."""
+    """The deletions of one Allocator."""
 
     clock: Clock
     tracker: ExecutorTracker
@@ -41,83 +40,80 @@ class Deleter:
     pool: Address
     backend: Address
 
-    def give_up_overdue(self, snapshot: PodsSnapshot) -> None:
-        """Those that never appeared are deleted, in case they do, and their number is requested anew in this round."""
+    def abandon_overdue(self, snapshot: PodsSnapshot) -> None:
+        """Abandon executors whose pods never appeared: others are requested in the same round."""
         now = self.clock.monotonic()
         if ids := self.tracker.overdue(snapshot, now):
-            logger.warning("executors were not seen after their creation, giving them up: ids=%s", list(ids))
+            logger.warning("executors abandoned, not observed after their creation: ids=%s", list(ids))
             seconds = self.tracker.unseen_timeout.total_seconds()
-            self.take_back(ids, f"no pod was seen within {seconds:g} s after its creation")
-        self.tracker.forget_given_up(now)
+            self.abandon_and_delete(ids, f"its pod was not observed within {seconds:g} s after its creation")
+        self.tracker.forget_abandoned(now)
 
     def replace_stuck(self, snapshot: PodsSnapshot) -> None:
-        """Delete those that will never run, unless they have got on since: they are missing then, and made anew."""
-        for executor_id, state in self.tracker.hopeless(snapshot, self.clock.monotonic()):
+        """Delete stuck executors, unless they have made progress meanwhile. Others are requested once they are gone."""
+        for executor_id, state in self.tracker.stuck(snapshot, self.clock.monotonic()):
             if self.starts.replaced(state.pod.uid):
-                logger.warning("one will never run, replacing it: executor=%d pod=%s", executor_id, state.pod.name)
+                logger.warning("stuck executor deleted: executor=%d pod=%s", executor_id, state.pod.name)
             self._delete(state)
 
-    def drop_lost(self) -> None:
-        """Those whose request is lost and that the driver has ended since."""
-        self.take_back(self.tracker.lost_and_ended(), NOT_DESIRED)
+    def abandon_lost(self) -> None:
+        """Abandon lost executors that the driver has killed or decommissioned."""
+        self.abandon_and_delete(self.tracker.lost_and_being_ended(), NOT_DESIRED)
 
-    def delete_surplus(self, missing: Mapping[str, int], snapshot: PodsSnapshot, *, stale: bool) -> None:
-        """Where there are too many, short of those that go already; of a stale snapshot only what is not made yet."""
+    def delete_excess(self, missing: Mapping[str, int], snapshot: PodsSnapshot, *, stale: bool) -> None:
+        """Delete excess executors, except those that are being ended. If stale, only withdraw unanswered requests."""
         for profile, count in missing.items():
-            excess = -count - self.tracker.going(snapshot, profile)
+            excess = -count - self.tracker.being_ended(snapshot, profile)
             if excess > 0:
                 excess -= self._withdraw(profile, excess)
             if excess > 0 and not stale:
-                self._delete_so_many(profile, excess, snapshot)
+                self._delete_pods(profile, excess, snapshot)
 
-    def forget(self, executor_ids: Iterable[int], why: str, *, created: bool = True) -> None:
-        """Give ids up. Their pods may have been made, unless not `created`."""
+    def abandon(self, executor_ids: Iterable[int], why: str, *, created: bool = True) -> None:
+        """Abandon executors. Their pods may exist, unless not `created`."""
         ids = tuple(executor_ids)
         for executor_id in ids:
-            self.tracker.give_up(executor_id, self.clock.monotonic())
+            self.tracker.abandon(executor_id, self.clock.monotonic())
         if ids:
             self.backend.tell(ExecutorsAbandoned(ids, why, created))
 
-    def take_back(self, executor_ids: tuple[int, ...], why: str) -> None:
-        """Give ids up, and delete what may exist of them."""
-        pods = [(self.manifests.pod_name(i), self.tracker.newly[i].pod) for i in executor_ids]
-        self.forget(executor_ids, why)
+    def abandon_and_delete(self, executor_ids: tuple[int, ...], why: str) -> None:
+        """Abandon executors, and delete the pods that may exist."""
+        pods = [(self.manifests.pod_name(i), self.tracker.requested[i].pod) for i in executor_ids]
+        self.abandon(executor_ids, why)
         for name, pod in pods:
             self.pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))
 
-    def take_back_shown(self, executor_id: int, pod: Pod) -> None:
-        """One that was made though nobody wanted it any more, unless it is in use by now."""
+    def delete_withdrawn(self, executor_id: int, pod: Pod) -> None:
+        """Delete a pod that was created though its request was withdrawn, unless the executor has registered."""
         if executor_id not in self.tracker.registered:
             self.backend.tell(ExecutorsScaledDown({executor_id: pod.uid}))
-            self.starts.taken_back(pod.uid)
+            self.starts.scaled_down(pod.uid)
             self.pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
 
     def _withdraw(self, profile: str, excess: int) -> int:
-        """Those that wait for a POST are not made. Said in each round, for one on the wire may come back to wait."""
+        """Withdraw unanswered requests. Repeated in each round: an in-flight one may be queued again."""
         ids = self.tracker.unanswered(profile)[:excess]
         if ids:
             self.pool.tell(WithdrawPods(frozenset(ids)))
         return len(ids)
 
-    def _delete_so_many(self, profile: str, excess: int, snapshot: PodsSnapshot) -> None:
-        unseen, pending = self.tracker.surplus(excess, snapshot, profile, self.clock.monotonic())
-        if unseen or pending:
+    def _delete_pods(self, profile: str, excess: int, snapshot: PodsSnapshot) -> None:
+        requested, pending = self.tracker.excess(excess, snapshot, profile, self.clock.monotonic())
+        if requested or pending:
             logger.info(
-                "deleting executors that are too many: profile=%s newly_created=%d pending=%d",
-                profile,
-                len(unseen),
-                len(pending),
+                "excess executors deleted: profile=%s requested=%d pending=%d", profile, len(requested), len(pending)
             )
-        self.take_back(unseen, NOT_DESIRED)
+        self.abandon_and_delete(requested, NOT_DESIRED)
         if pending:
             self.backend.tell(
                 ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending.items()})
             )
         for state in pending.values():
-            self.starts.taken_back(state.pod.uid)
+            self.starts.scaled_down(state.pod.uid)
             self._delete(state)
 
     def _delete(self, state: PodState) -> None:
-        """If it is still as we know it: one that has started meanwhile survives."""
+        """Delete a pod in the observed version: it survives if it has started meanwhile."""
         options = DeleteOptions(uid=state.pod.uid, resource_version=state.pod.resource_version)
         self.pool.tell(DeletePod(state.pod.name, options))

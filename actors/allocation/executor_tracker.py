@@ -1,7 +1,7 @@
-"""What the Allocator knows of single executors: who is unseen, given up, in use, taken back, let finish, or stuck.
+"""Tracks single executors for the Allocator: requested, abandoned, registered, killed, decommissioned, or stuck.
 
-A plain value in the Allocator's hands, kept in step with the snapshots at the cost of what changed. From it and the
-newest snapshot follow the numbers that a round works with.
+A plain value, updated from each batch at the cost of what changed. With the newest snapshot it gives the numbers that a
+round works with. It sends no message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS: Final[dict[str, tuple[type[PodState], ...]]] = {
 
 
 class ExecutorTracker:
-    """Of one Allocator."""
+    """The executors of one Allocator."""
 
     def __init__(self, settings: Settings) -> None:
         self._kinds = _KINDS[settings.allocation.pod_replacement_policy]
@@ -40,33 +40,33 @@ class ExecutorTracker:
         self._idle_timeout = settings.allocation.idle_timeout
         self._stuck_timeout = settings.executor.stuck_timeout
         self._remembered = settings.executor.removed_executors_ttl
-        self.newly = Expectations()
-        """Requested and not shown yet."""
+        self.requested = Expectations()
+        """Requested, and not in a snapshot yet."""
         self.abandoned: dict[int, Moment] = {}
-        """Ids whose pods do not count, should they come up, and when they were given up, earliest first."""
+        """Ids whose pods do not count if they appear late, and when each was abandoned, earliest first."""
         self._late: set[int] = set()
-        """Those of them that the snapshot shows."""
+        """Abandoned executors that are in the snapshot."""
         self.registered: set[int] = set()
-        """Those that the driver has taken up."""
+        """Executors that the driver registered."""
         self.killed: set[int] = set()
-        """Those that the driver has taken back and that have not ended yet: they are in excess already."""
+        """Executors that the driver killed and that have not ended yet: part of the excess."""
         self.decommissioned: set[int] = set()
-        """Those that the driver lets finish: they count until they are gone."""
+        """Executors that the driver decommissioned: they count until they are gone."""
         self._pending_since: dict[int, Moment] = {}
         self._never_heal: dict[int, Moment] = {}
-        """Pending ones that wait for what will not come, and since when, earliest first."""
+        """Pending executors that can never start, and since when, earliest first."""
 
-    # ── keeping in step ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def learn(self, entries: Iterable[LedgerEntry], now: Moment) -> None:
-        """Take the ledger up at a start. What was requested and never seen counts as newly created."""
+    def load(self, entries: Iterable[LedgerEntry], now: Moment) -> None:
+        """Load the ledger after a start. An executor that no snapshot has had counts as requested."""
         for entry in entries:
             if entry.abandoned:
                 self.abandoned[entry.executor_id] = now
             if entry.removed_at is not None:
                 continue
             if entry.uid is None:
-                self.newly.requested(entry.executor_id, entry.profile, now)
+                self.requested.add(entry.executor_id, entry.profile, now)
             if entry.registered_at is not None:
                 self.registered.add(entry.executor_id)
             if entry.killed is not None:
@@ -75,7 +75,7 @@ class ExecutorTracker:
                 self.decommissioned.add(entry.executor_id)
 
     def follow(self, batch: SnapshotBatch, now: Moment) -> None:
-        """Take a batch in; O(changes), but for a full sync."""
+        """Apply a batch; O(changes), except after a full sync."""
         states = batch.snapshot.states
         for executor_id in batch.changed:
             self._follow_one(executor_id, states.get(executor_id), now)
@@ -85,10 +85,10 @@ class ExecutorTracker:
                 self._never_heal.pop(ended.executor_id, None)
                 for ids in (self._late, self.registered, self.killed, self.decommissioned):
                     ids.discard(ended.executor_id)
-        if batch.full_sync:  # whatever was said of one that had ended already is forgotten here
+        if batch.full_sync:  # forget what arrived about executors that had ended already
             for ids in (self.registered, self.killed, self.decommissioned):
                 if ids:
-                    ids.difference_update(ids.difference(states, self.newly))
+                    ids.difference_update(ids.difference(states, self.requested))
 
     def _follow_one(self, executor_id: int, state: PodState | None, now: Moment) -> None:
         if isinstance(state, PodPending):
@@ -102,23 +102,23 @@ class ExecutorTracker:
         if executor_id in self.abandoned:
             self._late.add(executor_id)
 
-    def is_asked_to_go(self, executor_id: int) -> bool:
-        """Its end is our doing, or is to be."""
+    def is_being_ended(self, executor_id: int) -> bool:
+        """Whether the driver or the Allocator has decided to end this executor."""
         return any(executor_id in ids for ids in (self.killed, self.decommissioned, self.abandoned))
 
-    def give_up(self, executor_id: int, now: Moment) -> None:
-        """Wait no longer for a newly created one."""
-        self.newly.take(executor_id)
+    def abandon(self, executor_id: int, now: Moment) -> None:
+        """Stop waiting for a requested executor."""
+        self.requested.remove(executor_id)
         self.killed.discard(executor_id)
         self.decommissioned.discard(executor_id)
         self.abandoned[executor_id] = now
 
     def may_appear(self, executor_id: int) -> bool:
-        """Whether its pod may come up yet."""
-        return executor_id in self.newly or executor_id in self.abandoned
+        """Whether the executor's pod may still appear."""
+        return executor_id in self.requested or executor_id in self.abandoned
 
-    def forget_given_up(self, now: Moment) -> None:
-        """Those that nothing came up of for long. One that came up stays, and is looked at again later."""
+    def forget_abandoned(self, now: Moment) -> None:
+        """Forget executors that were abandoned long ago, but not those whose pods have appeared."""
         while self.abandoned:
             executor_id, at = next(iter(self.abandoned.items()))
             if elapsed(at, now) <= self._remembered:
@@ -127,63 +127,63 @@ class ExecutorTracker:
             if executor_id in self._late:
                 self.abandoned[executor_id] = now
 
-    # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── counts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def missing(self, snapshot: PodsSnapshot, totals: Mapping[str, int]) -> dict[str, int]:
-        """How many executors each profile lacks, be one wanted, shown or unseen; negative where there are too many."""
-        profiles = sorted({*totals, *snapshot.profiles(), *self.newly.profiles()})
+        """Return how many executors each profile lacks; negative where there are excess executors."""
+        profiles = sorted({*totals, *snapshot.profiles(), *self.requested.profiles()})
         return {profile: totals.get(profile, 0) - self.expected(snapshot, profile) for profile in profiles}
 
     def expected(self, snapshot: PodsSnapshot, profile: str) -> int:
-        """How many executors of a profile there are, or will be when what was requested has come up."""
-        shown = snapshot.count(*self._kinds, profile=profile) - _count(self._late, snapshot, profile, self._kinds)
-        return shown + self._finishing(snapshot, profile) + self.newly.count(profile)
+        """Return how many executors a profile has, including those that were requested."""
+        observed = snapshot.count(*self._kinds, profile=profile) - _count(self._late, snapshot, profile, self._kinds)
+        return observed + self._finishing(snapshot, profile) + self.requested.count(profile)
 
-    def going(self, snapshot: PodsSnapshot, profile: str) -> int:
-        """How many of those that are expected the driver has taken back: they are in excess already."""
-        going = self.killed | self.decommissioned
-        unseen = sum(self.newly[i].profile == profile for i in going & self.newly.keys())
-        shown = _count(going - self._late, snapshot, profile, self._kinds)
-        return unseen + shown + self._finishing(snapshot, profile)
+    def being_ended(self, snapshot: PodsSnapshot, profile: str) -> int:
+        """Return how many of the expected executors the driver has killed or decommissioned: part of the excess."""
+        ending = self.killed | self.decommissioned
+        requested = sum(self.requested[i].profile == profile for i in ending & self.requested.keys())
+        observed = _count(ending - self._late, snapshot, profile, self._kinds)
+        return requested + observed + self._finishing(snapshot, profile)
 
     def _finishing(self, snapshot: PodsSnapshot, profile: str) -> int:
-        """How many were let finish and now terminate: they are not replaced before they are gone."""
+        """Return how many decommissioned executors are terminating: they are not replaced before they are gone."""
         if PodTerminating in self._kinds:
-            return 0  # they count anyway
+            return 0  # they are counted already
         return _count(self.decommissioned - self._late, snapshot, profile, (PodTerminating,))
 
     def pending(self, snapshot: PodsSnapshot, profile: str | None = None) -> int:
-        """How many do not run yet, of one profile or of all."""
-        unseen = len(self.newly) if profile is None else self.newly.count(profile)
-        return snapshot.count(PodPending, profile=profile) + unseen
+        """Return how many executors do not run yet, in one profile or in all."""
+        requested = len(self.requested) if profile is None else self.requested.count(profile)
+        return snapshot.count(PodPending, profile=profile) + requested
 
-    # ── whom ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── selections ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def overdue(self, snapshot: PodsSnapshot, now: Moment) -> tuple[int, ...]:
-        """Newly created ones to give up.
+        """Return the requested executors to abandon.
 
-        Their POST was answered long ago, and a full sync that was asked for after the answer does not show them.
+        Their POST was answered long ago, and a full sync requested after the answer does not have them.
         """
         synced_at = snapshot.full_sync_at
         if synced_at is None:
             return ()
-        answered = self.newly.answered_by(later(now, -self.unseen_timeout))
+        answered = self.requested.answered_by(later(now, -self.unseen_timeout))
         return tuple(i for i, at in answered if synced_at > at and i not in snapshot.states)
 
-    def surplus(
+    def excess(
         self, excess: int, snapshot: PodsSnapshot, profile: str, now: Moment
     ) -> tuple[tuple[int, ...], dict[int, PodPending]]:
-        """Whom to delete of `excess` executors too many: newly created ones first, then pending, oldest first.
+        """Return which of `excess` executors to delete: requested ones first, then pending ones, each the oldest first.
 
-        Never one that is younger than `idle_timeout`, that is spared, whose POST is not answered, or that runs: which
-        of the running ones is of least use only the driver knows. One whose request is lost goes before all others.
+        Executors whose request is lost come before all others. Never chosen are executors younger than `idle_timeout`,
+        spared ones, ones whose POST is not answered, and running ones: only the driver knows which it can spare.
         """
         spared, states = self._spared(), snapshot.states
-        unseen = sorted(
-            (not new.lost, new.requested_at, executor_id)
-            for executor_id, new in self.newly.items()
-            if new.profile == profile
-            and (new.lost or (new.answered_at is not None and self._is_old_enough(new.requested_at, now)))
+        requested = sorted(
+            (not each.lost, each.requested_at, executor_id)
+            for executor_id, each in self.requested.items()
+            if each.profile == profile
+            and (each.lost or (each.answered_at is not None and self._is_old_enough(each.requested_at, now)))
             and executor_id not in spared
         )[:excess]
         oldest = sorted((since, executor_id) for executor_id, since in self._pending_since.items())
@@ -195,34 +195,34 @@ class ExecutorTracker:
             and isinstance(state := states.get(executor_id), PodPending)
             and state.pod.profile == profile
         }
-        return tuple(executor_id for _, _, executor_id in unseen), dict(islice(pending.items(), excess - len(unseen)))
+        return tuple(i for _, _, i in requested), dict(islice(pending.items(), excess - len(requested)))
 
     def _is_old_enough(self, since: Moment, now: Moment) -> bool:
         return elapsed(since, now) >= self._idle_timeout
 
     def unanswered(self, profile: str) -> list[int]:
-        """Newly created ones that may not be made yet, and need not be: the newest first."""
+        """Return the requested executors whose POST is not answered and which are not spared, the newest first."""
         spared = self._spared()
-        unseen = ((i, new) for i, new in self.newly.items() if new.profile == profile and i not in spared)
-        return sorted((i for i, new in unseen if new.answered_at is None and not new.lost), reverse=True)
+        requested = ((i, each) for i, each in self.requested.items() if each.profile == profile and i not in spared)
+        return sorted((i for i, each in requested if each.answered_at is None and not each.lost), reverse=True)
 
     def lost(self) -> dict[str, list[int]]:
-        """Newly created ones whose request is lost, by profile."""
+        """Return the executors whose request is lost, by profile."""
         ids: dict[str, list[int]] = {}
-        for executor_id in self.newly.lost():
-            ids.setdefault(self.newly[executor_id].profile, []).append(executor_id)
+        for executor_id in self.requested.lost():
+            ids.setdefault(self.requested[executor_id].profile, []).append(executor_id)
         return ids
 
-    def lost_and_ended(self) -> tuple[int, ...]:
-        """Those of them that the driver has taken back, or lets finish: nobody is to ask for them again."""
-        return tuple(i for i in self.newly.lost() if i in self.killed or i in self.decommissioned)
+    def lost_and_being_ended(self) -> tuple[int, ...]:
+        """Return the lost executors that the driver has killed or decommissioned: they are not requested again."""
+        return tuple(i for i in self.requested.lost() if i in self.killed or i in self.decommissioned)
 
     def _spared(self) -> AbstractSet[int]:
-        """Whoever is too many, these are not."""
+        """Return the executors that are never deleted as excess."""
         return self.registered | self.killed | self.decommissioned | self.abandoned.keys()
 
-    def hopeless(self, snapshot: PodsSnapshot, now: Moment) -> Iterator[tuple[int, PodState]]:
-        """Pending ones that have waited so long for what will not come."""
+    def stuck(self, snapshot: PodsSnapshot, now: Moment) -> Iterator[tuple[int, PodState]]:
+        """Yield the pending executors that can never start and have been pending for `stuck_timeout`."""
         for executor_id, since in self._never_heal.items():
             if elapsed(since, now) < self._stuck_timeout:
                 return
@@ -234,6 +234,6 @@ class ExecutorTracker:
 
 
 def _count(ids: Iterable[int], snapshot: PodsSnapshot, profile: str, kinds: tuple[type[PodState], ...]) -> int:
-    """How many of these executors the snapshot shows in one of `kinds`."""
+    """Return how many of these executors are in one of the states `kinds` in the snapshot."""
     states = (snapshot.states.get(executor_id) for executor_id in ids)
     return sum(isinstance(state, kinds) and state.pod.profile == profile for state in states)

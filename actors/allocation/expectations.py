@@ -1,7 +1,7 @@
-"""Executors that were requested and that no snapshot has shown yet: by profile, and in the order of their answers.
+"""The executors that were requested and are not in a snapshot yet, as in the expectations of client-go's controllers.
 
-A plain value in the Allocator's hands. Each step costs what changes, not what is unseen: there may be hundreds, and
-every round asks.
+A plain value of the Allocator. Each update costs the same, however many executors are expected: there may be hundreds,
+and every round asks.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.runtime import Moment
 
-__all__ = ["Expectations", "NewlyCreated"]
+__all__ = ["Expectation", "Expectations"]
 
 
 @dataclass(frozen=True, slots=True)
-class NewlyCreated:
-    """An executor that was requested and that no snapshot has shown yet."""
+class Expectation:
+    """An executor that was requested and is not in a snapshot yet."""
 
     profile: str
     requested_at: Moment
     answered_at: Moment | None = None
-    """When its POST was answered; None while it is queued or under way."""
+    """When its POST was answered; None while it is queued or in flight."""
     pod: Pod | None = None
-    """The answer."""
+    """The pod in the answer."""
     lost: bool = False
-    """Its request went down with the pool, and may have made a pod or not: it is to be asked for again."""
+    """Its request was lost when the pool crashed, and may have created a pod: it is to be sent again."""
 
 
-class Expectations(Mapping[int, NewlyCreated]):
-    """By executor id."""
+class Expectations(Mapping[int, Expectation]):
+    """All expectations, by executor id."""
 
     def __init__(self) -> None:
-        self._all: dict[int, NewlyCreated] = {}
+        self._all: dict[int, Expectation] = {}
         self._answered: dict[int, Moment] = {}
-        """When each was answered, the earliest first."""
+        """When each POST was answered, the earliest first."""
         self._lost: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
 
-    def __getitem__(self, executor_id: int) -> NewlyCreated:
+    def __getitem__(self, executor_id: int) -> Expectation:
         return self._all[executor_id]
 
     def __iter__(self) -> Iterator[int]:
@@ -53,50 +53,50 @@ class Expectations(Mapping[int, NewlyCreated]):
         return len(self._all)
 
     def count(self, profile: str) -> int:
-        """How many there are of a profile."""
+        """Return how many executors of a profile are expected."""
         return self._counts[profile]
 
     def profiles(self) -> frozenset[str]:
-        """The profiles that any is of."""
+        """Return the profiles of all expected executors."""
         return frozenset(self._counts)
 
-    def requested(self, executor_id: int, profile: str, at: Moment) -> None:
-        """An executor is asked for."""
-        self._all[executor_id] = NewlyCreated(profile, at)
+    def add(self, executor_id: int, profile: str, at: Moment) -> None:
+        """Expect an executor that is requested now."""
+        self._all[executor_id] = Expectation(profile, at)
         self._counts[profile] += 1
 
     def answered(self, executor_id: int, at: Moment, pod: Pod | None) -> None:
-        """Its POST was answered: the pod exists, as far as the API is concerned. Answers come in the order of time."""
-        new = self._all[executor_id]
-        self._all[executor_id] = NewlyCreated(new.profile, new.requested_at, at, pod)
+        """Note that the API has created the pod. Answers arrive in the order of time."""
+        before = self._all[executor_id]
+        self._all[executor_id] = Expectation(before.profile, before.requested_at, at, pod)
         self._answered[executor_id] = at
 
     def lose(self, executor_id: int) -> None:
-        """What became of its request is not known."""
-        new = self._all[executor_id]
-        self._all[executor_id] = NewlyCreated(new.profile, new.requested_at, lost=True)
+        """Note that the outcome of the request is unknown."""
+        before = self._all[executor_id]
+        self._all[executor_id] = Expectation(before.profile, before.requested_at, lost=True)
         self._lost[executor_id] = None
 
-    def asked_again(self, executor_id: int) -> None:
-        """Its answer is awaited as any other's."""
-        new = self._all[executor_id]
-        self._all[executor_id] = NewlyCreated(new.profile, new.requested_at)
+    def requested_again(self, executor_id: int) -> None:
+        """Note that a lost request was sent again."""
+        before = self._all[executor_id]
+        self._all[executor_id] = Expectation(before.profile, before.requested_at)
         del self._lost[executor_id]
 
     def lost(self) -> tuple[int, ...]:
-        """Those that are lost, in the order in which they were."""
+        """Return the executors whose request is lost, in the order in which they were lost."""
         return tuple(self._lost)
 
-    def take(self, executor_id: int) -> NewlyCreated:
-        """It is unseen no more."""
-        new = self._all.pop(executor_id)
+    def remove(self, executor_id: int) -> Expectation:
+        """Stop expecting an executor, and return what was expected."""
+        removed = self._all.pop(executor_id)
         self._answered.pop(executor_id, None)
         self._lost.pop(executor_id, None)
-        self._counts[new.profile] -= 1
-        if not self._counts[new.profile]:
-            del self._counts[new.profile]
-        return new
+        self._counts[removed.profile] -= 1
+        if not self._counts[removed.profile]:
+            del self._counts[removed.profile]
+        return removed
 
     def answered_by(self, moment: Moment) -> Iterator[tuple[int, Moment]]:
-        """Those whose POST was answered then or before, and when, the earliest first."""
+        """Yield the executors whose POST was answered at `moment` or before, and when, the earliest first."""
         return takewhile(lambda answered: answered[1] <= moment, self._answered.items())

@@ -1,11 +1,11 @@
-"""One profile's creation: its target, how many are requested at a time, and why and until when creation is blocked.
+"""One profile's state: its target, its batches, and why and until when creation is blocked.
 
-Plain values in the Allocator's hands: nothing here sends a message or reads a clock. Creation waits when:
+Nothing here sends a message or reads a clock. Creation waits with a growing backoff after each of these:
 
-- The API refuses a POST: quota and rights heal from outside, and are looked at again once a minute.
-- Executors end right after their start: a crash loop must not become a storm of POSTs.
-- Others end executors as early (deleted, evicted, on a node that is drained), and then those made in their place, too:
-  somebody does not want them. The first ones are replaced at once.
+- The API refuses a POST: quota and permissions are fixed from outside, so it is retried once a minute.
+- Executors fail to start: a crash loop must not become a storm of POSTs.
+- Executors are short-lived (deleted, evicted, on a drained node), and then their replacements too. The first ones are
+  replaced at once.
 """
 
 from __future__ import annotations
@@ -31,65 +31,65 @@ __all__ = ["Profile", "Profiles"]
 CREATE_BACKOFF: Final = Backoff(
     initial=timedelta(seconds=1), maximum=timedelta(minutes=1), reset_after=timedelta(minutes=2), jitter=0.2
 )
-"""After a POST that the API refused."""
+"""After the API refused a POST."""
 
 START_BACKOFF: Final = Backoff(
     initial=timedelta(seconds=1), maximum=timedelta(minutes=5), reset_after=timedelta(minutes=10), jitter=0.0
 )
-"""A kubelet's crash-loop back-off has the same upper end."""
+"""After an early end. The maximum is that of a kubelet's crash-loop backoff."""
 
-PUT_OFF_FOR: Final = timedelta(seconds=5)
-"""A POST that is tried again for longer than this without an answer is told; shorter waits are everyday."""
+REPORT_DELAYS_AFTER: Final = timedelta(seconds=5)
+"""A POST that is retried for longer than this is reported; shorter delays are normal."""
 
 
 class Profile:
-    """A batch is what was requested in one round; the next one goes out when it is answered."""
+    """The state of one profile. A batch is what one round requests; the next one follows when it is answered."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         allocation = settings.allocation
         self.name = name
         self.target = 0
         self.awaited = 0
-        """POSTs of the newest batch that are not answered."""
+        """POSTs that are not answered yet."""
         self.batch_size = self._first_size = allocation.batch_size
-        """How many executors to request at a time: doubles while creation succeeds, falls back when it fails.
+        """How many executors to request at a time: doubled while creation succeeds, reset when it fails.
 
-        Slow start, as the Job and ReplicaSet controllers have it: a cluster that refuses is not asked 500 times over.
+        Slow start, as in the Job and ReplicaSet controllers: a cluster that refuses does not get 500 POSTs.
         """
         self._last_size = allocation.batch_size if allocation.pacing == "batch" else allocation.max_batch_size
         self._batch_failed = False
-        """Of the newest batch, one POST made no pod."""
+        """A POST of the newest batch created no pod."""
         self.starts = StartFailureCount()
-        """Executors that ended early; the Backend keeps this for the next Allocator."""
+        """Early ends; the Backend keeps them for the next Allocator."""
         self._failures_allowed = settings.executor.failures_allowed
         self._failures_count_for = settings.executor.failures_validity_interval
         self.claim_wait: tuple[int, str] | None = None
-        """With which target executors wait for a claim, and for which."""
+        """The target and the claim when executors began to wait for a claim."""
         self.refusal: CreationBlock | None = None
-        """Why the API refused a POST."""
+        """Why the API refused a POST, until enough have succeeded."""
         self._refusals = 0
         self._retry_at: Moment = 0.0
         self._delay: tuple[Moment, CreationBlock] | None = None
-        """Since when POSTs are tried again, and why."""
+        """Since when POSTs are retried, and why."""
         self.block: CreationBlock | None = None
-        """As last reported."""
+        """The last reported block."""
 
     # ── why creation is blocked ──────────────────────────────────────────────────────────────────────────────────
 
     @property
     def blocked_until(self) -> Moment:
-        """Nothing is requested before."""
+        """No executor is requested before this moment."""
         return max(self._retry_at, self.starts.until, self.starts.waves_until)
 
     @property
     def awaited_claim(self) -> str | None:
-        """The claim that executors wait for. With another target, that is to be seen."""
+        """The claim that executors wait for, if the target is still the same."""
         return self.claim_wait[1] if self.claim_wait is not None and self.claim_wait[0] == self.target else None
 
     def report(self, fleet: CreationBlock | None, *, lacks_some: bool, now: Moment, at: datetime) -> bool:
-        """Set `block` to what blocks creation now, `fleet` being what blocks every profile. Return whether it changed.
+        """Set `block` to what blocks creation now; `fleet` blocks every profile. Return whether the block changed.
 
-        Where no executor is missing, a refusal is over, but its wait still counts, should one be missing soon.
+        If the profile lacks no executor, a refusal is over, but its backoff still applies.
         """
         if not lacks_some and not self.awaited:
             self.refusal = None
@@ -102,30 +102,31 @@ class Profile:
     def _blocked_by(self, fleet: CreationBlock | None, now: Moment, *, lacks_some: bool) -> CreationBlock | None:
         if self.refusal is not None:
             return self.refusal
-        if self._delay is not None and elapsed(self._delay[0], now) >= PUT_OFF_FOR:
+        if self._delay is not None and elapsed(self._delay[0], now) >= REPORT_DELAYS_AFTER:
             return self._delay[1]
-        if fleet is not None or not lacks_some:
-            return fleet if lacks_some else None
+        if not lacks_some:
+            return None
+        if fleet is not None:
+            return fleet
         if (claim := self.awaited_claim) is not None:
-            there = f"there is one for each of the {self.target} wanted"
-            return CreationBlock("claims", f"executors wait for a claim {claim!r} to be free: {there}")
+            message = f"executors wait for a free claim {claim!r}: all {self.target} that the target allows exist"
+            return CreationBlock("claims", message)
         if now < self.starts.waves_until:
-            message = "executors are ended by others before they are of use, and so are those made in their place"
+            message = "executors and their replacements are deleted or evicted soon after their start"
             return CreationBlock("cut_short", message)
         return None
 
     # ── POSTs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def requested(self, count: int) -> None:
-        """A batch goes out."""
+        """Note that a batch is sent."""
         self.awaited += count
 
     def answered(self, error: ApiError | None, *, now: Moment, entropy: Entropy) -> bool:
-        """Take the answer to one POST, with an error if it made no pod. Return whether it was the last of its batch.
+        """Note the answer to a POST, with the error if it created no pod. Return whether it was the last of its batch.
 
-        A name that is taken and a request that was withdrawn say nothing of the next POST. A refusal that one POST has
-        got through may stand again for the next: it is over when as many have got through as are requested where
-        nothing is wrong.
+        A taken name or a withdrawn request says nothing about the next POST. One success does not end a refusal: it is
+        over when a whole batch of the initial size has succeeded.
         """
         self._delay = None
         self.awaited -= 1
@@ -145,32 +146,31 @@ class Profile:
         return True
 
     def _refused(self, block: CreationBlock, now: Moment, entropy: Entropy) -> None:
-        self.batch_size = 1  # one is enough to see whether it has passed
-        if now >= self._retry_at:  # refusals of one batch are one refusal
+        self.batch_size = 1  # one POST shows whether the cause is gone
+        if now >= self._retry_at:  # refusals of one batch count once
             self._retry_at = later(now, CREATE_BACKOFF.delay(self._refusals, entropy))
             self._refusals += 1
         if not block.is_same(self.refusal):
             self.refusal = block
 
     def delayed(self, error: ApiError, now: Moment) -> None:
-        """A POST is to be tried again. The cause may change; how long it has lasted counts from the first."""
+        """Note that a POST is retried. The cause may change; the delay counts from the first."""
         block = CreationBlock.of(error)
         since, before = self._delay or (now, block)
         self._delay = (since, before if block.is_same(before) else block)
 
     def ended(self, now: Moment) -> None:
-        """An executor has ended: where a quota was full there may be room now."""
+        """Note that an executor has ended: a quota that was full may have room now."""
         if self.refusal is not None and self.refusal.cause == QuotaExceeded.__name__:
             self._refusals = 0
             self._retry_at = min(self._retry_at, later(now, CREATE_BACKOFF.initial))
 
     # ── early ends ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start_failed(self, count: int, *, now: Moment, entropy: Entropy) -> bool:
-        """Count executors that ended early by their own doing. Return whether there are as many as the fleet may have.
+    def add_start_failures(self, count: int, *, now: Moment, entropy: Entropy) -> bool:
+        """Count start failures. Return whether there are as many as the fleet may have.
 
-        Those that end while creation waits were made before it did: of one batch not all end in one round, and the wait
-        is for all of them.
+        Failures during a wait do not prolong it: their executors were created before it began.
         """
         starts, limit = self.starts, self._failures_allowed(self.target)
         if now >= starts.until:
@@ -181,16 +181,16 @@ class Profile:
         return len(times) >= limit
 
     def start_failures(self, now: Moment) -> int:
-        """How many failures count still."""
+        """Return how many start failures count now."""
         return sum(self._counts(at, now) for at in self.starts.times)
 
     def _counts(self, failed_at: Moment, now: Moment) -> bool:
         return self._failures_count_for is None or elapsed(failed_at, now) <= self._failures_count_for
 
-    def cut_short(self, executor_ids: Iterable[int], *, newest: int, now: Moment, entropy: Entropy) -> bool:
-        """Count executors that others ended early, `newest` being the highest id there is. Return whether that is news.
+    def add_short_lived(self, executor_ids: Iterable[int], *, newest: int, now: Moment, entropy: Entropy) -> bool:
+        """Count short-lived executors; `newest` is the highest id so far. Return whether any was a replacement.
 
-        It is none where all were made before the last ones went: they are the rest of those.
+        Those that were created before the last ones ended belong to the same event: they do not count again.
         """
         starts = self.starts
         if max(executor_ids) <= starts.newest:
@@ -200,16 +200,16 @@ class Profile:
         return True
 
     def succeeded(self) -> None:
-        """An executor was of use: the next wait is the shortest again."""
+        """Note that an executor ran long enough: the waits start again from the shortest."""
         self.starts = replace(self.starts, rounds=0, until=0.0, waves=0, waves_until=0.0)
 
     def forgive(self) -> None:
-        """Count failures anew."""
+        """Forget the start failures."""
         self.starts = replace(self.starts, rounds=0, until=0.0, times=())
 
 
 class Profiles(dict[str, Profile]):
-    """By name, each made when it is first asked for: pods of an earlier driver may have one that is in no setting."""
+    """Profiles by name, made on first use: pods of a previous driver may have one that is not in the settings."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()

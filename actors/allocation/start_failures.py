@@ -1,7 +1,7 @@
-"""Which executors ran long enough, and which ended before: by their own doing, or because others ended them.
+"""Finds executors that end soon after their start, by themselves (start failures) or ended from outside (short-lived).
 
-Follows each executor from its start until it has proved to be of use, or has ended. What follows from that for creation
-is in `actors.allocation.profile`. Nothing here sends a message or reads a clock.
+Follows each executor until it has run long enough, has registered, or has ended. `Profile` decides how long creation
+waits after an early end. Nothing here sends a message or reads a clock.
 """
 
 from __future__ import annotations
@@ -33,99 +33,99 @@ NEVER_STARTED_YEAR: Final = 1970
 
 @dataclass(frozen=True, slots=True)
 class EarlyEnds:
-    """Executors that ended before they were of use, by profile."""
+    """Executors that ended soon after their start, by profile."""
 
     failed: Mapping[str, int]
-    """How many, by their own doing or refused by their node."""
-    cut_short: Mapping[str, Sequence[int]]
-    """Which ones others ended."""
+    """How many ended by themselves, or were refused by their node."""
+    short_lived: Mapping[str, Sequence[int]]
+    """The ids of those that were deleted or evicted."""
 
 
 class StartFailures:
-    """Of the executors in `tracker`; a success ends the waits of its profile."""
+    """The starts of the executors in `tracker`. An executor that runs long enough ends the waits of its profile."""
 
     def __init__(self, settings: Settings, tracker: ExecutorTracker, profiles: Profiles) -> None:
         self._rules = settings.pod_rules
         self._min_run_time = settings.executor.min_run_time
         self._tracker = tracker
         self._profiles = profiles
-        self._unproven: dict[int, tuple[str, Moment]] = {}
-        """Running executors that have not run for `min_run_time` yet: profile, and since when."""
-        self._proven: set[int] = set()
-        """Executors that are shown and were of use."""
-        self._judged: set[str] = set()
-        """UIDs of pods still shown whose end was counted, or is not to be."""
+        self._starting: dict[int, tuple[str, Moment]] = {}
+        """Executors that have not run for `min_run_time` yet: profile, and since when they run, earliest first."""
+        self._succeeded: set[int] = set()
+        """Executors in the snapshot that registered or ran long enough."""
+        self._counted: set[str] = set()
+        """UIDs of pods in the snapshot whose end was counted, or must not count."""
         self._replaced: set[str] = set()
-        """UIDs of pods that are being deleted because they would never have run."""
+        """UIDs of stuck pods that are being deleted."""
 
-    def taken_back(self, uid: str) -> None:
-        """This pod is deleted because there are too many: its end does not count."""
-        self._judged.add(uid)
+    def scaled_down(self, uid: str) -> None:
+        """Note that this pod is deleted as excess: its end does not count."""
+        self._counted.add(uid)
 
     def replaced(self, uid: str) -> bool:
-        """This pod is deleted because it would never have run: its end counts. Answers whether that is news."""
-        news = uid not in self._replaced
+        """Note that this stuck pod is deleted: its end counts. Return whether that was not known."""
+        is_new = uid not in self._replaced
         self._replaced.add(uid)
-        return news
+        return is_new
 
-    def proved(self, executor_id: int, profile: str) -> None:
-        """The driver has taken it up: a success."""
-        self._unproven.pop(executor_id, None)
-        self._proven.add(executor_id)
+    def succeeded(self, executor_id: int, profile: str) -> None:
+        """Note that an executor registered or ran long enough."""
+        self._starting.pop(executor_id, None)
+        self._succeeded.add(executor_id)
         self._profiles[profile].succeeded()
 
     def follow(self, batch: SnapshotBatch, now: Moment) -> EarlyEnds:
-        """Take a batch in, at the cost of what changed. Answers who ended before it was of use.
+        """Apply a batch, at the cost of what changed. Return which executors ended early.
 
-        Those that are asked to go may end by themselves before they are made to: that is no failure.
+        An executor that is being ended may end by itself first: that is not a failure.
         """
         tracker = self._tracker
-        self._prove(now)
-        over: list[tuple[int, PodState]] = []
+        self._find_successes(now)
+        ends: list[tuple[int, PodState]] = []
         for executor_id in sorted(batch.changed):
             state = batch.snapshot.states.get(executor_id)
             if state is None:
                 continue
             if state.pod.uid in self._replaced and not state.pod.terminating and not never_heals(state.pod):
-                self._replaced.discard(state.pod.uid)  # it has got on, and survived its deletion
+                self._replaced.discard(state.pod.uid)  # it can start now, and its deletion failed
             if isinstance(state, PodRunning) and executor_id not in tracker.registered:
-                self._unproven.setdefault(executor_id, (state.pod.profile, now))
+                self._starting.setdefault(executor_id, (state.pod.profile, now))
             elif state.final or isinstance(state, PodTerminating):
-                over.append((executor_id, state))
-        over += [(ended.executor_id, ended.state) for ended in batch.ended]
-        for executor_id, _ in over:
-            self._unproven.pop(executor_id, None)
-        early = self._judge(
-            (i, state) for i, state in over if i not in tracker.registered and not tracker.is_asked_to_go(i)
+                ends.append((executor_id, state))
+        ends += [(ended.executor_id, ended.state) for ended in batch.ended]
+        for executor_id, _ in ends:
+            self._starting.pop(executor_id, None)
+        early = self._classify(
+            (i, state) for i, state in ends if i not in tracker.registered and not tracker.is_being_ended(i)
         )
         gone = [ended.uid for ended in batch.ended]
-        self._judged.difference_update(gone)
+        self._counted.difference_update(gone)
         self._replaced.difference_update(gone)
-        self._proven.difference_update(ended.executor_id for ended in batch.ended)
+        self._succeeded.difference_update(ended.executor_id for ended in batch.ended)
         return early
 
-    def _prove(self, now: Moment) -> None:
-        """One that has run for `min_run_time` is a success."""
-        while self._unproven:
-            executor_id, (profile, since) = next(iter(self._unproven.items()))
+    def _find_successes(self, now: Moment) -> None:
+        """Find the executors that have run for `min_run_time` by now."""
+        while self._starting:
+            executor_id, (profile, since) = next(iter(self._starting.items()))
             if elapsed(since, now) < self._min_run_time:
-                return  # they stand in the order of their starts: none after this one has proved either
-            self.proved(executor_id, profile)
+                return  # those after it started later
+            self.succeeded(executor_id, profile)
 
-    def _judge(self, over: Iterable[tuple[int, PodState]]) -> EarlyEnds:
-        """Count each once, though it is shown until it is cleared away and then told as ended."""
+    def _classify(self, ends: Iterable[tuple[int, PodState]]) -> EarlyEnds:
+        """Count each end once, though the pod stays in the snapshot until it is deleted and then ends again."""
         failed: dict[str, int] = {}
-        cut_short: dict[str, list[int]] = {}
-        for executor_id, state in over:
+        short_lived: dict[str, list[int]] = {}
+        for executor_id, state in ends:
             uid, profile = state.pod.uid, state.pod.profile
-            if uid in self._judged or (uid in self._replaced and not state.final):
+            if uid in self._counted or (uid in self._replaced and not state.final):
                 continue
-            self._judged.add(uid)
+            self._counted.add(uid)
             if uid in self._replaced or was_start_failure(state, self._rules, min_run_time=self._min_run_time):
                 failed[profile] = failed.get(profile, 0) + 1
-            elif executor_id not in self._proven and not self._ran_long_enough(state.pod):
-                cut_short.setdefault(profile, []).append(executor_id)
-        return EarlyEnds(failed, cut_short)
+            elif executor_id not in self._succeeded and not self._ran_long_enough(state.pod):
+                short_lived.setdefault(profile, []).append(executor_id)
+        return EarlyEnds(failed, short_lived)
 
     def _ran_long_enough(self, pod: Pod) -> bool:
         run = _run_time(pod, self._rules)
@@ -133,13 +133,12 @@ class StartFailures:
 
 
 def was_start_failure(state: PodState, rules: PodRules, *, min_run_time: timedelta) -> bool:
-    """Whether a final pod that the driver never registered ended before it was of use.
+    """Whether the final pod of an executor that never registered failed to start, so that the next one may fail too.
 
-    By its own doing, or refused by its node: the next one may meet the same. Disruption, eviction by the node and
-    deletion do not count, nor does one that ran for `min_run_time`.
+    It ended by itself before `min_run_time`, or its node refused it. Disruption, eviction and deletion do not count.
     """
     if isinstance(state, PodDeleted) and executor_end(state.pod, rules) is None:
-        return False  # whoever deleted it, it had not ended
+        return False  # it was deleted before it ended
     reason = explain(0, state, rules)
     if not reason.caused_by_app and reason.kind is not LossKind.NEVER_STARTED:
         return False
@@ -155,7 +154,7 @@ def _run_time(pod: Pod, rules: PodRules) -> timedelta | None:
 
 
 def _between(start: datetime, end: datetime) -> timedelta | None:
-    """A run time, unless the timestamps make none.
+    """Return the time between two timestamps, or None if they are unusable.
 
     A container that could not be started at all ("StartError") has 1970 as its start; a time zone may be missing.
     """

@@ -1,11 +1,11 @@
-"""Volumes: the PersistentVolumeClaims that executors get, and what the Allocator knows of those in other hands.
+"""Assigns PersistentVolumeClaims to executors, and knows which ones are in use.
 
-Claims that the driver's pod owns outlive executors: they are made before the pod, and taken over from those that ended.
-The other ones are generic ephemeral volumes, which the cluster makes and removes with the pod: nothing is to be done
-for them here. A plain value in the Allocator's hands: it reads what a LIST showed and never asks for one.
+Claims that the driver's pod owns outlive executors: they are created before the pod, and reused after its end. All
+others are generic ephemeral volumes, which the cluster creates and deletes with the pod. This module sends no message:
+the Allocator requests the lists.
 
-One claim is never handed out twice. Those of executors that no snapshot shows yet are kept here, those of the others
-stand in their pods; a list serves one round only, the one in which it came.
+A claim is never assigned twice. The claims of executors that are not in a snapshot yet are kept here; the others are
+named in their pods. A list is used in one round only, the one in which it arrives.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["Mounts", "Volumes"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY: Final = timedelta(seconds=5)
-"""How often claims are listed while executors wait for one, though no executor has ended: they come of age, and others
-may make some."""
+LIST_EVERY: Final = timedelta(seconds=5)
+"""How often claims are listed while executors wait for one, even if no executor has ended: claims become old enough,
+and people may create some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,41 +50,41 @@ class Mounts:
     """The claims of one executor."""
 
     names: Mapping[str, str]
-    """By the name of the setting, the PersistentVolumeClaim to mount."""
+    """The PersistentVolumeClaim to mount, by the name of the setting."""
     made: tuple[Manifest, ...]
-    """Those of them that are to be made before the pod."""
+    """Those that are to be created before the pod."""
 
 
 _NOTHING: Final = Mounts(MappingProxyType({}), ())
 
 
 @dataclass(slots=True)
-class _Given:
-    """What an executor was given that no snapshot shows yet."""
+class _Assignment:
+    """The claims of an executor that is not in a snapshot yet."""
 
     profile: str
     names: Mapping[str, str]
     unused: Mapping[str, Manifest]
-    """Those of them that no executor has had, by the name of the setting."""
+    """Those that no executor has had, by the name of the setting."""
 
 
 @dataclass(slots=True)
 class _Stock:
-    """What there is to be had for one of a profile's `claims`."""
+    """The claims that are available for one of a profile's `claims`."""
 
     spare: deque[Manifest]
     free: deque[Claim]
     made: AbstractSet[str]
-    """Names of those that exist."""
+    """The names of those that exist."""
     room: int | None
-    """How many may be made, None without a limit."""
+    """How many may be created, None without a limit."""
 
     def is_empty(self) -> bool:
         return not self.spare and not self.free and self.room == 0
 
 
 class Volumes:
-    """Without an owner of the fleet's pods, executors own their volumes."""
+    """The claims of one fleet. If no driver's pod owns the executors, executors own their volumes."""
 
     def __init__(self, settings: Settings, manifests: ExecutorManifests) -> None:
         executor = settings.executor
@@ -96,67 +96,67 @@ class Volumes:
         self._waits = executor.wait_to_reuse_claim
         self._age = settings.allocation.unseen_timeout
         self._listed: tuple[Claim, ...] | None = None
-        """What there is, in the round that it was listed for."""
+        """The claims of the list, in the round in which it arrived."""
         self._listed_at: datetime | None = None
         self._are_listed = True
-        """Whether the last LIST was answered by one, and not refused."""
-        self._is_asked = False
-        self._look_at: Moment = 0.0
-        """When to look again while executors wait, unless something ends before."""
-        self._given: dict[int, _Given] = {}
+        """Whether the last LIST succeeded."""
+        self._is_listing = False
+        self._list_again_at: Moment = 0.0
+        """When to list again while executors wait, unless an executor ends before."""
+        self._assigned: dict[int, _Assignment] = {}
         self._spare: dict[tuple[str, str], deque[Manifest]] = {}
-        """By profile and setting: claims that were asked for, and may have been made, for pods that were refused."""
+        """Claims that were requested for pods that were refused, and may exist, by profile and setting."""
 
     # ── the list ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_ready(self, profile: str) -> bool:
-        """Whether executors of this profile can be equipped: there is a list, or none is needed."""
+        """Whether claims can be assigned in this profile: there is a list, or none is needed."""
         return self._listed is not None or not self._reuses or profile not in self._claims
 
-    def should_ask(self, profile: Profile, now: Moment) -> bool:
-        """Whether a list is to be asked for now, for a profile that is not ready. Who is told so asks."""
-        if self._is_asked or (profile.awaited_claim is not None and now < self._look_at):
+    def should_list(self, profile: Profile, now: Moment) -> bool:
+        """Whether the caller must request a list now, for a profile that is not ready."""
+        if self._is_listing or (profile.awaited_claim is not None and now < self._list_again_at):
             return False
-        self._is_asked, self._look_at = True, later(now, LOOK_EVERY)
+        self._is_listing, self._list_again_at = True, later(now, LIST_EVERY)
         return True
 
     def listed(self, answer: Sequence[Manifest] | ApiError, at: datetime) -> int:
-        """The list has come, for one round. Answers the next free id: claims may be named after executors of before."""
-        self._is_asked, self._listed_at = False, at
+        """Take the list for one round. Return the next free id: claims may have names with ids of a previous driver."""
+        self._is_listing, self._listed_at = False, at
         if isinstance(answer, ApiError):
             if self._are_listed:
-                logger.warning("claims cannot be listed, executors get new ones: error=%s", answer)
+                logger.warning("claims not listed, executors get new ones: error=%s", answer)
             self._are_listed, self._listed = False, ()
             return 1
         self._are_listed = True
         self._listed = tuple(claim for each in answer if (claim := read(each)) is not None)
         return max((self._manifests.claimant(claim.name) for claim in self._listed), default=0) + 1
 
-    def used_up(self) -> None:
-        """The round is over: what the next one sees may be another thing."""
+    def drop_list(self) -> None:
+        """Forget the list after its round: the claims may change before the next one."""
         self._listed = None
 
-    # ── keeping in step ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def follow(self, batch: SnapshotBatch, is_unseen: Callable[[int], bool]) -> None:
-        """What the snapshot shows is not kept here."""
-        for executor_id in [executor_id for executor_id in self._given if not is_unseen(executor_id)]:
-            del self._given[executor_id]
+    def follow(self, batch: SnapshotBatch, may_appear: Callable[[int], bool]) -> None:
+        """Forget the claims of executors whose pods are in the snapshot, or will never be."""
+        for executor_id in [executor_id for executor_id in self._assigned if not may_appear(executor_id)]:
+            del self._assigned[executor_id]
         if batch.ended:
-            self._look_at = 0.0
+            self._list_again_at = 0.0
 
     def refused(self, executor_id: int, *, taken: bool) -> None:
-        """There is no such pod. The claims made for it are the next one's, unless the names were `taken` by others."""
-        given = self._given.pop(executor_id, None)
-        if given is None or taken:
+        """Keep the claims of a pod that was refused for the next one, unless others have `taken` their names."""
+        assigned = self._assigned.pop(executor_id, None)
+        if assigned is None or taken:
             return
-        for setting, manifest in given.unused.items():
-            self._spare.setdefault((given.profile, setting), deque()).append(manifest)
+        for setting, manifest in assigned.unused.items():
+            self._spare.setdefault((assigned.profile, setting), deque()).append(manifest)
 
-    # ── handing out ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── assignment ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def equip(self, profile: Profile, ids: Sequence[int], snapshot: PodsSnapshot) -> list[Mounts]:
-        """What each of these executors gets; fewer than asked for if the others have to wait for a claim."""
+    def assign(self, profile: Profile, ids: Sequence[int], snapshot: PodsSnapshot) -> list[Mounts]:
+        """Return what each of these executors mounts; fewer than `ids` if the others have to wait for a claim."""
         profile.claim_wait = None
         claims = self._claims.get(profile.name, ())
         if not claims:
@@ -170,13 +170,11 @@ class Volumes:
                 break
             mounts.append(self._take(executor_id, profile.name, stocks))
         if reused := sum(len(each.names) - len(each.made) for each in mounts):
-            logger.info(
-                "executors take over claims: profile=%s executors=%d claims=%d", profile.name, len(mounts), reused
-            )
+            logger.info("claims reused: profile=%s executors=%d claims=%d", profile.name, len(mounts), reused)
         return mounts
 
     def _take(self, executor_id: int, profile: str, stocks: Mapping[str, _Stock]) -> Mounts:
-        """From each stock one. Of what no executor has had, that is made which the list does not show."""
+        """Take one claim from each stock. Those that no executor has had are created, unless the list has them."""
         names: dict[str, str] = {}
         unused: dict[str, Manifest] = {}
         for setting, stock in stocks.items():
@@ -190,12 +188,12 @@ class Volumes:
         for manifest in self._manifests.claims(executor_id, profile, reused=names):
             setting = str(manifest["metadata"]["labels"][CLAIM_LABEL])
             names[setting], unused[setting] = _name(manifest), manifest
-        self._given[executor_id] = _Given(profile, names, unused)
+        self._assigned[executor_id] = _Assignment(profile, names, unused)
         to_make = (manifest for setting, manifest in unused.items() if names[setting] not in stocks[setting].made)
         return Mounts(names, tuple(to_make))
 
     def _stocks(self, profile: Profile, claims: Iterable[ClaimSettings], snapshot: PodsSnapshot) -> dict[str, _Stock]:
-        """For each of the profile's `claims`, in their order."""
+        """Return the stock of each of the profile's `claims`, in their order."""
         stocks = {
             claim.name: _Stock(self._spare.setdefault((profile.name, claim.name), deque()), deque(), frozenset(), None)
             for claim in claims
@@ -212,23 +210,23 @@ class Volumes:
         return stocks
 
     def _in_use(self, snapshot: PodsSnapshot) -> set[str]:
-        """What a pod mounts until all of its containers have ended, or is to mount: never two at a time."""
+        """Return the claims that a pod mounts, until all its containers have ended, or will mount."""
         mounted = {name for state in snapshot.states.values() if not _ended(state.pod) for name in claims_of(state.pod)}
-        given = (name for each in self._given.values() for name in each.names.values())
+        assigned = (name for each in self._assigned.values() for name in each.names.values())
         spare = (_name(manifest) for each in self._spare.values() for manifest in each)
-        return mounted.union(given, spare)
+        return mounted.union(assigned, spare)
 
     def _promised(self, profile: str, setting: str) -> set[str]:
-        """Claims that exist already or will soon, though a list may not show them yet."""
-        given = {each.names[setting] for each in self._given.values() if each.profile == profile}
-        return given | {_name(manifest) for manifest in self._spare.get((profile, setting), ())}
+        """Return the claims that exist or soon will, but may be missing in a list."""
+        assigned = {each.names[setting] for each in self._assigned.values() if each.profile == profile}
+        return assigned | {_name(manifest) for manifest in self._spare.get((profile, setting), ())}
 
 
 def _ended(pod: Pod) -> bool:
-    """By its phase: one whose executor has ended and whose sidecar runs on is final to us, and writes all the same.
+    """Whether all containers of a pod have ended, by its phase: a sidecar may still write when the executor has ended.
 
-    Or it has no time left: its kubelet has seen its containers end, or somebody deletes it by force. A deletion by
-    force is seen twice, so; waiting for the second event would only leave the claim to nobody.
+    A grace period of 0 also counts: the kubelet has seen the containers end, or somebody deletes the pod by force. A
+    forced deletion sends a second event, but waiting for it would only leave the claim unused.
     """
     if pod.terminating and pod.metadata.deletion_grace_period_seconds == 0:
         return True

@@ -57,7 +57,7 @@ class Bug:
 
 
 def the_unseen_do_not_count(right: Any, tracker: Any, snapshot: Any, profile: str) -> int:
-    return int(right(tracker, snapshot, profile)) - int(tracker.newly.count(profile))
+    return int(right(tracker, snapshot, profile)) - int(tracker.requested.count(profile))
 
 
 def the_pending_do_not_count(right: Any, tracker: Any, snapshot: Any, profile: str) -> int:

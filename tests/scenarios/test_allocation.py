@@ -230,7 +230,7 @@ def test_a_driver_creates_no_more_pods_in_its_life_than_it_is_allowed_and_says_s
         assert world.running() == 2
         assert posts(world) == 5
         (blocked,) = world.heard(AllocationBlocked)
-        assert blocked.cause == "allocation.max_created = 5: so many pods were created in this driver's life"
+        assert blocked.cause == "allocation.max_created = 5: this driver has created so many pods"
         assert status(world).blocked == blocked.cause
         assert status(world).blocked_since is not None
         assert world.heard(AllocationUnblocked) == []
@@ -397,25 +397,25 @@ ERRORS: dict[str, tuple[ApiError, str]] = {
         ),
         "the namespace has no room: ",
     ),
-    "throttling": (TooManyRequests("too many requests", status=429), "the API server asks us to slow down: "),
+    "throttling": (TooManyRequests("too many requests", status=429), "the API server throttles our requests: "),
     "forbidden": (
         Forbidden('User "x" cannot create resource "pods"', status=403),
         "the API server does not allow it: ",
     ),
-    "invalid": (Invalid('Pod "x" is invalid: spec.x: Required', status=422), "what was to be made is invalid: "),
+    "invalid": (Invalid('Pod "x" is invalid: spec.x: Required', status=422), "the manifest is invalid: "),
     "conflict": (
         Conflict("Operation cannot be fulfilled on resourcequotas: modified", status=409),
-        "others change the namespace's quota at the same time: ",
+        "the namespace's quota is being changed concurrently: ",
     ),
     "unavailable": (Unavailable("an error on the server", status=500), "the API server is not available: "),
     "no server": (Unavailable("connection refused"), "the API server is not available: "),
     "ambiguous": (
         Ambiguous("the connection broke before the answer"),
-        "the API server does not answer, and pods may have been made all the same: ",
+        "the API server does not answer, but pods may have been created: ",
     ),
     "no namespace": (
         NotFound('namespaces "default" not found', status=404, reason="NotFound"),
-        "what the pod belongs to is not there: ",
+        "the namespace does not exist: ",
     ),
     "namespace being deleted": (
         Forbidden("unable to create new content in namespace x because it is being terminated", status=403),
@@ -564,7 +564,7 @@ def test_an_outage_that_keeps_creation_from_what_there_is_to_see_is_told_until_t
         world.target(3)
         world.advance(10)
         (blocked,) = world.heard(AllocationBlocked)
-        assert "nothing was heard of the cluster for too long" in blocked.cause
+        assert "no source has reported for too long" in blocked.cause
         world.api.calm()
         world.advance(MINUTE)
         assert len(world.heard(AllocationUnblocked)) == 1
@@ -669,7 +669,7 @@ def test_a_fleet_that_fails_says_so_once_stops_and_starts_again_when_the_driver_
         world.kubelet.script = lambda _: FAILS_AT_ONCE
         world.advance(20 * MINUTE)
         (failed,) = world.heard(FleetFailed)
-        assert failed.cause == "3 executors of profile 'default' ended before they were of use"
+        assert failed.cause == "3 executors of profile 'default' failed to start"
         assert status(world).blocked == failed.cause
         assert posts(world) == 3
         world.kubelet.script = lambda _: Run()
@@ -727,7 +727,7 @@ def test_only_failures_within_the_validity_interval_fail_a_fleet() -> None:
         world.kubelet.script = lambda _: FAILS_AT_ONCE
         world.advance(30)
         (failed,) = world.heard(FleetFailed)
-        assert failed.cause == "3 executors of profile 'default' ended before they were of use within 2m"
+        assert failed.cause == "3 executors of profile 'default' failed to start within 2m"
         world.stop()
 
 

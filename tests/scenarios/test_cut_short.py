@@ -64,7 +64,7 @@ def test_who_deletes_whatever_is_made_slows_creation_down_and_the_driver_hears_o
         assert world.invariants.created <= SIZE * 11, "waits of 1, 2, 4 … 256 s, and not two a second"
         blocked = world.heard(AllocationBlocked)
         assert {(each.profile, each.cause) for each in blocked} == {
-            ("default", "executors are ended by others before they are of use, and so are those made in their place")
+            ("default", "executors and their replacements are deleted or evicted soon after their start")
         }
         assert world.heard(FleetFailed) == []
         world.advance(310)

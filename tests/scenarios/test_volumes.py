@@ -303,7 +303,7 @@ def test_executors_wait_for_claims_in_use_if_they_are_told_to_and_the_driver_hea
 
         assert (len(world.pods()), len(world.claims())) == (2, 2)
         (blocked,) = world.heard(AllocationBlocked)
-        assert "wait for a claim 'scratch'" in blocked.cause
+        assert "wait for a free claim 'scratch'" in blocked.cause
         assert world.ask(GetFleetStatus()).profiles["default"].blocked == blocked.cause
 
         world.store.delete("pods", "default", name(2), grace_period_seconds=0)

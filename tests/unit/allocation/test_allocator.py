@@ -342,7 +342,7 @@ def test_those_not_answered_that_are_too_many_are_withdrawn_the_newest_first(rig
     assert subject.pool.take(WithdrawPods).executor_ids == {4, 5}
     subject.round()
     assert subject.pool.take(WithdrawPods).executor_ids == {4, 5}, "one that was on the wire may have come back"
-    subject.refused(Cancelled("it is not wanted any more"), *creates[3:])
+    subject.refused(Cancelled("it is no longer desired"), *creates[3:])
     subject.round()
     assert subject.pool.take_all(WithdrawPods) == []
     assert subject.requests() == []
@@ -430,7 +430,7 @@ def test_it_goes_on_when_it_hears_of_the_cluster_again_and_says_so_once(
     subject.round()
     subject.round()
     assert subject.requested() == [1, 2]
-    assert [record.levelname for record in caplog.records if "snapshot is" in record.message] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records if "snapshot" in record.message] == ["WARNING", "INFO"]
 
 
 # ── pacing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -813,7 +813,7 @@ def test_another_cause_is_told(rig: Callable[..., Rig]) -> None:
     subject.kit.advance(2 * SECOND)
     subject.round()
     subject.refused(Invalid("spec.containers: Required", status=422, reason="Invalid"), *subject.requests())
-    assert subject.backend.take(CreationBlocked).cause == "what was to be made is invalid: spec.containers: Required"
+    assert subject.backend.take(CreationBlocked).cause == "the manifest is invalid: spec.containers: Required"
 
 
 def test_two_causes_of_one_http_status_are_told_apart(rig: Callable[..., Rig]) -> None:
@@ -953,7 +953,7 @@ def test_a_stale_snapshot_is_told_where_executors_are_missing(rig: Callable[...,
     assert told_blocked(subject) == []
     subject.want(2)
     (cause,) = told_blocked(subject)
-    assert "nothing was heard of the cluster" in str(cause)
+    assert "no source has reported" in str(cause)
     subject.round()
     assert told_blocked(subject) == [None]
     assert subject.requested() == [2]
@@ -967,7 +967,7 @@ def test_a_lifetime_cap_is_told_once_and_its_end_when_nothing_is_missing(rig: Ca
     for _ in range(3):
         subject.round()
     assert subject.requested() == []
-    assert told_blocked(subject) == ["allocation.max_created = 3: so many pods were created in this driver's life"]
+    assert told_blocked(subject) == ["allocation.max_created = 3: this driver has created so many pods"]
     subject.want(3)
     assert told_blocked(subject) == [None]
 

@@ -58,8 +58,7 @@ def test_two_errors_are_one_cause_if_only_the_pod_and_the_numbers_differ(
 def test_what_is_invalid_is_named_by_the_server_pod_or_claim() -> None:
     claim = Invalid('PersistentVolumeClaim "app-exec-1-pvc-0" is invalid: spec.resources: Required value', status=422)
     assert CreationBlock.of(claim).message == (
-        'what was to be made is invalid: PersistentVolumeClaim "app-exec-1-pvc-0" is invalid: '
-        "spec.resources: Required value"
+        'the manifest is invalid: PersistentVolumeClaim "app-exec-1-pvc-0" is invalid: spec.resources: Required value'
     )
 
 

@@ -27,17 +27,17 @@ class Rig:
         self.tracker.follow(self.batch, now)
 
     def created(self, executor_id: int, *, requested_at: float, answered_at: float, profile: str = "default") -> None:
-        self.tracker.newly.requested(executor_id, profile, requested_at)
-        self.tracker.newly.answered(executor_id, answered_at, None)
+        self.tracker.requested.add(executor_id, profile, requested_at)
+        self.tracker.requested.answered(executor_id, answered_at, None)
 
     def expected(self, profile: str = "default") -> int:
         return self.tracker.expected(self.batch.snapshot, profile)
 
-    def going(self, profile: str = "default") -> int:
-        return self.tracker.going(self.batch.snapshot, profile)
+    def being_ended(self, profile: str = "default") -> int:
+        return self.tracker.being_ended(self.batch.snapshot, profile)
 
-    def hopeless(self, now: float) -> list[int]:
-        return [i for i, _ in self.tracker.hopeless(self.batch.snapshot, now)]
+    def stuck(self, now: float) -> list[int]:
+        return [i for i, _ in self.tracker.stuck(self.batch.snapshot, now)]
 
 
 @pytest.mark.parametrize(("replaced_when_gone", "expected"), [(False, 2), (True, 3)])
@@ -56,7 +56,7 @@ def of_profile(pod: Pod, profile: str) -> Pod:
 def test_each_profile_counts_its_own_shown_and_unseen_ones() -> None:
     rig = Rig()
     rig.view.show(running(1), of_profile(pending(2), "large"), failed(3))
-    rig.tracker.newly.requested(4, "large", 0.0)
+    rig.tracker.requested.add(4, "large", 0.0)
     rig.follow()
     assert (rig.expected(), rig.expected("large"), rig.expected("none")) == (1, 2, 0)
     snapshot = rig.batch.snapshot
@@ -69,46 +69,46 @@ def test_one_that_is_let_finish_counts_until_it_is_gone(replaced_when_gone: bool
     rig.view.show(running(1))
     rig.tracker.decommissioned.add(1)
     rig.follow()
-    assert (rig.expected(), rig.going()) == (1, 1)
+    assert (rig.expected(), rig.being_ended()) == (1, 1)
     rig.view.show(going(running(1)))
     rig.follow()
-    assert (rig.expected(), rig.going()) == (1, 1)
+    assert (rig.expected(), rig.being_ended()) == (1, 1)
     rig.view.end(1)
     rig.follow()
-    assert (rig.expected(), rig.going()) == (0, 0)
+    assert (rig.expected(), rig.being_ended()) == (0, 0)
     assert rig.tracker.decommissioned == set()
 
 
 def test_one_that_is_going_unseen_counts_as_going() -> None:
     rig = Rig()
-    rig.tracker.newly.requested(1, "default", 0.0)
+    rig.tracker.requested.add(1, "default", 0.0)
     rig.tracker.killed.add(1)
     rig.follow()
-    assert (rig.expected(), rig.going()) == (1, 1)
-    rig.tracker.give_up(1, 0.0)
-    assert (rig.expected(), rig.going()) == (0, 0)
+    assert (rig.expected(), rig.being_ended()) == (1, 1)
+    rig.tracker.abandon(1, 0.0)
+    assert (rig.expected(), rig.being_ended()) == (0, 0)
 
 
 def test_one_that_was_given_up_does_not_count_while_it_is_shown_and_is_forgotten_a_while_after() -> None:
     rig = Rig()
-    rig.tracker.newly.requested(1, "default", 0.0)
-    rig.tracker.give_up(1, 0.0)
+    rig.tracker.requested.add(1, "default", 0.0)
+    rig.tracker.abandon(1, 0.0)
     rig.view.show(running(1))
     rig.follow(1.0)
     assert rig.expected() == 0
-    rig.tracker.forget_given_up(181.0)
+    rig.tracker.forget_abandoned(181.0)
     assert (rig.expected(), 1 in rig.tracker.abandoned) == (0, True)
     rig.view.end(1)
     rig.follow(182.0)
-    rig.tracker.forget_given_up(361.0)
+    rig.tracker.forget_abandoned(361.0)
     assert 1 in rig.tracker.abandoned
-    rig.tracker.forget_given_up(361.1)
+    rig.tracker.forget_abandoned(361.1)
     assert rig.tracker.abandoned == {}
 
 
 def test_the_ledger_says_who_is_unseen_in_use_and_on_the_way_out() -> None:
     tracker = ExecutorTracker(settings())
-    tracker.learn(
+    tracker.load(
         (
             LedgerEntry(1, "default"),
             LedgerEntry(2, "default", uid="u", registered_at=1.0),
@@ -118,7 +118,7 @@ def test_the_ledger_says_who_is_unseen_in_use_and_on_the_way_out() -> None:
         ),
         9.0,
     )
-    assert (sorted(tracker.newly), tracker.registered, tracker.decommissioned, tracker.abandoned) == (
+    assert (sorted(tracker.requested), tracker.registered, tracker.decommissioned, tracker.abandoned) == (
         [1],
         {2},
         {3},
@@ -147,7 +147,7 @@ def test_one_is_hopeless_when_it_has_waited_so_long_for_what_will_not_come() -> 
     rig.follow(10.0)
     rig.view.show(waiting(1, "InvalidImageName", "in other words"))
     rig.follow(20.0)
-    assert (rig.hopeless(299.9), rig.hopeless(300.0), rig.hopeless(310.0)) == ([], [1], [1, 4])
+    assert (rig.stuck(299.9), rig.stuck(300.0), rig.stuck(310.0)) == ([], [1], [1, 4])
 
 
 def test_one_that_gets_on_before_that_is_not_hopeless_and_waits_anew_if_it_stops_again() -> None:
@@ -156,10 +156,10 @@ def test_one_that_gets_on_before_that_is_not_hopeless_and_waits_anew_if_it_stops
     rig.follow()
     rig.view.show(waiting(1, "ContainerCreating"))
     rig.follow(100.0)
-    assert rig.hopeless(300.0) == []
+    assert rig.stuck(300.0) == []
     rig.view.show(waiting(1, "CreateContainerConfigError"))
     rig.follow(400.0)
-    assert (rig.hopeless(699.0), rig.hopeless(700.0)) == ([], [1])
+    assert (rig.stuck(699.0), rig.stuck(700.0)) == ([], [1])
 
 
 @pytest.mark.parametrize("kept", ["registered", "killed", "abandoned"])
@@ -171,7 +171,7 @@ def test_one_that_is_in_use_or_on_its_way_out_is_not_replaced_as_hopeless(kept: 
         rig.tracker.abandoned[1] = 0.0
     else:
         getattr(rig.tracker, kept).add(1)
-    assert rig.hopeless(999.0) == []
+    assert rig.stuck(999.0) == []
 
 
 # ── which are overdue ────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,7 +185,7 @@ def overdue(rig: Rig, *, synced_at: float, now: float) -> tuple[int, ...]:
 
 def test_one_whose_request_is_not_answered_is_never_overdue() -> None:
     rig = Rig()
-    rig.tracker.newly.requested(1, "default", 0.0)
+    rig.tracker.requested.add(1, "default", 0.0)
     assert overdue(rig, synced_at=999.0, now=1000.0) == ()
 
 
@@ -226,7 +226,7 @@ def chosen(
     rig.tracker.registered.update(spared)
     rig.view.show(running(90), running(91))
     rig.follow(100.0)
-    unseen, waiting = rig.tracker.surplus(excess, rig.batch.snapshot, "default", 100.0)
+    unseen, waiting = rig.tracker.excess(excess, rig.batch.snapshot, "default", 100.0)
     return unseen, tuple(waiting)
 
 
@@ -253,8 +253,8 @@ def test_a_running_one_is_never_chosen() -> None:
 
 def test_one_whose_request_is_under_way_or_that_is_of_another_profile_is_left() -> None:
     rig = Rig()
-    rig.tracker.newly.requested(7, "default", 0.0)
+    rig.tracker.requested.add(7, "default", 0.0)
     rig.created(8, requested_at=0.0, answered_at=0.0, profile="gpu")
     rig.view.show(of_profile(pending(1), "gpu"))
     rig.follow()
-    assert rig.tracker.surplus(3, rig.batch.snapshot, "default", 100.0) == ((), {})
+    assert rig.tracker.excess(3, rig.batch.snapshot, "default", 100.0) == ((), {})

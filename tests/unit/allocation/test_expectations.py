@@ -8,14 +8,14 @@ from actors.allocation.expectations import Expectations
 def three() -> Expectations:
     book = Expectations()
     for executor_id, profile in ((1, "a"), (2, "a"), (3, "b")):
-        book.requested(executor_id, profile, 0.0)
+        book.add(executor_id, profile, 0.0)
     return book
 
 
 def test_counts_follow_what_is_requested_and_taken() -> None:
     book = three()
     assert (len(book), book.count("a"), book.count("b"), book.count("c")) == (3, 2, 1, 0)
-    assert book.take(3).profile == "b"
+    assert book.remove(3).profile == "b"
     assert (len(book), book.count("b"), book.profiles()) == (2, 0, frozenset("a"))
 
 
@@ -26,7 +26,7 @@ def test_those_answered_by_a_moment_come_in_the_order_of_their_answers() -> None
     assert list(book.answered_by(0.9)) == []
     assert list(book.answered_by(1.0)) == [(2, 1.0)]
     assert list(book.answered_by(9.0)) == [(2, 1.0), (1, 2.0)]
-    book.take(2)
+    book.remove(2)
     assert list(book.answered_by(9.0)) == [(1, 2.0)]
     assert book[1].answered_at == 2.0
 
@@ -38,8 +38,8 @@ def test_what_is_lost_is_known_until_it_is_asked_for_again_or_taken() -> None:
         book.lose(executor_id)
     assert book.lost() == (3, 1)
     assert book[3].lost
-    book.asked_again(3)
+    book.requested_again(3)
     assert (book.lost(), book[3].lost, book[3].answered_at) == ((1,), False, None)
-    book.take(1)
+    book.remove(1)
     assert book.lost() == ()
     assert book.count("b") == 1

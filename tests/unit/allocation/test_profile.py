@@ -196,9 +196,9 @@ def test_a_refusal_is_reported_before_a_delay_a_delay_before_the_fleets_limits_a
     assert "'data'" in str(report(subject, 0.0))
     assert report(subject, 0.0, LIMIT) == "a limit of ours"
     subject.delayed(Conflict("modified", status=409), 0.0)
-    assert str(report(subject, 9.0, LIMIT)).startswith("others change")
+    assert str(report(subject, 9.0, LIMIT)).startswith("the namespace's quota is being changed")
     answer(subject, invalid("spec.a"), now=9.0)
-    assert str(report(subject, 9.0, LIMIT)).startswith("what was to be made is invalid")
+    assert str(report(subject, 9.0, LIMIT)).startswith("the manifest is invalid")
 
 
 def test_neither_a_limit_nor_a_wait_blocks_a_profile_that_lacks_no_executor() -> None:
@@ -223,7 +223,7 @@ def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it(
 
     def wait() -> float:
         now = 1000.0 + subject.blocked_until
-        subject.start_failed(1, now=now, entropy=Entropy(0))
+        subject.add_start_failures(1, now=now, entropy=Entropy(0))
         return subject.blocked_until - now
 
     assert [wait() for _ in range(11)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
@@ -236,7 +236,7 @@ def test_only_failures_within_the_interval_are_counted() -> None:
     subject = profile(executor={"max_failures": 99, "failures_validity_interval": "1m"})
     counts = []
     for now in (0.0, 60.0, 61.0, 200.0):
-        subject.start_failed(1, now=now, entropy=Entropy(0))
+        subject.add_start_failures(1, now=now, entropy=Entropy(0))
         counts.append(len(subject.starts.times))
     assert counts == [1, 2, 2, 1]
     assert (subject.start_failures(260.0), subject.start_failures(260.1)) == (1, 0)
@@ -244,7 +244,7 @@ def test_only_failures_within_the_interval_are_counted() -> None:
 
 def test_no_more_failures_are_remembered_than_the_fleet_may_have() -> None:
     subject = profile(executor={"max_failures": 7})
-    exceeds = [subject.start_failed(5, now=float(now), entropy=Entropy(0)) for now in range(100)]
+    exceeds = [subject.add_start_failures(5, now=float(now), entropy=Entropy(0)) for now in range(100)]
     assert exceeds[:2] == [False, True]
     assert len(subject.starts.times) == 7
 
@@ -252,17 +252,17 @@ def test_no_more_failures_are_remembered_than_the_fleet_may_have() -> None:
 def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> None:
     subject = profile(executor={"max_failures": 99})
     for now in (10.0, 10.1, 10.9):
-        subject.start_failed(1, now=now, entropy=Entropy(0))
+        subject.add_start_failures(1, now=now, entropy=Entropy(0))
     assert (subject.blocked_until, subject.starts.rounds, len(subject.starts.times)) == (11.0, 1, 3)
-    subject.start_failed(1, now=11.0, entropy=Entropy(0))
+    subject.add_start_failures(1, now=11.0, entropy=Entropy(0))
     assert subject.blocked_until == 13.0
 
 
 def test_failures_that_are_forgiven_count_no_more_but_what_others_ended_does() -> None:
     subject = profile()
     for executor_id, now in ((1, 10.0), (2, 20.0)):
-        subject.cut_short([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
-    subject.start_failed(1, now=20.0, entropy=Entropy(0))
+        subject.add_short_lived([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+    subject.add_start_failures(1, now=20.0, entropy=Entropy(0))
     subject.forgive()
     assert (subject.start_failures(20.0), subject.starts.rounds, subject.starts.waves) == (0, 0, 2)
 
@@ -273,29 +273,29 @@ def test_failures_that_are_forgiven_count_no_more_but_what_others_ended_does() -
 def test_the_first_time_is_not_waited_for_and_then_each_time_twice_as_long() -> None:
     subject, now, waits = profile(), 1000.0, []
     for executor_id in range(1, 12):
-        assert subject.cut_short([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+        assert subject.add_short_lived([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
         waits.append(max(0.0, subject.blocked_until - now))
         now += 400
     assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     subject.succeeded()
-    assert subject.cut_short([99], newest=99, now=now, entropy=Entropy(0))
+    assert subject.add_short_lived([99], newest=99, now=now, entropy=Entropy(0))
     assert subject.blocked_until == 0.0
 
 
 def test_those_that_were_made_before_are_the_rest_of_what_went() -> None:
     subject = profile()
-    assert subject.cut_short([3, 7], newest=9, now=1.0, entropy=Entropy(0))
-    assert not subject.cut_short([8, 9], newest=20, now=2.0, entropy=Entropy(0))
-    assert not subject.cut_short([1], newest=20, now=3.0, entropy=Entropy(0))
+    assert subject.add_short_lived([3, 7], newest=9, now=1.0, entropy=Entropy(0))
+    assert not subject.add_short_lived([8, 9], newest=20, now=2.0, entropy=Entropy(0))
+    assert not subject.add_short_lived([1], newest=20, now=3.0, entropy=Entropy(0))
     assert subject.blocked_until == 0.0
-    assert subject.cut_short([9, 10], newest=20, now=4.0, entropy=Entropy(0)), "one that was made in their place"
+    assert subject.add_short_lived([9, 10], newest=20, now=4.0, entropy=Entropy(0)), "one that was made in their place"
     assert subject.blocked_until == 5.0
 
 
 def test_the_wait_for_what_others_ended_is_reported_while_it_lasts() -> None:
     subject = profile()
     for executor_id, now in ((1, 100.0), (2, 200.0)):
-        subject.cut_short([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
+        subject.add_short_lived([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
     assert report(subject, 200.9) is not None
     assert subject.block is not None
     assert subject.block.cause == "cut_short"

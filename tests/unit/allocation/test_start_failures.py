@@ -82,7 +82,7 @@ class Rig:
 
     def fail(self, now: float) -> None:
         """Another executor failed to start."""
-        self.profile.start_failed(1, now=now, entropy=Entropy(0))
+        self.profile.add_start_failures(1, now=now, entropy=Entropy(0))
 
 
 def test_an_end_is_counted_once_though_it_is_shown_and_then_told() -> None:
@@ -181,7 +181,7 @@ def test_one_that_others_end_before_it_was_of_use_was_cut_short_once(shown: tupl
     rig.view.end(1)
     early.append(rig.follow(9.0))
     assert [ends.failed for ends in early] == [{}, {}]
-    assert sorted(map(str, (ends.cut_short for ends in early))) == ["{'default': [1]}", "{}"]
+    assert sorted(map(str, (ends.short_lived for ends in early))) == ["{'default': [1]}", "{}"]
 
 
 @pytest.mark.parametrize("why", ["it ran long enough", "it was registered", "we asked for it", "there were too many"])
@@ -190,7 +190,7 @@ def test_one_whose_end_is_no_harm_or_our_own_was_not_cut_short(why: str) -> None
     rig.view.show(running(1))
     rig.follow(0.0)
     if why == "there were too many":
-        rig.starts.taken_back(running(1).uid)
+        rig.starts.scaled_down(running(1).uid)
     rig.view.show(going(running(1)))
     at = 10.0 if why == "it ran long enough" else 9.0
     if why == "it was registered":
@@ -198,7 +198,7 @@ def test_one_whose_end_is_no_harm_or_our_own_was_not_cut_short(why: str) -> None
     elif why == "we asked for it":
         rig.tracker.killed.add(1)
     early = rig.follow(at)
-    assert (early.failed, early.cut_short) == ({}, {})
+    assert (early.failed, early.short_lived) == ({}, {})
 
 
 def test_one_that_is_about_to_go_proves_nothing_any_more() -> None:

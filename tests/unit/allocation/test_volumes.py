@@ -11,7 +11,7 @@ import pytest
 
 from actors.allocation.claims import read
 from actors.allocation.profile import Profiles
-from actors.allocation.volumes import LOOK_EVERY, Volumes
+from actors.allocation.volumes import LIST_EVERY, Volumes
 from actors.errors import Forbidden
 from actors.manifests.executor_pod import ExecutorManifests, claim_name, owner_reference
 from actors.pods.pod import ClaimVolume, ContainerSpec, PodSpec, Volume
@@ -73,9 +73,9 @@ class Rig:
         """In a round of its own, with a list of its own."""
         self.look()
         snapshot = self.view.batch(0.0).snapshot
-        mounts = self.volumes.equip(self.profile(profile, target), executor_ids, snapshot)
+        mounts = self.volumes.assign(self.profile(profile, target), executor_ids, snapshot)
         self.unseen.update(executor_ids[: len(mounts)])
-        self.volumes.used_up()
+        self.volumes.drop_list()
         return mounts
 
     def profile(self, name: str = "default", target: int = 1) -> Profile:
@@ -152,13 +152,13 @@ def test_a_list_is_asked_for_once_and_serves_one_round() -> None:
     volumes = rig.volumes
 
     assert not volumes.is_ready("default")
-    assert volumes.should_ask(rig.profile(target=1), 0.0)
-    assert not volumes.should_ask(rig.profile(target=1), 0.0), "it is on its way"
+    assert volumes.should_list(rig.profile(target=1), 0.0)
+    assert not volumes.should_list(rig.profile(target=1), 0.0), "it is on its way"
     rig.look()
     assert volumes.is_ready("default")
-    volumes.used_up()
+    volumes.drop_list()
     assert not volumes.is_ready("default")
-    assert volumes.should_ask(rig.profile(target=1), 0.0)
+    assert volumes.should_list(rig.profile(target=1), 0.0)
 
 
 def test_ids_go_on_after_those_that_claims_are_named_after() -> None:
@@ -177,7 +177,7 @@ def test_claims_that_cannot_be_listed_are_not_taken_over_and_that_is_said_once(
             assert rig.volumes.listed(REFUSED, NOW) == 1
             assert rig.volumes.is_ready("default")
             snapshot = rig.view.batch(0.0).snapshot
-            (mounts,) = rig.volumes.equip(rig.profile(), [executor_id], snapshot)
+            (mounts,) = rig.volumes.assign(rig.profile(), [executor_id], snapshot)
             assert made(mounts) == [disk(executor_id)]
     assert len(caplog.records) == 1
 
@@ -273,10 +273,10 @@ def test_what_was_made_for_a_refused_pod_is_not_made_again_once_a_list_shows_it(
 def test_with_reuse_off_what_was_made_for_a_refused_pod_still_goes_to_the_next() -> None:
     rig = Rig(reuse_claims=False)
     snapshot = rig.view.batch(0.0).snapshot
-    rig.volumes.equip(rig.profile(), [1], snapshot)
+    rig.volumes.assign(rig.profile(), [1], snapshot)
     rig.volumes.refused(1, taken=False)
 
-    (mounts,) = rig.volumes.equip(rig.profile(), [2], snapshot)
+    (mounts,) = rig.volumes.assign(rig.profile(), [2], snapshot)
 
     assert made(mounts) == [disk(1)]
 
@@ -356,21 +356,21 @@ def test_the_wait_is_over_with_a_claim_or_another_target() -> None:
 
 
 def test_who_waits_asks_again_after_a_while_or_when_something_ends_or_with_another_target() -> None:
-    rig, soon = Rig(wait_to_reuse_claim=True), LOOK_EVERY.total_seconds()
+    rig, soon = Rig(wait_to_reuse_claim=True), LIST_EVERY.total_seconds()
     rig.there(1)
     rig.show(mounting(running(1), disk(1)))
     volumes = rig.volumes
     for now in (0.0, soon):
-        assert volumes.should_ask(rig.profile(target=1), now)
+        assert volumes.should_list(rig.profile(target=1), now)
         assert rig.equip(2, target=1) == []
-        assert not volumes.should_ask(rig.profile(target=1), now + soon / 2)
+        assert not volumes.should_list(rig.profile(target=1), now + soon / 2)
     rig.end(1)
-    assert volumes.should_ask(rig.profile(target=1), soon + 0.1)
+    assert volumes.should_list(rig.profile(target=1), soon + 0.1)
     rig.stored.clear()
     rig.there(3)
     rig.show(mounting(running(3), disk(3)))
     assert rig.equip(4, target=1) == []
-    assert volumes.should_ask(rig.profile(target=2), soon + 0.2)
+    assert volumes.should_list(rig.profile(target=2), soon + 0.2)
 
 
 def test_a_claim_reads_back_as_it_was_made() -> None:
