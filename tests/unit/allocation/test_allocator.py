@@ -55,12 +55,12 @@ MINUTE = timedelta(minutes=1)
 
 
 def kill(rig: Rig, executor_id: int) -> ExecutorKilled:
-    """The driver's, now."""
+    """The driver kills an executor now."""
     return ExecutorKilled(executor_id, rig.kit.clock.now(), rig.now)
 
 
 class Rig:
-    """An Allocator, probes in the places of store, pool and backend, and a view of a cluster."""
+    """An Allocator with probes for store, pool and backend, and a view of a cluster."""
 
     owner: ClassVar[dict[str, Any] | None] = None
     """The driver's pod, which owns executors and claims."""
@@ -106,7 +106,7 @@ class Rig:
         dropped: frozenset[int] = frozenset(),
         lost: frozenset[int] = frozenset(),
     ) -> None:
-        """The pool has begun the epoch that it was asked to begin."""
+        """The pool has begun the requested epoch."""
         asked = self.pool.take(BeginEpoch)
         self.epoch = asked.epoch
         asked.reply_to.tell(EpochBegun(asked.epoch, dropped, lost))
@@ -116,13 +116,13 @@ class Rig:
         self.tell(SetTotalExpectedExecutors({"default": total}, forgives=True))
 
     def round(self, *, synced: bool = False, heard_at: float | None = None) -> None:
-        """A batch, after a full sync that is asked for and answered just now if `synced`."""
+        """Send a batch, after a full sync that is requested and answered now if `synced`."""
         if synced:
             self.view.sync(self.now)
         self.tell(self.view.batch(self.now, heard_at=heard_at))
 
     def start(self, total: int = 0) -> Rig:
-        """Everything that must be known before the first request."""
+        """Tell the Allocator everything that it needs before its first request."""
         self.know()
         self.begin()
         self.want(total)
@@ -130,7 +130,7 @@ class Rig:
         return self
 
     def requests(self) -> list[CreatePod]:
-        """What the pool was told to create, and not taken yet."""
+        """The creates that the pool was told and that were not taken yet."""
         return self.pool.take_all(CreatePod)
 
     def requested(self) -> list[int]:
@@ -148,7 +148,7 @@ class Rig:
         self.kit.settle()
 
     def answered(self) -> list[int]:
-        """Have all that was requested created; answers their ids."""
+        """Have all requested pods created, and return their ids."""
         creates = self.requests()
         self.created(*creates)
         return [create.executor_id for create in creates]
@@ -165,7 +165,7 @@ def rig(kit: Kit) -> Callable[..., Rig]:
 # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_list_asked_for_before_the_epoch_began_will_do_when_nothing_was_requested_before(kit: Kit) -> None:
+def test_a_list_requested_before_the_epoch_began_is_enough_when_no_executor_was_requested_before(kit: Kit) -> None:
     rig = Rig(kit)
     rig.know()
     rig.want(2)
@@ -177,7 +177,7 @@ def test_a_list_asked_for_before_the_epoch_began_will_do_when_nothing_was_reques
     assert rig.requested() == [1, 2], "the next full sync is a whole polling interval away"
 
 
-def test_a_list_asked_for_before_the_epoch_began_will_not_do_while_a_request_may_be_open(kit: Kit) -> None:
+def test_a_list_requested_before_the_epoch_began_is_not_enough_while_a_request_may_be_open(kit: Kit) -> None:
     rig = Rig(kit)
     rig.know(LedgerEntry(1, "default"), next_id=2)
     rig.want(2)
@@ -220,7 +220,7 @@ def test_it_requests_nothing_before_it_has_the_ledger_and_the_pool_its_epoch(rig
     assert subject.requested() == [8, 9]
 
 
-def test_it_requests_nothing_before_a_full_sync_that_was_asked_for_after_its_start(rig: Callable[..., Rig]) -> None:
+def test_it_requests_nothing_before_a_full_sync_requested_after_its_start(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.view.sync(subject.now - 0.001)
     subject.know()
@@ -259,11 +259,11 @@ def test_a_changed_target_starts_a_round_at_once(rig: Callable[..., Rig]) -> Non
     assert subject.requested() == [2, 3]
 
 
-# ── what went down with a pool ───────────────────────────────────────────────────────────────────────────────────────
+# ── requests that were lost with a pool ──────────────────────────────────────────────────────────────────────────────
 
 
 def after_a_pool_crashed(rig: Callable[..., Rig], count: int, **allocation: Any) -> Rig:
-    """So many were requested, and the pool knows nothing of them."""
+    """An Allocator that requested `count` executors, of which the new pool knows nothing."""
     subject = rig(**allocation)
     subject.know(*(LedgerEntry(i, "default") for i in range(1, count + 1)), next_id=count + 1)
     subject.want(count)
@@ -271,13 +271,13 @@ def after_a_pool_crashed(rig: Callable[..., Rig], count: int, **allocation: Any)
     return subject
 
 
-def test_it_tells_the_pool_whom_it_has_not_seen(rig: Callable[..., Rig]) -> None:
+def test_it_tells_the_pool_which_executors_are_requested(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know(LedgerEntry(1, "default"), LedgerEntry(2, "default", uid="uid-2"), next_id=3)
     assert subject.pool.take(BeginEpoch).requested == {1}
 
 
-def test_what_is_lost_is_asked_for_again_under_its_id_before_anything_new(rig: Callable[..., Rig]) -> None:
+def test_a_lost_executor_is_requested_again_under_its_id_before_any_new_one(rig: Callable[..., Rig]) -> None:
     subject = after_a_pool_crashed(rig, 3, batch_size=2)
     subject.want(4)
     subject.round(synced=True)
@@ -293,7 +293,7 @@ def test_what_is_lost_is_asked_for_again_under_its_id_before_anything_new(rig: C
     assert subject.requests() == []
 
 
-def test_what_is_lost_and_shown_is_not_asked_for_again(rig: Callable[..., Rig]) -> None:
+def test_a_lost_executor_that_is_observed_is_not_requested_again(rig: Callable[..., Rig]) -> None:
     subject = after_a_pool_crashed(rig, 2)
     subject.view.show(pending(1))
     subject.round(synced=True)
@@ -305,7 +305,7 @@ def test_what_is_lost_and_shown_is_not_asked_for_again(rig: Callable[..., Rig]) 
     assert subject.requested() == [3], "the answer that was awaited has come"
 
 
-def test_what_is_lost_is_not_given_up_while_nothing_can_be_created(rig: Callable[..., Rig]) -> None:
+def test_a_lost_executor_is_not_abandoned_while_nothing_can_be_created(rig: Callable[..., Rig]) -> None:
     subject = after_a_pool_crashed(rig, 1)
     subject.round(synced=True)
     subject.requests()
@@ -314,7 +314,7 @@ def test_what_is_lost_is_not_given_up_while_nothing_can_be_created(rig: Callable
     assert subject.backend.take_all(ExecutorsAbandoned) == []
 
 
-def test_what_is_lost_and_too_many_is_given_up_at_once_and_deleted_should_it_come_up(rig: Callable[..., Rig]) -> None:
+def test_a_lost_excess_executor_is_abandoned_at_once_and_deleted_if_it_appears(rig: Callable[..., Rig]) -> None:
     subject = after_a_pool_crashed(rig, 3)
     subject.want(1)
     subject.round(synced=True)
@@ -323,7 +323,7 @@ def test_what_is_lost_and_too_many_is_given_up_at_once_and_deleted_should_it_com
     assert subject.backend.take(ExecutorsAbandoned).executor_ids == (1, 2)
 
 
-def test_what_is_lost_and_was_killed_is_given_up_at_once_and_replaced(rig: Callable[..., Rig]) -> None:
+def test_a_lost_executor_that_was_killed_is_abandoned_at_once_and_replaced(rig: Callable[..., Rig]) -> None:
     subject = after_a_pool_crashed(rig, 2)
     subject.tell(kill(subject, 1))
     subject.round(synced=True)
@@ -331,17 +331,17 @@ def test_what_is_lost_and_was_killed_is_given_up_at_once_and_replaced(rig: Calla
     assert subject.requested() == [2]
 
 
-# ── what is not made yet when the target falls ───────────────────────────────────────────────────────────────────────
+# ── withdrawn requests ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_those_not_answered_that_are_too_many_are_withdrawn_the_newest_first(rig: Callable[..., Rig]) -> None:
+def test_excess_requests_without_an_answer_are_withdrawn_the_newest_first(rig: Callable[..., Rig]) -> None:
     subject = rig().start(5)
     creates = subject.requests()
     subject.created(*creates[:2])
     subject.want(3)
     assert subject.pool.take(WithdrawPods).executor_ids == {4, 5}
     subject.round()
-    assert subject.pool.take(WithdrawPods).executor_ids == {4, 5}, "one that was on the wire may have come back"
+    assert subject.pool.take(WithdrawPods).executor_ids == {4, 5}, "an in-flight one may have been queued again"
     subject.refused(Cancelled("it is no longer desired"), *creates[3:])
     subject.round()
     assert subject.pool.take_all(WithdrawPods) == []
@@ -349,7 +349,7 @@ def test_those_not_answered_that_are_too_many_are_withdrawn_the_newest_first(rig
     assert subject.deleted() == []
 
 
-def test_they_are_withdrawn_though_the_snapshot_is_stale(rig: Callable[..., Rig]) -> None:
+def test_excess_requests_are_withdrawn_though_the_snapshot_is_stale(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.requests()
     heard_at = subject.now
@@ -360,7 +360,7 @@ def test_they_are_withdrawn_though_the_snapshot_is_stale(rig: Callable[..., Rig]
     assert subject.deleted() == []
 
 
-def test_one_withdrawn_that_had_been_made_is_given_up_and_deleted_at_once(rig: Callable[..., Rig]) -> None:
+def test_a_withdrawn_executor_that_was_created_is_abandoned_and_deleted_at_once(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     (create,) = subject.requests()
     subject.want(0)
@@ -369,11 +369,11 @@ def test_one_withdrawn_that_had_been_made_is_given_up_and_deleted_at_once(rig: C
     assert subject.backend.take(ExecutorsAbandoned).executor_ids == (1,)
     assert subject.pool.take(DeletePod).options.uid == "made"
     subject.want(1)
-    assert subject.requested() == [2], "should the target rise again, another one is made"
+    assert subject.requested() == [2], "if the target rises again, another one is created"
 
 
 @pytest.mark.parametrize("registered", [False, True])
-def test_one_withdrawn_that_is_shown_before_the_pool_has_found_it_goes_unless_it_is_in_use(
+def test_a_withdrawn_executor_observed_before_its_answer_is_deleted_unless_it_registered(
     rig: Callable[..., Rig], registered: bool
 ) -> None:
     subject = rig().start(1)
@@ -387,11 +387,11 @@ def test_one_withdrawn_that_is_shown_before_the_pool_has_found_it_goes_unless_it
     subject.kit.settle()
     deleted = subject.pool.take_all(DeletePod)
     assert [delete.options.uid for delete in deleted] == ([] if registered else ["made"])
-    taken_back = subject.backend.take_all(ExecutorsScaledDown)
-    assert [told.pods for told in taken_back] == ([] if registered else [{1: "made"}])
+    scaled_down = subject.backend.take_all(ExecutorsScaledDown)
+    assert [message.pods for message in scaled_down] == ([] if registered else [{1: "made"}])
 
 
-def test_those_that_the_driver_ended_are_not_withdrawn_besides(rig: Callable[..., Rig]) -> None:
+def test_killed_executors_count_as_excess_and_no_other_is_withdrawn(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.requests()
     subject.tell(kill(subject, 2))
@@ -417,7 +417,7 @@ def test_it_does_nothing_while_the_snapshot_is_stale_and_says_so_once(
     assert [record.levelname for record in caplog.records if "stale" in record.message] == ["WARNING"]
 
 
-def test_it_goes_on_when_it_hears_of_the_cluster_again_and_says_so_once(
+def test_it_continues_when_a_source_reports_again_and_says_so_once(
     rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -436,7 +436,7 @@ def test_it_goes_on_when_it_hears_of_the_cluster_again_and_says_so_once(
 # ── pacing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_with_pacing_batch_the_next_batch_waits_for_those_that_are_unseen(rig: Callable[..., Rig]) -> None:
+def test_with_pacing_batch_the_next_batch_waits_for_requested_executors(rig: Callable[..., Rig]) -> None:
     subject = rig(pacing="batch", batch_size=2).start(5)
     assert subject.answered() == [1, 2]
     subject.view.show(running(1))
@@ -447,7 +447,7 @@ def test_with_pacing_batch_the_next_batch_waits_for_those_that_are_unseen(rig: C
     assert subject.requested() == [3, 4]
 
 
-def test_with_pacing_batch_the_next_batch_waits_for_those_that_are_pending(rig: Callable[..., Rig]) -> None:
+def test_with_pacing_batch_the_next_batch_waits_for_pending_executors(rig: Callable[..., Rig]) -> None:
     subject = rig(pacing="batch", batch_size=2).start(5)
     subject.answered()
     subject.view.show(running(1), pending(2))
@@ -512,7 +512,7 @@ def test_pipelined_batches_fall_back_when_a_creation_fails(rig: Callable[..., Ri
     assert [len(subject.answered()) for _ in range(2)] == [2, 4]
 
 
-def test_a_pod_that_the_watch_shows_before_its_post_is_answered_counts_as_created(rig: Callable[..., Rig]) -> None:
+def test_a_pod_that_is_observed_before_its_post_is_answered_counts_as_created(rig: Callable[..., Rig]) -> None:
     subject = rig(batch_size=2, max_batch_size=16).start(100)
     one, two = subject.requests()
     subject.view.show(pending(1), pending(2))
@@ -543,7 +543,7 @@ def test_no_more_of_a_profile_are_pending_than_its_limit_allows(rig: Callable[..
 
 
 @pytest.mark.parametrize("end", [failed(1, ran=MINUTE), succeeded(1, ran=MINUTE), going(running(1))])
-def test_one_that_ends_or_goes_is_replaced_in_the_round_that_shows_it_under_a_new_id(
+def test_one_that_ends_or_terminates_is_replaced_in_the_same_round_under_a_new_id(
     rig: Callable[..., Rig], end: Pod
 ) -> None:
     subject = rig().start(2)
@@ -555,7 +555,7 @@ def test_one_that_ends_or_goes_is_replaced_in_the_round_that_shows_it_under_a_ne
     assert subject.requested() == [3]
 
 
-def test_one_that_was_deleted_is_replaced_in_the_round_that_tells_it(rig: Callable[..., Rig]) -> None:
+def test_one_that_was_deleted_is_replaced_in_the_same_round(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.view.show(running(1))
@@ -565,7 +565,7 @@ def test_one_that_was_deleted_is_replaced_in_the_round_that_tells_it(rig: Callab
     assert subject.requested() == [2]
 
 
-def test_with_policy_failed_one_that_goes_is_replaced_when_it_has_ended(rig: Callable[..., Rig]) -> None:
+def test_with_policy_failed_a_terminating_one_is_replaced_when_it_has_ended(rig: Callable[..., Rig]) -> None:
     subject = rig(pod_replacement_policy="Failed").start(1)
     subject.answered()
     subject.view.show(running(1))
@@ -578,7 +578,7 @@ def test_with_policy_failed_one_that_goes_is_replaced_when_it_has_ended(rig: Cal
     assert subject.requested() == [2]
 
 
-def test_ids_are_counted_on_from_the_highest_that_is_shown(rig: Callable[..., Rig]) -> None:
+def test_ids_resume_from_the_highest_in_the_snapshot(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know()
     subject.begin()
@@ -597,7 +597,7 @@ def test_an_id_is_never_used_again(rig: Callable[..., Rig]) -> None:
 # ── the creation timeout ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_that_is_not_seen_in_time_is_deleted_given_up_and_requested_again_in_the_same_round(
+def test_one_that_is_not_observed_in_time_is_abandoned_deleted_and_replaced_in_the_same_round(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig().start(1)
@@ -612,7 +612,7 @@ def test_one_that_is_not_seen_in_time_is_deleted_given_up_and_requested_again_in
     assert subject.requested() == [2]
 
 
-def test_the_backend_hears_that_one_is_given_up_before_its_delete(rig: Callable[..., Rig]) -> None:
+def test_the_backend_is_notified_of_an_abandoned_executor_before_its_delete(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.kit.advance(MINUTE)
@@ -621,7 +621,7 @@ def test_the_backend_hears_that_one_is_given_up_before_its_delete(rig: Callable[
     assert lines.index("ExecutorsAbandoned") < lines.index("DeletePod")
 
 
-def test_one_that_is_given_up_is_deleted_as_the_pod_that_was_created(rig: Callable[..., Rig]) -> None:
+def test_an_abandoned_executor_is_deleted_by_the_uid_of_the_created_pod(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.kit.advance(MINUTE)
@@ -640,7 +640,7 @@ def test_a_batch_delay_of_its_own_makes_the_creation_timeout_longer(rig: Callabl
     assert subject.deleted() == ["app-exec-1"]
 
 
-def test_one_is_not_given_up_before_a_full_sync_that_was_asked_for_after_its_answer(rig: Callable[..., Rig]) -> None:
+def test_one_is_not_abandoned_before_a_full_sync_requested_after_its_answer(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.kit.advance(timedelta(minutes=5))
@@ -650,7 +650,7 @@ def test_one_is_not_given_up_before_a_full_sync_that_was_asked_for_after_its_ans
     assert subject.requested() == [2]
 
 
-def test_one_whose_post_is_not_answered_is_not_given_up(rig: Callable[..., Rig]) -> None:
+def test_one_whose_post_is_not_answered_is_not_abandoned(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     assert subject.requested() == [1]
     subject.kit.advance(timedelta(minutes=5))
@@ -658,7 +658,7 @@ def test_one_whose_post_is_not_answered_is_not_given_up(rig: Callable[..., Rig])
     assert (subject.deleted(), subject.requested()) == ([], [])
 
 
-def test_one_that_comes_up_after_it_was_given_up_does_not_count(rig: Callable[..., Rig]) -> None:
+def test_an_abandoned_executor_that_appears_late_does_not_count(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.kit.advance(MINUTE)
@@ -674,10 +674,10 @@ def test_one_that_comes_up_after_it_was_given_up_does_not_count(rig: Callable[..
     assert subject.requested() == [3], "the late one was counted"
 
 
-# ── surplus ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── excess ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_those_too_many_are_deleted_newly_created_first_then_pending_oldest_first(rig: Callable[..., Rig]) -> None:
+def test_excess_executors_are_deleted_requested_first_then_pending_oldest_first(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.answered()
     subject.view.show(pending(1), running(2))
@@ -690,7 +690,7 @@ def test_those_too_many_are_deleted_newly_created_first_then_pending_oldest_firs
     assert subject.backend.take(ExecutorsAbandoned).executor_ids == (3,)
 
 
-def test_a_pending_one_is_deleted_only_as_it_was_seen(rig: Callable[..., Rig]) -> None:
+def test_a_pending_one_is_deleted_only_in_the_observed_version(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.view.show(pending(1))
@@ -725,7 +725,7 @@ def test_none_that_is_registered_or_runs_is_deleted(rig: Callable[..., Rig]) -> 
     assert subject.deleted() == []
 
 
-def test_a_profile_that_is_not_named_is_wanted_no_more(rig: Callable[..., Rig]) -> None:
+def test_a_profile_that_is_not_named_has_a_target_of_zero(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.view.show(pending(1))
@@ -735,7 +735,7 @@ def test_a_profile_that_is_not_named_is_wanted_no_more(rig: Callable[..., Rig]) 
     assert subject.deleted() == ["app-exec-1"]
 
 
-def test_an_excess_that_was_killed_costs_nobody_else(rig: Callable[..., Rig]) -> None:
+def test_a_killed_executor_is_the_excess_and_no_other_is_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.answered()
     subject.view.show(pending(1), running(2))
@@ -752,7 +752,7 @@ def test_an_excess_that_was_killed_costs_nobody_else(rig: Callable[..., Rig]) ->
     assert (subject.deleted(), subject.requested()) == ([], [])
 
 
-def test_a_killed_one_is_not_replaced_before_it_goes(rig: Callable[..., Rig]) -> None:
+def test_a_killed_one_is_not_replaced_before_it_terminates(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.view.show(running(1))
@@ -765,7 +765,7 @@ def test_a_killed_one_is_not_replaced_before_it_goes(rig: Callable[..., Rig]) ->
     assert subject.requested() == [2]
 
 
-def test_when_more_are_killed_than_are_too_many_nobody_else_is_deleted(rig: Callable[..., Rig]) -> None:
+def test_when_more_are_killed_than_the_excess_no_other_is_deleted(rig: Callable[..., Rig]) -> None:
     subject = rig().start(6)
     subject.answered()
     subject.view.show(*map(pending, (1, 2, 3)), *map(running, (4, 5, 6)))
@@ -778,7 +778,7 @@ def test_when_more_are_killed_than_are_too_many_nobody_else_is_deleted(rig: Call
     assert subject.deleted() == []
 
 
-def test_the_backend_hears_of_pending_ones_that_are_too_many_before_their_delete(rig: Callable[..., Rig]) -> None:
+def test_the_backend_is_notified_of_excess_pending_executors_before_their_delete(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.view.show(pending(1))
@@ -796,7 +796,7 @@ QUOTA = QuotaExceeded("exceeded quota: q", status=403, reason="Forbidden")
 NO_ROOM = "the namespace has no room: exceeded quota: q"
 
 
-def test_a_cause_that_creation_is_refused_for_is_told_once(rig: Callable[..., Rig]) -> None:
+def test_a_refusal_is_reported_once(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.refused(QUOTA, *subject.requests())
     assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM)]
@@ -806,7 +806,7 @@ def test_a_cause_that_creation_is_refused_for_is_told_once(rig: Callable[..., Ri
     assert subject.backend.take_all(CreationBlocked) == []
 
 
-def test_another_cause_is_told(rig: Callable[..., Rig]) -> None:
+def test_another_cause_is_reported(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.refused(QUOTA, *subject.requests())
     subject.backend.take(CreationBlocked)
@@ -816,7 +816,7 @@ def test_another_cause_is_told(rig: Callable[..., Rig]) -> None:
     assert subject.backend.take(CreationBlocked).cause == "the manifest is invalid: spec.containers: Required"
 
 
-def test_two_causes_of_one_http_status_are_told_apart(rig: Callable[..., Rig]) -> None:
+def test_two_causes_of_one_http_status_are_distinguished(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.refused(QUOTA, *subject.requests())
     subject.backend.take(CreationBlocked)
@@ -826,7 +826,7 @@ def test_two_causes_of_one_http_status_are_told_apart(rig: Callable[..., Rig]) -
     assert subject.backend.take(CreationBlocked).cause == "the API server does not allow it: pods is forbidden"
 
 
-def test_the_end_of_a_blockade_is_told_once(rig: Callable[..., Rig]) -> None:
+def test_the_end_of_a_block_is_reported_once(rig: Callable[..., Rig]) -> None:
     subject = rig(batch_size=1, max_batch_size=1).start(3)
     subject.refused(QUOTA, *subject.requests())
     subject.backend.take(CreationBlocked)
@@ -837,7 +837,7 @@ def test_the_end_of_a_blockade_is_told_once(rig: Callable[..., Rig]) -> None:
     assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", None)]
 
 
-def test_a_batch_of_which_a_part_is_refused_does_not_end_a_blockade(rig: Callable[..., Rig]) -> None:
+def test_a_partly_refused_batch_does_not_end_a_block(rig: Callable[..., Rig]) -> None:
     subject = rig().start(3)
     one, two, three = subject.requests()
     subject.created(one)
@@ -846,7 +846,7 @@ def test_a_batch_of_which_a_part_is_refused_does_not_end_a_blockade(rig: Callabl
     assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM)]
 
 
-def test_a_refused_creation_is_tried_again_later_each_time_under_a_new_id(rig: Callable[..., Rig]) -> None:
+def test_a_refused_creation_is_retried_with_backoff_each_time_under_a_new_id(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     waits: list[int] = []
     for expected in range(1, 5):
@@ -863,9 +863,7 @@ def test_a_refused_creation_is_tried_again_later_each_time_under_a_new_id(rig: C
 
 
 @pytest.mark.parametrize("error", [AlreadyExists("taken", status=409), Cancelled("it was killed")])
-def test_a_name_that_was_taken_or_a_request_that_was_withdrawn_is_no_blockade(
-    rig: Callable[..., Rig], error: ApiError
-) -> None:
+def test_a_taken_name_or_a_withdrawn_request_is_no_block(rig: Callable[..., Rig], error: ApiError) -> None:
     subject = rig().start(1)
     subject.refused(error, *subject.requests())
     assert subject.backend.take_all(CreationBlocked) == []
@@ -873,7 +871,7 @@ def test_a_name_that_was_taken_or_a_request_that_was_withdrawn_is_no_blockade(
     assert subject.requested() == [2]
 
 
-def test_the_status_says_why_creation_stands_still(rig: Callable[..., Rig]) -> None:
+def test_the_status_says_why_creation_is_blocked(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.refused(QUOTA, *subject.requests())
     assert subject.backend.take_all(AllocatorStatus)[-1].profiles["default"].blocked == NO_ROOM
@@ -896,18 +894,18 @@ def test_after_a_refusal_one_is_requested_and_then_as_many_as_get_through(rig: C
 
 
 def delay(subject: Rig, executor_id: int, error: ApiError, *, epoch: int | None = None) -> None:
-    """The pool tries again."""
+    """The pool retries a create."""
     subject.tell(PodCreateDelayed(executor_id, subject.epoch if epoch is None else epoch, error))
 
 
-def told_blocked(subject: Rig) -> list[str | None]:
+def reported_blocks(subject: Rig) -> list[str | None]:
     return [blocked.cause for blocked in subject.backend.take_all(CreationBlocked)]
 
 
 DOWN = Unavailable("down", status=503)
 
 
-def test_a_request_that_the_pool_tries_again_is_told_when_that_lasts_until_it_is_answered(
+def test_a_retried_request_is_reported_when_it_lasts_until_it_is_answered(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig().start(1)
@@ -915,16 +913,16 @@ def test_a_request_that_the_pool_tries_again_is_told_when_that_lasts_until_it_is
     delay(subject, 1, DOWN)
     subject.kit.advance(4 * SECOND)
     subject.round()
-    assert told_blocked(subject) == []
+    assert reported_blocks(subject) == []
     subject.kit.advance(SECOND)
     subject.round()
     subject.round()
-    assert told_blocked(subject) == ["the API server is not available: down"]
+    assert reported_blocks(subject) == ["the API server is not available: down"]
     subject.created(create)
-    assert told_blocked(subject) == [None]
+    assert reported_blocks(subject) == [None]
 
 
-def test_what_is_wrong_with_the_server_is_told_of_each_profile_that_waits_for_it(rig: Callable[..., Rig]) -> None:
+def test_an_error_of_the_server_is_reported_for_each_profile_that_waits(rig: Callable[..., Rig]) -> None:
     subject = rig(profiles=("large",)).start()
     subject.tell(SetTotalExpectedExecutors({"default": 1, "large": 1}))
     first = subject.requests()[0]
@@ -939,10 +937,10 @@ def test_a_delay_of_an_earlier_epoch_is_ignored(rig: Callable[..., Rig]) -> None
     delay(subject, 1, DOWN, epoch=subject.epoch - 1)
     subject.kit.advance(MINUTE)
     subject.round()
-    assert told_blocked(subject) == []
+    assert reported_blocks(subject) == []
 
 
-def test_a_stale_snapshot_is_told_where_executors_are_missing(rig: Callable[..., Rig]) -> None:
+def test_a_stale_snapshot_is_reported_where_executors_are_missing(rig: Callable[..., Rig]) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.view.show(running(1))
@@ -950,29 +948,31 @@ def test_a_stale_snapshot_is_told_where_executors_are_missing(rig: Callable[...,
     heard_at = subject.now
     subject.kit.advance(2 * MINUTE)
     subject.round(heard_at=heard_at)
-    assert told_blocked(subject) == []
+    assert reported_blocks(subject) == []
     subject.want(2)
-    (cause,) = told_blocked(subject)
+    (cause,) = reported_blocks(subject)
     assert "no source has reported" in str(cause)
     subject.round()
-    assert told_blocked(subject) == [None]
+    assert reported_blocks(subject) == [None]
     assert subject.requested() == [2]
 
 
-def test_a_lifetime_cap_is_told_once_and_its_end_when_nothing_is_missing(rig: Callable[..., Rig]) -> None:
+def test_the_limit_of_created_pods_is_reported_once_and_its_end_when_nothing_is_missing(
+    rig: Callable[..., Rig],
+) -> None:
     subject = rig(max_created=3).start(3)
     subject.answered()
-    assert told_blocked(subject) == []
+    assert reported_blocks(subject) == []
     subject.want(5)
     for _ in range(3):
         subject.round()
     assert subject.requested() == []
-    assert told_blocked(subject) == ["allocation.max_created = 3: this driver has created so many pods"]
+    assert reported_blocks(subject) == ["allocation.max_created = 3: this driver has created so many pods"]
     subject.want(3)
-    assert told_blocked(subject) == [None]
+    assert reported_blocks(subject) == [None]
 
 
-def test_a_restarted_one_goes_on_from_the_pods_that_were_created(rig: Callable[..., Rig]) -> None:
+def test_a_restarted_one_continues_the_count_of_created_pods(rig: Callable[..., Rig]) -> None:
     subject = rig(max_created=5)
     subject.tell(LedgerLoaded(Map(), 9, created=4))
     subject.begin()
@@ -985,7 +985,7 @@ def test_a_restarted_one_goes_on_from_the_pods_that_were_created(rig: Callable[.
 
 
 def fail(subject: Rig, executor_id: int, end: Pod) -> None:
-    """An executor comes up and ends like this."""
+    """An executor runs and ends like this."""
     subject.view.show(running(executor_id))
     subject.round()
     subject.view.show(end)
@@ -1008,9 +1008,7 @@ def test_start_failures_slow_creation_down_from_a_second_to_five_minutes(rig: Ca
 
 
 @pytest.mark.parametrize("end", [failed(1, ran=MINUTE), evicted(1), going(failed(1))])
-def test_one_that_ran_long_enough_or_was_taken_away_does_not_slow_creation_down(
-    rig: Callable[..., Rig], end: Pod
-) -> None:
+def test_one_that_ran_long_enough_or_was_evicted_does_not_slow_creation_down(rig: Callable[..., Rig], end: Pod) -> None:
     subject = rig().start(1)
     subject.answered()
     fail(subject, 1, end)
@@ -1036,7 +1034,7 @@ def test_what_ended_before_its_first_round_does_not_slow_creation_down(rig: Call
     assert subject.backend.take_all(StartFailuresExceeded) == []
 
 
-def test_one_that_is_registered_before_it_is_seen_to_run_resets_the_wait(rig: Callable[..., Rig]) -> None:
+def test_one_that_registers_before_it_is_observed_running_resets_the_wait(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.answered()
     fail(subject, 1, failed(1))
@@ -1060,7 +1058,7 @@ def test_one_that_registers_again_does_not_reset_the_wait(rig: Callable[..., Rig
     assert subject.requested() == []
 
 
-def test_at_max_failures_creation_stops_and_the_driver_is_told_once(rig: Callable[..., Rig]) -> None:
+def test_at_max_failures_creation_stops_and_the_driver_is_notified_once(rig: Callable[..., Rig]) -> None:
     subject = rig(executor={"max_failures": 2}).start(3)
     subject.answered()
     for executor_id in (1, 2, 3):
@@ -1103,7 +1101,7 @@ def test_a_target_that_the_driver_sets_after_the_fleet_failed_starts_creation_ag
     assert subject.requested() == [2]
 
 
-def test_a_target_that_the_driver_did_not_ask_for_forgives_nothing(rig: Callable[..., Rig]) -> None:
+def test_a_target_that_the_driver_did_not_set_forgives_nothing(rig: Callable[..., Rig]) -> None:
     subject = rig(executor={"max_failures": 1}).start(2)
     subject.answered()
     fail(subject, 1, failed(1))
@@ -1113,7 +1111,7 @@ def test_a_target_that_the_driver_did_not_ask_for_forgives_nothing(rig: Callable
     assert subject.requested() == []
 
 
-def test_a_restarted_one_goes_on_from_the_failures_that_were_counted(rig: Callable[..., Rig]) -> None:
+def test_a_restarted_one_continues_the_count_of_start_failures(rig: Callable[..., Rig]) -> None:
     first = rig(executor={"max_failures": 2}).start(1)
     first.answered()
     fail(first, 1, failed(1))
@@ -1132,7 +1130,7 @@ def test_a_restarted_one_goes_on_from_the_failures_that_were_counted(rig: Callab
     assert len(subject.backend.take_all(StartFailuresExceeded)) == 1
 
 
-def test_a_restarted_one_goes_on_from_how_often_others_ended_some(rig: Callable[..., Rig]) -> None:
+def test_a_restarted_one_continues_the_count_of_short_lived_executors(rig: Callable[..., Rig]) -> None:
     subject = rig()
     counts = StartFailureCount(waves=2, waves_until=subject.now + 10, newest=1)
     record = StartFailureRecord({"default": counts, "quiet": StartFailureCount()})
@@ -1149,7 +1147,7 @@ def test_a_restarted_one_goes_on_from_how_often_others_ended_some(rig: Callable[
     assert subject.requested() == [2]
 
 
-def test_a_restarted_one_does_not_say_again_that_the_fleet_has_failed(rig: Callable[..., Rig]) -> None:
+def test_a_restarted_one_does_not_report_again_that_the_fleet_has_failed(rig: Callable[..., Rig]) -> None:
     first = rig(executor={"max_failures": 1}).start(1)
     first.answered()
     fail(first, 1, failed(1))
@@ -1171,13 +1169,13 @@ def test_a_restarted_one_does_not_say_again_that_the_fleet_has_failed(rig: Calla
 
 
 def stuck(subject: Rig, executor_id: int = 1) -> None:
-    """It will never run, and time is up."""
+    """The executor can never start, and its time is up."""
     subject.view.show(waiting(executor_id, "InvalidImageName"))
     subject.round()
     subject.kit.advance(5 * MINUTE)
 
 
-def test_one_that_will_never_run_is_deleted_as_it_was_seen_and_counts_as_a_start_failure(
+def test_a_stuck_executor_is_deleted_in_the_observed_version_and_counts_as_a_start_failure(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig(executor={"max_failures": 1}).start(1)
@@ -1193,7 +1191,7 @@ def test_one_that_will_never_run_is_deleted_as_it_was_seen_and_counts_as_a_start
     assert len(subject.backend.take_all(StartFailuresExceeded)) == 1
 
 
-def test_one_that_gets_on_after_all_is_not_taken_for_a_start_failure_when_it_is_deleted_later(
+def test_a_stuck_executor_that_starts_after_all_is_no_start_failure_when_it_is_deleted_later(
     rig: Callable[..., Rig],
 ) -> None:
     subject = rig(executor={"max_failures": 1}).start(1)
@@ -1208,7 +1206,7 @@ def test_one_that_gets_on_after_all_is_not_taken_for_a_start_failure_when_it_is_
     assert subject.backend.take_all(StartFailuresExceeded) == []
 
 
-def test_when_creation_has_stopped_nobody_is_replaced(rig: Callable[..., Rig]) -> None:
+def test_when_creation_has_stopped_no_executor_is_replaced(rig: Callable[..., Rig]) -> None:
     subject = rig(executor={"max_failures": 1}).start(2)
     subject.answered()
     fail(subject, 2, failed(2))
@@ -1218,7 +1216,9 @@ def test_when_creation_has_stopped_nobody_is_replaced(rig: Callable[..., Rig]) -
 
 
 @pytest.mark.parametrize("ask", ["kill", "decommission"])
-def test_one_that_was_asked_to_go_and_ends_by_itself_is_no_start_failure(rig: Callable[..., Rig], ask: str) -> None:
+def test_a_killed_or_decommissioned_executor_that_ends_by_itself_is_no_start_failure(
+    rig: Callable[..., Rig], ask: str
+) -> None:
     subject = rig(executor={"max_failures": 1}).start(1)
     subject.answered()
     subject.view.show(running(1))
@@ -1234,7 +1234,7 @@ def test_one_that_was_asked_to_go_and_ends_by_itself_is_no_start_failure(rig: Ca
 # ── restart ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_restarted_one_counts_what_was_requested_and_is_not_seen_yet(rig: Callable[..., Rig]) -> None:
+def test_a_restarted_one_counts_requested_executors(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know(LedgerEntry(1, "default"), LedgerEntry(2, "default"), next_id=3)
     subject.begin()
@@ -1256,7 +1256,7 @@ def test_a_restarted_one_requests_anew_what_the_pool_has_dropped(rig: Callable[.
     assert subject.requested() == [3]
 
 
-def test_a_restarted_one_does_not_count_a_late_pod_that_was_given_up_before(rig: Callable[..., Rig]) -> None:
+def test_a_restarted_one_does_not_count_a_late_pod_of_an_abandoned_executor(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.know(LedgerEntry(1, "default", abandoned=True, removed_at=subject.now), next_id=2)
     subject.begin()
@@ -1306,7 +1306,7 @@ def test_an_answer_to_an_earlier_epoch_is_ignored(rig: Callable[..., Rig]) -> No
 # ── the status ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_status_is_told_when_it_changes_and_only_then(rig: Callable[..., Rig]) -> None:
+def test_the_status_is_reported_when_it_changes_and_only_then(rig: Callable[..., Rig]) -> None:
     subject = rig().start(4)
     subject.answered()
     subject.view.show(pending(1), running(2), going(running(3)))

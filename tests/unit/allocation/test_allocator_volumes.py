@@ -34,7 +34,7 @@ DATA: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 
 
 class Disks(Rig):
-    """Executors have a claim each, which the driver's pod owns."""
+    """An Allocator whose executors have a claim each, which the driver's pod owns."""
 
     owner = owner_reference("driver", "u")
 
@@ -47,13 +47,13 @@ class Disks(Rig):
         return self
 
     def look(self, answer: ApiError | None = None) -> None:
-        """The pool answers the one list that was asked for."""
+        """The pool answers the one requested list."""
         asked = self.pool.take(ListClaims)
         asked.reply_to.tell(ClaimsListed(answer if answer is not None else tuple(self.stored)))
         self.kit.settle()
 
     def keep(self, *creates: CreatePod) -> None:
-        """Their claims were made, long ago."""
+        """Their claims were created long ago."""
         for claim in (claim for create in creates for claim in create.claims):
             metadata = {**claim["metadata"], "creationTimestamp": "2000-01-01T00:00:00Z"}
             self.stored.append({**claim, "metadata": metadata})
@@ -100,7 +100,7 @@ def test_a_list_that_nobody_waits_for_any_more_does_nothing(kit: Kit) -> None:
     assert rig.requested() == [1]
 
 
-def test_ids_go_on_after_those_that_claims_are_named_after(kit: Kit) -> None:
+def test_ids_resume_after_those_in_the_names_of_claims(kit: Kit) -> None:
     earlier = Disks(kit).start(3)
     earlier.look()
     rig = Disks(kit, executor={"claims": [{**DATA, "size": "20Gi"}]}).start(1)
@@ -119,7 +119,7 @@ def test_profiles_without_claims_do_not_wait_for_the_list(kit: Kit) -> None:
     assert rig.pool.take_all(ListClaims) == []
 
 
-def test_a_claim_of_an_executor_that_was_given_up_is_kept_until_it_cannot_come_up_any_more(kit: Kit) -> None:
+def test_a_claim_of_an_abandoned_executor_is_kept_until_its_pod_cannot_appear_any_more(kit: Kit) -> None:
     rig = Disks(kit, executor={"removed_executors_ttl": "3m"}).start(1)
     rig.look()
     (first,) = rig.requests()
@@ -130,7 +130,7 @@ def test_a_claim_of_an_executor_that_was_given_up_is_kept_until_it_cannot_come_u
     rig.round()
     rig.look()
     (second,) = rig.requests()
-    assert mounts(second) == [disk(2)], "the first may still come up with its own"
+    assert mounts(second) == [disk(2)], "the first one's pod may still appear with its claim"
     rig.created(second)
     rig.view.show(running(2))
 
@@ -147,7 +147,7 @@ def test_a_claim_of_an_executor_that_was_given_up_is_kept_until_it_cannot_come_u
     ("error", "next_one"),
     [(QuotaExceeded("exceeded quota", status=403), 1), (AlreadyExists("exists", status=409), 2)],
 )
-def test_what_was_made_for_a_refused_pod_is_the_next_ones_unless_it_is_not_ours(
+def test_the_claims_of_a_refused_pod_go_to_the_next_one_unless_they_are_not_ours(
     kit: Kit, error: ApiError, next_one: int
 ) -> None:
     rig = Disks(kit).start(1)
@@ -162,7 +162,7 @@ def test_what_was_made_for_a_refused_pod_is_the_next_ones_unless_it_is_not_ours(
     assert [claim["metadata"]["name"] for claim in create.claims] == [disk(next_one)]
 
 
-def test_a_late_refusal_of_an_earlier_epoch_hands_nothing_on(kit: Kit) -> None:
+def test_a_late_refusal_of_an_earlier_epoch_frees_no_claim(kit: Kit) -> None:
     rig = Disks(kit).start(1)
     rig.look()
     (create,) = rig.requests()
@@ -175,7 +175,7 @@ def test_a_late_refusal_of_an_earlier_epoch_hands_nothing_on(kit: Kit) -> None:
     assert [mounts(each) for each in rig.requests()] == [[disk(2)]]
 
 
-def test_neither_a_list_that_is_awaited_nor_one_that_is_refused_stands_in_the_way(kit: Kit) -> None:
+def test_neither_an_awaited_list_nor_a_refused_one_blocks_creation(kit: Kit) -> None:
     rig = Disks(kit).start(1)
     rig.look(Forbidden("cannot list", status=403))
 

@@ -24,7 +24,7 @@ WANTED: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 
 
 def manifest(executor_id: int = 1, *, profile: str = "default", **wanted: Any) -> dict[str, Any]:
-    """A claim as the API shows it a while after it was made."""
+    """A claim as the API returns it a while after its creation."""
     settings = Settings(app_id="app", executor={"image": "i", "claims": [{**WANTED, **wanted}]}, profiles={"big": {}})
     (made,) = ExecutorManifests(settings, namespace="space", owner=OWNER).claims(executor_id, profile)
     stored = {"creationTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
@@ -49,7 +49,7 @@ def in_turn(*claims: dict[str, Any], in_use: Sequence[str] = (), now: datetime =
     return [each.name for each in free(map(claim, claims), in_use, now=now, older_than=MINUTE)]
 
 
-def test_a_claim_fits_what_it_was_made_for() -> None:
+def test_a_claim_fits_the_setting_it_was_made_for() -> None:
     assert fits(manifest())
 
 
@@ -65,7 +65,7 @@ def test_a_claim_fits_what_it_was_made_for() -> None:
         ({"storage_class": ""}, {"storage_class": ""}),
     ],
 )
-def test_a_claim_fits_that_gives_all_that_is_wanted(made: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_a_claim_fits_that_has_all_that_is_required(made: dict[str, Any], wanted: dict[str, Any]) -> None:
     assert fits(manifest(**made), **wanted)
 
 
@@ -114,7 +114,7 @@ def test_a_claim_is_for_its_own_profile() -> None:
     ],
     ids=["another owner", "no owner", "no labels", "being deleted", "lost", "no size", "no number", "no modes"],
 )
-def test_a_claim_does_not_fit_that_is_not_there_to_stay(subject: dict[str, Any]) -> None:
+def test_a_claim_that_is_lost_or_being_deleted_does_not_fit(subject: dict[str, Any]) -> None:
     assert not fits(subject)
 
 
@@ -123,7 +123,7 @@ def test_a_claim_that_has_no_volume_yet_fits_as_well(phase: str) -> None:
     assert fits(changed(manifest(), "status", phase=phase))
 
 
-def test_what_is_no_claim_is_left_out() -> None:
+def test_a_malformed_claim_is_left_out() -> None:
     assert read({"metadata": {"name": 7}}) is None
     assert read({"metadata": {"creationTimestamp": "yesterday"}}) is None
     assert read({}) == Claim()
@@ -134,7 +134,7 @@ def test_a_claim_in_use_is_not_free() -> None:
 
 
 @pytest.mark.parametrize(("age", "is_free"), [(MINUTE, False), (MINUTE + timedelta(seconds=1), True), (-MINUTE, False)])
-def test_a_claim_is_free_when_it_is_older_than_a_pod_takes_to_be_made(age: timedelta, is_free: bool) -> None:
+def test_a_claim_is_free_when_it_is_older_than_the_creation_timeout(age: timedelta, is_free: bool) -> None:
     assert bool(in_turn(manifest(), now=CREATED + age)) is is_free
 
 
@@ -151,7 +151,7 @@ def test_the_smallest_goes_first_and_then_the_oldest() -> None:
 
 
 @given(st.lists(st.sampled_from(["9Gi", "10Gi", "11Gi"]), max_size=6), st.sets(st.integers(0, 5)))
-def test_each_is_handed_out_once_and_none_that_is_in_use_or_too_small(sizes: list[str], used: set[int]) -> None:
+def test_each_claim_is_assigned_once_and_none_that_is_in_use_or_too_small(sizes: list[str], used: set[int]) -> None:
     claims = [claim(manifest(number + 1, size=size)) for number, size in enumerate(sizes)]
     in_use = {f"app-exec-{number + 1}-pvc-0" for number in used}
 

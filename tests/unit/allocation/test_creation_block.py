@@ -49,20 +49,20 @@ def invalid(pod: int, *fields: str) -> Invalid:
         (TERMINATING, Forbidden('pods "x-1" is forbidden: no', status=403, reason="Forbidden"), False),
     ],
 )
-def test_two_errors_are_one_cause_if_only_the_pod_and_the_numbers_differ(
+def test_two_errors_are_one_block_if_only_the_pod_and_the_numbers_differ(
     one: ApiError, other: ApiError, same: bool
 ) -> None:
     assert CreationBlock.of(one).is_same(CreationBlock.of(other)) is same
 
 
-def test_what_is_invalid_is_named_by_the_server_pod_or_claim() -> None:
+def test_an_invalid_manifest_is_named_by_the_server_pod_or_claim() -> None:
     claim = Invalid('PersistentVolumeClaim "app-exec-1-pvc-0" is invalid: spec.resources: Required value', status=422)
     assert CreationBlock.of(claim).message == (
         'the manifest is invalid: PersistentVolumeClaim "app-exec-1-pvc-0" is invalid: spec.resources: Required value'
     )
 
 
-def test_an_error_that_nobody_has_words_for_is_told_in_the_servers() -> None:
+def test_an_error_without_a_meaning_of_its_own_is_reported_with_the_servers_message() -> None:
     assert CreationBlock.of(Gone("too old", status=410)).message == "the API server refuses it: too old"
 
 

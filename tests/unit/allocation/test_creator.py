@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from actors.allocation.creator import shares, slots
 
 
-def test_a_limit_leaves_what_is_not_used_of_it() -> None:
+def test_a_limit_leaves_its_unused_slots() -> None:
     assert (slots(None, 5), slots(7, 5), slots(5, 7)) == (None, 2, 0)
 
 
@@ -33,7 +33,7 @@ def test_free_slots_are_shared_evenly_and_the_first_get_the_remainder(
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 50)), st.integers(0, 200))
-def test_shares_waste_no_slot_and_give_nobody_more_than_it_wants(wanted: dict[str, int], free: int) -> None:
+def test_shares_waste_no_slot_and_give_no_profile_more_than_it_needs(wanted: dict[str, int], free: int) -> None:
     given_out = shares(wanted, free)
     assert sum(given_out.values()) == min(free, sum(wanted.values()))
     assert all(0 <= given_out[profile] <= want for profile, want in wanted.items())

@@ -13,7 +13,7 @@ from tests.unit.views import View, failed, going, pending, running, settings, wa
 
 
 class Rig:
-    """A roster that follows a view."""
+    """A tracker that follows a view."""
 
     def __init__(self, *, replaced_when_gone: bool = False) -> None:
         policy = "Failed" if replaced_when_gone else "TerminatingOrFailed"
@@ -41,7 +41,9 @@ class Rig:
 
 
 @pytest.mark.parametrize(("replaced_when_gone", "expected"), [(False, 2), (True, 3)])
-def test_one_that_goes_counts_only_when_replacements_wait_for_its_end(replaced_when_gone: bool, expected: int) -> None:
+def test_a_terminating_executor_counts_only_when_replacements_wait_for_its_end(
+    replaced_when_gone: bool, expected: int
+) -> None:
     rig = Rig(replaced_when_gone=replaced_when_gone)
     rig.view.show(pending(1), running(2), going(running(3)))
     rig.follow()
@@ -53,7 +55,7 @@ def of_profile(pod: Pod, profile: str) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-def test_each_profile_counts_its_own_shown_and_unseen_ones() -> None:
+def test_each_profile_counts_its_own_observed_and_requested_executors() -> None:
     rig = Rig()
     rig.view.show(running(1), of_profile(pending(2), "large"), failed(3))
     rig.tracker.requested.add(4, "large", 0.0)
@@ -64,7 +66,7 @@ def test_each_profile_counts_its_own_shown_and_unseen_ones() -> None:
 
 
 @pytest.mark.parametrize("replaced_when_gone", [False, True])
-def test_one_that_is_let_finish_counts_until_it_is_gone(replaced_when_gone: bool) -> None:
+def test_a_decommissioned_executor_counts_until_it_is_gone(replaced_when_gone: bool) -> None:
     rig = Rig(replaced_when_gone=replaced_when_gone)
     rig.view.show(running(1))
     rig.tracker.decommissioned.add(1)
@@ -79,7 +81,7 @@ def test_one_that_is_let_finish_counts_until_it_is_gone(replaced_when_gone: bool
     assert rig.tracker.decommissioned == set()
 
 
-def test_one_that_is_going_unseen_counts_as_going() -> None:
+def test_a_killed_executor_that_is_only_requested_counts_as_being_ended() -> None:
     rig = Rig()
     rig.tracker.requested.add(1, "default", 0.0)
     rig.tracker.killed.add(1)
@@ -89,7 +91,7 @@ def test_one_that_is_going_unseen_counts_as_going() -> None:
     assert (rig.expected(), rig.being_ended()) == (0, 0)
 
 
-def test_one_that_was_given_up_does_not_count_while_it_is_shown_and_is_forgotten_a_while_after() -> None:
+def test_an_abandoned_executor_does_not_count_while_it_is_observed_and_is_forgotten_later() -> None:
     rig = Rig()
     rig.tracker.requested.add(1, "default", 0.0)
     rig.tracker.abandon(1, 0.0)
@@ -106,7 +108,7 @@ def test_one_that_was_given_up_does_not_count_while_it_is_shown_and_is_forgotten
     assert rig.tracker.abandoned == {}
 
 
-def test_the_ledger_says_who_is_unseen_in_use_and_on_the_way_out() -> None:
+def test_the_ledger_says_which_executors_are_requested_registered_decommissioned_or_abandoned() -> None:
     tracker = ExecutorTracker(settings())
     tracker.load(
         (
@@ -139,7 +141,7 @@ def test_nothing_is_kept_of_those_that_are_gone() -> None:
     assert (tracker._pending_since, tracker._never_heal, tracker._late) == ({}, {}, set())
 
 
-def test_one_is_hopeless_when_it_has_waited_so_long_for_what_will_not_come() -> None:
+def test_a_pending_executor_that_can_never_start_is_stuck_after_the_timeout() -> None:
     rig = Rig()
     rig.view.show(waiting(1, "InvalidImageName"), waiting(2, "ErrImagePull"), pending(3))
     rig.follow()
@@ -150,7 +152,7 @@ def test_one_is_hopeless_when_it_has_waited_so_long_for_what_will_not_come() -> 
     assert (rig.stuck(299.9), rig.stuck(300.0), rig.stuck(310.0)) == ([], [1], [1, 4])
 
 
-def test_one_that_gets_on_before_that_is_not_hopeless_and_waits_anew_if_it_stops_again() -> None:
+def test_an_executor_that_makes_progress_before_the_timeout_is_not_stuck() -> None:
     rig = Rig()
     rig.view.show(waiting(1, "CreateContainerConfigError"))
     rig.follow()
@@ -163,7 +165,7 @@ def test_one_that_gets_on_before_that_is_not_hopeless_and_waits_anew_if_it_stops
 
 
 @pytest.mark.parametrize("kept", ["registered", "killed", "abandoned"])
-def test_one_that_is_in_use_or_on_its_way_out_is_not_replaced_as_hopeless(kept: str) -> None:
+def test_a_registered_killed_or_abandoned_executor_is_not_stuck(kept: str) -> None:
     rig = Rig()
     rig.view.show(waiting(1, "InvalidImageName"))
     rig.follow()
@@ -174,11 +176,11 @@ def test_one_that_is_in_use_or_on_its_way_out_is_not_replaced_as_hopeless(kept: 
     assert rig.stuck(999.0) == []
 
 
-# ── which are overdue ────────────────────────────────────────────────────────────────────────────────────────────
+# ── overdue ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def overdue(rig: Rig, *, synced_at: float, now: float) -> tuple[int, ...]:
-    """A full sync that was asked for at `synced_at` shows what the view has; creation may take a minute."""
+    """The overdue executors after a full sync requested at `synced_at`; the creation timeout is a minute."""
     rig.follow(synced_at, synced=True)
     return rig.tracker.overdue(rig.batch.snapshot, now)
 
@@ -196,27 +198,27 @@ def test_one_is_overdue_when_the_timeout_has_passed_since_the_answer() -> None:
     assert overdue(rig, synced_at=11.0, now=70.0) == (1,)
 
 
-def test_one_is_not_overdue_before_a_full_sync_that_was_asked_for_after_the_answer() -> None:
+def test_one_is_not_overdue_before_a_full_sync_requested_after_the_answer() -> None:
     rig = Rig()
     rig.created(1, requested_at=0.0, answered_at=10.0)
     assert rig.tracker.overdue(PodsSnapshot.EMPTY, 500.0) == ()
     assert overdue(rig, synced_at=10.0, now=500.0) == ()
 
 
-def test_one_that_the_snapshot_shows_is_not_overdue() -> None:
+def test_one_in_the_snapshot_is_not_overdue() -> None:
     rig = Rig()
     rig.view.show(pending(1))
     rig.created(1, requested_at=0.0, answered_at=10.0)
     assert overdue(rig, synced_at=11.0, now=500.0) == ()
 
 
-# ── which are deleted for being in excess ────────────────────────────────────────────────────────────────────────
+# ── excess ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def chosen(
     excess: int, answered: dict[int, float], pending_since: dict[int, float], *, spared: tuple[int, ...] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of those requested and answered, and of those pending, since these moments: at 100 s, after a minute."""
+    """The excess at 100 s of executors answered, or pending, since these moments; the idle timeout is a minute."""
     rig = Rig()
     for executor_id, at in answered.items():
         rig.created(executor_id, requested_at=at, answered_at=at)
@@ -226,11 +228,11 @@ def chosen(
     rig.tracker.registered.update(spared)
     rig.view.show(running(90), running(91))
     rig.follow(100.0)
-    unseen, waiting = rig.tracker.excess(excess, rig.batch.snapshot, "default", 100.0)
-    return unseen, tuple(waiting)
+    requested, waiting = rig.tracker.excess(excess, rig.batch.snapshot, "default", 100.0)
+    return requested, tuple(waiting)
 
 
-def test_newly_created_ones_go_before_pending_ones_and_the_oldest_first() -> None:
+def test_requested_executors_are_chosen_before_pending_ones_and_the_oldest_first() -> None:
     assert chosen(3, {8: 20.0, 7: 10.0}, {2: 5.0, 1: 6.0}) == ((7, 8), (2,))
     assert chosen(1, {8: 20.0, 7: 10.0}, {2: 5.0, 1: 6.0}) == ((7,), ())
 
@@ -239,11 +241,11 @@ def test_no_more_than_the_excess_is_chosen() -> None:
     assert chosen(0, {7: 0.0}, {1: 0.0}) == ((), ())
 
 
-def test_one_younger_than_the_idle_timeout_is_left() -> None:
+def test_one_younger_than_the_idle_timeout_is_not_chosen() -> None:
     assert chosen(2, {7: 40.1}, {1: 40.1, 2: 40.0}) == ((), (2,))
 
 
-def test_a_spared_one_is_left() -> None:
+def test_a_spared_one_is_not_chosen() -> None:
     assert chosen(2, {7: 0.0}, {1: 0.0, 2: 0.0}, spared=(1, 7)) == ((), (2,))
 
 
@@ -251,7 +253,7 @@ def test_a_running_one_is_never_chosen() -> None:
     assert chosen(5, {}, {}) == ((), ())
 
 
-def test_one_whose_request_is_under_way_or_that_is_of_another_profile_is_left() -> None:
+def test_one_whose_post_is_not_answered_or_of_another_profile_is_not_chosen() -> None:
     rig = Rig()
     rig.tracker.requested.add(7, "default", 0.0)
     rig.created(8, requested_at=0.0, answered_at=0.0, profile="gpu")

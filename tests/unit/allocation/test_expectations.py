@@ -12,7 +12,7 @@ def three() -> Expectations:
     return book
 
 
-def test_counts_follow_what_is_requested_and_taken() -> None:
+def test_counts_follow_added_and_removed_expectations() -> None:
     book = three()
     assert (len(book), book.count("a"), book.count("b"), book.count("c")) == (3, 2, 1, 0)
     assert book.remove(3).profile == "b"
@@ -31,7 +31,7 @@ def test_those_answered_by_a_moment_come_in_the_order_of_their_answers() -> None
     assert book[1].answered_at == 2.0
 
 
-def test_what_is_lost_is_known_until_it_is_asked_for_again_or_taken() -> None:
+def test_a_lost_request_is_known_until_it_is_sent_again_or_removed() -> None:
     book = three()
     book.answered(2, 1.0, None)
     for executor_id in (3, 1):

@@ -49,7 +49,7 @@ def profile(
 
 
 def answer(subject: Profile, *answers: ApiError | None, now: float = 0.0) -> list[bool]:
-    """Request a batch, have it answered like this (None: created); for each, whether it was the last."""
+    """Request a batch and answer it (None: created). Return for each answer whether it was the last."""
     subject.requested(len(answers))
     return [subject.answered(error, now=now, entropy=Entropy(0)) for error in answers]
 
@@ -57,7 +57,7 @@ def answer(subject: Profile, *answers: ApiError | None, now: float = 0.0) -> lis
 def report(
     subject: Profile, now: float = 0.0, fleet: CreationBlock | None = None, *, lacks_some: bool = True
 ) -> str | None:
-    """What is reported at this moment: the message, "None" for an end, None if nothing has changed."""
+    """Return the reported message, "None" for the end of a block, or None if nothing has changed."""
     if not subject.report(fleet, lacks_some=lacks_some, now=now, at=AT):
         return None
     return subject.block.message if subject.block is not None else "None"
@@ -127,7 +127,7 @@ def test_each_refused_batch_doubles_the_wait_up_to_a_minute() -> None:
         assert least <= wait <= least * 1.2, waits
 
 
-def test_one_that_got_through_ends_the_wait_and_enough_of_them_end_the_refusal() -> None:
+def test_one_success_ends_the_wait_and_enough_of_them_end_the_refusal() -> None:
     subject = profile(4, 16)
     for now in (0.0, 10.0, 20.0):
         answer(subject, quota(), now=now)
@@ -139,7 +139,7 @@ def test_one_that_got_through_ends_the_wait_and_enough_of_them_end_the_refusal()
         assert subject.blocked_until == 0.0
     assert (blocked, report(subject, 20.0)) == ([True, True, True], "None")
     answer(subject, quota(), now=30.0)
-    assert subject.blocked_until <= 31.2, "the wait begins anew"
+    assert subject.blocked_until <= 31.2, "the wait starts again"
 
 
 def test_when_no_executor_is_missing_a_refusal_is_over_but_its_wait_still_counts() -> None:
@@ -258,7 +258,7 @@ def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> Non
     assert subject.blocked_until == 13.0
 
 
-def test_failures_that_are_forgiven_count_no_more_but_what_others_ended_does() -> None:
+def test_forgiven_failures_count_no_more_but_short_lived_executors_do() -> None:
     subject = profile()
     for executor_id, now in ((1, 10.0), (2, 20.0)):
         subject.add_short_lived([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
@@ -267,10 +267,10 @@ def test_failures_that_are_forgiven_count_no_more_but_what_others_ended_does() -
     assert (subject.start_failures(20.0), subject.starts.rounds, subject.starts.waves) == (0, 0, 2)
 
 
-# ── what others end ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── short-lived executors ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_time_is_not_waited_for_and_then_each_time_twice_as_long() -> None:
+def test_the_first_short_lived_executors_cause_no_wait_and_the_next_ones_a_doubling_one() -> None:
     subject, now, waits = profile(), 1000.0, []
     for executor_id in range(1, 12):
         assert subject.add_short_lived([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
@@ -282,17 +282,17 @@ def test_the_first_time_is_not_waited_for_and_then_each_time_twice_as_long() -> 
     assert subject.blocked_until == 0.0
 
 
-def test_those_that_were_made_before_are_the_rest_of_what_went() -> None:
+def test_short_lived_executors_that_were_created_before_the_last_ones_do_not_count_again() -> None:
     subject = profile()
     assert subject.add_short_lived([3, 7], newest=9, now=1.0, entropy=Entropy(0))
     assert not subject.add_short_lived([8, 9], newest=20, now=2.0, entropy=Entropy(0))
     assert not subject.add_short_lived([1], newest=20, now=3.0, entropy=Entropy(0))
     assert subject.blocked_until == 0.0
-    assert subject.add_short_lived([9, 10], newest=20, now=4.0, entropy=Entropy(0)), "one that was made in their place"
+    assert subject.add_short_lived([9, 10], newest=20, now=4.0, entropy=Entropy(0)), "10 is a replacement"
     assert subject.blocked_until == 5.0
 
 
-def test_the_wait_for_what_others_ended_is_reported_while_it_lasts() -> None:
+def test_the_wait_after_short_lived_executors_is_reported_while_it_lasts() -> None:
     subject = profile()
     for executor_id, now in ((1, 100.0), (2, 200.0)):
         subject.add_short_lived([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
@@ -302,7 +302,7 @@ def test_the_wait_for_what_others_ended_is_reported_while_it_lasts() -> None:
     assert report(subject, 201.0) == "None"
 
 
-def test_a_profile_is_made_when_it_is_first_asked_for() -> None:
+def test_a_profile_is_made_on_first_use() -> None:
     profiles = Profiles(settings())
     assert profiles["gpu"] is profiles["gpu"]
     assert list(profiles) == ["gpu"]

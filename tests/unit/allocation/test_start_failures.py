@@ -25,7 +25,7 @@ def ended_between(started: datetime | None, finished: datetime | None) -> Pod:
 
 
 def refused_by_node() -> Pod:
-    """The kubelet did not admit it: no container of it ever ran."""
+    """A pod that the kubelet did not admit: none of its containers ever ran."""
     status = PodStatus(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource")
     return msgspec.structs.replace(failed(1), status=status)
 
@@ -62,12 +62,12 @@ NOW = datetime(2024, 1, 1, tzinfo=UTC)
         "an end before the start",
     ],
 )
-def test_a_start_failure_ended_early_by_its_own_doing(state: PodState, counts: bool) -> None:
+def test_a_start_failure_ended_early_by_itself(state: PodState, counts: bool) -> None:
     assert was_start_failure(state, RULES, min_run_time=TEN) is counts
 
 
 class Rig:
-    """Start failures that follow a rig.view."""
+    """Start failures that follow a view."""
 
     def __init__(self) -> None:
         subject = settings(executor={"min_run_time": TEN})
@@ -85,7 +85,7 @@ class Rig:
         self.profile.add_start_failures(1, now=now, entropy=Entropy(0))
 
 
-def test_an_end_is_counted_once_though_it_is_shown_and_then_told() -> None:
+def test_an_end_is_counted_once_though_it_is_in_several_batches() -> None:
     rig = Rig()
     rig.view.show(running(1))
     rig.view.show(failed(1))
@@ -122,7 +122,7 @@ def test_one_that_has_run_long_enough_resets_the_wait() -> None:
     assert rig.profile.starts.rounds == 0
 
 
-def test_a_success_in_the_batch_that_shows_a_failure_does_not_undo_the_failure() -> None:
+def test_a_success_in_the_batch_of_a_failure_does_not_undo_the_failure() -> None:
     rig = Rig()
     rig.view.show(running(1))
     rig.follow(0.0)
@@ -130,7 +130,7 @@ def test_a_success_in_the_batch_that_shows_a_failure_does_not_undo_the_failure()
     assert rig.follow(10.0).failed == {"default": 1}
 
 
-def test_one_that_was_asked_to_go_is_not_counted() -> None:
+def test_one_that_is_being_ended_is_not_counted() -> None:
     rig = Rig()
     rig.view.show(succeeded(1), running(2))
     rig.tracker.killed.update((1, 2))
@@ -140,7 +140,7 @@ def test_one_that_was_asked_to_go_is_not_counted() -> None:
     assert rig.follow(1.0).failed == {}
 
 
-def test_one_that_is_deleted_as_it_would_never_run_is_counted_when_it_is_gone() -> None:
+def test_a_deleted_stuck_executor_is_counted_when_it_is_gone() -> None:
     rig = Rig()
     rig.view.show(waiting(1, "InvalidImageName"))
     rig.follow(0.0)
@@ -153,7 +153,7 @@ def test_one_that_is_deleted_as_it_would_never_run_is_counted_when_it_is_gone() 
 
 
 @pytest.mark.parametrize("state", [running(1), waiting(1, "ContainerCreating")], ids=["running", "starting"])
-def test_one_that_survives_that_deletion_because_it_got_on_is_not(state: Pod) -> None:
+def test_a_stuck_executor_that_survives_its_deletion_is_not_counted(state: Pod) -> None:
     rig = Rig()
     rig.view.show(waiting(1, "CreateContainerConfigError"))
     rig.follow(0.0)
@@ -164,7 +164,7 @@ def test_one_that_survives_that_deletion_because_it_got_on_is_not(state: Pod) ->
     assert rig.follow(2.0).failed == {}
 
 
-# ── what others end ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── short-lived executors ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_one_that_survives_that_deletion_because_it_got_on_is_not(state: Pod) ->
     [(going(running(1)),), (going(pending(1)),), (evicted(1),), ()],
     ids=["being deleted", "being deleted before it ran", "evicted", "gone at once"],
 )
-def test_one_that_others_end_before_it_was_of_use_was_cut_short_once(shown: tuple[Pod, ...]) -> None:
+def test_one_that_is_deleted_or_evicted_early_is_short_lived_once(shown: tuple[Pod, ...]) -> None:
     rig = Rig()
     rig.view.show(running(1))
     rig.follow(0.0)
@@ -185,7 +185,7 @@ def test_one_that_others_end_before_it_was_of_use_was_cut_short_once(shown: tupl
 
 
 @pytest.mark.parametrize("why", ["it ran long enough", "it was registered", "we asked for it", "there were too many"])
-def test_one_whose_end_is_no_harm_or_our_own_was_not_cut_short(why: str) -> None:
+def test_one_that_ran_long_enough_registered_or_was_ended_by_us_is_not_short_lived(why: str) -> None:
     rig = Rig()
     rig.view.show(running(1))
     rig.follow(0.0)
@@ -201,7 +201,7 @@ def test_one_whose_end_is_no_harm_or_our_own_was_not_cut_short(why: str) -> None
     assert (early.failed, early.short_lived) == ({}, {})
 
 
-def test_one_that_is_about_to_go_proves_nothing_any_more() -> None:
+def test_a_terminating_executor_does_not_reset_the_wait() -> None:
     rig = Rig()
     rig.view.show(running(1))
     rig.follow(0.0)

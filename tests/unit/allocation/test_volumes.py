@@ -44,7 +44,7 @@ def mounting(subject: Pod, *names: str) -> Pod:
 
 
 class Rig:
-    """Volumes of a fleet, a view of its pods, and the claims that a list shows."""
+    """The volumes of a fleet, a view of its pods, and the claims that a list returns."""
 
     def __init__(self, *claims: dict[str, Any], owner: bool = True, **executor: Any) -> None:
         settings = Settings(
@@ -61,7 +61,7 @@ class Rig:
         self.stored: list[dict[str, Any]] = []
 
     def there(self, *executor_ids: int, profile: str = "default") -> None:
-        """Claims that were made for these long ago."""
+        """Store claims that were created for these executors long ago."""
         for executor_id in executor_ids:
             for made in self.manifests.claims(executor_id, profile):
                 self.stored.append({**made, "metadata": {**made["metadata"], "creationTimestamp": MADE}})
@@ -70,7 +70,7 @@ class Rig:
         return self.volumes.listed(self.stored, NOW)
 
     def equip(self, *executor_ids: int, target: int = 10, profile: str = "default") -> Sequence[Mounts]:
-        """In a round of its own, with a list of its own."""
+        """Assign claims in a round with its own list."""
         self.look()
         snapshot = self.view.batch(0.0).snapshot
         mounts = self.volumes.assign(self.profile(profile, target), executor_ids, snapshot)
@@ -86,7 +86,7 @@ class Rig:
         return [name for mounts in self.equip(*executor_ids, **options) for name in mounts.names.values()]
 
     def show(self, *pods: Pod) -> None:
-        """The pods come up, or change."""
+        """The pods appear, or change."""
         self.view.show(*pods)
         self.unseen.difference_update(int(subject.labels["executor-pods/executor-id"]) for subject in pods)
         self.follow()
@@ -103,10 +103,10 @@ def made(mounts: Mounts) -> list[str]:
     return [str(manifest["metadata"]["name"]) for manifest in mounts.made]
 
 
-# ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── free claims ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_claims_in_reach_each_executor_gets_new_ones_of_its_own() -> None:
+def test_without_free_claims_each_executor_gets_new_ones() -> None:
     first, second = Rig(DATA, MODEL).equip(1, 2)
 
     assert dict(first.names) == {"data": disk(1, 0), "model": disk(1, 1)}
@@ -114,18 +114,18 @@ def test_without_claims_in_reach_each_executor_gets_new_ones_of_its_own() -> Non
     assert made(second) == [disk(2, 0), disk(2, 1)]
 
 
-def test_executors_that_own_their_volumes_get_nothing_here_and_ask_for_no_list() -> None:
+def test_executors_that_own_their_volumes_are_assigned_nothing_and_need_no_list() -> None:
     for rig in (Rig(owner=False), Rig(own_claims=False)):
         assert rig.volumes.is_ready("default")
         assert [(dict(each.names), each.made) for each in rig.equip(1, 2)] == [({}, ()), ({}, ())]
 
 
-def test_a_profile_without_claims_asks_for_no_list() -> None:
+def test_a_profile_without_claims_needs_no_list() -> None:
     assert Rig().volumes.is_ready("unknown")
     assert not Rig().volumes.is_ready("default")
 
 
-def test_claims_that_are_free_are_taken_over_and_the_others_are_made() -> None:
+def test_free_claims_are_reused_and_the_others_are_created() -> None:
     rig = Rig(DATA, MODEL)
     rig.there(1)
     rig.stored = [each for each in rig.stored if each["metadata"]["name"] == disk(1, 1)]
@@ -147,13 +147,13 @@ def test_profiles_do_not_take_from_each_other() -> None:
 # ── the list ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_list_is_asked_for_once_and_serves_one_round() -> None:
+def test_a_list_is_requested_once_and_serves_one_round() -> None:
     rig = Rig()
     volumes = rig.volumes
 
     assert not volumes.is_ready("default")
     assert volumes.should_list(rig.profile(target=1), 0.0)
-    assert not volumes.should_list(rig.profile(target=1), 0.0), "it is on its way"
+    assert not volumes.should_list(rig.profile(target=1), 0.0), "one is requested already"
     rig.look()
     assert volumes.is_ready("default")
     volumes.drop_list()
@@ -161,14 +161,14 @@ def test_a_list_is_asked_for_once_and_serves_one_round() -> None:
     assert volumes.should_list(rig.profile(target=1), 0.0)
 
 
-def test_ids_go_on_after_those_that_claims_are_named_after() -> None:
+def test_ids_resume_after_those_in_the_names_of_claims() -> None:
     rig = Rig()
     assert rig.look() == 1
     rig.there(4, 11, 7)
     assert rig.look() == 12
 
 
-def test_claims_that_cannot_be_listed_are_not_taken_over_and_that_is_said_once(
+def test_claims_that_cannot_be_listed_are_not_reused_and_that_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = Rig(wait_to_reuse_claim=True)
@@ -183,13 +183,13 @@ def test_claims_that_cannot_be_listed_are_not_taken_over_and_that_is_said_once(
 
     rig.look()
     rig.volumes.listed(REFUSED, NOW)
-    assert len(caplog.records) == 2, "it is news again"
+    assert len(caplog.records) == 2, "it is logged again after a success"
 
 
-# ── in whose hands ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── claims in use ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_claim_stays_with_an_executor_that_no_snapshot_shows_yet() -> None:
+def test_a_claim_stays_with_an_executor_that_is_not_in_a_snapshot_yet() -> None:
     rig = Rig()
     rig.there(1)
     assert rig.names(2) == [disk(1)]
@@ -199,7 +199,7 @@ def test_a_claim_stays_with_an_executor_that_no_snapshot_shows_yet() -> None:
 
 
 @pytest.mark.parametrize("state", [pending, running, lambda number: going(running(number))])
-def test_a_claim_stays_with_a_pod_that_lives(state: Any) -> None:
+def test_a_claim_stays_with_a_pod_that_is_alive(state: Any) -> None:
     rig = Rig()
     rig.there(1)
     rig.equip(2)
@@ -208,7 +208,7 @@ def test_a_claim_stays_with_a_pod_that_lives(state: Any) -> None:
     assert rig.names(3) == [disk(3)]
 
 
-def test_a_claim_is_free_when_its_pod_has_ended_be_it_still_shown_or_gone() -> None:
+def test_a_claim_is_free_when_its_pod_has_ended_whether_it_is_gone_or_not() -> None:
     rig = Rig()
     rig.there(1, 2)
     rig.show(mounting(running(1), disk(1)), mounting(running(2), disk(2)))
@@ -218,7 +218,7 @@ def test_a_claim_is_free_when_its_pod_has_ended_be_it_still_shown_or_gone() -> N
     assert sorted(rig.names(3, 4, 5)) == [disk(1), disk(2), disk(5)]
 
 
-def test_a_claim_is_free_when_its_pod_is_deleted_by_force_though_it_is_still_shown_to_run() -> None:
+def test_a_claim_is_free_when_its_pod_is_deleted_by_force_though_its_phase_is_running() -> None:
     rig = Rig()
     rig.there(1)
     rig.show(mounting(going(running(1), grace=0), disk(1)))
@@ -246,7 +246,7 @@ def test_a_claim_is_free_again_when_the_pod_it_was_meant_for_was_refused() -> No
     assert rig.names(3) == [disk(1)]
 
 
-def test_what_was_made_for_a_refused_pod_is_the_next_ones_before_all_else() -> None:
+def test_claims_made_for_a_refused_pod_go_to_the_next_one_first() -> None:
     rig = Rig()
     rig.equip(1)
     rig.volumes.refused(1, taken=False)
@@ -258,7 +258,7 @@ def test_what_was_made_for_a_refused_pod_is_the_next_ones_before_all_else() -> N
     assert (made(first), made(second), made(third)) == ([disk(1)], [], [disk(8)])
 
 
-def test_what_was_made_for_a_refused_pod_is_not_made_again_once_a_list_shows_it() -> None:
+def test_claims_made_for_a_refused_pod_are_not_created_again_once_a_list_has_them() -> None:
     rig = Rig()
     rig.equip(1)
     rig.volumes.refused(1, taken=False)
@@ -267,10 +267,10 @@ def test_what_was_made_for_a_refused_pod_is_not_made_again_once_a_list_shows_it(
     assert (dict(mounts.names), made(mounts)) == ({"data": disk(1)}, [])
 
     rig.volumes.refused(2, taken=False)
-    assert rig.names(3, 4) == [disk(1), disk(4)], "and goes on from one to the next, not to two"
+    assert rig.names(3, 4) == [disk(1), disk(4)], "one executor gets it, not two"
 
 
-def test_with_reuse_off_what_was_made_for_a_refused_pod_still_goes_to_the_next() -> None:
+def test_with_reuse_off_claims_made_for_a_refused_pod_still_go_to_the_next_one() -> None:
     rig = Rig(reuse_claims=False)
     snapshot = rig.view.batch(0.0).snapshot
     rig.volumes.assign(rig.profile(), [1], snapshot)
@@ -289,7 +289,7 @@ def test_names_that_others_have_taken_are_left_alone() -> None:
     assert rig.names(2) == [disk(2)]
 
 
-def test_a_refusal_of_one_that_was_given_nothing_changes_nothing() -> None:
+def test_the_refusal_of_an_executor_without_claims_changes_nothing() -> None:
     rig = Rig()
     rig.volumes.refused(1, taken=False)
 
@@ -299,14 +299,14 @@ def test_a_refusal_of_one_that_was_given_nothing_changes_nothing() -> None:
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_is_to_wait_gets_new_claims_only_until_there_is_one_for_each() -> None:
+def test_a_waiting_profile_gets_new_claims_only_until_there_is_one_for_each_executor() -> None:
     rig = Rig(wait_to_reuse_claim=True)
 
     assert rig.names(1, 2, 3, target=2) == [disk(1), disk(2)]
     assert rig.profile(target=2).awaited_claim == "data"
 
 
-def test_claims_that_were_given_count_once_whether_a_list_shows_them_or_not() -> None:
+def test_assigned_claims_count_once_whether_a_list_has_them_or_not() -> None:
     rig = Rig(wait_to_reuse_claim=True)
     rig.equip(1, 2, target=4)
     rig.there(1)
@@ -331,7 +331,7 @@ def test_claims_that_do_not_fit_are_not_waited_for() -> None:
     assert rig.names(3, 4, target=2) == [disk(3), disk(4)]
 
 
-def test_who_waits_for_one_of_two_claims_takes_neither() -> None:
+def test_an_executor_that_waits_for_one_of_two_claims_takes_neither() -> None:
     rig = Rig(DATA, MODEL, wait_to_reuse_claim=True)
     rig.there(1)
     rig.show(mounting(running(1), disk(1, 1)))
@@ -355,7 +355,7 @@ def test_the_wait_is_over_with_a_claim_or_another_target() -> None:
     assert rig.profile("default", 1).awaited_claim is None
 
 
-def test_who_waits_asks_again_after_a_while_or_when_something_ends_or_with_another_target() -> None:
+def test_a_waiting_profile_lists_again_after_a_while_after_an_end_or_with_another_target() -> None:
     rig, soon = Rig(wait_to_reuse_claim=True), LIST_EVERY.total_seconds()
     rig.there(1)
     rig.show(mounting(running(1), disk(1)))
