@@ -93,21 +93,21 @@ def read(manifest: Manifest) -> Claim | None:
         return None
 
 
-def fitting(claims: Iterable[Claim], wanted: ClaimSettings, profile: str, owner: str) -> list[Claim]:
+def fitting(claims: Iterable[Claim], required: ClaimSettings, profile: str, owner: str) -> list[Claim]:
     """Return the claims that fit one of a profile's `claims`, in use or not; `owner` is the UID of the driver's pod.
 
     A claim fits if it was made for the same setting, has the same class, is large enough, has the access modes, and is
     neither lost nor being deleted.
     """
-    size = parse_quantity(wanted.size) or Decimal(0)
+    size = parse_quantity(required.size) or Decimal(0)
     return [
         claim
         for claim in claims
-        if (labels := claim.metadata.labels or {}).get(CLAIM_LABEL) == wanted.name
+        if (labels := claim.metadata.labels or {}).get(CLAIM_LABEL) == required.name
         and labels.get(PROFILE_LABEL) == profile
-        and _is_of_class(claim, wanted.storage_class)
+        and _is_of_class(claim, required.storage_class)
         and claim.size >= size
-        and set(wanted.access_modes) <= set(claim.spec.access_modes or ())
+        and set(required.access_modes) <= set(claim.spec.access_modes or ())
         and claim.is_owned_by(owner)
         and claim.metadata.deletion_timestamp is None
         and claim.status.phase != LOST
@@ -125,11 +125,11 @@ def free(claims: Iterable[Claim], in_use: Collection[str], *, now: datetime, old
     )
 
 
-def _is_of_class(claim: Claim, wanted: str | None) -> bool:
+def _is_of_class(claim: Claim, required: str | None) -> bool:
     """Whether the claim has the requested class. The default fits a claim that was made with it, whatever it is now."""
-    if wanted is None:
+    if required is None:
         return CLASS_ANNOTATION not in (claim.metadata.annotations or {})
-    return claim.spec.storage_class_name == wanted
+    return claim.spec.storage_class_name == required
 
 
 def _is_older(claim: Claim, now: datetime, age: timedelta) -> bool:

@@ -1,7 +1,7 @@
 """Builds the manifests of one executor, its pod and its volume claims, from the shape of its profile.
 
 Pure. The shape (`pod_template`) holds what all pods of a profile have in common; this module adds what differs between
-executors. `template_checks` has refused before what would break the fleet.
+executors. `template_checks` refuses templates that would break the fleet.
 """
 
 from __future__ import annotations

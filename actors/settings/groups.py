@@ -114,7 +114,7 @@ class ExecutorSettings(ShapeSettings):
     """How long after its grace period a pod may still be terminating before its node counts as lost."""
     kill_label: Label | None = Field(default=None, examples=["example.com/state=killed"])
     """A label, as key=value, that an executor's pod gets when the driver kills it. The pod is deleted
-    `kill_grace_period` later if it still runs. Use it for what must know before: a Service's selector, or the executor.
+    `kill_grace_period` later if it still runs. The label warns a Service's selector, or the executor, in advance.
     """
     decommission_label: Label | None = Field(default=None, examples=["example.com/state=leaving"])
     """A label, as key=value, that an executor's pod gets when it is decommissioned. Use it in the selector of a Service
@@ -214,9 +214,9 @@ class AllocationSettings(Group):
 
     @property
     def connections(self) -> int:
-        """How many API calls may be open in all: beside the requests, a list of each source, the lease and the Backend.
+        """How many API calls may be open in all: the requests, a list of each source, the lease's and the Backend's.
 
-        None of those four may wait for POSTs that hang, the lease least of all.
+        The last four must never wait for POSTs that hang, least of all the lease's.
         """
         return self.max_requests_in_flight + 4
 

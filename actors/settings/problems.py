@@ -83,8 +83,8 @@ def unknown(name: str, known: Collection[str]) -> str:
     """Return the line for a setting that does not exist. Spark's spelling (`apiPollingInterval`) finds ours."""
     whole = {_plain(candidate): candidate for candidate in known}
     last = {_plain(candidate.rpartition(".")[2]): candidate for candidate in known}
-    for candidates, wanted in ((whole, name), (last, name.rpartition(".")[2])):
-        if near := difflib.get_close_matches(_plain(wanted), candidates, n=1, cutoff=0.75):
+    for candidates, spelling in ((whole, name), (last, name.rpartition(".")[2])):
+        if near := difflib.get_close_matches(_plain(spelling), candidates, n=1, cutoff=0.75):
             return f"{name}: there is no such setting; did you mean {candidates[near[0]]}?"
     return f"{name}: there is no such setting; config/reference.toml lists them all"
 

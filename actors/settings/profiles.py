@@ -78,12 +78,12 @@ def resource_problems(
 
 
 def _pair_problems(name: str, request: object, limit: object, *, is_shared: bool) -> Iterator[str]:
-    wanted, most = parse_quantity(request), parse_quantity(limit)
-    if wanted is None or most is None:
+    requested, most = parse_quantity(request), parse_quantity(limit)
+    if requested is None or most is None:
         return  # refused where it is read
-    if is_shared and wanted > most:
+    if is_shared and requested > most:
         yield f"requests has {name!r} = {request!r}: must be at most what limits has ({limit!r})"
-    elif not is_shared and wanted != most:
+    elif not is_shared and requested != most:
         yield f"requests has {name!r} = {request!r}: must be what limits has ({limit!r})"
 
 
