@@ -108,7 +108,7 @@ MESSAGES = {
     "allocator": "SnapshotBatch",
     "lifecycle-manager": "SnapshotBatch",
     "snapshot-store": "_RoundDue",
-    "watch-source": "_Streamed",
+    "watch-source": "_Received",
     "poll-source": "_PollDue",
 }
 """What each is told again and again."""
@@ -121,7 +121,7 @@ CASES: list[tuple[str, str, Callable[[World], None]]] = [
     ("snapshot-store", "_RoundDue", wait),
     ("snapshot-store", "UpdatePods", lose_one),
     ("poll-source", "_PollDue", wait),
-    ("watch-source", "_Streamed", lose_the_stream),
+    ("watch-source", "_Received", lose_the_stream),
     ("lease-keeper", "_Read", wait),
 ]
 
@@ -244,7 +244,7 @@ def test_a_pool_that_hangs_while_its_backend_crashes_writes_nothing_when_it_wake
 
 def test_the_stream_of_a_watch_source_that_hangs_is_closed_when_it_is_given_up(world: World, hang: Hang) -> None:
     open_calls = len(world.api.calls.open())
-    hang.await_message("watch-source", "_Streamed")
+    hang.await_message("watch-source", "_Received")
     lose_one(world)
     world.advance(REPLACED_WITHIN)
     assert hang.thread is not None
