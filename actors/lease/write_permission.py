@@ -153,7 +153,7 @@ class WritePermission:
                 self._is_lease_kept = self._is_lease_kept or holder_lives
                 return self._not_held(reason, holder if holder_lives else None)
             case LeaseOver():
-                return self._not_held("the lease was not renewed in time, another driver may hold it", None)
+                return self._not_held("no renewal of the lease was reported in time, another driver may hold it", None)
             case _:
                 assert_never(message)
 

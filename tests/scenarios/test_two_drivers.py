@@ -235,7 +235,7 @@ def test_a_holder_that_is_cut_off_stops_to_write_before_the_other_may_begin() ->
         first.api.outage = True
         cluster.advance(12)
         (blocked,) = first.heard(AllocationBlocked)
-        assert "could not be renewed in time" in blocked.cause
+        assert "was not renewed in time" in blocked.cause
         assert "connection refused" in blocked.cause
         assert cluster.holder() is first, "nobody has taken it yet"
         cluster.kubelet.exit("app-exec-1", 1)
@@ -362,7 +362,7 @@ def test_a_keeper_that_stays_down_does_not_let_its_backend_write_on() -> None:
             if any(actor.name == "lease-keeper" for actor in first.actors()):
                 first.crash("lease-keeper")
             cluster.advance(1)
-        assert "nobody has renewed the lease in time" in first.heard(AllocationBlocked)[0].cause
+        assert "no renewal of the lease was reported in time" in first.heard(AllocationBlocked)[0].cause
         assert cluster.holder() is second
         cluster.kubelet.exit("app-exec-1", 1)
         cluster.advance(60)
@@ -526,7 +526,7 @@ def test_without_a_right_to_leases_a_driver_that_did_not_ask_for_one_goes_on_and
         assert only.stop() == BackendStopped()
         assert cluster.pods() == {}
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len([line for line in said if line.startswith("going on without a lease")]) == 1
+    assert len([line for line in said if line.startswith("continuing without a lease")]) == 1
 
 
 def test_without_a_right_to_change_it_the_lease_of_a_dead_one_is_waited_for() -> None:
