@@ -20,7 +20,7 @@ settings.register_profile(
 )  # no wall clock, and every run the same
 settings.load_profile("suite")
 
-WAIT_MOST = "tests/e2e/"
+WAIT_MOST = ("tests/e2e/", "tests/docs/test_snippets.py")
 """Tests that wait for other processes: begun first, they wait while others compute."""
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import actors
 from actors.examples.pi import KILL_AT
+from tests.docs.pages import blocks
+from tests.docs.shell import matches
 
 FOUND = 3.141816
 """Of ten million points whose seeds are the tasks' numbers: whoever counts them finds the same."""
@@ -28,3 +30,6 @@ def test_pi_is_the_same_to_the_last_digit_though_executors_were_killed() -> None
     assert float(found[1]) == FOUND
     assert int(found[2]) == len(KILL_AT)
     assert int(found[3]) >= len(KILL_AT)
+    page = blocks("docs/tutorial.md")
+    (command,) = [block for block in page if block.text == "python -m actors.examples.pi\n"]
+    assert matches(done.stdout, page[page.index(command) + 1].text), "docs/tutorial.md prints something else"

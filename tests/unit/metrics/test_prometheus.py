@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from actors.testing import Kit
 
 ROOT = Path(actors.__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TABLE = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
 ALERTS = (ROOT / "config/prometheus/alerts.yaml").read_text(encoding="utf-8")
 NAMES = {family.name: family for family in FAMILIES}
 
@@ -85,8 +85,8 @@ def test_no_name_is_there_twice_nor_part_of_what_another_one_exports() -> None:
     assert len(exported) == len(set(exported)) == 2 * len(FAMILIES)
 
 
-def test_the_table_in_the_readme_is_what_is_exported() -> None:
-    rows = re.findall(r"^\| `(executor_pods_\w+)` \| (\w+) \| (.*?) \| (.+) \|$", README, re.MULTILINE)
+def test_the_table_of_the_documentation_is_what_is_exported() -> None:
+    rows = re.findall(r"^\| `(executor_pods_\w+)` \| (\w+) \| (.*?) \| (.+) \|$", TABLE, re.MULTILINE)
     expected = [
         (family.name, family.kind, ", ".join(f"`{label}`" for label in family.labels), family.help)
         for family in FAMILIES

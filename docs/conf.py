@@ -1,0 +1,35 @@
+"""How Sphinx builds these pages: `sphinx-build -W -b html docs build/docs`, with the extra `docs` installed."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent / "_ext"), str(Path(__file__).parents[1])]
+
+project = "executor-pods"
+author = "The executor-pods authors"
+project_copyright = "The executor-pods authors"
+version = release = installed("executor-pods")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid", "generated"]
+exclude_patterns = ["_ext", "images/*.py"]
+html_theme = "furo"
+html_title = f"executor-pods {release}"
+html_static_path = ["_static"]
+html_css_files = ["wrap.css"]
+html_theme_options = {
+    "source_repository": "https://github.com/executor-pods/executor-pods/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+
+myst_fence_as_directive = ["mermaid"]  # so that GitHub draws them too
+myst_heading_anchors = 3
+
+default_role = "code"  # docstrings put code into single backticks
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+python_use_unqualified_type_names = True
+toc_object_entries = False

@@ -1,0 +1,64 @@
+"""The texts that the library can print, and the names that it defines, read from its source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+
+from tests.docs.pages import ROOT
+
+_HOLE = "…"
+_PERCENT = re.compile(r"%[-.\d]*[sdrgfx]")
+
+
+class Literals:
+    """All of `actors/`, docstrings left out."""
+
+    def __init__(self) -> None:
+        trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "actors").rglob("*.py")]
+        nodes = [node for tree in trees for node in ast.walk(tree)]
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        self._texts = {text for node in nodes if node not in docstrings and (text := _text(node)) is not None}
+        self._joined = "\0".join(self._texts)
+        self._names = {
+            node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+
+    def would_print(self, line: str) -> bool:
+        """Return whether the library can print this line, in which `…` stands for anything."""
+        return all(map(self._has, line.split(_HOLE))) or any(_fits(text, line) for text in self._texts)
+
+    def _has(self, piece: str) -> bool:
+        """Return whether the piece is in one text, or put together of two."""
+        words = piece.split()
+        halves = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(len(words) or 1)]
+        return any(all(half.strip(" :,") in self._joined for half in both) for both in halves)
+
+    def defines(self, name: str) -> bool:
+        """Return whether there is a class or function of this name."""
+        return name in self._names
+
+
+def _fits(text: str, line: str) -> bool:
+    """Return whether the line is the text with its holes filled, most of it not being holes."""
+    pieces = text.split(_HOLE)
+    whole = re.fullmatch(".*".join(map(re.escape, pieces)), line)
+    return whole is not None and sum(map(len, pieces)) >= len(line) / 2
+
+
+def _text(node: ast.AST) -> str | None:
+    """Return a string with a hole for each variable part, None for anything else."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return _PERCENT.sub(_HOLE, text)
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value) or _HOLE for value in values)
+        case _:
+            return None
+
+
+@cache
+def literals() -> Literals:
+    """Return those of this checkout."""
+    return Literals()

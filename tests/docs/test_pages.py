@@ -1,0 +1,195 @@
+"""The pages agree with the code: tables, names, examples of output, links."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import actors
+from actors.cli.arguments import execute
+from actors.cli.events import Event, describe, stopped, to_json
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    BackendStarted,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorStuck,
+    ExecutorTerminating,
+    FleetFailed,
+    FromDriver,
+    ToDriver,
+)
+from actors.pods.loss import CAUSED_BY_APP, LossKind, LossReason
+from actors.pods.pod import ObjectMeta, Pod
+from actors.settings.model import setting_names
+from tests.docs.literals import literals
+from tests.docs.pages import PAGES, REPOSITORY, ROOT, blocks, read
+
+NOW = datetime(2026, 3, 1, 9, 30, 15, 250_000, tzinfo=UTC)
+POD = Pod(metadata=ObjectMeta(name="etl-exec-3", uid="uid-3"))
+PODS = {3: "etl-exec-3", 4: "etl-exec-4"}
+FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+
+
+# ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", FENCE.sub("", read(page)))
+    folder = (ROOT / page).parent
+    lost = []
+    for link in links:
+        of_the_repository = re.match(rf"{REPOSITORY}/(?:blob|tree)/main/(.+)", link)
+        if of_the_repository is not None:
+            path: Path | None = ROOT / of_the_repository[1]
+        else:
+            path = None if re.match(r"https?:", link) else folder / link
+        if path is not None and not path.exists():
+            lost.append(link)
+    assert lost == []
+
+
+def test_what_pypi_shows_is_in_the_same_repository() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    assert {url for url in urls.values() if not url.startswith(REPOSITORY)} == set()
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_settings_that_a_page_names_exist(page: str) -> None:
+    names = set(setting_names())
+    groups = {name.partition(".")[0] for name in names if "." in name}
+    named = {
+        name for name in re.findall(r"`([a-z_]+\.[a-z_]+)(?:`| =)", read(page)) if name.partition(".")[0] in groups
+    }
+    assert named - names - {"executor.pods"} == set()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("docs/explanation/")])
+def test_the_messages_that_a_page_names_are_public(page: str) -> None:
+    named = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", FENCE.sub("", read(page))))
+    of_others = {
+        "FaultyPodApi",
+        "InProcessPodApi",
+        "ImagePullBackOff",
+        "ObjectStore",
+        "PersistentVolumeClaim",
+        "ScriptedKubelet",
+        "SharedInformer",
+    }
+    assert named - set(actors.__all__) - of_others == set()
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = read("docs/reference/api.md") + read("docs/reference/messages.md")
+    by_name = set(re.findall(r"actors\.(\w+)", pages))
+    by_union = {kind.__name__ for kind in (*get_args(FromDriver), *get_args(ToDriver))}
+    answers = {"FleetStatus", "ProfileStatus", "SourceStatus"}
+    assert set(actors.__all__) - by_name - by_union - answers == set()
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_kind_of_loss_is_explained_and_whether_the_application_caused_it() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| .+ \| (yes|no) \|$", read("docs/reference/loss-kinds.md"), re.MULTILINE)
+    assert rows == [(kind.name, "yes" if kind in CAUSED_BY_APP else "no") for kind in LossKind]
+
+
+@pytest.mark.parametrize("command", ["run", "local"])
+def test_every_option_of_the_command_is_described(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = _options(command, capsys)
+    assert options
+    assert {option for option in options if option not in read("docs/reference/command.md")} == set()
+
+
+def test_no_option_is_described_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    known = _options("run", capsys) | _options("local", capsys)
+    table = "\n".join(line for line in read("docs/reference/command.md").splitlines() if line.startswith("| `-"))
+    assert set(re.findall(r"--[a-z][a-z-]*", table)) <= known
+
+
+def _options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    assert execute(None, [command, "--help"]) == 0  # type: ignore[arg-type]  # help needs no inbox
+    return set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)) - {"--help"}
+
+
+def test_every_message_of_the_troubleshooting_table_is_one_of_the_librarys() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| .+ \| .+ \|$", read("docs/how-to/troubleshooting.md"), re.MULTILINE)
+    assert rows
+    assert [message for message in rows if not literals().would_print(message)] == []
+
+
+# ── JSON events ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def examples() -> list[Event]:
+    """One event of each kind, with everything that it can have."""
+    loss = LossReason(
+        LossKind.EXITED, 3, caused_by_app=True, message="executor 3 (pod etl-exec-3) exited with exit code 3"
+    )
+    later = NOW + timedelta(seconds=30)
+    return [
+        describe(BackendStarted("etl", "batch"), NOW, PODS, Path("/tmp/kubeconfig")),
+        describe(ExecutorPending(3, POD), NOW, PODS),
+        describe(ExecutorRunning(3, POD), NOW, PODS),
+        describe(ExecutorTerminating(3, later, "pod etl-exec-3 is being deleted"), NOW, PODS),
+        describe(ExecutorRemoved(3, loss), NOW, PODS),
+        describe(ExecutorStuck(4, "ImagePullBackOff", "executor: Back-off pulling image", NOW), NOW, PODS),
+        describe(AllocationBlocked("default", "the namespace has no room: exceeded quota"), NOW, PODS),
+        describe(AllocationUnblocked("default"), NOW, PODS),
+        describe(FleetFailed("6 executors ended too soon"), NOW, PODS),
+        stopped(NOW, "time is up", ("etl-exec-3",)),
+    ]
+
+
+def test_the_examples_of_json_events_are_what_the_command_prints() -> None:
+    (block,) = [block for block in blocks("docs/reference/json-events.md") if block.kind == "json"]
+    assert block.text.splitlines() == [to_json(event) for event in examples()]
+
+
+def test_the_keys_of_every_json_event_are_described() -> None:
+    page = read("docs/reference/json-events.md")
+    common = re.findall(r"^\| `(\w+)` \| [^|]+ \|$", page, re.MULTILINE)
+    rows = {
+        event: re.findall(r"`(\w+)`", keys)
+        for event, keys in re.findall(r"^\| `(\w+)` \|([^|]*)\| .+ \|$", page, re.MULTILINE)
+    }
+    assert rows == {event.event: list(event.details) for event in examples()}
+    assert all(list(json.loads(to_json(event))) == [*common, *event.details] for event in examples())
+
+
+# ── how it works ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_functions_that_the_explanation_names_exist() -> None:
+    page = read("docs/explanation/how-it-works.md")
+    rooms = {path.name for path in (ROOT / "actors").iterdir() if path.is_dir()}
+    named = [name for name in re.findall(r"`([a-z_]+\.[\w.]+)`", page) if name.partition(".")[0] in rooms]
+    named = [name for name in named if name not in setting_names()]
+    assert len(named) > 20
+    assert [name for name in named if not _exists(name)] == []
+
+
+def _exists(name: str) -> bool:
+    """Whether the package has this function or method: the longest part that is a module, then attributes."""
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        if (ROOT / "actors" / "/".join(parts[:end])).with_suffix(".py").exists():
+            found: object = importlib.import_module(".".join(("actors", *parts[:end])))
+            for attribute in parts[end:]:
+                found = getattr(found, attribute, None)
+            return found is not None
+    return False

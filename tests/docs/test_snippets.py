@@ -1,0 +1,62 @@
+"""Every fenced block of every page does what the page says: programs and commands run as they are printed.
+
+The blocks of a page are taken in order, as a reader takes them. A block whose first line names a file (`# driver.py`)
+is saved under that name, and run by the command that names it. Other Python blocks run in one namespace. There,
+`backend` is a Backend with four running executors, or with those of the page's first TOML block. An `output` block is
+what the block above it prints. `ELSEWHERE` has what this module does not run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, blocks, fences
+from tests.docs.reader import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ELSEWHERE: Final = {
+    "README.md": {
+        "python3 -m venv .venv && .venv/bin/pip install . &&": "needs a network: tests/stress/test_install.py",
+        "python3 -m venv .venv && .venv/bin/pip install '.[dev]'": "needs a network: tests/stress/test_install.py",
+        "import pykka": "asks its user when to stop: tests/e2e/test_readme.py",
+    },
+    "docs/tutorial.md": {
+        "python3 -m venv .venv": "needs a network: tests/stress/test_install.py",
+        "python -m actors.examples.pi": "takes seconds of a processor: tests/e2e/test_example.py",
+    },
+    "docs/how-to/monitoring.md": {
+        "executor-pods run --local --metrics-port 9464": "has no end: tests/e2e/test_metrics.py",
+    },
+    "docs/how-to/in-a-cluster.md": {
+        "FROM python:3.12-slim": "there is no program here that builds images",
+    },
+}
+"""Page → the beginning of a block → why it is not run by this module, and which test runs it instead."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_prints_works(page: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Reader(page, tmp_path, caplog, ELSEWHERE.get(page, {})) as reader:
+        for block in reader.blocks:
+            reader.take(block)
+    if reader.left_out:
+        pytest.skip("; ".join(reader.left_out))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_fence_of_a_page_belongs_to_a_block(page: str) -> None:
+    assert fences(page) == 2 * len(blocks(page))
+
+
+def test_what_is_run_elsewhere_is_there_and_is_little() -> None:
+    for page, beginnings in ELSEWHERE.items():
+        for beginning, why in beginnings.items():
+            found = [block for block in blocks(page) if block.text.startswith(beginning)]
+            assert len(found) == 1, f"{beginning!r} begins {len(found)} blocks of {page}"
+            _, _, test = why.partition(": ")
+            assert not test or (ROOT / test).is_file(), test
+    assert sum(map(len, ELSEWHERE.values())) < sum(len(blocks(page)) for page in PAGES) / 8
