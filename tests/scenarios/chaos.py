@@ -128,7 +128,7 @@ class _Ear(logging.Handler):
             self.errors.append(record.getMessage())
         elif record.msg.startswith("dead letter"):
             self.letters.append(record.getMessage())
-        elif record.msg.startswith("the cluster's history was reset"):
+        elif record.msg.startswith("cluster history reset"):
             self._history_was_reset()
 
 

@@ -463,7 +463,7 @@ def test_a_cluster_restored_from_a_backup_is_taken_as_it_is(moved_on: bool, capl
         while moved_on and int(world.store.resource_version) <= seen + 10:
             world.store.patch("namespaces", None, "default", _annotation(world), "merge")
         world.advance(2 * LONGEST_POLL)
-        assert sum("history was reset" in message for message in caplog.messages) == 1
+        assert sum("history reset" in message for message in caplog.messages) == 1
         removals = world.removals()
         assert sorted(removals) == [2, 4, 5]
         assert {removals[i].reason.kind for i in (4, 5)} == {LossKind.DELETED}

@@ -102,7 +102,7 @@ def test_a_right_to_see_that_is_taken_away_ends_nothing_and_what_happened_is_tol
         assert world.running() == 2
         assert world.heard(BackendFailed) == []
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len([line for line in said if line.startswith("the watch fails")]) == 1
+    assert len([line for line in said if line.startswith("watch fails")]) == 1
     assert len([line for line in said if line.startswith("polling fails")]) == 1
 
 
