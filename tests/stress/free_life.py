@@ -173,7 +173,7 @@ class Ear(logging.Handler):
         """In the thread that logs."""
         self.records += 1
         match record.msg, record.args:
-            case str(words), (str(profile), int(first), int(last), *_) if words.startswith("requesting executors:"):
+            case str(words), (str(profile), int(first), int(last), *_) if words.startswith("executors requested:"):
                 self.requests += 1
                 self._requested(profile, range(first, last + 1))
             case _:
