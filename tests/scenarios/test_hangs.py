@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PARTS = [POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, LEASE]
 SAFETY = 30.0
 """Seconds until a test that would hang fails instead."""
+MOMENTS = 600
+"""Tenths of a virtual second within which each actor gets each message."""
 
 HANG_TIMEOUT = "30s"
 REPLACED_WITHIN = 45
@@ -66,6 +68,14 @@ class Hang:
         self.thread = actor.handle.thread
         self._world.kit.dispatcher.leave_behind()
         assert self._gate.wait(SAFETY)
+
+    def await_begin(self) -> None:
+        """Let time pass until the actor hangs."""
+        for _ in range(MOMENTS):
+            if self.thread is not None:
+                return
+            self._world.advance(0.1)
+        raise AssertionError(f"no such message in {MOMENTS} tenths of a second")
 
     def let_go(self) -> None:
         """Wake it up, and wait until its thread has come to its end."""
@@ -153,8 +163,7 @@ def test_whoever_hangs_is_replaced_and_does_nothing_more_when_it_wakes_up(
 @pytest.mark.parametrize("part", ["allocator", "lifecycle-manager", "snapshot-store", "watch-source", "poll-source"])
 def test_a_part_that_hangs_keeps_no_stop_from_deleting_the_fleet_in_time(part: str, world: World, hang: Hang) -> None:
     hang.await_message(part, MESSAGES[part])
-    while hang.thread is None:
-        world.advance(0.1)
+    hang.await_begin()
     assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
     assert world.pods() == []
     assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
