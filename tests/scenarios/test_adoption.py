@@ -27,6 +27,7 @@ from actors.messages import (
 from actors.pods.loss import LossKind
 from actors.pods.pod import ROLE_LABEL
 from tests.scenarios.fleets import PARTS, ended, fleet, name, names, patch, pod
+from tests.scenarios.seeds import seeds
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def test_one_taken_over_that_ended_long_ago_is_not_told_again_though_its_pod_is_
         assert names(world) == [name(2), name(3)], "its id is used up"
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, of=5))
 def test_ten_lives_end_with_exactly_the_target(seed: int) -> None:
     with World(seed, executor={"instances": 5}) as world:
         for life in range(10):
@@ -191,7 +192,7 @@ def test_a_pod_that_another_controller_owns_is_adopted_too() -> None:
         assert world.owners(2) == [world.drivers["driver-2"]]
 
 
-@pytest.mark.parametrize("seed", [None, *range(40)])
+@pytest.mark.parametrize("seed", [None, *seeds(9, of=40)])
 def test_pods_are_adopted_before_anything_else_is_written(seed: int | None) -> None:
     with InPod(seed) as world:
         world.stop(delete_pods=False)

@@ -147,7 +147,7 @@ def test_a_kill_while_the_api_is_away_is_done_when_it_is_back() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("after", [0.0, 2.0, 4.999, 5.0, 5.002])
+@pytest.mark.parametrize("after", [0.0, 4.999, 5.002])
 def test_a_crash_between_kill_and_deletion_loses_nothing(part: str, after: float) -> None:
     with fleet(2) as world:
         world.kill(1)

@@ -33,7 +33,7 @@ from tests.scenarios.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SOME = (1, 3, 8, 50)
+SOME = (1, 8, 50)
 LONGEST_REST = 60.0
 """Seconds: the longest backoff, and as much jitter."""
 WITH_STATE = [part for part in PARTS if part not in SOURCES]
@@ -87,7 +87,7 @@ def test_what_nothing_depends_on_may_crash_more_often_than_others(part: str) -> 
     assert survived(Plan(part, frozenset(range(3, 4 + MAX_CRASHES))), resting=LONGEST_REST) == []
 
 
-@pytest.mark.parametrize("first", [1, 8, 34])
+@pytest.mark.parametrize("first", [1, 34])
 @pytest.mark.parametrize("part", WITH_STATE)
 def test_a_part_that_crashes_five_times_in_a_row_ends_the_backend_and_leaves_the_fleet(part: str, first: int) -> None:
     assert part_is_given_up(part, first) == []
@@ -180,7 +180,7 @@ def on_the_wire(world: World) -> None:
 
 
 @pytest.mark.parametrize("when", [before_it_is_read, while_most_are_queued, on_the_wire])
-@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("seed", [None, 1])
 def test_what_a_pool_was_asked_for_when_it_crashed_is_made_as_soon_as_it_is_back_and_once(
     when: Callable[[World], None], seed: int | None
 ) -> None:

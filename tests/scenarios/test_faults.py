@@ -9,6 +9,7 @@ import pytest
 from actors.local.faults.kinds import Chances, LoseAnswer
 from actors.messages import AllocationBlocked, AllocationUnblocked
 from actors.pods.loss import LossKind
+from tests.scenarios.seeds import seeds
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import World
 
@@ -71,7 +72,7 @@ def troubled(seed: int) -> None:
         assert world.pods() == []
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, of=8))
 def test_after_trouble_the_fleet_is_whole_and_no_invariant_broke(seed: int) -> None:
     troubled(seed)
 

@@ -16,6 +16,7 @@ from actors.local.faults.kinds import LoseAnswer, Refuse, Stall, server_error
 from actors.local.inprocess import InProcessPodApi
 from actors.messages import BackendStopped, ExecutorRunning, GetFleetStatus, StopBackend
 from actors.pods.loss import LossKind
+from tests.scenarios.seeds import seeds
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import WatchedApi, World
 
@@ -104,7 +105,7 @@ EVERYTHING: tuple[Operation, ...] = ("list", "watch", "get", "create", "delete",
     [REFUSED, NOT_READY, Stall(), Stall(delivered=True)],
     ids=["nobody listens", "503 and Retry-After", "nobody answers", "answers are lost"],
 )
-@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("seed", [None, pytest.param(1, marks=pytest.mark.stress)])
 def test_an_outage_costs_few_requests_and_harms_nobody(fault: Fault, seed: int | None) -> None:
     with TroubledWorld(seed, executor={"instances": FLEET}) as world:
         world.grow()
@@ -144,7 +145,7 @@ def test_a_watch_connects_at_most_once_a_step(fault: Refuse) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(1, of=2))
 @pytest.mark.parametrize("minutes", [2, 4, 20])
 def test_the_watch_is_back_with_the_first_poll_that_gets_through(seed: int, minutes: int) -> None:
     with TroubledWorld(seed, executor={"instances": 1}) as world:
@@ -194,7 +195,7 @@ def test_creates_that_fail_for_reasons_of_their_own_hold_no_delete_up() -> None:
 
 
 @pytest.mark.parametrize("away", [5, 60, 900], ids=lambda seconds: f"{seconds} s")
-@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("seed", [None, pytest.param(1, marks=pytest.mark.stress)])
 def test_a_namespace_that_was_deleted_is_filled_as_soon_as_the_backoff_lets_it_when_it_is_back(
     away: int, seed: int | None
 ) -> None:
@@ -240,7 +241,7 @@ def test_a_stop_in_an_outage_that_ends_soon_leaves_nothing(fault: Fault) -> None
 
 
 @pytest.mark.parametrize("minutes", [1, 2, 10])
-@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("seed", [None, pytest.param(1, marks=pytest.mark.stress)])
 def test_creates_that_wait_for_a_server_are_withdrawn_when_the_target_falls(seed: int | None, minutes: int) -> None:
     with TroubledWorld(seed, executor={"instances": FLEET}) as world:
         world.advance(10)

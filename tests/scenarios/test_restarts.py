@@ -18,6 +18,7 @@ from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import BackendStopped, ExecutorRunning, ExecutorTerminating, GetExecutorIds, KillExecutors
 from actors.pods.pod import EXECUTOR_ID_LABEL
 from tests.scenarios.rivals import APP_ID, Rivals
+from tests.scenarios.seeds import seeds
 
 if TYPE_CHECKING:
     from actors.local.store.object_store import WatchMessage
@@ -104,7 +105,7 @@ def kill_and_restart(cluster: Lives, dice: Entropy, *, executors_end: bool) -> N
 
 
 @pytest.mark.parametrize("lease", [False, True], ids=["no lease", "lease"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, of=5))
 def test_ten_deaths_at_any_moment_end_with_the_target_and_no_id_was_used_twice(seed: int, lease: bool) -> None:
     with Lives(seed, lease=lease) as cluster:
         kill_and_restart(cluster, cluster.kit.entropy.fork("deaths"), executors_end=False)
@@ -120,7 +121,7 @@ def test_ten_deaths_at_any_moment_end_with_the_target_and_no_id_was_used_twice(s
 
 
 @pytest.mark.parametrize("lease", [False, True], ids=["no lease", "lease"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, of=5))
 def test_though_executors_end_meanwhile_there_is_never_one_too_many(seed: int, lease: bool) -> None:
     with Lives(seed, lease=lease) as cluster:
         kill_and_restart(cluster, cluster.kit.entropy.fork("deaths"), executors_end=True)

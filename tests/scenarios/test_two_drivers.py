@@ -30,6 +30,7 @@ from actors.messages import (
 from actors.pods.loss import LossKind
 from tests.scenarios.memory import sizes
 from tests.scenarios.rivals import Rivals
+from tests.scenarios.seeds import seeds
 
 if TYPE_CHECKING:
     from tests.scenarios.rivals import Rival
@@ -577,7 +578,7 @@ def test_without_a_right_to_a_lease_that_was_asked_for_the_start_fails_and_says_
 # ── everything at once ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(4, of=10))
 def test_whatever_happens_to_both_at_no_moment_both_write(seed: int) -> None:
     with Rivals("first", "second", seed=seed) as cluster:
         dice = cluster.kit.entropy.fork("trouble")
