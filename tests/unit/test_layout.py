@@ -1,23 +1,31 @@
-"""Rules of the layout that import-linter cannot say: who may hold a lock, read a clock, or draw a number."""
+"""Rules of the layout that import-linter does not hold: locks, clocks, circles of modules, the size of a room."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
-from typing import get_args
-
-import pytest
+from typing import Final, get_args
 
 import actors
 from actors.messages import FromDriver, ToDriver
+from tests.import_graph import circles, layers, module_graph, room_graph, upward
 
-PACKAGE = Path(actors.__file__).parent
-MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+PACKAGE: Final = Path(actors.__file__).parent
+ROOT: Final = Path(__file__).parents[2]
+MODULES: Final = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+GRAPH: Final = module_graph(ROOT)
 
-MAY_LOCK = {"runtime", "kube", "local", "testing", "examples"}
+MAY_LOCK: Final = {"runtime", "kube", "local", "testing", "cli", "examples"}
 """Invariant 8: no lock outside these; the first three are where threads meet."""
 
-MAY_READ_TIME = {"runtime/clock.py", "runtime/entropy.py", "runtime/timer_thread.py", "testing/dispatcher.py"}
+MAY_READ_TIME: Final = {"runtime/clock.py", "runtime/entropy.py", "runtime/timer_thread.py", "testing/dispatcher.py"}
+
+FILES: Final = {"__init__.py", "__main__.py", "errors.py", "py.typed"}
+"""All that may lie directly in `actors`."""
+
+ROOM: Final = 12
+"""Modules of a room besides its `__init__`; a room in a room is counted on its own."""
 
 
 def imported(path: Path) -> set[str]:
@@ -31,24 +39,58 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_actors_share_no_lock_and_no_thread(path: Path) -> None:
-    if path.parts[0] not in MAY_LOCK and path.parts[0] != "cli":
-        assert not imported(path) & {"threading", "queue", "multiprocessing", "concurrent", "_thread"}
+def importers(*names: str) -> list[str]:
+    """The modules that import one of these, by path."""
+    return [str(path) for path in MODULES if imported(path) & set(names)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_time_and_chance_come_from_the_clock_and_from_entropy(path: Path) -> None:
-    if str(path) not in MAY_READ_TIME and path.parts[0] != "examples":
-        assert not imported(path) & {"time", "random"}
+def test_actors_share_no_lock_and_no_thread() -> None:
+    found = importers("threading", "queue", "multiprocessing", "concurrent", "_thread")
+    assert [path for path in found if Path(path).parts[0] not in MAY_LOCK] == []
+
+
+def test_time_and_chance_come_from_the_clock_and_from_entropy() -> None:
+    found = importers("time", "random")
+    assert [path for path in found if path not in MAY_READ_TIME and not path.startswith("examples/")] == []
 
 
 def test_importing_the_package_does_not_import_the_kubernetes_client() -> None:
-    for path in MODULES:
-        if path.parts[0] != "kube":
-            assert "kubernetes" not in imported(path)
+    assert [path for path in importers("kubernetes") if not path.startswith("kube/")] == []
 
 
-def test_whatever_a_driver_says_or_hears_is_a_public_name() -> None:
+def test_no_module_imports_itself_through_others() -> None:
+    assert circles(GRAPH) == []
+
+
+def test_rooms_import_downward_only() -> None:
+    assert upward(room_graph(GRAPH), layers(ROOT)) == []
+
+
+def test_every_room_has_a_layer() -> None:
+    listed = {room for layer in layers(ROOT) for room in layer}
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} - listed == set()
+
+
+def test_the_package_holds_rooms_and_hardly_a_file() -> None:
+    assert {path.name for path in PACKAGE.iterdir() if path.is_file()} - FILES == set()
+
+
+def test_a_room_holds_about_a_dozen_modules() -> None:
+    sizes = {folder: sum(path.parent == folder for path in MODULES) - 1 for folder in {path.parent for path in MODULES}}
+    assert {str(folder): size for folder, size in sizes.items() if size > ROOM} == {}
+
+
+def test_each_room_says_in_two_sentences_what_it_is() -> None:
+    inits = [path for path in MODULES if path.name == "__init__.py"]
+    trees = {str(path): ast.parse((PACKAGE / path).read_text(encoding="utf-8")) for path in inits}
+    assert [path for path, tree in trees.items() if sentences(ast.get_docstring(tree) or "") < 2] == []
+
+
+def sentences(text: str) -> int:
+    """How many there are, counted by their full stops."""
+    return len(re.findall(r"[.](?=\s|$)", text))
+
+
+def test_whatever_a_driver_sends_or_receives_is_a_public_name() -> None:
     messages = {message.__name__ for message in (*get_args(FromDriver), *get_args(ToDriver))}
     assert messages - set(actors.__all__) == set()
