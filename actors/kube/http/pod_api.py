@@ -133,9 +133,10 @@ class HttpPodApi:
 
     def close(self) -> None:
         """See `PodApi`. A thread that does not end in time is logged; it can send nothing more."""
+        workers = self._workers.close()  # first: a worker that is freed below must not send a queued call
         self._calls.close()
         with self._lock:
-            threads = {*self._workers.close(), *self._threads} - {threading.current_thread()}
+            threads = {*workers, *self._threads} - {threading.current_thread()}
         deadline = later(self._clock.monotonic(), JOIN_LIMIT)
         for thread in threads:
             thread.join(max(0.0, deadline - self._clock.monotonic()))
