@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m tests.benchmarks`. Nothing here is asserted; see README.md for what the rows mean."""
+"""Benchmarks: `python -m tests.benchmarks`. They assert nothing; README.md explains the rows."""

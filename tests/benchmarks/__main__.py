@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks [NAME …]`: runs the cases, shows the tables, keeps the figures and a plot.
+"""`python -m tests.benchmarks [NAME …]`: run the cases, print the tables, write the figures and a plot.
 
-Each measurement is a process of its own, with a server of its own; all of them take turns, because a machine that
-others use is not the same from one minute to the next. So compare within a run, by ratios.
+Each measurement is a process of its own, with a server of its own. They take turns, because a shared machine changes
+from minute to minute. So compare within a run, by ratios.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from tests.benchmarks.cases import Case, Run
 
 SAFETY_SECONDS: Final = 900.0
-"""Until a measurement that hangs is given up; none takes half of it."""
+"""After this long a measurement has failed; none takes half of it."""
 
 WIDTH: Final = 170
-"""Characters of a line, so that the widest table has its headings whole."""
+"""Characters of a line: enough for the headings of the widest table."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Take the arguments."""
+    """Parse the arguments and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of a case: {', '.join(CASES)}; by default all; or {PROFILE}"
@@ -80,7 +80,7 @@ def _values(name: str, run: Run, events: int | None) -> dict[str, Any]:
 
 
 def _turns(results: Sequence[Result], repeats: int | None, console: Console) -> Iterator[Result]:
-    """All measurements, each result growing by one in each turn that it has; it is handed out then."""
+    """Run the measurements in turns, and yield each result whenever it has one more."""
     repeated = {name: repeats or CASES[name].repeats for name in CASES}
     for turn in range(max((repeated[result.case] for result in results), default=0)):
         for result in results:
@@ -91,7 +91,7 @@ def _turns(results: Sequence[Result], repeats: int | None, console: Console) -> 
 
 
 def _measure(result: Result) -> None:
-    """In a process of its own."""
+    """Measure in a process of its own."""
     module = CASES[result.case].module
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The least that could request so many executors: an aiohttp loop that POSTs the same pods and does nothing else."""
+"""The least that can request executors: an aiohttp loop that POSTs the same pods and does nothing else."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["CONNECTIONS", "bodies", "post_all"]
 
 CONNECTIONS: Final = AllocationSettings().max_requests_in_flight
-"""As many as we have requests under way."""
+"""As many as a backend has requests in flight."""
 
 
 def bodies(settings: Settings, executors: int) -> list[bytes]:
-    """The pods that a backend of these settings asks for, as JSON."""
+    """Return the pods that a backend with these settings creates, as JSON."""
     manifests = ExecutorManifests(settings, namespace=settings.namespace or "default")
     return [json.dumps(manifests.pod(number, "default")).encode() for number in range(1, executors + 1)]
 
 
 def post_all(url: str, pods: Sequence[bytes], *, token: str, trust: ssl.SSLContext | bool = True) -> None:
-    """Each once, over all connections; every answer is read, and must be a yes."""
+    """POST each pod once, over all connections; every answer must be a success."""
     asyncio.run(_post_all(url, pods, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}, trust))
 
 

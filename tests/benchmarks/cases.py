@@ -1,4 +1,4 @@
-"""The rows of the table: what is measured, of whom, with which figures, and at which size."""
+"""The rows of the table: what is measured, for which contestant, and at which size."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["CASES", "Case", "Run"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measurement in one process. `values` are the measuring function's, `who` whom it measures."""
+    """One measurement in one process: the contestant `who`, and the arguments of the measuring function."""
 
     who: str
     values: dict[str, Any]
     label: str = ""
-    """What tells it from the case's other runs of the same contestant, and makes those of others its rivals."""
+    """Tells the contestant's runs of a case apart; runs of other contestants with this label are compared."""
     must: bool = False
-    """What has been promised hangs on it: see `must.py`."""
+    """A promise in `must.py` depends on this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Case:
 
     title: str
     module: str
-    """In this folder, with the function `measure`."""
+    """A module of this folder that has a function `measure`."""
     runs: tuple[Run, ...]
     quick: tuple[Run, ...]
     compares: str = ""
-    """The figure of which the ratio to ours is shown, where there are others."""
+    """The figure whose ratio to ours is printed, if there are other contestants."""
     more_is_better: bool = True
     grows: str = ""
-    """The figure of which the ratio to that of the smallest fleet is shown."""
+    """The figure whose ratio to that of the smallest fleet is printed."""
     repeats: int = 3
 
 
@@ -47,7 +47,7 @@ COUNTS: Final = {
     "kopf": 3_000,
     "decoding only": 100_000,
 }
-"""Events, so that each takes some seconds."""
+"""Events for each contestant, so that each takes some seconds."""
 
 FEW_EVENTS: Final = {"ours": 5_000, "lightkube": 5_000, "SharedInformer": 1_000}
 
@@ -69,8 +69,8 @@ def _events(sizes: tuple[int, ...], counts: dict[str, int], *, joined: bool) -> 
     )
 
 
-def _news(pods: int, count: int) -> Run:
-    values = {"pods": pods, "count": count, "news": True}
+def _changed(pods: int, count: int) -> Run:
+    values = {"pods": pods, "count": count, "changed": True}
     return Run("ours", values, f"{pods:,} pods", must=("ours", pods) in EVENTS_THAT_COUNT)
 
 
@@ -119,7 +119,7 @@ def _real(executors: int) -> tuple[Run, ...]:
 
 CASES: Final[dict[str, Case]] = {
     "list": Case(
-        "LIST of a whole fleet to something that can be asked about an executor",
+        "LIST of a whole fleet, until an executor can be looked up",
         "lists",
         _lists(10_000),
         _lists(1_000),
@@ -127,7 +127,7 @@ CASES: Final[dict[str, Case]] = {
         more_is_better=False,
     ),
     "events": Case(
-        "Events end to end, HTTP to driver; an HTTP chunk for each, as an API server sends them",
+        "Events end to end, from HTTP to the driver; one event in an HTTP chunk, as an API server sends them",
         "events",
         _events(SIZES, COUNTS, joined=False),
         _events((100, 1_000), FEW_EVENTS | {"kopf": 200, "kr8s": 200}, joined=False),
@@ -142,11 +142,11 @@ CASES: Final[dict[str, Case]] = {
         compares="events/s",
         grows="cpu µs/event",
     ),
-    "news": Case(
-        "The same, each event with news: a container was started again",
+    "changed": Case(
+        "The same, each event with a change: a container restarted",
         "events",
-        tuple(_news(size, 200_000) for size in SIZES),
-        (_news(1_000, 5_000),),
+        tuple(_changed(size, 200_000) for size in SIZES),
+        (_changed(1_000, 5_000),),
         grows="cpu µs/event",
     ),
     "inside": Case(
@@ -178,7 +178,7 @@ CASES: Final[dict[str, Case]] = {
         repeats=2,
     ),
     "creation": Case(
-        "Executors requested of a server that takes so long to answer",
+        "Executors requested, by the time that the server takes to answer",
         "creation",
         _creation(1_000, (0.0, 0.005, 0.02)),
         _creation(200, (0.005,)),
@@ -186,7 +186,7 @@ CASES: Final[dict[str, Case]] = {
         more_is_better=False,
     ),
     "real": Case(
-        "Executors requested of a real control plane on this machine",
+        "Executors requested, on a real control plane of this machine",
         "real",
         _real(1_000),
         _real(100),
@@ -204,7 +204,7 @@ CASES: Final[dict[str, Case]] = {
         repeats=1,
     ),
     "growth": Case(
-        "Resident memory in the course of a long stream, 1,000 pods",
+        "Resident memory during a long stream, 1,000 pods",
         "upkeep",
         (Run("growth", {"pods": 1_000, "events": 10_000_000, "part": 100_000}, "1,000 pods", must=True),),
         (Run("growth", {"pods": 500, "events": 20_000, "part": 5_000}, "500 pods"),),

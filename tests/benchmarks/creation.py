@@ -1,4 +1,4 @@
-"""A fleet that comes up from nothing, on a server that takes its time to answer."""
+"""Creation of a whole fleet, on a server that answers after a delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["measure"]
 
 
 def measure(who: str, *, executors: int, latency: float) -> dict[str, float]:
-    """All at default settings, from the moment the backend is made; `bare` POSTs as much, and does nothing else."""
+    """Measure from the start of a backend with default settings; `bare` POSTs as many pods and does nothing else."""
     with Serving(0, latency=latency, starts=True) as serving:
         began = _ours(serving, executors) if who == "ours" else _bare(serving, executors)
         counts = serving.ask("counts")

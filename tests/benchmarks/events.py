@@ -1,4 +1,4 @@
-"""A stream of changes, from the socket to whoever wants to know: us, the peers, and the least that any could do."""
+"""A stream of events, from the socket to the receiver: us, our peers, and the least that anyone must do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&resourceVersion={
 
 
 class _Stream:
-    """Starts the stream when somebody watches, and stops the time when its last event is known."""
+    """Starts the stream once a client watches, and stops the clock when the last event has arrived."""
 
     def __init__(self, serving: Serving, count: int) -> None:
         self._serving = serving
@@ -30,17 +30,17 @@ class _Stream:
         self._cpu = _cpu()
 
     def begin(self) -> None:
-        """Let it run; the caller is watching, or is about to."""
+        """Start the stream; the caller watches, or is about to."""
         self._serving.ask("watched")
         self._cpu = _cpu()
         self._serving.order("stream", count=self._count)
 
     def begin_aside(self) -> None:
-        """The same, for a caller that only watches from now on."""
+        """Start the stream for a caller that watches from now on."""
         threading.Thread(target=self.begin, daemon=True).start()
 
     def end(self, at: float | None = None) -> dict[str, float]:
-        """The last event is known, since `at`, or now."""
+        """Return the figures: the last event arrived at `at`, or now."""
         at = time.monotonic() if at is None else at
         user, kernel = (now - then for now, then in zip(_cpu(), self._cpu, strict=True))
         sent = self._serving.answer()
@@ -54,15 +54,14 @@ class _Stream:
 
 
 def _cpu() -> tuple[float, float]:
-    """Seconds in this process's own code, and in the kernel for it."""
+    """Return this process's seconds in user code and in the kernel."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime, usage.ru_stime
 
 
-def measure(who: str, *, pods: int, count: int, joined: bool = False, news: bool = False) -> dict[str, float]:
-    """So many events of a fleet of so many pods. With `news`, each brings something that an executor's end may hang on;
-    else nothing that we look at, as do nearly all events of pods that run."""
-    with Serving(pods, joined=joined, news=news) as serving:
+def measure(who: str, *, pods: int, count: int, joined: bool = False, changed: bool = False) -> dict[str, float]:
+    """Measure `count` events of a fleet: no-ops, as nearly all events of running pods are, or changes."""
+    with Serving(pods, joined=joined, changed=changed) as serving:
         return _CONTESTANTS[who](serving, pods, _Stream(serving, count))
 
 
@@ -126,7 +125,7 @@ def _kopf(serving: Serving, pods: int, stream: _Stream) -> dict[str, float]:
     figures: dict[str, float] = {}
     listed = itertools.count(1)
     registry, settings, ended = kopf.OperatorRegistry(), kopf.OperatorSettings(), threading.Event()
-    settings.scanning.disabled = True  # else it would also watch namespaces and resource definitions
+    settings.scanning.disabled = True  # otherwise kopf also watches namespaces and resource definitions
     settings.posting.enabled = False
 
     def login(**_: Any) -> kopf.ConnectionInfo:
@@ -148,7 +147,7 @@ def _kopf(serving: Serving, pods: int, stream: _Stream) -> dict[str, float]:
 
 
 def _decoding(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
-    """urllib3, lines, and msgspec into our `Pod`: what is left when there are no actors, no merge, no snapshots."""
+    """Measure urllib3, line splitting and msgspec into our `Pod`: everything but actors, merge and snapshots."""
     import urllib3  # noqa: PLC0415 - see above
 
     from actors.kube.deduplication import PodDeduplicator  # noqa: PLC0415 - see above
@@ -167,7 +166,7 @@ def _decoding(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]
 
 
 def _bytes(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
-    """A socket that is read, and nothing else: what the server can send."""
+    """Measure reading the socket and nothing else: what the server can send."""
     with socket.create_connection(("127.0.0.1", serving.port)) as connection:
         connection.sendall(f"GET {PATH} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
         stream.begin_aside()

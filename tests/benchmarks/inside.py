@@ -1,4 +1,4 @@
-"""The actors alone: events as values, handed in by the thread that would have read and decoded them. One core."""
+"""The actors alone, on one core: the thread that would read and decode hands in the events as values."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["measure"]
 
 class _Done:
     def cancel(self) -> None:
-        """It was over at once."""
+        """Do nothing: the call was complete at once."""
 
 
 class _Cluster:
-    """A `PodApi` that has running pods, says yes to everything, and whose one watch is fed from outside."""
+    """A `PodApi` with running pods, whose calls all succeed and whose one watch is fed from outside."""
 
     namespace = NAMESPACE
 
@@ -58,11 +58,11 @@ class _Cluster:
         return _Done()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def measure(_who: str, *, pods: int, count: int, read: int) -> dict[str, float]:
-    """So many events, `read` of them at a time, through every actor of ours and to the driver."""
+    """Measure `count` events, `read` of them at a time, through all our actors to the driver."""
     made = PodBytes()
     decode = msgspec.json.Decoder(Pod).decode
 

@@ -1,4 +1,4 @@
-"""From the event that says that an executor has ended, to the driver's notice and to its replacement's POST."""
+"""The time from the event of an executor's end to `ExecutorRemoved`, and to the POST of its replacement."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 __all__ = ["measure", "percentile"]
 
 ENDS: Final = 20.0
-"""Executors that end, a second: few enough that most are a story of their own."""
+"""Executors that end in a second: few enough that their rounds rarely overlap."""
 
 POLLING: Final = "2s"
-"""So that a good part of the run has a poll in it; the default is 30 s."""
+"""A good part of the run coincides with a poll; the default is 30 s."""
 
 LAST_WORDS: Final = 3.0
-"""Seconds until the last replacements should have been asked for."""
+"""Seconds until the last replacements have been requested."""
 
 ALONE: Final = 2.0
-"""Seconds that tell how fast the driver computes when nobody else does, before the run and after it."""
+"""Seconds before and after the run that measure the driver's undisturbed speed."""
 
 
 def measure(_who: str, *, pods: int, rate: float, seconds: float, busy: bool = False) -> dict[str, float]:
-    """`rate` events a second; with `busy`, another thread of the driver's process computes all the while."""
+    """Measure at `rate` events a second; with `busy`, another thread of the driver's process computes meanwhile."""
     with Serving(pods, starts=True) as serving:
         alone = [_speed_alone()] if busy else []
         with Fleet(connect(serving), pods, executor={"api_polling_interval": POLLING}) as fleet:
@@ -50,8 +50,8 @@ def measure(_who: str, *, pods: int, rate: float, seconds: float, busy: bool = F
             told = [fleet.until_removed(number) - at for number, at in sent.items()]
         posted = [at - end for at, end in zip(sorted(counts["posts"]), sorted(sent.values()), strict=True)]
         figures = {
-            "told p50 ms": percentile(told, 50) * 1e3,
-            "told p99 ms": percentile(told, 99) * 1e3,
+            "removed p50 ms": percentile(told, 50) * 1e3,
+            "removed p99 ms": percentile(told, 99) * 1e3,
             "POST p50 ms": percentile(posted, 50) * 1e3,
             "POST p99 ms": percentile(posted, 99) * 1e3,
             "POST max ms": max(posted) * 1e3,
@@ -68,17 +68,17 @@ def measure(_who: str, *, pods: int, rate: float, seconds: float, busy: bool = F
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile."""
+    """Return the nearest-rank percentile."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 class _Work:
-    """A computation without a pause, in a thread, from now until `end`."""
+    """A computation without pause in a thread of its own, until `end`."""
 
     def __init__(self) -> None:
         self.cpu = 0.0
-        """Seconds of a processor that it had."""
+        """Processor seconds that it used."""
         self._steps = 0
         self._ends = False
         self._began = time.monotonic()
@@ -86,7 +86,7 @@ class _Work:
         self._thread.start()
 
     def end(self) -> None:
-        """It has its `cpu` and its `speed` then: steps a second."""
+        """Stop, and set `cpu` and `speed`, in steps a second."""
         self._ends = True
         self._thread.join()
         self.speed = self._steps / (time.monotonic() - self._began)

@@ -1,4 +1,4 @@
-"""A list of a whole fleet, from the request to something that can be asked about an executor."""
+"""A LIST of a whole fleet, from the request until an executor can be looked up."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["PAGE", "measure"]
 
 SAFETY_SECONDS: Final = 60.0
-"""Until a list that hangs ends."""
+"""After this long a list has failed."""
 
 PAGE: Final = 500
-"""What all of them ask for at a time, as client-go does."""
+"""Pods of a page, as client-go asks for."""
 
 
 def measure(who: str, *, pods: int, gzipped: bool = True) -> dict[str, float]:
-    """The list, once the client has connected and listed before: the second of two."""
+    """Measure the second of two lists: the client is connected and warm."""
     with Serving(pods, gzipped=gzipped) as serving:
         return _CONTESTANTS[who](serving, pods)
 

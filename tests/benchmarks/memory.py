@@ -1,4 +1,4 @@
-"""What this process weighs, as Linux and glibc tell it, in bytes."""
+"""The memory of this process in bytes, as Linux and glibc report it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["give_back", "malloc_arenas", "peak_resident", "resident"]
 
 
 def resident() -> int:
-    """What of it is in memory now."""
+    """Return the resident memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_resident() -> int:
-    """The most that ever was."""
+    """Return the highest resident memory so far."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
 
 def give_back() -> None:
-    """Collect garbage, and have malloc return what is free in its arenas, which it does not do by itself."""
+    """Collect garbage, and make malloc return the free memory of its arenas, which it keeps otherwise."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 
 
 def malloc_arenas() -> int:
-    """How many heaps malloc has: at most 8 for each core, as threads compete for them."""
+    """Return how many heaps malloc has: at most 8 for each core, as threads compete."""
     libc = ctypes.CDLL(None)
     libc.fdopen.restype = ctypes.c_void_p
     with tempfile.TemporaryFile() as told:

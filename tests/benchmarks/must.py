@@ -1,4 +1,4 @@
-"""What has been promised, and what a run makes of it: a table of figures, not a test."""
+"""The promises and their figures in a run: a table, not a test."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ __all__ = ["MUSTS", "Measured", "Must", "summary"]
 
 
 class Measured:
-    """The results of a run, to be asked for medians. One that is not there is a LookupError."""
+    """The medians of a run; a missing one raises LookupError."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self._results = results
 
     def median(self, case: str, who: str, figure: str, **values: Any) -> float:
-        """Of the run that was given these values."""
+        """Return the median of the run with these arguments."""
         for result in self._results:
             if (result.case, result.who) == (case, who) and result.figures and values.items() <= result.values.items():
                 return result.median(figure)
         raise LookupError(case)
 
     def events(self, who: str, figure: str, pods: int = 10_000) -> float:
-        """End to end, a chunk for each."""
+        """Return a figure of no-op events, end to end, one event in a chunk."""
         return self.median("events", who, figure, pods=pods)
 
-    def news(self, figure: str, pods: int) -> float:
-        """End to end, each with something new."""
-        return self.median("news", "ours", figure, pods=pods)
+    def changed(self, figure: str, pods: int) -> float:
+        """Return a figure of events with a change, end to end."""
+        return self.median("changed", "ours", figure, pods=pods)
 
     def late(self, case: str, figure: str) -> float:
-        """At 1,000 events a second."""
+        """Return a latency at 1,000 events a second."""
         return self.median(case, "ours", figure, pods=10_000, rate=1_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Must:
-    """One line."""
+    """One promise."""
 
     what: str
     figure: Callable[[Measured], float]
     unit: str
     least: float | None = None
     most: float | None = None
-    """Without either, the figure is only to be told."""
+    """Without `least` and `most` the figure is only printed."""
 
-    def wanted(self) -> str:
-        """In words."""
+    def promised(self) -> str:
+        """Return the promise as text."""
         if self.least is not None:
             return f"≥ {self.least:,g} {self.unit}"
         return f"≤ {self.most:,g} {self.unit}" if self.most is not None else "the figure"
 
     def is_met_by(self, figure: float) -> bool:
-        """As it was measured, not as it is shown."""
+        """Compare the measured figure, not the rounded one."""
         return (self.least is None or figure >= self.least) and (self.most is None or figure <= self.most)
 
 
@@ -88,13 +88,13 @@ MUSTS: Final = (
         most=1.25,
     ),
     Must(
-        "events/s at 10,000 pods if each brings news, to SharedInformer",
-        lambda run: run.news("events/s", 10_000) / run.events("SharedInformer", "events/s"),
+        "events/s at 10,000 pods if each event is a change, to SharedInformer",
+        lambda run: run.changed("events/s", 10_000) / run.events("SharedInformer", "events/s"),
         "×",
     ),
     Must(
-        "cost of an event that brings news at 50,000 pods, to that at 100",
-        lambda run: run.news("cpu µs/event", 50_000) / run.news("cpu µs/event", 100),
+        "cost of an event with a change at 50,000 pods, to that at 100",
+        lambda run: run.changed("cpu µs/event", 50_000) / run.changed("cpu µs/event", 100),
         "×",
     ),
     Must(
@@ -114,14 +114,14 @@ MUSTS: Final = (
     ),
     Must(
         "end → ExecutorRemoved, p99 at 1,000 events/s, 10,000 pods polled",
-        lambda run: run.late("latency", "told p99 ms"),
+        lambda run: run.late("latency", "removed p99 ms"),
         "ms",
         most=50,
     ),
-    Must("end → replacement's POST, p99, there", lambda run: run.late("latency", "POST p99 ms"), "ms", most=150),
-    Must("end → ExecutorRemoved, p99, beside a busy driver", lambda run: run.late("busy", "told p99 ms"), "ms"),
-    Must("end → replacement's POST, p99, beside it", lambda run: run.late("busy", "POST p99 ms"), "ms"),
-    Must("what is left of that driver's speed", lambda run: run.late("busy", "driver's speed %"), "%"),
+    Must("end → replacement's POST, p99, the same", lambda run: run.late("latency", "POST p99 ms"), "ms", most=150),
+    Must("end → ExecutorRemoved, p99, beside a busy driver", lambda run: run.late("busy", "removed p99 ms"), "ms"),
+    Must("end → replacement's POST, p99, beside a busy driver", lambda run: run.late("busy", "POST p99 ms"), "ms"),
+    Must("speed of the busy driver, to its speed alone", lambda run: run.late("busy", "driver's speed %"), "%"),
     Must(
         "1,000 executors requested, answers after 5 ms",
         lambda run: run.median("creation", "ours", "requested s", **FIVE_MS),
@@ -155,7 +155,7 @@ MUSTS: Final = (
         most=2.5,
     ),
     Must(
-        "resident memory after 10,000,000 events that bring news, to that after half of them",
+        "resident memory after 10,000,000 events with a change, to that after half of them",
         lambda run: (
             run.median("growth", "growth", "last MiB", **LONG) / run.median("growth", "growth", "half-way MiB", **LONG)
         ),
@@ -173,19 +173,19 @@ MUSTS: Final = (
 
 
 def summary(results: Sequence[Result], musts: Sequence[Must] = MUSTS) -> Table:
-    """Each promise beside its figure."""
-    table = Table(title="Must show", title_justify="left")
-    for heading, justify in (("", "left"), ("figure", "right"), ("wanted", "right"), ("met", "left")):
+    """Return a table of promises and figures."""
+    table = Table(title="Promises", title_justify="left")
+    for heading, justify in (("", "left"), ("figure", "right"), ("promised", "right"), ("met", "left")):
         table.add_column(heading, justify="right" if justify == "right" else "left")
     measured = Measured(results)
     for must in musts:
         try:
             figure = must.figure(measured)
         except LookupError:
-            table.add_row(must.what, "", must.wanted(), "not measured")
+            table.add_row(must.what, "", must.promised(), "not measured")
             continue
         met = "" if must.least is must.most is None else "yes" if must.is_met_by(figure) else "NO"
-        table.add_row(must.what, f"{_number(figure)} {must.unit}", must.wanted(), met)
+        table.add_row(must.what, f"{_number(figure)} {must.unit}", must.promised(), met)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Our side: a driver that keeps up with its fleet, on a backend with its own settings' defaults."""
+"""Our contestant: a driver that follows its fleet, on a backend with default settings."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Fleet", "connect"]
 
 SAFETY_SECONDS: Final = 300.0
-"""Until a run that hangs ends."""
+"""After this long a run has failed."""
 
 
 class _Driver(pykka.ThreadingActor):
-    """Registers what runs, as a driver does whose executors connect, and notes when it heard of ends."""
+    """Registers running executors, as a driver does when they connect, and notes when each end arrives."""
 
     use_daemon_thread = True
 
@@ -66,10 +66,10 @@ class _Driver(pykka.ThreadingActor):
 
 
 class Fleet:
-    """Our backend for so many executors, which run already or come up; whole from the beginning of the `with` on."""
+    """Our backend and its executors, which run already or are created; complete when the `with` begins."""
 
     def __init__(self, api: PodApi, size: int, *, settling: float = 1.0, **settings: Any) -> None:
-        """`settling`: seconds for what the start has brought about in the other actors."""
+        """`settling`: seconds for the other actors to finish their start."""
         self.size = size
         self._settling = settling
         self._api = api
@@ -86,7 +86,7 @@ class Fleet:
         self.began = time.monotonic()
         self.backend = Backend.start(self._settings, self._driver, self._api)
         assert self.whole.wait(SAFETY_SECONDS), f"only {self.running} of {self.size} executors run"
-        self.backend.ask(GetFleetStatus(), timedelta(seconds=SAFETY_SECONDS))  # after all that the driver has said
+        self.backend.ask(GetFleetStatus(), timedelta(seconds=SAFETY_SECONDS))  # after every message of the driver
         time.sleep(self._settling)
         return self
 
@@ -96,7 +96,7 @@ class Fleet:
         self._driver.stop()
 
     def until_removed(self, executor_id: int) -> float:
-        """When the driver heard that this executor is gone (monotonic)."""
+        """Return when the driver received the executor's removal."""
         while executor_id not in self.removed:
             self.heard.clear()
             if executor_id not in self.removed:
@@ -105,5 +105,5 @@ class Fleet:
 
 
 def connect(serving: Serving) -> PodApi:
-    """Our client, with as many connections as a backend gives it."""
+    """Return our client, with a backend's number of connections."""
     return kube.connect(serving.kubeconfig, max_connections=AllocationSettings().connections)

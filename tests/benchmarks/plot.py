@@ -1,7 +1,7 @@
-"""The cost of an event by the fleet's size, as an SVG: both axes logarithmic, one line for each contestant.
+"""The cost of an event by fleet size, as an SVG: both axes logarithmic, one line for each contestant.
 
-It has a ground of its own, and colours for dark pages too, so that it can stand in a README; every line is named where
-it ends.
+The picture has its own background and colours for dark pages, so a README can show it. Each line is labelled at
+its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIGURE: Final = "cpu µs/event"
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 74, 190, 52, 62
 LABEL: Final = 17
-"""Height of a label: none comes nearer to another."""
+"""Height of a label, and so the least distance of two."""
 COLOURS: Final = 6
 
 STYLE: Final = """\
@@ -43,7 +43,7 @@ Line = dict[int, float]
 
 
 def cost_per_event(results: Sequence[Result]) -> str:
-    """The picture; an empty one if nothing was measured."""
+    """Return the picture; an empty one if nothing was measured."""
     lines: dict[str, Line] = {}
     for result in results:
         if result.figures:
@@ -83,7 +83,7 @@ def cost_per_event(results: Sequence[Result]) -> str:
 
 
 def _spread(heights: Mapping[str, float], lowest: float) -> dict[str, float]:
-    """The labels' heights, each as near to its line's as the next allows, and none below `lowest`."""
+    """Return the labels' heights, each as near to its line as the next one allows, none below `lowest`."""
     spread: dict[str, float] = {}
     for who, height in sorted(heights.items(), key=lambda item: -item[1]):
         lowest = spread[who] = min(height, lowest)

@@ -1,4 +1,4 @@
-"""Pods as bytes, 2.4 KB each, as an API server would send them: made once, so that a server need only join them."""
+"""Pods as bytes, 2.4 KB each, as an API server sends them: made once, so the server only joins them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ APP_ID: Final = "bench"
 NAMESPACE: Final = "default"
 
 BYTES: Final = 2400
-"""Of one pod's JSON. A pod of one container that a real API server shows has between 2 and 4 KB without its
-`managedFields`."""
+"""Size of a pod's JSON. A real pod with one container has 2 to 4 KB without its `managedFields`."""
 
 FIRST_VERSION: Final = 1_000_000_000
-"""Versions have ten digits throughout, so that every event of a pod is as long as the next."""
+"""All versions have ten digits, so all events of a pod have one length."""
 
 _STARTED: Final = "2026-01-01T00:00:07Z"
 
@@ -23,31 +22,30 @@ _STARTED: Final = "2026-01-01T00:00:07Z"
 class PodBytes:
     """The JSON of any executor's pod in any phase: `head(id)`, its version, `tail(phase)`.
 
-    One that is "Restarted" runs, too, and as many bytes tell so. The tails are the same for all, which keeps the server
-    small; what tells pods apart is in the heads.
+    A "Restarted" pod runs and has as many bytes as a "Running" one. All pods share the tails: a small server.
     """
 
     def __init__(self) -> None:
         self._heads: dict[int, bytes] = {}
         self._tails = {phase: self._tail(phase) for phase in ("Pending", "Running", "Restarted", "Failed")}
         self.ends = {phase: tail + b"}\n" for phase, tail in self._tails.items()}
-        """What comes after the version in a watch event, by phase."""
+        """Phase → the bytes after the version in a watch event."""
 
     def item(self, executor_id: int, version: int, phase: str) -> bytes:
-        """As it stands in a list: without a kind."""
+        """Return the pod as a list item, which has no kind."""
         return b"{" + self.head(executor_id) + b"%d" % version + self._tails[phase]
 
     def whole(self, executor_id: int, version: int, phase: str) -> bytes:
-        """As a GET shows it."""
+        """Return the pod as a GET answers it."""
         return b'{"kind":"Pod","apiVersion":"v1",' + self.item(executor_id, version, phase)[1:]
 
     def around(self, executor_id: int, phase: str, kind: str) -> tuple[bytes, bytes]:
-        """What comes before and after the version in a watch event, newline included."""
+        """Return the bytes before and after the version in a watch event, newline included."""
         before = b'{"type":"%s","object":{"kind":"Pod","apiVersion":"v1",' % kind.encode() + self.head(executor_id)
         return before, self.ends[phase]
 
     def head(self, executor_id: int) -> bytes:
-        """From its `metadata` up to where the version is to stand. Kept, as it takes longer than all the rest."""
+        """Return the bytes from `metadata` to the version. Cached: nothing else takes as long."""
         if executor_id not in self._heads:
             self._heads[executor_id] = self._head(executor_id)
         return self._heads[executor_id]
@@ -77,7 +75,7 @@ class PodBytes:
 
 
 def name(executor_id: int) -> str:
-    """The name of an executor's pod."""
+    """Return the name of an executor's pod."""
     return f"{APP_ID}-exec-{executor_id}"
 
 

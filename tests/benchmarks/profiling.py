@@ -1,8 +1,8 @@
 """Where the time of an event goes, function by function: `python -m tests.benchmarks profile`.
 
-py-spy looks, a few hundred times a second and from another process, which thread has the interpreter, and what it does.
-The time in the kernel (reading, waking threads), for which a thread mostly lets go of the interpreter, is a row of its
-own. What the start of the fleet took is subtracted: the same is done with hardly any events.
+py-spy samples from another process, a few hundred times a second, which thread holds the interpreter and what it runs.
+Kernel time (reading, waking threads) is a row of its own, because a thread mostly releases the interpreter for it. The
+cost of the fleet's start is measured with hardly any events and subtracted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["PROFILE", "profile"]
 
 PROFILE: Final = "profile"
 LOOKS: Final = 250
-"""A second."""
+"""Samples a second."""
 PODS: Final = 1_000
 EVENTS: Final = 600_000
 FEW: Final = 1_000
@@ -31,7 +31,7 @@ SHOWN: Final = 20
 
 
 def profile(*, quick: bool) -> Table:
-    """The functions that most of an event's time goes to."""
+    """Return a table of the functions that take most of an event's time."""
     few, _ = _sampled(FEW)
     many, figures = _sampled(EVENTS // 20 if quick else EVENTS)
     many -= few
@@ -46,7 +46,7 @@ def profile(*, quick: bool) -> Table:
 
 
 def _sampled(events: int) -> tuple[Counter[tuple[str, str]], dict[str, float]]:
-    """How often each function was seen to run, itself and not what it calls; and the figures of the case `events`."""
+    """Return how often each function itself was sampled, without its callees, and the figures of `events`."""
     py_spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if py_spy is None:
         raise SystemExit("needs py-spy: pip install -e '.[bench]'")
@@ -63,7 +63,7 @@ def _sampled(events: int) -> tuple[Counter[tuple[str, str]], dict[str, float]]:
 
 
 def counted(stacks: str) -> Counter[tuple[str, str]]:
-    """Lines of `thread;function (file:line);… COUNT`, the innermost last, by thread and innermost function."""
+    """Count lines of `thread;function (file:line);… COUNT` by thread and innermost function, which is last."""
     found: Counter[tuple[str, str]] = Counter()
     for line in stacks.splitlines():
         stack, _, looks = line.rpartition(" ")

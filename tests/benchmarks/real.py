@@ -1,7 +1,7 @@
-"""A fleet that comes up from nothing on a real control plane, which shares the machine with it.
+"""Creation of a whole fleet on a real control plane, which shares the machine with it.
 
-What counts is what the API server says in its audit log. Each measurement has a plane of its own, which has made and
-run some pods for somebody else before: the first ones cost it more.
+The figures come from the API server's audit log. Each measurement has a plane of its own, which has run other pods
+before: the first pods cost it more.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["measure"]
 NAMESPACE: Final = "measured"
 BEFORE: Final = "before"
 WARM_UP: Final = 200
-"""Pods that are made before."""
+"""Pods that run before the measurement."""
 SAFETY_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.5
 SETTLING: Final = 3.0
 
 
 def measure(who: str, *, executors: int) -> dict[str, float]:
-    """At default settings, from the moment the backend is made; `bare` POSTs the same pods, and does nothing else."""
+    """Measure from the start of a backend with default settings; `bare` POSTs the same pods and does nothing else."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS") or os.devnull)
     if missing := missing_in(assets):
         raise SystemExit(f"needs a folder, named by KUBEBUILDER_ASSETS, with {', '.join(missing)}")
@@ -80,7 +80,7 @@ def _make(plane: WholePlane, namespace: str) -> None:
 
 
 def _settle(plane: WholePlane) -> None:
-    """Until the pods that were made before run, and the plane has nothing more to do."""
+    """Wait until the earlier pods run and the plane is idle."""
     began = time.monotonic()
     while any(pod["status"]["phase"] != "Running" for pod in plane.request("GET", _pods(BEFORE))["items"]):
         assert time.monotonic() - began < SAFETY_SECONDS, "the pods that were made before do not run"

@@ -1,4 +1,4 @@
-"""The pods that the server has: what happens to them as events, and what they look like in a list."""
+"""The server's pods, as events and as pages of a list."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "Served", "failure"]
 
 READ_EVENTS: Final = 25
-"""Events that one write holds while the stream goes as fast as it can: what a socket's buffer takes at once."""
+"""Events in one write at full speed: what a socket's buffer takes at once."""
 
 TICK: Final = 0.002
-"""Seconds between two writes of a stream of a given rate, at the most."""
+"""Most seconds between two writes of a stream with a given rate."""
 
 GZIP_FROM: Final = 128 * 1024
 """A real API server compresses lists from this size on, at level 1."""
 
 RUN: Final = {"Running": "Restarted", "Restarted": "Running"}
-"""The phases of a pod that runs, each with the one that it has after the next news."""
+"""Phase of a running pod → its phase after the next change."""
 
 LISTS_KEPT: Final = 4
-"""So many lists can be read page by page at once: those of one client."""
+"""Lists that can be read page by page at a time: those of one client."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """A pod, as the server has it; its heartbeat, up to the version."""
+    """A pod of the server; `before` holds its event up to the version."""
 
     number: int
     version: int
@@ -45,7 +45,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Counts:
-    """What came, and when (monotonic, which on Linux all processes share)."""
+    """Which requests came, and when, by CLOCK_MONOTONIC, which all processes share on Linux."""
 
     posts: list[float] = field(default_factory=list)
     answered: list[float] = field(default_factory=list)
@@ -55,16 +55,16 @@ class Counts:
     lists: int = 0
     """Pages."""
     ended: dict[int, float] = field(default_factory=dict)
-    """Executor id → when the event was written that says so."""
+    """Executor id → when the event of its end was written."""
     late: list[float] = field(default_factory=list)
-    """How long after it was due each of these was written."""
+    """How late each of these events was written."""
 
 
 class Served:
-    """`send` takes bytes for everyone who watches, `flushed` waits until everyone can take more."""
+    """`send` writes to every watch; `flushed` waits until every watch can take more."""
 
     def __init__(
-        self, pods: int, send: Callable[[bytes], None], *, gzipped: bool, starts: bool, joined: bool, news: bool
+        self, pods: int, send: Callable[[bytes], None], *, gzipped: bool, starts: bool, joined: bool, changed: bool
     ) -> None:
         self.bytes = PodBytes()
         self.version = FIRST_VERSION
@@ -73,7 +73,7 @@ class Served:
         self._gzipped = gzipped
         self._starts = starts
         self._joined = joined
-        self._news = news
+        self._changed = changed
         self._ends = {phase: end if joined else end + b"\r\n" for phase, end in self.bytes.ends.items()}
         self.pods = {number: self._kept(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)}
         self._running = list(self.pods.values())
@@ -84,7 +84,7 @@ class Served:
     # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def stream(self, count: int, flushed: Callable[[], Any], ends: int = 0) -> dict[str, float]:
-        """So many events as fast as they are taken, `ends` executors ending meanwhile; then the end of the last one."""
+        """Send `count` events at full speed, `ends` ends of executors among them, then the end of the last executor."""
         began, cpu = time.monotonic(), time.process_time()
         endings = sorted(self.pods)[:ends]
         for part in range(ends + 1):
@@ -104,9 +104,9 @@ class Served:
         return {"began": began, "sent": time.monotonic(), "last": last, "cpu": cpu}
 
     async def pace(self, seconds: float, rate: float, ends: float, flushed: Callable[[], Any]) -> dict[str, float]:
-        """`rate` events a second, evenly; of them `ends` are ends of executors, at random moments, each time the same.
+        """Send `rate` events a second, evenly, `ends` of them ends of executors at random moments, alike in each run.
 
-        Random, lest all of them come just before a timer's turn, or just after.
+        Random, because at even moments all could come just before a timer, or just after.
         """
         chance, due_at, due_ends = random.Random(17), 0.0, []
         while (due_at := due_at + chance.expovariate(ends)) < seconds:
@@ -129,7 +129,7 @@ class Served:
         return {"events": beats + len(self.counts.late), "seconds": took, "cpu": cpu}
 
     def _beat(self, count: int) -> bytes:
-        """The next `count` events: running pods in turn, which are still running, or are again."""
+        """Return the next `count` events, of running pods in turn."""
         pieces: list[bytes] = []
         running, at, version = self._running, self._next, self.version
         for _ in range(count if running else 0):
@@ -137,7 +137,7 @@ class Served:
             kept = running[at]
             version += 1
             kept.version = version
-            if self._news:
+            if self._changed:
                 kept.phase = RUN[kept.phase]
             pieces += (kept.before, b"%d" % version, self._ends[kept.phase])
         self._next, self.version = at, version
@@ -149,7 +149,7 @@ class Served:
         self._change(number, "Failed", "MODIFIED")
 
     def _change(self, number: int, phase: str, kind: str) -> None:
-        """Tell of one pod that comes, changes, or goes."""
+        """Send the event of one pod that is created, changes, or is deleted."""
         self.version += 1
         old = self.pods.pop(number, None)
         if old is not None and old.phase in RUN:
@@ -171,7 +171,7 @@ class Served:
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def page(self, query: dict[str, str], *, gzipped: bool) -> tuple[bytes, bool]:
-        """A page of a list of one version, as of its first page; its body, and whether that is compressed."""
+        """Return a page of a list, which is of one version, and whether the body is compressed."""
         self.counts.lists += 1
         version, _, start = query.get("continue", "").partition("-")
         if not version:
@@ -203,14 +203,14 @@ class Served:
         )
 
     def warm_up(self) -> None:
-        """Compress the pages of the usual size beforehand: a server is not what is measured."""
+        """Compress the pages of the usual size beforehand, so that the server is not measured."""
         self.page({"limit": "500"}, gzipped=True)
         for at in range(500, len(self.pods), 500):
             self.page({"limit": "500", "continue": f"{self.version}-{at}"}, gzipped=True)
         self.counts.lists = 0
 
     def create(self, body: bytes) -> tuple[int, bytes]:
-        """A POST of a pod: there at once, and, if pods start here, running."""
+        """Answer a POST: the pod exists at once and, with `starts`, runs."""
         number = int(json.loads(body)["metadata"]["labels"]["executor-pods/executor-id"])
         if number in self.pods:
             return 409, failure(409, "AlreadyExists")
@@ -221,7 +221,7 @@ class Served:
         return 201, answer
 
     def delete(self, number: int) -> tuple[int, bytes]:
-        """A DELETE of a pod: gone at once."""
+        """Answer a DELETE: the pod is gone at once."""
         self.counts.deletes += 1
         kept = self.pods.get(number)
         if kept is None:
@@ -230,7 +230,7 @@ class Served:
         return 200, b'{"kind":"Status","apiVersion":"v1","status":"Success"}'
 
     def show(self, number: int) -> tuple[int, bytes]:
-        """What a PATCH is answered with; it changes nothing."""
+        """Answer a PATCH, which changes nothing."""
         kept = self.pods.get(number)
         if kept is None:
             return 404, failure(404, "NotFound")
@@ -238,6 +238,6 @@ class Served:
 
 
 def failure(code: int, reason: str) -> bytes:
-    """The body that says no."""
+    """Return the body of an error."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return json.dumps(status).encode()

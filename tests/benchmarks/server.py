@@ -1,9 +1,8 @@
 """A server that does nothing but send pods as fast as it can: `python -m tests.benchmarks.server --pods N`.
 
-It speaks as much HTTP as clients of pods need. Its first line on stdout is its port; from then on a line of JSON on
+It speaks as much HTTP as clients of pods need. Its first line on stdout is its port. From then on each line of JSON on
 stdin is a command, answered with a line of JSON. Each watch event is an HTTP chunk of its own, as an API server sends
-them, unless they are to be joined. It keeps no history: a watch goes on from now, and one that asks for an older
-version is told that it is Gone.
+them, unless they are joined. It keeps no history: a watch begins now, and a watch of an older version gets 410 Gone.
 """
 
 from __future__ import annotations
@@ -54,25 +53,25 @@ _DISCOVERY: Final[dict[str, Any]] = {
 
 
 class Server:
-    """The pods, who watches them, and the commands."""
+    """The pods, their watches, and the commands."""
 
-    def __init__(self, pods: int, *, latency: float, gzipped: bool, starts: bool, joined: bool, news: bool) -> None:
+    def __init__(self, pods: int, *, latency: float, gzipped: bool, starts: bool, joined: bool, changed: bool) -> None:
         self.latency = latency
-        self.served = Served(pods, self.send, gzipped=gzipped, starts=starts, joined=joined, news=news)
+        self.served = Served(pods, self.send, gzipped=gzipped, starts=starts, joined=joined, changed=changed)
         self.watchers: set[Connection] = set()
 
     def send(self, events: bytes) -> None:
-        """To everyone who watches."""
+        """Write to every watch."""
         for watcher in self.watchers:
             watcher.transport.write(events)
 
     async def flushed(self) -> None:
-        """Until everyone can take more."""
+        """Wait until every watch can take more."""
         for watcher in tuple(self.watchers):
             await watcher.writable.wait()
 
     async def obey(self, command: dict[str, Any]) -> object:
-        """A line of stdin."""
+        """Carry out a line of stdin."""
         what = command.pop("do")
         if what == "stream":
             return await self.served.stream(**command, flushed=self.flushed)
@@ -87,7 +86,7 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: requests one after another, until one is a watch."""
+    """Serve one connection: one request after another, until one is a watch."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -181,7 +180,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(server: Server) -> None:
-    """Until stdin ends."""
+    """Serve until stdin ends."""
     loop = asyncio.get_running_loop()
     listening = await loop.create_server(lambda: Connection(server), "127.0.0.1", 0, backlog=128)
     print(listening.sockets[0].getsockname()[1], flush=True)
@@ -192,14 +191,14 @@ async def serve(server: Server) -> None:
 
 
 def main() -> None:
-    """Take the arguments."""
+    """Parse the arguments and serve."""
     parser = argparse.ArgumentParser(description=f"Serves the pods of fleet {APP_ID!r}.")
     parser.add_argument("--pods", type=int, required=True)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that a POST takes")
     parser.add_argument("--gzip", action="store_true", help="compress lists, as a real server does")
     parser.add_argument("--starts", action="store_true", help="pods that are created run at once")
     parser.add_argument("--joined", action="store_true", help="many events in one HTTP chunk")
-    parser.add_argument("--news", action="store_true", help="the container was started again in each event of a pod")
+    parser.add_argument("--changed", action="store_true", help="each event is a change: a container restarted")
     arguments = parser.parse_args()
     server = Server(
         arguments.pods,
@@ -207,7 +206,7 @@ def main() -> None:
         gzipped=arguments.gzip,
         starts=arguments.starts,
         joined=arguments.joined,
-        news=arguments.news,
+        changed=arguments.changed,
     )
     if arguments.gzip and arguments.pods:
         server.served.warm_up()

@@ -1,4 +1,4 @@
-"""The server as its measurer holds it: a process, a kubeconfig, and commands."""
+"""The server from the outside: a process, a kubeconfig, and commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Serving"]
 
 
 class Serving:
-    """A server of so many pods, until the end of the `with`."""
+    """A server of `pods` pods, until the end of the `with`."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class Serving:
         gzipped: bool = False,
         starts: bool = False,
         joined: bool = False,
-        news: bool = False,
+        changed: bool = False,
     ) -> None:
-        wanted = {"--gzip": gzipped, "--starts": starts, "--joined": joined, "--news": news}
+        wanted = {"--gzip": gzipped, "--starts": starts, "--joined": joined, "--changed": changed}
         flags = [flag for flag, is_wanted in wanted.items() if is_wanted]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.benchmarks.server", "--pods", str(pods), "--latency", str(latency), *flags],
@@ -71,17 +71,17 @@ class Serving:
         self._folder.cleanup()
 
     def ask(self, do: str, **values: Any) -> Any:
-        """Give a command and wait for its answer."""
+        """Send a command and wait for its answer."""
         self.order(do, **values)
         return self.answer()
 
     def order(self, do: str, **values: Any) -> None:
-        """Give a command."""
+        """Send a command."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **values}) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """To the oldest command that has none."""
+        """Return the answer to the oldest open command."""
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Figures to read: the median of each, the range it comes from, and the ratio to ours."""
+"""Tables of figures: median, range, and ratio to ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Result", "growth", "ratio", "shown"]
 
 @dataclass(slots=True)
 class Result:
-    """What all measurements of one run came to."""
+    """The figures of all measurements of one run."""
 
     case: str
     who: str
@@ -26,24 +26,24 @@ class Result:
     values: dict[str, Any]
     figures: list[dict[str, float]]
     lacks: str = ""
-    """Why the last measurement that failed did."""
+    """Why the last failed measurement failed."""
 
     def all(self, figure: str) -> list[float]:
-        """One figure of each measurement."""
+        """Return one figure of each measurement."""
         return [figures[figure] for figures in self.figures]
 
     def median(self, figure: str) -> float:
-        """Of the measurements."""
+        """Return the median of a figure."""
         return median(self.all(figure))
 
     def as_json(self) -> dict[str, Any]:
-        """With the medians."""
+        """Return the result with its medians."""
         names = self.figures[0] if self.figures else {}
         return asdict(self) | {"medians": {name: self.median(name) for name in names}}
 
 
 def shown(case: Case, results: Sequence[Result]) -> Table:
-    """A case as a table; the ratio says how many times better than this one we are."""
+    """Return a case as a table; the ratio says how many times better than a contestant we are."""
     measured = [result for result in results if result.figures]
     names = list(measured[0].figures[0]) if measured else []
     compares = bool(case.compares) and len({result.who for result in measured}) > 1
@@ -63,7 +63,7 @@ def shown(case: Case, results: Sequence[Result]) -> Table:
 
 
 def ratio(case: Case, result: Result, results: Sequence[Result]) -> float | None:
-    """How many times better than `result` ours of the same label is; None if there is none, or this is it."""
+    """Return how many times better ours of the same label is; None without one, and for ours."""
     ours = next((other for other in results if (other.who, other.label) == ("ours", result.label)), None)
     if ours is None or result.who == "ours":
         return None
@@ -72,7 +72,7 @@ def ratio(case: Case, result: Result, results: Sequence[Result]) -> float | None
 
 
 def growth(case: Case, result: Result, results: Sequence[Result]) -> float | None:
-    """How many times that of the smallest fleet of the same contestant its figure is; None if this is the smallest."""
+    """Return the ratio of the figure to that of the contestant's smallest fleet; None for the smallest."""
     rivals = [other for other in results if other.who == result.who]
     smallest = min(rivals, key=lambda other: int(other.values["pods"]))
     return None if smallest is result else result.median(case.grows) / smallest.median(case.grows)

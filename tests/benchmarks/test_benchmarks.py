@@ -1,4 +1,4 @@
-"""That the benchmarks work: no test here looks at a figure's size."""
+"""The benchmarks work. No test here checks the size of a figure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cells(table: Table, column: int) -> list[str]:
 
 
 class Everything(dict[str, float]):
-    """Has any figure: this one."""
+    """Has every figure, with one value."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -56,16 +56,16 @@ class Everything(dict[str, float]):
 
 
 async def flushed() -> None:
-    """Everybody can take more."""
+    """Every watch can take more."""
 
 
-def test_a_ratio_is_of_medians_and_says_how_many_times_better_ours_is() -> None:
+def test_a_ratio_compares_medians() -> None:
     ours, peer = result("ours", 80.0, 100.0, 900.0), result("peer", 50.0)
     assert ratio(CASE, peer, [ours, peer]) == 2.0
     assert ratio(Case("", "", (), (), "events/s", more_is_better=False), peer, [ours, peer]) == 0.5
 
 
-def test_ours_has_no_ratio_to_itself_nor_has_anyone_of_another_size() -> None:
+def test_ours_has_no_ratio_and_neither_has_a_contestant_of_another_size() -> None:
     ours, peer = result("ours", 100.0), result("peer", 50.0, pods=200)
     assert ratio(CASE, ours, [ours, peer]) is None
     assert ratio(CASE, peer, [ours, peer]) is None
@@ -78,7 +78,7 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert percentile([7.0], 99) == 7.0
 
 
-def test_the_plot_has_a_line_for_everyone_who_was_measured() -> None:
+def test_the_plot_has_a_line_for_each_contestant() -> None:
     drawn = [result(who, 1000.0 * size, pods=size) for who in ("ours", "peer") for size in (100, 1000)]
     picture = ET.fromstring(cost_per_event([*drawn, Result("events", "failed", "", {"pods": 1}, [])]))
     lines = picture.findall(f".//{SVG}polyline")
@@ -88,7 +88,7 @@ def test_the_plot_has_a_line_for_everyone_who_was_measured() -> None:
     assert "failed" not in words
 
 
-def test_no_label_of_the_plot_hides_another_and_none_goes_below_it() -> None:
+def test_no_label_of_the_plot_covers_another_or_leaves_it() -> None:
     together = [result(who, 1e6 / cost) for who, cost in (("ours", 10.0), ("second", 10.1), ("third", 10.2))]
     picture = ET.fromstring(cost_per_event(together))
     heights = sorted(float(line.attrib["y"]) for line in picture.findall(f".//{SVG}g/{SVG}text"))
@@ -96,7 +96,7 @@ def test_no_label_of_the_plot_hides_another_and_none_goes_below_it() -> None:
     assert heights[-1] <= HEIGHT
 
 
-def test_what_an_event_costs_is_held_against_its_cost_in_the_smallest_fleet() -> None:
+def test_the_cost_of_an_event_is_compared_with_the_smallest_fleet() -> None:
     case = Case("", "", (), (), grows="cpu µs/event")
     small, large = result("ours", 200.0), result("ours", 100.0, pods=1000)
     others = [result("peer", 1.0, pods=10)]
@@ -104,7 +104,7 @@ def test_what_an_event_costs_is_held_against_its_cost_in_the_smallest_fleet() ->
     assert growth(case, small, [large, small, *others]) is None
 
 
-def test_a_promise_is_met_or_not_by_what_was_measured_and_is_not_met_by_nothing() -> None:
+def test_a_promise_is_met_by_its_figure_and_never_without_one() -> None:
     def promises(unit: str, least: float | None, most: float | None) -> Must:
         return Must("rate", lambda run: run.median("events", "ours", "events/s", pods=100), unit, least, most)
 
@@ -114,7 +114,7 @@ def test_a_promise_is_met_or_not_by_what_was_measured_and_is_not_met_by_nothing(
     assert cells(summary([], musts), 2) == ["≥ 100 ", "≤ 99 ", "the figure"]
 
 
-def test_each_promise_is_about_figures_that_its_run_has() -> None:
+def test_each_promise_names_figures_of_its_run() -> None:
     runs = [(name, run) for name, case in CASES.items() for run in case.runs if run.must]
     named = [Result(name, run.who, run.label, run.values, [Everything(1.0)]) for name, run in runs]
     assert "not measured" not in cells(summary(named), 3)
@@ -123,7 +123,7 @@ def test_each_promise_is_about_figures_that_its_run_has() -> None:
         assert "not measured" in cells(summary(rest), 3), f"no promise needs {left_out.case} {left_out.label}"
 
 
-def test_a_row_without_a_figure_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_without_figures_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     with pytest.raises(SystemExit, match="needs a folder, named by KUBEBUILDER_ASSETS, with etcd, ") as lacking:
         real.measure("ours", executors=1)
@@ -131,19 +131,19 @@ def test_a_row_without_a_figure_says_what_it_lacks(monkeypatch: pytest.MonkeyPat
     assert cells(shown(CASE, [failed]), 2) == [failed.lacks]
 
 
-def test_a_profile_counts_by_thread_and_by_what_runs_and_not_by_line() -> None:
+def test_a_profile_counts_by_thread_and_function() -> None:
     stacks = "thread (7): watch;run (a.py:1);read (b.py:2) 3\nthread (7): watch;run (a.py:1);read (b.py:9) 4\n"
     assert counted(stacks + "thread (8);main (c.py:5) 1\n") == {("watch", "read (b.py)"): 7, ("", "main (c.py)"): 1}
 
 
-def test_what_a_process_weighs_is_some_mebibytes_in_some_arenas() -> None:
+def test_a_process_has_some_mebibytes_in_some_arenas() -> None:
     give_back()
     assert 2**20 < resident() <= peak_resident()
     assert malloc_arenas() >= 1
 
 
-def test_a_list_is_of_the_moment_of_its_first_page_whatever_happens_before_the_next() -> None:
-    served = Served(4, lambda _: None, gzipped=False, starts=True, joined=False, news=False)
+def test_all_pages_of_a_list_have_the_version_of_the_first() -> None:
+    served = Served(4, lambda _: None, gzipped=False, starts=True, joined=False, changed=False)
     first = json.loads(served.page({"limit": "3"}, gzipped=True)[0])
     served.delete(4)
     token = first["metadata"]["continue"]
@@ -154,9 +154,9 @@ def test_a_list_is_of_the_moment_of_its_first_page_whatever_happens_before_the_n
     assert rest["metadata"] == {"resourceVersion": str(FIRST_VERSION)}
 
 
-def test_a_stream_has_the_events_that_were_asked_for_and_as_many_ends() -> None:
+def test_a_stream_has_the_requested_events_and_ends() -> None:
     sent: list[bytes] = []
-    served = Served(5, sent.append, gzipped=False, starts=True, joined=False, news=False)
+    served = Served(5, sent.append, gzipped=False, starts=True, joined=False, changed=False)
     last = int(asyncio.run(served.stream(100, flushed, ends=3))["last"])
     events = [json.loads(line) for line in b"".join(sent).splitlines() if line.startswith(b"{")]
     ended = [event["object"]["metadata"]["name"] for event in events if event["object"]["status"]["phase"] == "Failed"]
@@ -174,7 +174,7 @@ def test_all_executors_are_requested_once_by_us_and_by_the_bare_loop(who: str) -
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Failed"])
-def test_the_pods_that_are_served_are_whole_and_of_the_size_that_is_told(phase: str) -> None:
+def test_served_pods_are_complete_and_of_the_stated_size(phase: str) -> None:
     sent = PodBytes().whole(7, FIRST_VERSION, phase)
     pod = msgspec.json.decode(sent, type=Pod)
     assert malformed(pod) is None
@@ -183,16 +183,16 @@ def test_the_pods_that_are_served_are_whole_and_of_the_size_that_is_told(phase: 
     assert abs(len(sent) - BYTES) < 10
 
 
-@pytest.mark.parametrize("news", [False, True])
+@pytest.mark.parametrize("changed", [False, True])
 @pytest.mark.parametrize("joined", [False, True])
-def test_every_event_gets_from_the_server_to_the_driver(joined: bool, news: bool) -> None:
-    figures = events.measure("ours", pods=20, count=100, joined=joined, news=news)
+def test_every_event_reaches_the_driver(joined: bool, changed: bool) -> None:
+    figures = events.measure("ours", pods=20, count=100, joined=joined, changed=changed)
     assert figures.keys() == {"events/s", "cpu µs/event", "of it kernel", "server µs/event"}
     assert min(figures["events/s"], figures["server µs/event"]) > 0
     assert 0 <= figures["of it kernel"] <= figures["cpu µs/event"]
 
 
-def test_the_command_keeps_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["inside", "--quick", "--json", str(tmp_path / "figures.json"), "--plot", str(tmp_path / "plot.svg")])
     (kept,) = json.loads((tmp_path / "figures.json").read_text())["results"]
     assert kept["medians"] == kept["figures"][0]

@@ -1,4 +1,4 @@
-"""What a fleet costs that is there: memory by pod and after many events, processor time when idle and for polls."""
+"""The cost of a running fleet: memory by pod and after many events, processor time when idle and for polls."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 __all__ = ["measure"]
 
 SETTLING: Final = 3.0
-"""Seconds until what a start has brought about is over."""
+"""Seconds until a start has settled."""
 
 OFTEN: Final = 2
 """Seconds between polls, so that a short run has many."""
 
 ENDS: Final = 10
-"""Executors that end in each part of the long stream, and are replaced."""
+"""Executors that end and are replaced in each part of the long stream."""
 
 FEW: Final = 100
-"""Pods of the fleet that tells what a process weighs without its pods."""
+"""Pods of the fleet whose memory is subtracted."""
 
 
 def measure(who: str, **values: int) -> dict[str, float]:
-    """`who` is what is asked for."""
+    """Measure `memory`, `growth` or `idle`, as `who` says."""
     return _ASKED[who](**values)
 
 
 def _memory(pods: int, events: int) -> dict[str, float]:
-    """Resident memory by pod: after the start, after `events` changes and some polls, and without what is free in it.
+    """Measure resident memory by pod: after the start, after `events` changes and some polls, and without free memory.
 
-    What malloc keeps for later use is resident, too: each thread may have an arena of its own.
+    Memory that malloc keeps for later is resident too: each thread may have an arena of its own.
     """
     few, many = _weights(FEW, events), _weights(pods, events)
     arenas = many.pop("arenas")
@@ -47,7 +47,7 @@ def _memory(pods: int, events: int) -> dict[str, float]:
 
 
 def _weights(pods: int, events: int) -> dict[str, int]:
-    """In a process of its own, as memory once had is not given back."""
+    """Measure in a process of its own, because freed memory is not returned."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -64,7 +64,7 @@ def _weights(pods: int, events: int) -> dict[str, int]:
 
 def _weigh(pods: int, events: int) -> dict[str, int]:
     with (
-        Serving(pods, news=True) as serving,
+        Serving(pods, changed=True) as serving,
         Fleet(connect(serving), pods, settling=SETTLING, executor={"api_polling_interval": f"{OFTEN}s"}) as fleet,
     ):
         synced = resident()
@@ -77,13 +77,13 @@ def _weigh(pods: int, events: int) -> dict[str, int]:
 
 
 def _growth(pods: int, events: int, part: int) -> dict[str, float]:
-    """Resident memory after the first part of a long stream, and how it went on; in each part some executors end.
+    """Measure resident memory after the first part of a long stream and later; in each part some executors end.
 
-    What a poll takes for a moment, and malloc then keeps, belongs to the start: there have been some before.
+    Memory that a poll takes for a moment, and malloc keeps, belongs to the start: some polls come before.
     """
     polling = {"api_polling_interval": f"{OFTEN}s"}
     with (
-        Serving(pods, starts=True, news=True) as serving,
+        Serving(pods, starts=True, changed=True) as serving,
         Fleet(connect(serving), pods, settling=OFTEN * 2 + SETTLING, executor=polling) as fleet,
     ):
         serving.ask("watched")
@@ -106,7 +106,7 @@ def _growth(pods: int, events: int, part: int) -> dict[str, float]:
 
 
 def _idle(pods: int, seconds: int) -> dict[str, float]:
-    """Without a change and without a poll, then with many polls, whose cost is the difference."""
+    """Measure without changes and polls, then with many polls; the difference is their cost."""
     with Serving(pods, gzipped=True) as serving:
         with Fleet(connect(serving), pods, settling=SETTLING, executor={"api_polling_interval": "1h"}):
             cpu = time.process_time()

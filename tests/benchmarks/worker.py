@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Measure, tell, and end without a farewell: some peers have threads that do not end."""
+    """Measure, print, and exit at once: some peers have threads that never end."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     module, who, values = sys.argv[1:]
     figures = importlib.import_module(f"tests.benchmarks.{module}").measure(who, **json.loads(values))
