@@ -76,6 +76,11 @@ def _differing(history: History, listed: ReplaceSnapshot) -> list[Pod]:
 
 
 def _as_listed(pod: Pod, listed: ReplaceSnapshot) -> Pod:
+    """Return the pod at its listed version.
+
+    For an unchanged pod the client returns the known `Pod`, and its listed version in `moved`. Only the store can tell
+    whether it has that object: if the client copied each one, every poll would report all running pods as changed.
+    """
     version = listed.moved.get(pod.metadata.uid)
     return pod if version is None else pod.at_version(version)
 
@@ -118,8 +123,8 @@ def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
 def _proves_reset(history: History, listed: ReplaceSnapshot, differing: Iterable[Pod]) -> bool:
     """Whether a consistent LIST contradicts the known history.
 
-    One that was requested after a version was handled cannot be below that version. And no LIST contains a pod as it
-    was before a change or an end that the LIST itself is later than.
+    A consistent LIST cannot be below a version that was handled before its request, nor contain a pod that ended before
+    it. And no LIST contains a pod as it was before a change that the LIST itself is later than.
     """
     version, requested_at = number_of(listed.resource_version), listed.requested_at
     if version is None:
