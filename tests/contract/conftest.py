@@ -23,6 +23,7 @@ WITHOUT_ASSETS = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process run all tests of the real API server: it takes seconds to start."""
     for item in items:
