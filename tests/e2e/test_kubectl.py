@@ -134,8 +134,9 @@ def test_get_as_json_is_the_whole_object(person: Person, ready: str) -> None:
     assert person.run("get", "pod", ready, "-o", "jsonpath={.spec.nodeName}") == "local"
 
 
-def test_get_pods_w_shows_creation_start_and_deletion(person: Person) -> None:
+def test_get_pods_w_shows_creation_start_and_deletion(person: Person, ready: str) -> None:
     with person.stream("get", "pods", "-w") as watch:
+        watch.line(ready, "Running")  # the watch has begun
         person.create("watched")
         watch.line("watched", "0/1", "Pending")
         watch.line("watched", "1/1", "Running")
