@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.contract.control_plane import ASSETS, WITHOUT_ASSETS, ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytest_plugins = ["actors.testing.plugin"]
 
@@ -22,6 +30,17 @@ settings.load_profile("suite")
 
 WAIT_MOST = ("tests/e2e/", "tests/docs/test_snippets.py")
 """Tests that wait for other processes: begun first, they wait while others compute."""
+
+REAL_SERVER = (
+    "[real",
+    "[docs/how-to/in-a-cluster.md]",
+    "tests/contract/test_rights.py",
+    "test_what_a_user_may_not_do_is_forbidden_in_the_servers_words",
+    "test_an_account_learns_what_it_may_not_do",
+    "test_no_token_is_403_as_anonymous",
+)
+"""Parts of the names of tests that use the real API server. One worker runs them all: the server takes seconds to
+start."""
 
 
 def pytest_configure() -> None:
@@ -44,10 +63,54 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(WAIT_MOST))
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt thousands of collected tests from each garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors: a third of the tests' time is waiting."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadScopeScheduling:
+    return Scheduling(config)
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no annotations
+    """Hands a worker one test at a time, but all of the real API server together, and unit tests by module."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if _rank(nodeid) == 0:
+            return "real"
+        return nodeid.partition("::")[0] if nodeid.startswith("tests/unit/") else nodeid
+
+
+def _rank(nodeid: str) -> int:
+    """The place of a test in the order of the suite."""
+    if any(part in nodeid for part in REAL_SERVER):
+        return 0
+    return 1 if nodeid.startswith(WAIT_MOST) else 2
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A real API server, started when the first test asks for it."""
+    if ASSETS is None:
+        pytest.skip(WITHOUT_ASSETS)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        claim = tmp_path_factory.getbasetemp().parent / "control-plane"
+        assert not claim.exists(), "another worker started a real API server: name this test in REAL_SERVER"
+        claim.touch()
+    plane = ControlPlane(ASSETS, tmp_path_factory.mktemp("control-plane"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()

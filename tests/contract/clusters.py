@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -22,6 +21,8 @@ from tests.contract.control_plane import STRANGERS_TOKEN
 from tests.contract.raw import HttpDoor, StoreDoor
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from actors.kube import PodApi
     from tests.contract.control_plane import ControlPlane
     from tests.contract.raw import Door
@@ -172,11 +173,3 @@ class RealCluster(Cluster):
     def set_status(self, resource: str, namespace: str, name: str, status: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{namespace}/{resource}/{name}/status"
         self._plane.request("PATCH", path, {"status": status})
-
-
-def assets_in(folder: str | None) -> Path | None:
-    """The folder with etcd and kube-apiserver, if it has them."""
-    if not folder:
-        return None
-    path = Path(folder)
-    return path if all((path / program).is_file() for program in ("etcd", "kube-apiserver")) else None

@@ -1,49 +1,18 @@
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.contract.asking import Asking
-from tests.contract.clusters import Cluster, EmbeddedCluster, RealCluster, StoreCluster, assets_in
-from tests.contract.control_plane import ControlPlane
+from tests.contract.clusters import Cluster, EmbeddedCluster, RealCluster, StoreCluster
+from tests.contract.control_plane import ASSETS
 from tests.contract.raw import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDER = Path(__file__).parent
-
-ASSETS = assets_in(os.environ.get("KUBEBUILDER_ASSETS"))
-WITHOUT_ASSETS = (
-    "the contract was not held against a real API server: that needs a folder with etcd and kube-apiserver, named by "
-    "KUBEBUILDER_ASSETS (controller-runtime's `setup-envtest use -p path` downloads one)"
-)
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all tests of the real API server: it takes seconds to start."""
-    for item in items:
-        if isinstance(item, pytest.Function) and item.path.parent == FOLDER:
-            parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-            if "plane" in item.fixturenames or "real" in parameters:
-                item.add_marker(pytest.mark.xdist_group("real"))
-
-
-@pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A real API server, started when the first test asks for it."""
-    if ASSETS is None:
-        pytest.skip(WITHOUT_ASSETS)
-    plane = ControlPlane(ASSETS, tmp_path_factory.mktemp("control-plane"))
-    try:
-        plane.start()
-        yield plane
-    finally:
-        plane.stop()
+    from tests.contract.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="session")

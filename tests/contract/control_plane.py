@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import ssl
 import subprocess
 import urllib.request
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives import serialization
@@ -19,8 +21,21 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+PROGRAMS = ("etcd", "kube-apiserver")
+
+
+def _find_assets() -> Path | None:
+    folder = Path(os.environ.get("KUBEBUILDER_ASSETS") or os.devnull)
+    return folder if all((folder / program).is_file() for program in PROGRAMS) else None
+
+
+ASSETS = _find_assets()
+"""The folder with the programs; None if there is none."""
+WITHOUT_ASSETS = (
+    "the contract was not held against a real API server: that needs a folder with etcd and kube-apiserver, named by "
+    "KUBEBUILDER_ASSETS (controller-runtime's `setup-envtest use -p path` downloads one)"
+)
 TOKEN = "contract-suite"
 STRANGERS_TOKEN = "not-a-token"
 READY_TRIES = 300

@@ -18,8 +18,7 @@ from actors.local.cluster import LocalCluster
 from actors.local.store.object_store import ObjectStore
 from actors.manifests.executor_pod import check_template
 from actors.runtime import Entropy, SystemClock
-from tests.contract.conftest import ASSETS, WITHOUT_ASSETS
-from tests.contract.control_plane import ControlPlane
+from tests.contract.control_plane import ASSETS, WITHOUT_ASSETS
 from tests.docs.fleet import SAFETY_SECONDS, Fleet
 from tests.docs.literals import literals
 from tests.docs.pages import ROOT, Block, blocks
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from tests.contract.control_plane import ControlPlane
+
 SPHINX: Final = frozenset({"toctree", "eval-rst"})
 """Directives: `sphinx-build -W` fails if one of them names what is not there (.ci/run)."""
 
@@ -41,7 +42,7 @@ REAL_CLUSTER: Final = "docs/how-to/in-a-cluster.md"
 class Reader:
     """Has a shell, a Python prompt, and a clone of the repository; where a page needs a cluster, an embedded one."""
 
-    def __init__(self, page: str, home: Path, caplog: pytest.LogCaptureFixture, elsewhere: Mapping[str, str]) -> None:
+    def __init__(self, page: str, home: Path, request: pytest.FixtureRequest, elsewhere: Mapping[str, str]) -> None:
         self.page = page
         self.blocks = blocks(page)
         self.left_out: list[str] = []
@@ -49,7 +50,8 @@ class Reader:
         self._stack = ExitStack()
         self._shell = self._stack.enter_context(Shell(home))
         self._home = home
-        self._caplog = caplog
+        self._request = request
+        self._caplog: pytest.LogCaptureFixture = request.getfixturevalue("caplog")
         self._elsewhere = elsewhere
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._printed: str | None = None
@@ -146,16 +148,12 @@ class Reader:
         return self._shell.run(commands, expected)
 
     def _a_cluster(self) -> Path | None:
-        """The kubeconfig of one, started for this page; None if the page needs a real one and there is none."""
+        """The kubeconfig of the page's cluster; None if the page needs a real one and there is none."""
         if self.page != REAL_CLUSTER:
             return self._stack.enter_context(LocalCluster()).kubeconfig_path
         if ASSETS is None:
             return None
-        folder = self._home / "control-plane"
-        folder.mkdir()
-        plane = ControlPlane(ASSETS, folder)
-        self._stack.callback(plane.stop)
-        plane.start()
+        plane: ControlPlane = self._request.getfixturevalue("plane")
         return plane.kubeconfig
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -39,8 +39,8 @@ ELSEWHERE: Final = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_prints_works(page: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Reader(page, tmp_path, caplog, ELSEWHERE.get(page, {})) as reader:
+def test_what_a_page_prints_works(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    with Reader(page, tmp_path, request, ELSEWHERE.get(page, {})) as reader:
         for block in reader.blocks:
             reader.take(block)
     if reader.left_out:
