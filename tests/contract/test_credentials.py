@@ -95,9 +95,7 @@ def no_token_in(text: str, changing: Changing) -> bool:
     return all(token not in text for token in changing.shown)
 
 
-def test_a_token_that_was_rotated_is_read_again_and_nobody_notices(
-    accounts: Accounts, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rotated_token_is_read_again_without_an_event(accounts: Accounts, caplog: pytest.LogCaptureFixture) -> None:
     asking = accounts.rotated.asking
     assert isinstance(asking.create(manifest("a")), Pod)
     assert isinstance(asking.list(), PodPage)
@@ -107,7 +105,7 @@ def test_a_token_that_was_rotated_is_read_again_and_nobody_notices(
     assert caplog.records == []
 
 
-def test_an_account_that_was_removed_is_told_of_by_name_with_every_call_and_heals_with_its_next_token(
+def test_a_removed_account_is_named_in_every_refusal_and_recovers_with_its_next_token(
     accounts: Accounts, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

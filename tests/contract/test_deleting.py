@@ -226,7 +226,7 @@ def test_a_second_eviction_changes_nothing_and_a_shorter_one_shortens(raw: Raw) 
 
 
 @pytest.mark.parametrize("made", [pod("a"), pod("a", finalizers=[KEEP])])
-def test_an_evicted_pod_on_no_node_goes_as_a_deleted_one_does(raw: Raw, made: dict[str, Any]) -> None:
+def test_an_evicted_pod_on_no_node_is_deleted_at_once(raw: Raw, made: dict[str, Any]) -> None:
     raw.made("pods", made)
     assert raw.post("pods/a/eviction", eviction("a")).status == 201
     left = raw.get("pods/a")

@@ -169,7 +169,7 @@ def test_an_account_learns_what_it_may_not_do(real: RealCluster) -> None:
     assert answers == [False, False]
 
 
-def test_the_store_can_be_told_what_an_account_may_not_do(in_process: StoreCluster) -> None:
+def test_the_store_can_deny_an_account_a_right(in_process: StoreCluster) -> None:
     connected = InProcessPodApi(in_process.store, in_process.new_namespace())
     connected.forbidden.add(("create", "pods"))
     asking = Asking(connected)

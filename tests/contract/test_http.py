@@ -123,7 +123,7 @@ def test_a_table_has_the_columns_that_kubectl_prints(http: Raw, path: str) -> No
     assert (row["object"]["kind"], row["object"]["metadata"]["name"]) == ("PartialObjectMetadata", "a")
 
 
-def test_what_nobody_can_write_is_406(http: Raw) -> None:
+def test_a_format_that_the_server_cannot_write_is_406(http: Raw) -> None:
     http.made("pods", pod("a"))
     answer = http.ask("GET", "pods/a", headers={"Accept": "text/plain"})
     assert (answer.status, answer.body["reason"]) == (406, "NotAcceptable")
@@ -138,7 +138,7 @@ def test_a_number_that_is_none_is_400(http: Raw, query: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("word", ["true", "True", "1", "", "f"])
-def test_any_word_asks_for_a_watch(http: Raw, word: str) -> None:
+def test_any_value_of_the_option_asks_for_a_watch(http: Raw, word: str) -> None:
     http.made("pods", pod("a"))
     watch = http.watch("pods", watch=word, resourceVersion="0")
     assert watch.told() == ("ADDED", "a")

@@ -74,7 +74,7 @@ def test_a_lease_that_is_not_there_is_not_found(admin: Asking) -> None:
         assert 'leases.coordination.k8s.io "a" not found' in error.message
 
 
-def test_a_lease_that_somebody_else_made_first_already_exists(admin: Asking) -> None:
+def test_a_lease_that_another_client_created_first_already_exists(admin: Asking) -> None:
     admin.create_object(LEASES, lease("a", **HELD))
     error = admin.create_object(LEASES, lease("a"))
     assert type(error) is AlreadyExists

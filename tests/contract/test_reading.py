@@ -308,7 +308,7 @@ def test_the_last_finalizer_that_is_taken_away_is_a_deleted_event(raw: Raw) -> N
     assert event["type"] == "DELETED"
 
 
-def test_a_watch_of_one_namespace_hears_nothing_of_another(cluster: Cluster, raw: Raw) -> None:
+def test_a_watch_of_one_namespace_delivers_nothing_of_another(cluster: Cluster, raw: Raw) -> None:
     other = cluster.new_namespace()
     watch = raw.watch("pods", resourceVersion=version(raw.get("pods").body))
     raw.made(f"/api/v1/namespaces/{other}/pods", pod("elsewhere"))

@@ -184,7 +184,7 @@ def test_without_a_right_to_list_claims_a_fleet_that_has_some_starts_all_the_sam
 
 
 @pytest.mark.parametrize("verb", ["get", "create", "patch"])
-def test_without_a_right_to_a_lease_that_nobody_insists_on_a_fleet_starts_all_the_same(
+def test_without_a_right_to_an_optional_lease_a_fleet_starts(
     plane: ControlPlane, fleet: Callable[..., Fleet], namespace: str, verb: str
 ) -> None:
     subject = fleet(open_account(plane, namespace, without=Right(verb, LEASES)))

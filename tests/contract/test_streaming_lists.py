@@ -38,7 +38,7 @@ def test_nothing_there_is_the_mark_alone(api: Asking) -> None:
     watching.call.cancel()
 
 
-def test_a_selector_chooses_what_is_told(api: Asking) -> None:
+def test_a_selector_chooses_what_is_delivered(api: Asking) -> None:
     seen = api.created(manifest("a", {"app": "x"}))
     api.created(manifest("b", {"app": "y"}))
     watching = api.watch("app=x", "", initial=True)

@@ -151,7 +151,7 @@ def test_a_killed_executor_is_reported_with_its_exit_code_counted_and_replaced(
         assert command.leftovers(marker) == []
 
 
-def test_kill_every_kills_and_the_fleet_goes_on_until_ctrl_c(tmp: Path, marker: str, executor: list[str]) -> None:
+def test_kill_every_kills_and_the_fleet_recovers_until_ctrl_c(tmp: Path, marker: str, executor: list[str]) -> None:
     with run_json(tmp, "--executors", "4", "--kill-every", "300ms", *executor) as command:
         command.until_event("running", 7)
         command.interrupt()

@@ -243,6 +243,6 @@ def test_what_is_not_implemented_says_so(person: Person, ready: str, arguments: 
     assert "is not implemented by the embedded cluster" in person.run(*arguments, code=1)
 
 
-def test_without_its_token_nobody_is_let_in(person: Person) -> None:
+def test_without_its_token_every_request_is_refused(person: Person) -> None:
     refused = person.run("get", "pods", "--token=wrong", code=1)
     assert "Unauthorized" in refused or "must be logged in" in refused

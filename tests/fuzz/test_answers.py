@@ -165,7 +165,7 @@ def test_an_error_in_a_watch_is_one_of_ours_whatever_is_in_it(line: bytes) -> No
     assert not [event for events in told for event in events.events]
 
 
-def test_a_line_without_an_end_is_given_up_before_it_fills_the_memory() -> None:
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
     splitter = LineSplitter()
     for _ in range(16):
         assert splitter.feed(b"x" * (1 << 20)) == b""

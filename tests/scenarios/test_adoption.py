@@ -46,7 +46,7 @@ def again(world: World, *, seconds: float = 10) -> None:
     world.advance(seconds)
 
 
-def test_what_lives_is_told_as_running_what_ended_meanwhile_is_cleared_and_ids_are_counted_on() -> None:
+def test_live_executors_are_reported_as_running_ended_ones_deleted_and_ids_continued() -> None:
     with fleet(4) as world:
         world.stop(delete_pods=False)
         world.kubelet.exit(name(2), 1)
@@ -83,7 +83,7 @@ def test_an_adopted_one_is_like_any_other() -> None:
         assert names(world) == []
 
 
-def test_one_taken_over_that_ended_long_ago_is_not_told_again_though_its_pod_is_back() -> None:
+def test_an_adopted_executor_that_ended_long_ago_is_not_reported_again_though_its_pod_is_back() -> None:
     """This life has made none of its own: no id says by its number that it was given out before."""
     with fleet(3) as world:
         world.stop(delete_pods=False)
@@ -103,7 +103,7 @@ def test_one_taken_over_that_ended_long_ago_is_not_told_again_though_its_pod_is_
 
 
 @pytest.mark.parametrize("seed", seeds(2, of=5))
-def test_ten_lives_end_with_exactly_the_target(seed: int) -> None:
+def test_ten_drivers_in_a_row_end_with_exactly_the_target(seed: int) -> None:
     with World(seed, executor={"instances": 5}) as world:
         for life in range(10):
             world.advance(0.3 * life)

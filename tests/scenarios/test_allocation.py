@@ -137,7 +137,7 @@ def test_slots_are_shared_evenly_between_profiles_that_want_pods_and_the_first_g
         world.stop()
 
 
-def test_a_slot_that_one_profile_has_no_use_for_goes_to_another() -> None:
+def test_a_slot_that_one_profile_does_not_need_goes_to_another() -> None:
     shapes = {name: {"image": "worker:1"} for name in ("a", "b")}
     with World(allocation={"max_pending_pods": 6}, profiles=shapes) as world:
         world.kubelet.script = lambda _: StayUnscheduled()
@@ -163,7 +163,7 @@ def test_a_profile_that_the_target_no_longer_names_keeps_what_runs_and_loses_wha
         world.stop()
 
 
-def test_a_target_for_a_profile_that_nobody_described_is_refused_to_its_sender_and_changes_nothing() -> None:
+def test_a_target_for_an_unknown_profile_is_refused_to_its_sender_and_changes_nothing() -> None:
     with World(executor={"instances": 2}, profiles={"large": LARGE}) as world:
         world.advance(5)
         with pytest.raises(Refused, match="there is no profile 'huge'; there are 'default', 'large'"):
@@ -241,7 +241,7 @@ def test_a_driver_creates_no_more_pods_in_its_life_than_it_is_allowed_and_says_s
         world.stop()
 
 
-def test_what_blocks_for_good_is_not_told_again_while_other_things_make_creation_wait() -> None:
+def test_a_permanent_block_is_not_reported_again_while_other_causes_delay_creation() -> None:
     with World(executor={"instances": 2, "max_failures": 99}, allocation={"max_created": 4}) as world:
         world.kubelet.script = lambda _: Run(exits_after=timedelta(seconds=2), exit_code=1)
         world.advance(5 * MINUTE)
@@ -317,7 +317,7 @@ def test_nothing_waits_while_requests_hang() -> None:
 # ── 4: downscale ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pending_ones_that_are_too_many_go_oldest_first_when_they_are_old_enough_and_running_ones_stay() -> None:
+def test_excess_pending_executors_are_deleted_oldest_first_and_running_ones_stay() -> None:
     with World(executor={"instances": 2}) as world:
         world.advance(5)
         world.kubelet.script = lambda _: StayUnscheduled()
@@ -341,7 +341,7 @@ def test_pending_ones_that_are_too_many_go_oldest_first_when_they_are_old_enough
         world.stop()
 
 
-def test_a_pending_one_that_registered_is_never_too_many() -> None:
+def test_a_pending_executor_that_registered_is_never_excess() -> None:
     with World(executor={"instances": 2}, start_delay=timedelta(minutes=10)) as world:
         world.advance(5)
         assert world.ask(RegisterExecutor(1))
@@ -367,7 +367,7 @@ def test_one_that_starts_while_its_deletion_is_on_the_way_survives_and_is_not_ta
         world.stop()
 
 
-def test_one_that_comes_up_after_it_was_given_up_is_deleted_and_turned_away() -> None:
+def test_an_executor_that_runs_after_it_was_abandoned_is_deleted_and_refused() -> None:
     with World() as world:
         world.advance(1)
         world.invariants.taken_by_others(pod_name(world, 1))  # made by the network after its definitive answer
@@ -425,7 +425,7 @@ ERRORS: dict[str, tuple[ApiError, str]] = {
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_each_cause_that_creation_stands_still_for_is_told_once_in_words_of_its_own_and_ends_by_itself(
+def test_each_cause_that_blocks_creation_is_reported_once_with_its_own_reason_and_ends_by_itself(
     kind: str,
 ) -> None:
     error, words = ERRORS[kind]
@@ -467,7 +467,7 @@ def test_what_is_refused_is_asked_for_once_a_minute_with_one_request(kind: str) 
         world.stop()
 
 
-def test_trouble_that_passes_in_seconds_is_not_told() -> None:
+def test_a_block_of_seconds_is_not_reported() -> None:
     with World() as world:
         world.advance(30)
         world.api.fail_next("create", ERRORS["throttling"][0], times=3)
@@ -508,7 +508,7 @@ def test_a_target_that_is_lowered_to_what_there_is_ends_a_blockade() -> None:
         world.stop()
 
 
-def test_in_a_full_namespace_one_that_ends_is_replaced_at_once_and_the_quota_is_told_once() -> None:
+def test_in_a_full_namespace_an_ended_executor_is_replaced_at_once_and_the_quota_reported_once() -> None:
     with World(executor={"instances": 5}) as world:
         world.store.create("resourcequotas", "default", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "3"}}})
         world.advance(20 * MINUTE)
@@ -555,7 +555,7 @@ def test_a_name_that_is_taken_costs_an_id_and_no_time() -> None:
         world.stop()
 
 
-def test_an_outage_that_keeps_creation_from_what_there_is_to_see_is_told_until_the_api_is_back() -> None:
+def test_creation_blocked_by_a_stale_snapshot_is_reported_until_the_api_is_back() -> None:
     with World(executor={"instances": 2}) as world:
         world.advance(30)
         world.api.outage = True
@@ -634,7 +634,7 @@ def test_a_success_resets_the_wait() -> None:
 
 
 @pytest.mark.parametrize("how", ["evicted", "preempted", "deleted", "killed", "killed, and ends by itself", "finished"])
-def test_executors_that_others_end_before_they_are_of_use_are_no_start_failures(how: str) -> None:
+def test_short_lived_executors_that_others_end_are_no_start_failures(how: str) -> None:
     with World(executor={"instances": 1, "max_failures": 2, "kill_grace_period": timedelta(seconds=3)}) as world:
         world.advance(3)
         for executor_id in range(1, 6):
@@ -758,7 +758,7 @@ def test_a_crash_of_the_allocator_forgets_no_start_failure() -> None:
 
 
 @pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"])
-def test_one_that_will_never_run_is_told_once_replaced_and_fails_the_fleet_in_the_end(reason: str) -> None:
+def test_a_stuck_executor_is_reported_once_replaced_and_fails_the_fleet_in_the_end(reason: str) -> None:
     with World(executor={"instances": 1, "max_failures": 3}) as world:
         world.kubelet.script = lambda _: StayWaiting(reason, "the kubelet's words")
         world.advance(4 * MINUTE)
@@ -786,7 +786,7 @@ def test_one_that_will_never_run_is_told_once_replaced_and_fails_the_fleet_in_th
     ],
     ids=["image pull", "back-off", "unschedulable"],
 )
-def test_one_that_may_get_on_is_told_once_and_left_to_wait(plan: Plan, word: str) -> None:
+def test_a_stalled_executor_that_may_recover_is_reported_once_and_kept(plan: Plan, word: str) -> None:
     with World(executor={"instances": 1}) as world:
         world.kubelet.script = lambda _: plan
         world.advance(20 * MINUTE)
@@ -797,7 +797,7 @@ def test_one_that_may_get_on_is_told_once_and_left_to_wait(plan: Plan, word: str
         world.stop()
 
 
-def test_that_one_is_stuck_is_not_told_again_after_a_restart() -> None:
+def test_a_stuck_executor_is_not_reported_again_after_a_restart() -> None:
     with World(executor={"instances": 2}) as world:
         plans: Iterator[Plan] = iter([StayWaiting("ErrImagePull"), StayUnscheduled("0/1 nodes are available")])
         world.kubelet.script = lambda _: next(plans)
@@ -833,7 +833,7 @@ def test_a_gated_one_is_left_alone_and_starts_when_its_gate_opens() -> None:
         world.stop()
 
 
-def test_one_that_gets_on_while_its_replacement_is_on_the_way_survives_and_counts_as_a_success() -> None:
+def test_a_stuck_executor_that_recovers_while_its_replacement_is_created_survives_and_counts_as_a_success() -> None:
     with World(executor={"instances": 1, "max_failures": 1}) as world:
         world.kubelet.script = lambda _: StayWaiting("CreateContainerConfigError", 'secret "x" not found')
         world.advance(4 * MINUTE)
@@ -870,7 +870,7 @@ def test_a_stuck_one_that_the_driver_kills_is_no_start_failure() -> None:
 # ── 16: the status ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_status_counts_each_profile_and_says_by_what_it_is_held_up_since_when() -> None:
+def test_the_status_counts_each_profile_and_says_what_blocks_it_since_when() -> None:
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "6"}}}
     with World(executor={"instances": 3}, profiles={"large": {**LARGE, "instances": 2}}) as world:
         world.store.create("resourcequotas", "default", quota)

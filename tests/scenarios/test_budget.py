@@ -7,7 +7,7 @@ from itertools import pairwise
 from tests.scenarios.world import World
 
 
-def test_a_fleet_with_a_budget_grows_and_goes_no_faster_than_that() -> None:
+def test_a_fleet_with_a_request_budget_grows_and_shrinks_within_it() -> None:
     with World(executor={"instances": 30}, allocation={"max_requests_per_second": 5}) as world:
         world.advance(1)
         made = [world.invariants.created]

@@ -143,7 +143,7 @@ def test_a_backend_that_crashes_before_it_has_looked_at_anything_says_so(monkeyp
         assert world.heard(BackendStopped) == []
 
 
-def test_a_backend_that_cannot_close_its_connections_has_the_last_word_all_the_same(
+def test_a_backend_that_cannot_close_its_connections_still_reports_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with shaken(None) as world:
@@ -207,7 +207,7 @@ def test_an_allocator_that_crashes_before_it_has_asked_again_is_followed_by_one_
         assert {pod["metadata"]["name"] for pod in world.pods()} >= {"app-exec-3", "app-exec-4"}
 
 
-def test_what_is_too_many_when_the_pool_is_back_is_not_made() -> None:
+def test_excess_requests_are_not_sent_when_the_pool_is_back() -> None:
     with World(executor={"instances": 2}) as world:
         world.advance(10)
         before_it_is_read(world)

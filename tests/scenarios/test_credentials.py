@@ -77,7 +77,7 @@ def test_each_source_says_it_once_the_status_shows_it_and_requests_stay_few(
         assert world.running() == 5
 
 
-def test_a_driver_whose_pods_are_missing_hears_of_a_refused_credential_once_and_of_its_end_once() -> None:
+def test_a_refused_credential_is_reported_once_when_it_begins_and_once_when_it_ends() -> None:
     with World(executor={"instances": 5}) as world:
         world.advance(20)
         revoke(world, REVOKED)
@@ -93,7 +93,7 @@ def test_a_driver_whose_pods_are_missing_hears_of_a_refused_credential_once_and_
         world.stop()
 
 
-def test_when_the_credential_is_accepted_again_all_goes_on_by_itself(error: ApiError) -> None:
+def test_when_the_credential_is_accepted_again_the_fleet_recovers_by_itself(error: ApiError) -> None:
     with World(executor={"instances": 5}) as world:
         world.advance(20)
         revoke(world, error)

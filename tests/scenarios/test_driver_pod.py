@@ -68,7 +68,7 @@ def test_when_the_drivers_pod_is_deleted_its_fleet_is_collected() -> None:
         assert [pod for pod in world.pods("Running") if "deletionTimestamp" not in pod["metadata"]] == []
 
 
-def test_a_driver_that_outlives_its_pod_makes_no_executors_for_the_collector_and_hears_why() -> None:
+def test_a_driver_that_outlives_its_pod_creates_no_executors_and_is_notified_why() -> None:
     with InPod(executor={"instances": 3}) as world:
         world.advance(5)
         world.store.delete("pods", "default", "driver-0", grace_period_seconds=0)
@@ -80,7 +80,7 @@ def test_a_driver_that_outlives_its_pod_makes_no_executors_for_the_collector_and
         assert len(world.heard(ExecutorPending)) <= 2 * 3, "none was made after that was known"
 
 
-def test_executors_that_somebody_deletes_are_replaced_as_long_as_the_drivers_pod_is_there() -> None:
+def test_executors_that_others_delete_are_replaced_as_long_as_the_drivers_pod_exists() -> None:
     with InPod(executor={"instances": 3}) as world:
         world.advance(5)
         for number in (1, 2, 3):
@@ -125,7 +125,7 @@ def test_a_drivers_pod_that_is_missing_ends_the_start_and_nothing_is_made() -> N
         assert cluster.pods() == {}
 
 
-def test_a_driver_that_takes_over_gives_its_pods_name_to_all_that_it_saw_while_it_looked_on() -> None:
+def test_a_driver_that_takes_over_makes_its_pod_the_owner_of_all_it_observed_on_standby() -> None:
     with Rivals() as cluster:
         old, new = (make_driver_pod(cluster.store, name) for name in ("driver-0", "driver-1"))
         first = cluster.begin("first", driver_pod_name="driver-0")

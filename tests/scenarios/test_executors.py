@@ -107,7 +107,7 @@ ENDS: list[tuple[str, Callable[[World], None], LossKind, int, str]] = [
 
 
 @pytest.mark.parametrize(("end", "kind", "code", "words"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS])
-def test_an_end_is_told_with_its_kind_exit_code_blame_and_words(
+def test_an_end_is_reported_with_its_kind_exit_code_blame_and_message(
     end: Callable[[World], None], kind: LossKind, code: int, words: str
 ) -> None:
     with fleet(1) as world:
@@ -137,7 +137,7 @@ def test_every_kind_of_loss_is_met_here() -> None:
     assert {kind for _, _, kind, _, _ in ENDS} | {LossKind.NEVER_STARTED} == set(LossKind)
 
 
-def test_the_words_end_with_what_the_executor_last_said() -> None:
+def test_the_message_ends_with_the_executors_termination_message() -> None:
     with fleet(1) as world:
         world.kubelet.exit(name(1), 1, message="KeyError: 'shard'")
         world.advance(1)
@@ -160,7 +160,7 @@ def test_an_excess_pending_executor_is_reported_as_scaled_down() -> None:
 
 
 @pytest.mark.parametrize("adopted", [False, True], ids=["its own", "an earlier life's"])
-def test_one_that_stays_visible_for_half_an_hour_after_its_end_is_told_once_whatever_crashes(*, adopted: bool) -> None:
+def test_an_end_is_reported_once_though_the_pod_stays_for_half_an_hour_and_actors_crash(*, adopted: bool) -> None:
     with fleet(2) as world:
         if adopted:
             world.stop(delete_pods=False)
@@ -182,7 +182,7 @@ def test_one_that_stays_visible_for_half_an_hour_after_its_end_is_told_once_what
         assert names(world) == [name(2), name(3)]
 
 
-def test_one_that_was_lost_with_its_node_and_comes_back_to_end_an_hour_later_is_told_once() -> None:
+def test_an_executor_lost_with_its_node_that_ends_an_hour_later_is_reported_once() -> None:
     with fleet(1) as world:
         node_is_silent(world)
         world.advance(3600)
@@ -208,7 +208,7 @@ def left_alone(world: World, executor_id: int) -> None:
     assert len(world.about(executor_id)) == heard
 
 
-def test_without_delete_on_termination_a_pod_that_ended_is_set_aside_and_ignored_from_then_on() -> None:
+def test_without_delete_on_termination_an_ended_pod_is_labelled_inactive_and_ignored() -> None:
     with fleet(2, executor={"delete_on_termination": False}) as world:
         world.kubelet.exit(name(1), 3)
         world.advance(2)
@@ -231,7 +231,7 @@ def test_a_stop_deletes_what_was_set_aside_only_if_asked_to(*, clean: bool) -> N
         assert names(world) == ([] if clean else [name(1)])
 
 
-def test_a_driver_that_starts_again_leaves_alone_what_an_earlier_life_set_aside_and_gives_its_id_to_nobody() -> None:
+def test_a_driver_that_restarts_keeps_inactive_pods_and_does_not_reuse_their_ids() -> None:
     with fleet(2, executor={"delete_on_termination": False}) as world:
         for executor_id in (1, 2):
             world.kubelet.exit(name(executor_id), 3)
@@ -296,7 +296,7 @@ def test_a_restart_keeps_the_time_of_each_lost_connection(part: str) -> None:
         assert sorted(world.removals()) == list(range(20, 31))
 
 
-def test_one_that_ends_before_its_time_is_over_is_told_with_its_own_end() -> None:
+def test_a_disconnected_executor_that_ends_within_the_delay_is_reported_with_its_own_end() -> None:
     with fleet(1) as world:
         world.backend.tell(ExecutorDisconnected(1))
         world.advance(60)
@@ -305,7 +305,7 @@ def test_one_that_ends_before_its_time_is_over_is_told_with_its_own_end() -> Non
         assert ended(world, 1).kind is LossKind.OOM_KILLED
 
 
-def test_one_that_the_driver_has_ended_is_told_as_that_though_the_api_is_away_for_longer_than_its_connection() -> None:
+def test_a_killed_executor_is_reported_as_killed_though_an_outage_outlasts_its_connection() -> None:
     with fleet(1) as world:
         world.api.outage = True
         world.kill(1)
@@ -317,7 +317,7 @@ def test_one_that_the_driver_has_ended_is_told_as_that_though_the_api_is_away_fo
         assert ended(world, 1).kind is LossKind.KILLED_BY_DRIVER
 
 
-def test_a_lost_connection_that_is_heard_of_after_the_end_changes_nothing() -> None:
+def test_a_lost_connection_reported_after_the_end_changes_nothing() -> None:
     with fleet(1) as world:
         world.kubelet.exit(name(1), 3)
         world.advance(1)

@@ -88,7 +88,7 @@ def test_a_post_whose_answer_is_lost_makes_no_second_pod() -> None:
         world.stop()
 
 
-def test_a_full_quota_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
+def test_a_full_quota_is_reported_once_when_it_begins_and_once_when_it_ends() -> None:
     with World(executor={"instances": 5}) as world:
         world.store.create("resourcequotas", "default", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
         world.advance(60)

@@ -137,7 +137,7 @@ CASES: list[tuple[str, str, Callable[[World], None]]] = [
 
 
 @pytest.mark.parametrize(("part", "message", "provoke"), CASES, ids=[f"{part} {what}" for part, what, _ in CASES])
-def test_whoever_hangs_is_replaced_and_does_nothing_more_when_it_wakes_up(
+def test_an_actor_that_hangs_is_replaced_and_does_nothing_when_it_wakes_up(
     part: str, message: str, provoke: Callable[[World], None], world: World, hang: Hang
 ) -> None:
     hang.await_message(part, message)
@@ -251,7 +251,7 @@ def test_a_pool_that_hangs_while_its_backend_crashes_writes_nothing_when_it_wake
     assert world.running() == 3
 
 
-def test_the_stream_of_a_watch_source_that_hangs_is_closed_when_it_is_given_up(world: World, hang: Hang) -> None:
+def test_the_stream_of_a_watch_source_that_hangs_is_closed_when_it_is_replaced(world: World, hang: Hang) -> None:
     open_calls = len(world.api.calls.open())
     hang.await_message("watch-source", "_Received")
     lose_one(world)

@@ -103,7 +103,7 @@ def test_one_that_never_starts_is_counted_as_that_and_as_a_failure_to_start_and_
         assert found.value("executor_pods_executors_stuck_total", profile="default") == 1
 
 
-def test_whatever_happens_as_many_are_counted_as_the_driver_was_told() -> None:
+def test_whatever_happens_the_counters_equal_the_events_of_the_driver() -> None:
     with World(7, executor={"instances": 6}) as world:
         world.advance(10)
         for number in range(1, 5):
@@ -293,7 +293,7 @@ CAUSES: list[tuple[ApiError, str]] = [
 
 
 @pytest.mark.parametrize(("error", "cause"), CAUSES, ids=[cause for _, cause in CAUSES])
-def test_what_creation_stands_still_for_is_shown_by_its_class_until_it_ends(error: ApiError, cause: str) -> None:
+def test_the_cause_of_a_block_is_a_label_value_until_it_ends(error: ApiError, cause: str) -> None:
     with World(executor={"instances": 2}) as world:
         world.api.fail_next("create", error, times=100_000)
         world.advance(30)
@@ -308,7 +308,7 @@ def blocked_by(world: World) -> list[str]:
     return [labels["cause"] for labels, _ in page(world).of("executor_pods_allocation_blocked")]
 
 
-def test_what_else_creation_stands_still_for_has_a_word_each() -> None:
+def test_every_other_cause_of_a_block_has_its_label_value() -> None:
     with World(executor={"instances": 2}, allocation={"max_created": 2}) as world:
         world.advance(5)
         world.target(3)
@@ -420,7 +420,7 @@ def test_a_backend_that_has_crashed_is_shown_as_down_with_all_that_it_counted() 
         assert found.value("executor_pods_executors_running_total", profile="default") == 2
 
 
-def test_a_part_that_cannot_be_kept_alive_is_counted_to_the_last(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_failures_of_a_child_that_is_escalated_are_all_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     with World(executor={"instances": 2}) as world:
         world.advance(10)
@@ -444,7 +444,7 @@ def test_a_backend_that_its_host_stops_has_not_failed() -> None:
         assert page(world).of("executor_pods_actor_failures_total") == []
 
 
-def test_what_is_told_to_a_driver_that_is_gone_is_a_dead_letter() -> None:
+def test_a_message_to_a_driver_that_ended_is_a_dead_letter() -> None:
     with World() as world:
         gone_driver = pykka.ThreadingActor.start()
         settings = Settings(app_id="other", executor={"image": "x", "instances": 0}, backend={"lease": False})

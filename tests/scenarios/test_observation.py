@@ -167,7 +167,7 @@ class _CurtWorld(World):
     door = _Curt
 
 
-def test_a_running_pod_deleted_by_force_is_gone_at_once_though_its_last_word_is_that_it_runs() -> None:
+def test_a_running_pod_deleted_by_force_is_gone_at_once_though_its_last_event_says_running() -> None:
     with fleet(cluster=_CurtWorld) as world:
         vanish(world, 1)
         world.advance(0.1)
@@ -178,7 +178,7 @@ def test_a_running_pod_deleted_by_force_is_gone_at_once_though_its_last_word_is_
 
 
 @pytest.mark.parametrize("first", ["poll", "watch"])
-def test_a_pod_made_again_by_somebody_else_is_another_pod_whoever_sees_it_first(first: str) -> None:
+def test_a_pod_created_anew_by_another_client_is_another_pod_for_watch_and_poll(first: str) -> None:
     """Executor 1 has ended; what has its name and id now is none of the fleet's, and goes when it is seen."""
     with fleet() as world:
         pod = world.store.get("pods", "default", pod_name(world, 1))
@@ -204,7 +204,7 @@ def test_a_pod_made_again_by_somebody_else_is_another_pod_whoever_sees_it_first(
 
 
 @pytest.mark.parametrize("cluster", [World, _CurtWorld], ids=["with a word before its end", "without"])
-def test_a_pod_that_came_and_went_before_the_watch_told_of_it_is_told_of_and_replaced(cluster: type[World]) -> None:
+def test_a_pod_that_ended_before_the_watch_delivered_it_is_reported_and_replaced(cluster: type[World]) -> None:
     with fleet(cluster=cluster) as world:
         world.api.stall()
         world.target(3)
@@ -219,7 +219,7 @@ def test_a_pod_that_came_and_went_before_the_watch_told_of_it_is_told_of_and_rep
         assert ids(world) == [1, 2, 4]
 
 
-def test_a_pod_that_came_and_went_and_that_nobody_ever_saw_is_asked_for_again_under_the_next_id() -> None:
+def test_a_pod_that_was_never_observed_is_requested_again_under_the_next_id() -> None:
     with fleet(allocation={"creation_timeout": "60s"}) as world:
         world.api.freeze()
         world.api.fail_next("watch", Unavailable("no route"), times=100)
@@ -262,7 +262,7 @@ def test_a_watch_that_lags_behind_the_polls_takes_nothing_back_and_still_tells_h
     [(0.2, 0.005), (10.0, 0.005), (60.0, 0.005), (1.5, 4.0)],
     ids=["a moment", "seconds", "over polls", "until it is looked for"],
 )
-def test_a_pod_relabelled_out_and_back_is_told_to_have_left_once(away: float, latency: float) -> None:
+def test_a_pod_relabelled_out_and_back_is_reported_as_released_once(away: float, latency: float) -> None:
     """Its id is used up: when it is back it is one too many, and goes."""
     with fleet(latency=timedelta(seconds=latency)) as world:
         world.invariants.taken_by_others(pod_name(world, 1))

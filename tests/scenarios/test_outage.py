@@ -106,7 +106,7 @@ EVERYTHING: tuple[Operation, ...] = ("list", "watch", "get", "create", "delete",
     ids=["nobody listens", "503 and Retry-After", "nobody answers", "answers are lost"],
 )
 @pytest.mark.parametrize("seed", [None, pytest.param(1, marks=pytest.mark.stress)])
-def test_an_outage_costs_few_requests_and_harms_nobody(fault: Fault, seed: int | None) -> None:
+def test_an_outage_costs_few_requests_and_no_executor(fault: Fault, seed: int | None) -> None:
     with TroubledWorld(seed, executor={"instances": FLEET}) as world:
         world.grow()
         world.trouble(fault, *EVERYTHING)
@@ -278,7 +278,7 @@ def test_what_was_made_though_its_answer_was_lost_is_looked_for_and_deleted_when
         world.stop()
 
 
-def test_what_was_made_goes_too_if_the_watch_shows_it_before_it_was_looked_for() -> None:
+def test_a_created_pod_is_deleted_too_if_the_watch_shows_it_before_its_verification() -> None:
     with TroubledWorld(executor={"instances": FLEET}) as world:
         world.advance(10)
         world.trouble(Stall(delivered=True), "create", "watch", "list", "get")
@@ -297,7 +297,7 @@ def test_what_was_made_goes_too_if_the_watch_shows_it_before_it_was_looked_for()
         world.stop()
 
 
-def test_a_target_that_falls_and_rises_again_in_an_outage_is_reached_without_one_too_many() -> None:
+def test_a_target_that_falls_and_rises_in_an_outage_is_reached_without_excess() -> None:
     with TroubledWorld(executor={"instances": FLEET}) as world:
         world.grow()
         world.trouble(REFUSED, *EVERYTHING)

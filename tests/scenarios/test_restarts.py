@@ -122,7 +122,7 @@ def test_ten_deaths_at_any_moment_end_with_the_target_and_no_id_was_used_twice(s
 
 @pytest.mark.parametrize("lease", [False, True], ids=["no lease", "lease"])
 @pytest.mark.parametrize("seed", seeds(2, of=5))
-def test_though_executors_end_meanwhile_there_is_never_one_too_many(seed: int, lease: bool) -> None:
+def test_executors_that_end_meanwhile_never_lead_to_excess(seed: int, lease: bool) -> None:
     with Lives(seed, lease=lease) as cluster:
         kill_and_restart(cluster, cluster.kit.entropy.fork("deaths"), executors_end=True)
         last = cluster.life()
@@ -167,7 +167,7 @@ def test_ids_are_remembered_as_soon_as_they_are_given_out() -> None:
         assert sorted(cluster.pods()) == [f"app-exec-{number}" for number in (1, 2, 3, 6, 7)]
 
 
-def test_a_driver_that_starts_again_after_an_orderly_end_counts_on() -> None:
+def test_a_driver_that_restarts_after_an_orderly_stop_continues_the_ids() -> None:
     with Rivals("first") as cluster:
         cluster.advance(10)
         assert cluster.drivers[0].stop(delete_pods=True) == BackendStopped()

@@ -85,7 +85,7 @@ def test_a_right_to_create_that_is_taken_away_blocks_creation_until_it_is_back()
         assert world.running() == 4
 
 
-def test_a_right_to_see_that_is_taken_away_ends_nothing_and_what_happened_is_told_when_it_is_back(
+def test_a_read_right_that_is_revoked_ends_nothing_and_ends_are_reported_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Restricted(executor={"instances": 2}) as world:

@@ -46,7 +46,7 @@ def test_what_a_drained_node_takes_is_replaced_at_once_however_young_it_is() -> 
         assert world.heard(AllocationBlocked) == []
 
 
-def test_one_after_the_other_from_a_node_makes_nobody_wait() -> None:
+def test_executors_lost_one_by_one_with_a_node_cause_no_backoff() -> None:
     with World(executor={"instances": SIZE}) as world:
         world.advance(2)
         for name in names(world):
@@ -57,7 +57,7 @@ def test_one_after_the_other_from_a_node_makes_nobody_wait() -> None:
         assert world.invariants.created == 2 * SIZE
 
 
-def test_who_deletes_whatever_is_made_slows_creation_down_and_the_driver_hears_of_it() -> None:
+def test_a_client_that_deletes_every_pod_slows_creation_down_and_the_driver_is_notified() -> None:
     with World(executor={"instances": SIZE}) as world:
         world.advance(2)
         delete_all_for(world, 600)
@@ -84,7 +84,7 @@ def test_who_deletes_whatever_is_made_slows_creation_down_and_the_driver_hears_o
     ],
     ids=["registered", "after min_run_time"],
 )
-def test_those_that_were_of_use_are_replaced_at_once_however_often(use: Callable[[World], object]) -> None:
+def test_healthy_executors_are_replaced_at_once_however_often(use: Callable[[World], object]) -> None:
     with World(executor={"instances": SIZE}) as world:
         for times in range(1, 10):
             world.advance(2)
@@ -96,7 +96,7 @@ def test_those_that_were_of_use_are_replaced_at_once_however_often(use: Callable
         assert world.running() == SIZE
 
 
-def test_a_driver_that_changes_its_mind_every_other_second_makes_nobody_wait() -> None:
+def test_a_target_that_changes_every_other_second_causes_no_backoff() -> None:
     with World(executor={"instances": 2}, allocation={"idle_timeout": "1s"}) as world:
         world.kubelet.close()  # pods stay pending
         for _ in range(10):

@@ -394,7 +394,7 @@ def test_by_age_one_that_was_taken_over_has_run_since_its_pod_was_started() -> N
         assert replaced(world, minutes=3) == [2, 3, 1]
 
 
-def test_by_failures_the_one_that_lost_its_connection_is_rolled_and_then_nobody() -> None:
+def test_by_failures_the_disconnected_executor_is_rolled_and_then_none() -> None:
     with fleet(3, roll={"interval": "1m", "policy": "failures"}) as world:
         for executor_id in (1, 2, 2):
             world.ask(ExecutorDisconnected(executor_id))
@@ -419,20 +419,20 @@ def boom(_: Sequence[Candidate]) -> int | None:
 
 
 @pytest.mark.parametrize("policy", [boom, lambda _: 99, lambda _: None], ids=["raises", "names a stranger", "nobody"])
-def test_a_policy_that_fails_or_names_nobody_harms_nothing(policy: object) -> None:
+def test_a_policy_that_fails_or_names_no_executor_harms_nothing(policy: object) -> None:
     with fleet(3, roll={"interval": "1m"}, roll_policy=policy) as world:
         assert replaced(world, minutes=5) == []
         assert world.backend.is_alive()
 
 
-def test_nobody_is_rolled_while_the_fleet_is_not_whole() -> None:
+def test_no_executor_is_rolled_while_the_fleet_is_below_its_target() -> None:
     with fleet(3, roll={"interval": "1m"}) as world:
         world.kubelet.script = lambda _: StayWaiting()
         world.kubelet.exit(name(2), 0)
         assert replaced(world, minutes=8) == [2]
 
 
-def test_nobody_is_rolled_while_another_one_finishes() -> None:
+def test_no_executor_is_rolled_while_another_one_finishes() -> None:
     with fleet(3, roll={"interval": "1m"}) as world:
         decommission(world, 2)
         assert replaced(world, minutes=4) == []
@@ -440,7 +440,7 @@ def test_nobody_is_rolled_while_another_one_finishes() -> None:
         assert replaced(world, minutes=2) == [2, 1, 3]
 
 
-def test_nobody_is_rolled_while_the_backend_stops() -> None:
+def test_no_executor_is_rolled_while_the_backend_stops() -> None:
     with fleet(3, roll={"interval": "10s"}) as world:
         world.api.outage = True
         world.backend.tell(StopBackend())

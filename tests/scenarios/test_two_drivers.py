@@ -48,7 +48,7 @@ def remembered(rival: Rival) -> int:
 # ── one writes, one looks on ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_writes_and_the_second_looks_on_and_says_who_writes() -> None:
+def test_the_first_driver_writes_and_the_standby_driver_names_it() -> None:
     with Rivals("first") as cluster:
         (first,) = cluster.drivers
         cluster.advance(10)
@@ -67,7 +67,7 @@ def test_the_first_writes_and_the_second_looks_on_and_says_who_writes() -> None:
         assert status.blocked_since is not None
 
 
-def test_the_second_hears_what_becomes_of_the_firsts_executors_and_touches_none() -> None:
+def test_the_standby_driver_is_notified_of_the_holders_executors_and_writes_nothing() -> None:
     with Rivals("first") as cluster:
         (first,) = cluster.drivers
         cluster.advance(10)
@@ -110,7 +110,7 @@ def test_a_stop_of_the_second_deletes_nothing_and_says_so(caplog: pytest.LogCapt
     assert f"fleet not deleted, another driver holds the lease: holder={holder}" in said
 
 
-def test_a_driver_that_has_the_lease_at_once_hears_nothing_of_it() -> None:
+def test_a_driver_that_has_the_lease_at_once_is_not_notified() -> None:
     with Rivals("first") as cluster:
         (first,) = cluster.drivers
         cluster.advance(10)
@@ -118,7 +118,7 @@ def test_a_driver_that_has_the_lease_at_once_hears_nothing_of_it() -> None:
         assert first.heard(AllocationBlocked) + first.heard(AllocationUnblocked) == []
 
 
-def test_without_a_lease_nobody_asks_for_one() -> None:
+def test_where_no_lease_is_set_none_is_requested() -> None:
     with Rivals(backend={"lease": False}) as cluster:
         cluster.arrived = lambda *_: None  # type: ignore[method-assign]  # the oracle has no lease to go by
         only = cluster.begin("only")
@@ -129,7 +129,7 @@ def test_without_a_lease_nobody_asks_for_one() -> None:
         assert cluster.lease() == {}
 
 
-def test_one_that_looks_on_for_long_forgets_what_has_ended() -> None:
+def test_a_long_standby_forgets_ended_executors() -> None:
     with Rivals("first", instances=1, executor={"removed_executors_ttl": "3m"}) as cluster:
         cluster.kubelet.script = lambda _: Run(exits_after=timedelta(seconds=15))
         second = cluster.begin("second")
@@ -141,7 +141,7 @@ def test_one_that_looks_on_for_long_forgets_what_has_ended() -> None:
 
 
 @pytest.mark.parametrize("part", [None, "lifecycle-manager", "snapshot-store"])
-def test_one_that_looks_on_tells_no_end_twice_however_long_its_pod_is_shown(part: str | None) -> None:
+def test_a_standby_driver_reports_no_end_twice_however_long_the_pod_stays(part: str | None) -> None:
     with Rivals("first", instances=1) as cluster:
         second = cluster.begin("second")
         cluster.advance(10)
@@ -252,7 +252,7 @@ def test_a_holder_that_is_cut_off_stops_to_write_before_the_other_may_begin() ->
         assert ids(first, ExecutorRemoved) == [1]
 
 
-def test_a_lease_that_is_lost_and_regained_repeats_nothing_and_makes_nobody_twice() -> None:
+def test_a_lease_that_is_lost_and_regained_repeats_no_event_and_creates_no_executor_twice() -> None:
     with Rivals("first") as cluster:
         (first,) = cluster.drivers
         cluster.advance(10)
@@ -353,7 +353,7 @@ def test_a_keeper_that_crashes_is_back_before_the_lease_is_lost(when: float) -> 
         assert cluster.holder() is first
 
 
-def test_a_keeper_that_stays_down_does_not_let_its_backend_write_on() -> None:
+def test_a_backend_whose_keeper_stays_down_stops_writing() -> None:
     with Rivals("first", "second") as cluster:
         cluster.advance(10)
         first = cluster.holder()
@@ -471,7 +471,7 @@ def test_a_stop_soon_after_a_crash_waits_for_the_dead_ones_lease_and_deletes_the
         assert sorted(ids(second, ExecutorRemoved)) == list(range(1, told + 1))
 
 
-def test_a_stop_before_the_holder_was_seen_to_live_waits_until_it_is_and_leaves_it_its_fleet() -> None:
+def test_a_stop_waits_until_the_holder_is_known_to_be_alive_and_keeps_its_fleet() -> None:
     with Rivals("first") as cluster:
         (first,) = cluster.drivers
         cluster.advance(10)
@@ -515,7 +515,7 @@ def test_a_stop_that_leaves_the_fleet_does_not_wait_for_the_dead_ones_lease() ->
 
 
 @pytest.mark.parametrize("verb", ["get", "create", "patch"])
-def test_without_a_right_to_leases_a_driver_that_did_not_ask_for_one_goes_on_and_says_so_once(
+def test_without_a_right_to_leases_a_driver_that_requires_none_continues_and_logs_it_once(
     caplog: pytest.LogCaptureFixture, verb: str
 ) -> None:
     with Rivals() as cluster:
@@ -551,7 +551,7 @@ def test_without_a_right_to_change_it_the_lease_of_another_is_respected() -> Non
         assert second.wrote == []
 
 
-def test_a_right_that_is_taken_from_the_holder_is_no_licence_to_write_on() -> None:
+def test_a_holder_whose_right_is_revoked_stops_writing() -> None:
     with Rivals("first") as cluster:
         (first,) = cluster.drivers
         cluster.advance(10)

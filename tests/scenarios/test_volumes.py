@@ -295,7 +295,7 @@ def test_where_claims_are_left_and_not_listed_ids_go_on_until_names_are_free() -
 # ── waited for ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_executors_wait_for_claims_in_use_if_they_are_told_to_and_the_driver_hears_it_once() -> None:
+def test_executors_wait_for_claims_in_use_where_set_so_and_the_driver_is_notified_once() -> None:
     with Disks(executor={"wait_to_reuse_claim": True}) as world:
         world.advance(OLD)
         world.kubelet.close()
@@ -363,7 +363,7 @@ def test_a_target_that_is_lowered_ends_the_wait() -> None:
 # ── refused ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_claim_that_is_refused_blocks_creation_in_its_own_words_until_there_is_room() -> None:
+def test_a_refused_claim_blocks_creation_with_its_own_reason_until_there_is_room() -> None:
     with Disks(1) as world:
         world.quota({"count/persistentvolumeclaims": "1"})
         world.target(3)

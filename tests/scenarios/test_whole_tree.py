@@ -125,7 +125,7 @@ def test_a_command_that_fails_at_once_slows_creation_down_and_fails_the_fleet() 
         assert all(removal.reason.exit_code == 127 for removal in world.heard(ExecutorRemoved))
 
 
-def test_a_malformed_pod_harms_nobody() -> None:
+def test_a_malformed_pod_harms_no_other() -> None:
     with World(executor={"instances": 2}) as world:
         labels = {"executor-pods/app-id": "app", "executor-pods/role": "executor", "executor-pods/executor-id": "seven"}
         pod = {"metadata": {"name": "odd", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -149,7 +149,7 @@ def test_a_driver_that_starts_again_takes_over_what_lives() -> None:
         assert world.heard(ExecutorRunning)[-1].executor_id == 4
 
 
-def test_a_graceful_deletion_is_told_before_the_end() -> None:
+def test_a_graceful_deletion_is_reported_before_the_end() -> None:
     with World(executor={"instances": 1}, start_delay=timedelta(seconds=2)) as world:
         world.kubelet.script = lambda _: Run(stop_delay=timedelta(seconds=4))
         world.advance(20)

@@ -89,7 +89,7 @@ def test_a_list_is_for_one_round(kit: Kit) -> None:
     assert rig.requested() == [2]
 
 
-def test_a_list_that_nobody_waits_for_any_more_does_nothing(kit: Kit) -> None:
+def test_a_list_that_is_not_awaited_any_more_does_nothing(kit: Kit) -> None:
     rig = Disks(kit).start(1)
     rig.want(0)
     rig.look()

@@ -291,7 +291,7 @@ def test_a_child_that_cannot_be_made_at_first_is_no_child(company: Company) -> N
     assert company.boss.supervisor.children() == ()
 
 
-def test_a_child_that_somebody_stops_in_order_stays_stopped(company: Company) -> None:
+def test_a_child_that_is_stopped_in_order_stays_stopped(company: Company) -> None:
     company.hire("a", "b")
     company.child("a").stop()
     company.kit.advance(100 * SECOND)

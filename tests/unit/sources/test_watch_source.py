@@ -714,7 +714,7 @@ def test_a_list_that_waits_for_a_server_is_requested_at_once_when_there_is_one(w
     ],
     ids=lambda error: type(error).__name__ + str(error.status),
 )
-def test_a_watch_that_waits_for_anything_else_waits_on(world: World, error: ApiError) -> None:
+def test_a_watch_that_waits_for_anything_else_keeps_waiting(world: World, error: ApiError) -> None:
     failing(world, tries=1, error=error)
     world.tell(RetryNow())
     assert (world.api.open("watch"), world.api.open("list")) == ((), ())

@@ -460,7 +460,7 @@ def test_a_malformed_pod_that_is_gone_is_forgotten() -> None:
     assert set(store.history.set_aside) == set()
 
 
-def test_a_known_pod_keeps_its_executor_id_when_somebody_changes_its_label() -> None:
+def test_a_known_pod_keeps_its_executor_id_when_its_label_changes() -> None:
     store = watched(1, pod(1, version=1))
 
     store.events(event("MODIFIED", malformed_pod("uid-1", 2)))
@@ -485,7 +485,7 @@ def test_the_position_of_a_stream_never_goes_back() -> None:
     assert store.history.progress.position == "50"
 
 
-def test_a_version_of_absurd_length_harms_nobody() -> None:
+def test_a_version_of_absurd_length_harms_no_other_pod() -> None:
     store = watched(1, pod(1, version=1))
     store.events(event("ADDED", pod(2, version="9" * 5_000)), event("ADDED", pod(3, version=3)))
     assert set(store.shown) == {1, 2, 3}

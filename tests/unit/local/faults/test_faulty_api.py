@@ -81,7 +81,7 @@ def _error(seen: list[WatchEvents | WatchEnded]) -> ApiError | None:
     return ended.error
 
 
-def test_untold_it_changes_nothing(client: Client, bench: Bench) -> None:
+def test_without_faults_it_changes_nothing(client: Client, bench: Bench) -> None:
     seen = client.watch()
     assert isinstance(client.create()[0], Pod)
     assert client.names() == [["a"]]
