@@ -242,10 +242,19 @@ class Proxy:
         return self._outage is not None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To the server."""
-        return await asyncio.open_connection(
-            LOOPBACK, self._server_port, ssl=self._trust, server_hostname=LOOPBACK, limit=LONGEST_LINE
+        """Connect to the server. If cancelled, await the handshake: asyncio leaks a connection cancelled in it."""
+        opening = asyncio.create_task(
+            asyncio.open_connection(
+                LOOPBACK, self._server_port, ssl=self._trust, server_hostname=LOOPBACK, limit=LONGEST_LINE
+            )
         )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                _, writer = await opening
+                writer.transport.abort()
+            raise
 
 
 @dataclass(frozen=True, slots=True)
