@@ -170,7 +170,7 @@ _ELSEWHERE = {
 }
 """The module of each public name that `actors.messages` does not define."""
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # noqa: TID251 - it logs nothing itself
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from actors.text import one_line
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -56,12 +58,22 @@ __all__ = [
 ]
 
 
+_LONGEST_REASON: Final = 200
+"""Characters of a `Status.reason`, which is one word in CamelCase."""
+
+_MOST_CAUSES: Final = 20
+"""The server's validation names a handful of fields."""
+
+
 class ExecutorPodsError(Exception):
     """Base of every error of this library."""
 
 
 class SettingsError(ExecutorPodsError):
-    """A value from the user is wrong; the message names it and says what is allowed. Nothing was started."""
+    """A value from the user is wrong; each line of the message names one and what is allowed. Nothing was started."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("\n".join(one_line(line) for line in message.split("\n")))
 
 
 class Refused(ExecutorPodsError):
@@ -73,14 +85,14 @@ class ActorCrashed(ExecutorPodsError):
 
 
 class ApiError(ExecutorPodsError):
-    """One failed call to the Kubernetes API.
+    """One failed call to the Kubernetes API. Its texts are the server's, each on one line and of bounded length.
 
     Attributes:
         status: HTTP status, or 0 when there was no answer.
         reason: the server's machine-readable reason (`Status.reason`), such as `"AlreadyExists"`, or our class's name.
         message: the server's message, or what went wrong on the way to the server.
         retry_after: the server's `Retry-After`, when it sent one.
-        causes: for `Invalid`, `(field, message)` pairs as the server lists them.
+        causes: for `Invalid`, the first `(field, message)` pairs that the server lists.
     """
 
     def __init__(
@@ -92,12 +104,12 @@ class ApiError(ExecutorPodsError):
         retry_after: timedelta | None = None,
         causes: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = one_line(message)
+        super().__init__(self.message)
         self.status = status
-        self.reason = reason or type(self).__name__
+        self.reason = one_line(reason, _LONGEST_REASON) or type(self).__name__
         self.retry_after = retry_after
-        self.causes = causes
+        self.causes = tuple((one_line(path), one_line(text)) for path, text in causes[:_MOST_CAUSES])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.message!r}, status={self.status}, reason={self.reason!r})"

@@ -7,7 +7,6 @@ it has a target, the ledger, and a full sync requested after its own start, nor 
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, assert_never, cast
 
 from actors.allocation.creation_block import CreationBlock
@@ -46,6 +45,7 @@ from actors.messages import (
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
 from actors.runtime import Actor, Address, Context, Moment, elapsed
 from actors.settings.durations import format_duration
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Allocator"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Allocator(Actor):

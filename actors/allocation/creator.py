@@ -6,11 +6,11 @@ are sent again first, under their own ids: their pods may exist, and one name is
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors.messages import CreatePod, ExecutorsRequested, ListClaims
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Creator", "shares", "slots"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,12 +6,12 @@ observed: it survives if it has started meanwhile. The Backend is always notifie
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
 from actors.messages import NOT_DESIRED, DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Deleter"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

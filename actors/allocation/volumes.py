@@ -10,7 +10,6 @@ named in their pods. A list is used in one round only, the one in which it arriv
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +21,7 @@ from actors.errors import ApiError
 from actors.manifests.executor_pod import CLAIM_LABEL
 from actors.pods.pod import claims_of
 from actors.runtime import Moment, later
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Mounts", "Volumes"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LIST_EVERY: Final = timedelta(seconds=5)
 """How often claims are listed while executors wait for one, even if no executor has ended: claims become old enough,

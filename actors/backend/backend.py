@@ -7,7 +7,6 @@ the API only to review its rights, to read the driver's pod, and to list the fle
 
 from __future__ import annotations
 
-import logging
 import platform
 from contextlib import ExitStack
 from datetime import timedelta
@@ -54,6 +53,7 @@ from actors.runtime import (
     SupervisorMessage,
     Terminated,
 )
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 OWNER_CHECK: Final = timedelta(seconds=1)
 """How often to check that the driver is alive: Pykka has no death watch."""

@@ -8,7 +8,6 @@ machine of the Backend, driven by messages.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, assert_never, get_args
@@ -22,6 +21,7 @@ from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import Pod
 from actors.pods.state import PodTerminating
 from actors.runtime import elapsed
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from actors.kube.api import Manifest, PodApi
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DriverPod", "DriverPodMessage"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 READ_EVERY: Final = timedelta(seconds=1)
 

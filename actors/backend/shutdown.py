@@ -9,7 +9,6 @@ previous one failed; `backend.shutdown_timeout` ends them all, with the names of
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
@@ -33,6 +32,7 @@ from actors.messages.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
 from actors.pods.pod import executor_id, fleet_selector
 from actors.sources.listing import PageArrived, PagedList
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shutdown"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 WRITERS: Final = (WATCH, POLL, ALLOCATOR)
 """The children that stop first: nothing more is to be created, and no more events are needed."""

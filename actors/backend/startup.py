@@ -6,7 +6,6 @@ answers.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,6 +15,7 @@ from actors.backend.driver_pod import DriverPod, DriverPodMessage
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from actors.messages import BackendStarted, KeepLease, Relist, StartPolling, StartWatching, names
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "Startup", "opened", "out_of_time"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Outcome: TypeAlias = bool | ApiError
 """Whether rights and first list are complete, or the error that ends the start."""

@@ -13,6 +13,7 @@ import typer
 from actors.errors import SettingsError
 from actors.settings.durations import parse_duration
 from actors.settings.model import Settings
+from actors.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def execute(inbox: Inbox, arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         problem = str(error)
     for line in problem.splitlines():
-        print(f"executor-pods: {line}", file=sys.stderr)
+        print(f"executor-pods: {one_line(line)}", file=sys.stderr)
     return EXIT_USAGE
 
 

@@ -24,6 +24,7 @@ from actors.messages import (
     FleetFailed,
     ToDriver,
 )
+from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +112,10 @@ def stopped(now: datetime, why: str | None, left_behind: tuple[str, ...]) -> Eve
 
 
 def to_json(event: Event) -> str:
-    """Return one line of `--output json`. It always has the first six keys, null if they do not apply."""
+    """Return one line of `--output json`. It always has the first six keys, null if they do not apply.
+
+    It is ASCII: any stdout can take it, and no character in it acts on a terminal.
+    """
     known = {
         "time": _rfc3339(event.time),
         "event": event.event,
@@ -120,19 +124,16 @@ def to_json(event: Event) -> str:
         "reason": event.reason,
         "message": event.message,
     }
-    return json.dumps(known | dict(event.details), ensure_ascii=False)
+    return json.dumps(known | dict(event.details)).replace("\x7f", r"\u007f")
 
 
 def to_line(event: Event) -> str:
     """Return one line of plain output: local time, event, executor, then the reason or the pod."""
     executor = "" if event.executor_id is None else f"executor {event.executor_id}"
     why = ": ".join(part for part in (event.reason, event.message or event.pod) if part)
-    return one_line(f"{event.time.astimezone():%H:%M:%S}  {event.event:<11}  {executor:<13}  {why}")
-
-
-def one_line(text: str) -> str:
-    """Replace line breaks and control characters, which texts of other programs may have."""
-    return "".join(character if character.isprintable() else " " for character in text).rstrip()
+    return one_line(
+        f"{event.time.astimezone():%H:%M:%S}  {event.event:<11}  {executor:<13}  {why}", LONGEST_LINE
+    ).rstrip()
 
 
 def _rfc3339(time: datetime) -> str:

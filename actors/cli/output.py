@@ -17,7 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from actors.cli.events import Event, one_line, to_json, to_line
+from actors.cli.events import Event, to_json, to_line
+from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,7 @@ class Lines(Output):
 
     def note(self, text: str) -> None:
         """Write the text to stderr."""
-        print(f"executor-pods: {one_line(text)}", file=sys.stderr, flush=True)
+        print(f"executor-pods: {one_line(text, LONGEST_LINE)}", file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
@@ -117,8 +118,9 @@ class LiveTable(Output):
         if event.executor_id is not None:
             self._move(event.executor_id, event)
         elif event.event == "started":
-            self._title = f"{event.details['app_id']} in namespace {event.details['namespace']}"
-            self._hint = f"export KUBECONFIG={event.details['kubeconfig']}" if "kubeconfig" in event.details else ""
+            self._title = one_line(f"{event.details['app_id']} in namespace {event.details['namespace']}")
+            kubeconfig = event.details.get("kubeconfig")
+            self._hint = one_line(f"export KUBECONFIG={kubeconfig}") if kubeconfig else ""
         self._recent.append(
             Text(
                 to_line(event),
@@ -149,7 +151,8 @@ class LiveTable(Output):
             self._removed += 1
             self._rows.pop(executor_id, None)
             return
-        row = self._rows.setdefault(executor_id, _Row(executor_id, event.pod or "", event.event, event.time))
+        pod = one_line(event.pod or "")
+        row = self._rows.setdefault(executor_id, _Row(executor_id, pod, event.event, event.time))
         if row.state != event.event:
             row.state, row.since = event.event, event.time
         row.reason = one_line(": ".join(part for part in (event.reason, event.message) if part))
@@ -179,7 +182,9 @@ class LiveTable(Output):
         now = self._now()
         for row in sorted(rows[:room], key=lambda row: row.executor_id):
             state = Text(row.state, style=_COLOURS[row.state])
-            table.add_row(str(row.executor_id), row.pod, state, age(now - row.since), row.reason)
+            # a `Text` has no markup: a str would be read for `[…]`
+            cells = (str(row.executor_id), row.pod, state, age(now - row.since), row.reason)
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
         if len(rows) > room:
             table.add_row("…", f"and {len(rows) - room} more", "", "", "")
         return table

@@ -87,7 +87,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
     """
     executor_pod.check_template(request.settings)
     with ExitStack() as stack:
-        root, handler = logging.getLogger(), _Handler(inbox)
+        root, handler = logging.getLogger(), _Handler(inbox)  # noqa: TID251 - the records of others too
         root.addHandler(handler)
         stack.callback(root.removeHandler, handler)
         metrics, page = _serve_metrics(request, stack)

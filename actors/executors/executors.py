@@ -5,7 +5,6 @@ A plain object of the Backend. `Kills` handles what the driver ends.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ from actors.messages import (
 )
 from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE
 from actors.metrics.counts import BackendCounts
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Executors"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

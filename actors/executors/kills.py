@@ -6,7 +6,6 @@ deleted, by label, so that a pod whose POST is still in flight is deleted, too.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from actors.messages import (
 from actors.messages.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.runtime import later
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kills"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 ROLLED: Final = "was rolled, for a new one to take its place"
 """What loss reasons say after the executor's name."""

@@ -21,6 +21,7 @@ from actors.messages import (
 from actors.pods.loss import LossKind, LossReason, never_started
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.pods.state import PodPending, PodRunning, PodTerminating
+from actors.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -274,6 +275,6 @@ def _changed(entry: LedgerEntry, state: PodState) -> ToDriver | None:
             return ExecutorRunning(entry.executor_id, state.pod)
         case PodTerminating() if not entry.terminating and entry.notified_at is not None:
             deadline = state.pod.metadata.deletion_timestamp
-            return ExecutorTerminating(entry.executor_id, deadline, f"pod {state.pod.name} is being deleted")
+            return ExecutorTerminating(entry.executor_id, deadline, f"pod {one_line(state.pod.name)} is being deleted")
         case _:
             return None

@@ -7,7 +7,6 @@ also records allocated executor ids in the lease at once; nothing waits for that
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +20,7 @@ from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_na
 from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease, ToLeaseKeeper
 from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL
 from actors.runtime import Actor, Address, Context, elapsed, later
+from actors.text import get_logger, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LeaseKeeper"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 RETRY: Final = timedelta(seconds=2)
 RETRY_JITTER: Final = 0.2
@@ -202,7 +202,8 @@ class LeaseKeeper(Actor):
                 self._not_held(self._describe(holder, lease.duration), holder=holder)
                 self._again(RETRY)
 
-    def _describe(self, holder: str, duration: timedelta) -> str:
+    def _describe(self, identity: str, duration: timedelta) -> str:
+        holder = one_line(identity)
         """Say who holds it. The text stays the same until we know more, so that it is reported once."""
         if self._holder_is_alive:
             return f"it is held by {holder!r}, another driver with this app_id"

@@ -5,7 +5,6 @@ A plain object of the Backend. It suspends and resumes the RequestPool, and noti
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
@@ -21,6 +20,7 @@ from actors.messages import (
     SuspendWrites,
 )
 from actors.runtime import elapsed
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LeaseChange", "LeaseOver", "WritePermission"]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _BY_LEASE: Final = "lease"
 _BY_DRIVER_POD: Final = "driver_pod"

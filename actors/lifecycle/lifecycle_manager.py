@@ -46,6 +46,7 @@ from actors.pods.loss import LossReason, disconnected, explain, missing
 from actors.pods.pod import INACTIVE_LABEL, Pod
 from actors.pods.state import PodPending, PodRules, PodRunning, PodState, PodSucceeded, PodTerminating, PodUnknown
 from actors.runtime import Actor, Address, Context, Moment, elapsed
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LifecycleManager"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ leaves out the same events of a watch. It starts no thread; without latency, a c
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,6 +20,7 @@ from actors.kube.status import error_from_status
 from actors.local.schema.statuses import ApiStatus, lacks_right
 from actors.local.store.object_store import INITIAL_EVENTS_END
 from actors.pods.pod import Pod, PodEvent
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessPodApi"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 A = TypeVar("A")
 

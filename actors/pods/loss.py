@@ -13,6 +13,7 @@ from typing import Final
 from actors.pods.pod import ContainerStatus, Pod, TerminatedState, container_statuses, ends
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, executor_end
 from actors.pods.stuck import never_heals
+from actors.text import LONGEST_LINE, LONGEST_TEXT, one_line
 
 __all__ = [
     "ENDED_BY_DRIVER",
@@ -93,8 +94,8 @@ POD_REASONS: Final = {
 ENDED_BY_DRIVER: Final = "was ended by the driver"
 """The loss message of a killed executor, after its name."""
 
-MESSAGE_LIMIT: Final = 2_000
-"""Characters of a termination message that a loss message keeps. The API allows 4,096 bytes."""
+_LONGEST_REASON: Final = 200
+"""Characters of an API's reason that a loss message keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,10 @@ class LossReason:
     caused_by_app: bool
     """Whether the application caused it; false for everything that the cluster or the driver did."""
     message: str
-    """For people: the executor, its exit code, the pod's reason and message, the state of every container."""
+    """For people: the executor, its exit code, the pod's reason and message, the state of every container.
+
+    It is one line: what strangers wrote in it has its control characters escaped, and long texts are shortened.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ def stopped_with_fleet(executor_id: int, requested: str | None = None) -> LossRe
 
 
 def _reason(kind: LossKind, message: str, exit_code: int = NO_EXIT_CODE) -> LossReason:
-    return LossReason(kind, exit_code, kind in CAUSED_BY_APP, message)
+    return LossReason(kind, exit_code, kind in CAUSED_BY_APP, one_line(message, LONGEST_LINE))
 
 
 # ── the kind ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -299,10 +303,10 @@ def _message(subject: str, pod: Pod, kind: LossKind, code: int, end: TerminatedS
         parts.append(f" with exit code {code}{meaning}")
     status = pod.status
     if status is not None and (status.reason or status.message):
-        parts.append("; pod status: " + ": ".join(filter(None, (status.reason, status.message))))
+        parts.append(f"; pod status: {_why(status.reason, status.message)}")
     parts.append(_containers(pod))
     if end is not None and end.message:
-        parts.append("; termination message: " + end.message.strip()[-MESSAGE_LIMIT:])
+        parts.append("; termination message: " + _last_words(end.message))
     return "".join(parts)
 
 
@@ -310,15 +314,26 @@ def _containers(pod: Pod) -> str:
     states = [
         f"{status.name} {_container_state(status)}" for status in (*_init_statuses(pod), *container_statuses(pod))
     ]
-    return f"; containers: {', '.join(states)}" if states else ""
+    return f"; containers: {one_line(', '.join(states))}" if states else ""
 
 
 def _container_state(status: ContainerStatus) -> str:
     state = status.state
     if state is not None and state.terminated is not None:
-        reason = f" ({state.terminated.reason})" if state.terminated.reason else ""
+        reason = f" ({_why(state.terminated.reason, None)})" if state.terminated.reason else ""
         return f"ended with {state.terminated.exit_code}{reason}"
     if state is not None and state.waiting is not None:
-        why = ": ".join(filter(None, (state.waiting.reason, state.waiting.message)))
+        why = _why(state.waiting.reason, state.waiting.message)
         return f"waiting ({why})" if why else "waiting"
     return "running" if state is not None and state.running is not None else "in an unknown state"
+
+
+def _why(reason: str | None, message: str | None) -> str:
+    """Join a reason, which is one word, and a message."""
+    limits = ((reason, _LONGEST_REASON), (message, LONGEST_TEXT))
+    return ": ".join(one_line(text, limit) for text, limit in limits if text)
+
+
+def _last_words(message: str) -> str:
+    """Return the end of a termination message, which says more than its beginning."""
+    return one_line(message.strip()[-LONGEST_TEXT:], LONGEST_LINE)[-LONGEST_TEXT:]

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from actors.pods.pod import Pod, container_statuses
+from actors.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +42,7 @@ class Stuck:
 
     kind: StuckKind
     reason: str
-    """The API's reason, such as `ImagePullBackOff`."""
+    """The API's reason, such as `ImagePullBackOff`. One line, as the message is."""
     message: str
     """The container's name and the API's message, which may be empty."""
     heals: bool
@@ -88,7 +89,7 @@ def why_stuck(pod: Pod) -> Stuck | None:
         kind = StuckKind.INIT if reason == CRASHING and container in init else KINDS.get(reason)
         if kind is not None:
             message = f"{container.name}: {waiting.message}" if waiting.message else container.name
-            return Stuck(kind, reason, message, heals=reason not in NEVER_HEAL)
+            return Stuck(kind, reason, one_line(message), heals=reason not in NEVER_HEAL)
     return _unschedulable(pod)
 
 
@@ -110,7 +111,7 @@ def does_not_start(pod: Pod, waited: timedelta) -> Stuck | None:
     name = f"{container.name}: " if container is not None else ""
     seconds = f"{waited.total_seconds():.0f} s"
     message = f"{name}not started for {seconds} on node {pod.spec.node_name}; the pod's events may have the reason"
-    return Stuck(StuckKind.SLOW, reason, message, heals=True)
+    return Stuck(StuckKind.SLOW, one_line(reason), one_line(message), heals=True)
 
 
 def is_gated(pod: Pod) -> bool:
@@ -132,7 +133,7 @@ def _unschedulable(pod: Pod) -> Stuck | None:
             return Stuck(
                 StuckKind.UNSCHEDULABLE,
                 "Unschedulable",
-                condition.message or "",
+                one_line(condition.message or ""),
                 heals=True,
                 since=condition.last_transition_time,
             )

@@ -20,6 +20,7 @@ from actors.requests.refusals import Refusals
 from actors.requests.request_queue import RequestQueue
 from actors.requests.token_bucket import TokenBucket
 from actors.runtime import Backoff, later
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from actors.errors import ApiError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKOFF", "Dispatcher", "DispatcherEvent"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 BACKOFF: Final = Backoff(
     initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)

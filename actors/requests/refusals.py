@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import TooManyRequests, Unavailable
 from actors.runtime import Backoff, later
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from actors.requests.kinds import Request
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKOFF", "Refusals"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 BACKOFF: Final = Backoff(
     initial=timedelta(seconds=2), maximum=timedelta(minutes=1), reset_after=timedelta(minutes=2), jitter=0.5

@@ -8,7 +8,6 @@ time. Private names have two underscores, so that no subclass overrides them by 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
@@ -21,6 +20,7 @@ from actors.runtime.address import Address, Stop
 from actors.runtime.handle import Handle, StoppedByHost
 from actors.runtime.mailbox import Mailbox, Reply, Signal
 from actors.runtime.timers import TimerDue, Timers
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Actor", "Context", "Dispatcher"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pykka import ActorRegistry
 
 from actors.errors import ExecutorPodsError
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handle", "Hung", "StoppedByHost", "SupervisorMessage", "Terminated", "thread_counts"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class StoppedByHost(ExecutorPodsError):  # noqa: N818 - reads as what happened

@@ -11,13 +11,14 @@ and `close` drains the queue after closing: whichever comes second finds the mes
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pykka
 from pykka.messages import _ActorStop
+
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from pykka._envelope import Envelope
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetters", "Mailbox", "MailboxClosed", "Reply", "Signal"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MANY_WAITING: Final = 10_000
 """Waiting messages from which a warning is logged: the actor is too slow. A message takes one or two microseconds, so

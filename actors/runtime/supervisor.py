@@ -6,7 +6,6 @@ owner's timers. When a child cannot be kept alive it escalates to the owner. It 
 
 from __future__ import annotations
 
-import logging
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from actors.runtime.backoff import Backoff
 from actors.runtime.clock import elapsed
 from actors.runtime.handle import Handle, Hung, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.timers import TimerDue
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChildSpec", "Supervisor"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 CHECKS_PER_HANG_TIMEOUT: Final = 4
 """A hang is detected within 1¼ of `hang_timeout`. A check reads one attribute of each child's mailbox.
@@ -264,16 +264,18 @@ class Supervisor:
     def _fence(self, handle: Handle, busy: timedelta) -> None:
         """Report the actor's end in its place. Its thread cannot be stopped, so it is abandoned."""
         current = handle.mailbox.current
-        stack = _stack(handle)
         message = current.message if current is not None else None
         kind = type(message.message if isinstance(message, TimerDue) else message).__name__
-        if handle.end(Hung(f"{handle.name} was busy with {kind} for {busy.total_seconds():.1f}s"), abandon=True):
+        seconds = busy.total_seconds()
+        hung = Hung(f"{handle.name} was busy with {kind} for {seconds:.1f}s")
+        hung.add_note(_stack(handle))
+        if handle.end(hung, abandon=True):
             logger.error(
-                "actor hangs, thread abandoned: actor=%s message=%s busy=%.1fs stack:\n%s",
+                "actor hangs, thread abandoned: actor=%s message=%s busy=%.1fs",
                 handle.name,
                 kind,
-                busy.total_seconds(),
-                stack,
+                seconds,
+                exc_info=hung,
             )
 
     # ── next steps ───────────────────────────────────────────────────────────────────────────────────────────────

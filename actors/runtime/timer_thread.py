@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import threading
 from itertools import count
 from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.clock import Clock, SystemClock, later
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TimerThread"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LONGEST_WAIT: Final = 3600.0
 """Seconds. A wait must not exceed `threading.TIMEOUT_MAX`; waking up once an hour costs nothing."""

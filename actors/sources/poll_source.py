@@ -6,7 +6,6 @@ LISTs come from the server's cache; every tenth is consistent, because only a co
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
@@ -15,6 +14,7 @@ from actors.messages import Polled, ReplaceSnapshot, Source, StartPolling, ToPol
 from actors.runtime import Actor, Address, Context
 from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from actors.kube.api import PodApi
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PollSource"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 JITTER: Final = 0.1
 """Extends each interval except the first by up to a tenth, so that drivers that started together drift apart."""

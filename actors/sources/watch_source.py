@@ -32,13 +32,14 @@ from actors.messages import (
 from actors.runtime import Actor, Address, Context, Moment, elapsed
 from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList, StreamedList, cannot_stream
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from actors.settings.model import Settings
 
 __all__ = ["WatchSource"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LIFETIME: Final = (timedelta(minutes=5), timedelta(minutes=10))
 """The server timeout of a connection, drawn at random, as client-go's reflector does. It also limits how long a

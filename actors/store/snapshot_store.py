@@ -7,7 +7,6 @@ only decides when a batch is sent. It never calls the API and never decides what
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never, cast
 
@@ -28,6 +27,7 @@ from actors.runtime import Actor, Address, Context, elapsed
 from actors.store.history import History
 from actors.store.lists import abandon_stream, apply_list
 from actors.store.merge import Merge
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SnapshotStore"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

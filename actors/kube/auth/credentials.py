@@ -8,7 +8,6 @@ token again that the server refused, or a CA that no longer matches the server.
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from actors.errors import SettingsError
 from actors.runtime import elapsed, later
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "Credential", "Credentials", "access_to"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 REFRESH_BEFORE: Final = timedelta(minutes=5)

@@ -6,7 +6,6 @@ harms no other: it is left out, counted, and logged once per name.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from actors.kube.api import PodPage
 from actors.kube.deduplication import Kept, PodDeduplicator, PodHeader
 from actors.pods.pod import Pod
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ __all__ = [
     "version_of",
 ]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 

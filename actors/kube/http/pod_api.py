@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from actors.kube.http.watch_lines import WatchDecoder
 from actors.kube.http.wire import Wire, WireCut
 from actors.kube.http.workers import Workers, deliver
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread, later
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from actors.kube.api import Call, DeleteOptions, Manifest, PodPage, Reply, Request, Resource, Watch, WatchSink
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpPodApi"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 A = TypeVar("A")
 

@@ -6,7 +6,6 @@ no other.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -16,6 +15,7 @@ from actors.kube.deduplication import Connection
 from actors.kube.http.decode import NOT_A_POD, status, version_of
 from actors.kube.status import error_from_status
 from actors.pods.pod import PodEvent
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LineSplitter", "LineTooLong", "WatchDecoder"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_LINE: Final = 16 * 1024 * 1024
 """Bytes of one line. By default etcd accepts objects up to 1.5 MiB and an API server requests up to 3 MiB."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
 from actors.kube.http.client import Client
+from actors.text import get_logger
 
 __all__ = ["Job", "Workers", "deliver"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Job: TypeAlias = Callable[[Client], None]
 """A task that a worker runs with its own client."""

@@ -6,7 +6,6 @@ a process is in `containers`.
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -30,6 +29,7 @@ from actors.local.kubelet.scheduler import Scheduler
 from actors.local.store.object_store import ApiStatus, ObjectStore
 from actors.local.store.objects import FINAL_PHASES
 from actors.runtime import Clock, Scheduled
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Later", "PodRunner"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Later: TypeAlias = Callable[[timedelta, Callable[[], None]], Scheduled]
 """Schedules an action on the kubelet's thread."""

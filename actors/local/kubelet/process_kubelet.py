@@ -12,7 +12,6 @@ with its pod.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import threading
 from concurrent.futures import Future
@@ -32,6 +31,7 @@ from actors.local.kubelet.processes import (
     ProcessStarted,
 )
 from actors.local.store.object_store import ApiStatus, ObjectStore, Subscription, WatchMessage
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessKubelet"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _DEFAULT_MAX_PODS: Final = 500
 """Enough for any fleet that a laptop can run; few enough that a runaway driver cannot exhaust its processes."""

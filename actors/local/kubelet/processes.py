@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import signal
 import socket
@@ -20,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.text import get_logger
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["NOT_FOUND", "LauncherLost", "ProcessEvent", "ProcessExited", "ProcessFailed", "ProcessStarted", "Processes"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _CLOSE_SECONDS: Final = 5.0

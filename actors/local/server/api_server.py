@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import socket
 import threading
 import weakref
@@ -24,6 +23,7 @@ from aiohttp import web
 from actors.local.schema.statuses import ApiStatus, internal_error
 from actors.local.server.responses import status_response
 from actors.local.server.routes import Routes
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiServer"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _ADDRESS: Final = "127.0.0.1"
 _LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})

@@ -6,7 +6,6 @@ and `cancel` must be called inside `with state.changing()`.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from contextlib import contextmanager
 from threading import Lock
@@ -19,6 +18,7 @@ from actors.local.schema.statuses import ApiStatus, Cause, conflict, forbidden, 
 from actors.local.store import claims, deletion, objects, quota, validation
 from actors.local.store.history import Change, ChangeType, Key, Object, Subscription, Table, WatchMessage, at_version
 from actors.local.store.owners import Owners, Place
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["State"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 CLAIMS: Final = RESOURCES["persistentvolumeclaims"]
 _SPACE_EXCEEDED: Final = "etcdserver: mvcc: database space exceeded"

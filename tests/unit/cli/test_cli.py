@@ -18,7 +18,7 @@ from rich.console import Console
 from actors.cli.arguments import execute
 from actors.cli.driver import FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import Event, describe, to_json, to_line
-from actors.cli.output import LiveTable, age
+from actors.cli.output import Lines, LiveTable, age
 from actors.cli.run import LOCAL_STOP, Inbox, MainLoop
 from actors.messages import (
     AllocationBlocked,
@@ -39,6 +39,8 @@ from actors.messages import (
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod
 from actors.runtime import Terminated
+from actors.text import LONGEST_LINE
+from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +201,34 @@ def test_a_line_of_text_has_event_executor_and_reason() -> None:
 
 def test_a_pods_message_cannot_break_the_line_or_control_the_terminal() -> None:
     line = to_line(describe(ExecutorStuck(1, "Bad", "two\nlines\x1b[2J", None), NOW, {}))
-    assert line.endswith("Bad: two lines [2J")
+    assert line.endswith(r"Bad: two\nlines\x1b[2J")
+
+
+def test_markup_in_a_message_or_a_name_is_text_in_the_table() -> None:
+    message = "failed to run [/bin/sh -c foo] [/] [bold red]x [link=file:///]y"
+    stuck = Event(NOW, "stuck", 1, "etl-[/]exec-1", "RunContainerError", message)
+    lines = picture([stuck], width=200)
+    assert message in lines[2]
+    assert "etl-[/]exec-1" in lines[2]
+    assert lines[-1].endswith(message)
+
+
+@pytest.mark.parametrize("write", [to_line, to_json])
+def test_no_character_of_a_message_acts_and_json_keeps_all_of_them(write: Callable[[Event], str]) -> None:
+    event = Event(NOW, "stuck", 1, HOSTILE, HOSTILE, HOSTILE, {"profile": HOSTILE})
+    line = write(event)
+    assert line.isprintable()
+    if write is to_json:
+        assert line.isascii()
+        assert json.loads(line)["message"] == json.loads(line)["profile"] == HOSTILE
+    else:
+        assert len(line) <= LONGEST_LINE
+
+
+def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines(io.StringIO(), to_line).note(HOSTILE)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
 
 
 # ── The driver ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -432,14 +461,14 @@ def test_a_closed_stdout_ends_the_fleet(kit: Kit, monkeypatch: pytest.MonkeyPatc
 # ── The table ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def picture(events: list[Event], *, height: int = 24, after: timedelta = timedelta()) -> list[str]:
+def picture(events: list[Event], *, width: int = 100, height: int = 24, after: timedelta = timedelta()) -> list[str]:
     """Return the lines of the last table."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=height, color_system=None)
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
     table = LiveTable(console, target=4, now=lambda: NOW + after)
     for shown in events:
         table.show(shown)
     table.close()
-    plain = Console(file=io.StringIO(), width=100, height=height)
+    plain = Console(file=io.StringIO(), width=width, height=height)
     with plain.capture() as capture:
         plain.print(table.render())
     return capture.get().splitlines()

@@ -127,7 +127,7 @@ def test_the_stack_of_a_hanging_child_is_logged(play: Play, caplog: pytest.LogCa
     (record,) = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert record.name == "actors.runtime.supervisor"
     assert "actor hangs, thread abandoned: actor=sleeper message=str busy=37.5s" in record.getMessage()
-    assert "self._play.leave.wait(SAFETY)" in record.getMessage()
+    assert "self._play.leave.wait(SAFETY)" in (record.exc_text or "")
 
 
 def test_an_ask_to_a_hanging_child_is_answered(play: Play) -> None:
