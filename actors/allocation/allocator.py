@@ -333,6 +333,7 @@ class Allocator(Actor):
             missing = self._tracker.missing(snapshot, totals)
         self._report_all_blocks(missing)
         self._report_status(sorted(missing), snapshot)
+        self._profiles.forget_strangers(missing)
 
     def _is_synced(self, batch: SnapshotBatch) -> bool:
         """Whether the snapshot has every pod that was created before our start."""

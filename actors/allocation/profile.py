@@ -218,3 +218,9 @@ class Profiles(dict[str, Profile]):
     def __missing__(self, name: str) -> Profile:
         profile = self[name] = Profile(name, self._settings)
         return profile
+
+    def forget_strangers(self, alive: Iterable[str]) -> None:
+        """Forget profiles that are not in the settings and have no executor any more: anybody can create a pod."""
+        for name in self.keys() - set(self._settings.profile_names) - set(alive):
+            if self[name].block is None and not self[name].awaited:
+                del self[name]

@@ -87,11 +87,11 @@ class DriverChannel:
     def _count(self, message: ToDriver) -> None:
         match message:
             case ExecutorRunning(executor_id):
-                self._counts.running.add(self._profile_of(executor_id))
+                self._counts.running.add(self._counts.label(self._profile_of(executor_id)))
             case ExecutorStuck(executor_id):
-                self._counts.stuck.add(self._profile_of(executor_id))
+                self._counts.stuck.add(self._counts.label(self._profile_of(executor_id)))
             case ExecutorRemoved(executor_id, reason):
-                self._counts.removed.add(self._profile_of(executor_id), reason.kind.name)
+                self._counts.removed.add(self._counts.label(self._profile_of(executor_id)), reason.kind.name)
             case BackendStarted():
                 self._counts.start_seconds = self._clock.monotonic() - self._began
             case _:

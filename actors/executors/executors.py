@@ -168,7 +168,7 @@ class Executors:
 
     def _requested(self, message: ExecutorsRequested) -> None:
         self._state.ledger = self._state.ledger.requested(message.executor_ids, message.profile)
-        self._counts.requested.add(message.profile, by=len(message.executor_ids))
+        self._counts.requested.add(self._counts.label(message.profile), by=len(message.executor_ids))
         self._record_last_id()
 
     def _observed(self, message: ExecutorsObserved) -> None:

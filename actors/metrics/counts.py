@@ -1,13 +1,13 @@
 """The counters of one fleet: an object for each actor that counts.
 
 They hold what `GetFleetStatus` does not answer. Each object has one writer, its actor, and the actor's next incarnation
-continues it; `actors.runtime.instruments` says who may read. No label holds a pod's name or an id, so the size stays
-bounded.
+continues it; `actors.runtime.instruments` says who may read. No label holds a name, an id or another text from outside,
+so the size stays bounded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from actors.kube.metered import ApiCounts
 from actors.pods.loss import LossKind
@@ -15,19 +15,24 @@ from actors.runtime import StoppedByHost
 from actors.runtime.instruments import Counter, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from actors.runtime import Address
     from actors.runtime.mailbox import DeadLetters
 
-__all__ = ["BackendCounts", "FleetCounts", "Metrics", "PoolCounts", "StoreCounts"]
+__all__ = ["OTHER", "BackendCounts", "FleetCounts", "Metrics", "PoolCounts", "StoreCounts"]
+
+
+OTHER: Final = "other"
+"""The label of every profile that is not in the settings: pods carry their profile, and anybody can create a pod."""
 
 
 @final
 class BackendCounts:
     """Counters of the Backend: what the driver was notified of, and failures of children."""
 
-    def __init__(self, profiles: Iterable[str] = ()) -> None:
+    def __init__(self, profiles: Collection[str] = ()) -> None:
+        self._profiles = frozenset(profiles)
         each = [(profile,) for profile in profiles]
         self.requested = Counter(*each)
         """Executors requested, by profile."""
@@ -43,6 +48,10 @@ class BackendCounts:
         """From the store's receipt of an executor's end to the driver's notification."""
         self.start_seconds: float | None = None
         self.stop_seconds: float | None = None
+
+    def label(self, profile: str) -> str:
+        """Return the value of the label `profile`."""
+        return profile if profile in self._profiles else OTHER
 
     def ended(self, actor: str, cause: BaseException | None) -> None:
         """Count a child's end, if it was a failure."""
@@ -102,7 +111,7 @@ class PoolCounts:
 class FleetCounts:
     """The counters of one Backend, and the addresses of its actors."""
 
-    def __init__(self, app_id: str, profiles: Iterable[str] = ()) -> None:
+    def __init__(self, app_id: str, profiles: Collection[str] = ()) -> None:
         self.app_id = app_id
         self.api = ApiCounts()
         self.backend = BackendCounts(profiles)

@@ -2,13 +2,14 @@
 
 At each scrape, and at no other time, it reads the counters and asks each Backend for its status. A Backend that has
 ended or does not answer costs the scrape only its status; the counters stay. No label holds a pod's name, an id or text
-of the API, so profiles and kinds bound the number of series.
+of the API, so profiles of the settings and kinds bound the number of series.
 
 Imported only on request: nothing else in the library needs `prometheus_client`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from actors.messages import ProfileStatus, SourceStatus
     from actors.metrics.counts import FleetCounts
     from actors.runtime import Address
-    from actors.runtime.instruments import Counter
+    from actors.runtime.instruments import Counter as Count
 
 __all__ = ["FAMILIES", "Family", "PrometheusMetrics"]
 
@@ -158,22 +159,35 @@ def _flag(of: Callable[[FleetStatus], bool]) -> _Read:
     return _from_status(lambda status: [((), of(status))])
 
 
+def _labelled(view: _View) -> Iterable[tuple[str, ProfileStatus]]:
+    """Return each profile's status with its label, which several profiles of strangers share."""
+    profiles = view.status.profiles if view.status is not None else {}
+    return [(view.counts.backend.label(name), profile) for name, profile in profiles.items()]
+
+
 def _profiles(of: Callable[[ProfileStatus], int]) -> _Read:
-    return _from_status(lambda status: [((name,), of(profile)) for name, profile in status.profiles.items()])
+    def samples(view: _View) -> _Samples:
+        sums = Counter[str]()
+        for label, profile in _labelled(view):
+            sums[label] += of(profile)
+        return [((label,), total) for label, total in sums.items()]
+
+    return samples
 
 
 def _executors(view: _View) -> _Samples:
-    for name, profile in view.status.profiles.items() if view.status is not None else ():
-        yield (name, "requested"), profile.requested
-        yield (name, "pending"), profile.pending
-        yield (name, "running"), profile.running
-        yield (name, "terminating"), profile.terminating
+    sums = Counter[tuple[str, str]]()
+    for label, profile in _labelled(view):
+        sums[label, "requested"] += profile.requested
+        sums[label, "pending"] += profile.pending
+        sums[label, "running"] += profile.running
+        sums[label, "terminating"] += profile.terminating
+    return sums.items()
 
 
 def _blocked(view: _View) -> _Samples:
-    for name, profile in view.status.profiles.items() if view.status is not None else ():
-        if profile.blocked:
-            yield (name, profile.blocked_by or "other"), 1
+    blocked = {(label, profile.blocked_by) for label, profile in _labelled(view) if profile.blocked_by is not None}
+    return [(labels, 1) for labels in sorted(blocked)]
 
 
 def _sources(of: Callable[[SourceStatus], bool | timedelta | None]) -> _Read:
@@ -188,7 +202,7 @@ def _sources(of: Callable[[SourceStatus], bool | timedelta | None]) -> _Read:
 # ── From the counters ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tally(of: Callable[[FleetCounts], Counter]) -> _Read:
+def _tally(of: Callable[[FleetCounts], Count]) -> _Read:
     return lambda view: of(view.counts).read().items()
 
 
@@ -213,10 +227,7 @@ _FAMILIES: Final[tuple[tuple[str, str, str, _Read], ...]] = (
     (
         "allocation_blocked",
         "profile cause",
-        (
-            "1 while creation is blocked: an error's class, or stale, max_created, claims, start_failures, "
-            "cut_short, lease, driver_pod"
-        ),
+        "1 while creation is blocked, by its cause",
         _blocked,
     ),
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pykka
 import pytest
@@ -20,6 +20,7 @@ from actors.messages import (
     BackendStopped,
     ExecutorRemoved,
     ExecutorRunning,
+    GetFleetStatus,
     RegisterExecutor,
     StopBackend,
 )
@@ -35,7 +36,7 @@ from tests.scenarios.world import World
 from tests.unit.pages import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from actors.errors import ApiError
 
@@ -117,6 +118,43 @@ def test_whatever_happens_the_counters_equal_the_events_of_the_driver() -> None:
         assert found.total("executor_pods_executors_running_total") == len(world.heard(ExecutorRunning)) >= 10
         values = {value for labels in found.labels for label, value in labels.items() if label != "le"}
         assert not [value for value in values if not re.fullmatch("[A-Za-z][A-Za-z_-]*", value)], "no name, no id"
+
+
+def test_pods_of_foreign_profiles_are_counted_under_one_name_and_leave_nothing_behind() -> None:
+    with fleet(2) as world:
+        known, strays = len(page(world).labels), range(1_000, 1_040)
+        found = world.store.get("pods", "default", name(1))
+        world.invariants.retarget({"default": 2, **{f"stray-{number}": 1 for number in strays}})
+        for number in strays:
+            metadata = {
+                "name": f"stray-{number}",
+                "labels": {
+                    **found["metadata"]["labels"],
+                    "executor-pods/executor-id": str(number),
+                    "executor-pods/profile": f"stray-{number}",
+                },
+            }
+            world.store.create("pods", "default", {**found, "metadata": metadata})
+        world.advance(3)
+        profiles = {labels["profile"] for labels in page(world).labels if "profile" in labels}
+        assert profiles == {"default", "other"}
+        assert page(world).value("executor_pods_executors", profile="other", state="running") == len(strays)
+        for number in strays:
+            world.store.delete("pods", "default", f"stray-{number}", grace_period_seconds=0)
+        world.advance(3)
+        assert page(world).value("executor_pods_executors_running_total", profile="other") == len(strays)
+        assert page(world).value("executor_pods_executors_removed_total", profile="other", kind="DELETED") == len(
+            strays
+        )
+        assert len(page(world).labels) - known < 10
+        assert set(world.ask(GetFleetStatus()).profiles) == {"default"}
+        assert len(profiles_of_the_allocator(world)) == 1
+
+
+def profiles_of_the_allocator(world: World) -> Collection[str]:
+    (allocator,) = (actor for actor in world.kit.dispatcher.actors if actor.name == "allocator")
+    found: Collection[str] = cast("Any", allocator)._profiles
+    return found
 
 
 def test_how_fast_an_end_reaches_the_driver_is_measured_from_when_the_store_had_it() -> None:

@@ -17,6 +17,7 @@ from prometheus_client.registry import REGISTRY
 
 import actors
 from actors import errors
+from actors.allocation.creation_block import CreationBlock
 from actors.cli.metrics_page import serve_metrics
 from actors.errors import ApiError, SettingsError
 from actors.messages import FleetStatus, ProfileStatus, ReplaceSnapshot, Source, UpdatePods, names
@@ -92,6 +93,21 @@ def test_the_table_of_the_documentation_is_what_is_exported() -> None:
         for family in FAMILIES
     ]
     assert rows == expected
+
+
+def test_each_cause_of_blocked_creation_is_in_the_documentation() -> None:
+    section = TABLE.partition("## The label `cause`")[2]
+    rows = re.findall(r"^\| (`.+`) \| .+ \|$", section, re.MULTILINE)
+    documented = [cause for row in rows for cause in re.findall(r"`(\w+)`", row)]
+    package = ROOT / "actors"
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted((package / "allocation").glob("*.py")))
+    permission = (package / "lease/write_permission.py").read_text(encoding="utf-8")
+    limits = re.findall(r'\b(?:CreationBlock|cls)\(\s*"(\w+)"', source)
+    limits += re.findall(r'^_BY_\w+: Final = "(\w+)"', permission, re.MULTILINE)
+    assert {"stale", "namespace", "lease"} <= set(limits)
+    kinds = [kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), ApiError)]
+    refusals = {CreationBlock.of(kind("no")).cause for kind in kinds} - {"AlreadyExists", "Cancelled"}
+    assert sorted(documented) == sorted({*limits, *refusals})
 
 
 def test_the_dashboard_and_the_alerts_use_only_exported_metrics() -> None:
