@@ -18,6 +18,7 @@
         ├── Invalid              422: the server's validation names the fields
         ├── TooManyRequests      429: wait for `retry_after`
         └── Unavailable          5xx, no connection, no answer in time
+            ├── NotSent          the call's deadline had passed before it could be sent
             ├── Untrusted        no connection: the server's certificate or ours is not accepted
             └── Ambiguous        the answer to a write was lost: it may or may not have happened
                 └── Cancelled    the caller cancelled the call
@@ -48,6 +49,7 @@ __all__ = [
     "Gone",
     "Invalid",
     "NotFound",
+    "NotSent",
     "QuotaExceeded",
     "Refused",
     "SettingsError",
@@ -157,6 +159,10 @@ class TooManyRequests(ApiError):
 
 class Unavailable(ApiError):
     """5xx, no connection, or no answer in time to a request that changes nothing or was never sent."""
+
+
+class NotSent(Unavailable):
+    """The call's deadline had passed before it could be sent: the permission to write had ended."""
 
 
 class Untrusted(Unavailable):

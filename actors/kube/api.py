@@ -18,6 +18,7 @@ import msgspec
 
 from actors.errors import ApiError
 from actors.pods.pod import Pod, PodEvent
+from actors.runtime import Deadline
 
 __all__ = [
     "CLAIMS",
@@ -134,10 +135,17 @@ Operation: TypeAlias = Literal[
 """The name of an operation, in metrics and injected faults."""
 
 
-class Request(msgspec.Struct, Generic[A_co], frozen=True):
+class Request(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True):
     """A request; its answer is an `A_co` or an `ApiError`."""
 
     operation: ClassVar[Operation]
+    deadline: Deadline | None = None
+    """After this moment it is not sent, and completes with `NotSent`. Looked at when its first byte is to be sent."""
+
+    @property
+    def late(self) -> bool:
+        """The deadline has passed."""
+        return self.deadline is not None and self.deadline.passed
 
 
 class List(Request[PodPage], frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from actors.errors import ApiError, Cancelled
+from actors.errors import ApiError, Cancelled, NotSent
 from actors.kube.api import WatchEnded, WatchEvents
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class OpenCall(Generic[A]):
         for part in parts:
             part.cancel()
         self._reply(answer)
+
+    def not_sent(self) -> None:
+        """Complete the call with `NotSent`."""
+        self.complete(NotSent(f"{self._what} was not sent: the permission to write had ended"))
 
     def cancel(self) -> None:
         """Complete the call with `Cancelled`."""

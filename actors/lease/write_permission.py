@@ -13,10 +13,10 @@ from actors.lease.blockers import Blockers
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
+    AllowWrites,
     CreationBlocked,
     LeaseHeld,
     LeaseNotHeld,
-    ResumeWrites,
     SuspendWrites,
 )
 from actors.runtime import elapsed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from actors.messages import LedgerEntry, ProfileStatus, ToDriver
-    from actors.runtime import Actor, Address
+    from actors.runtime import Actor, Address, Moment
     from actors.settings import Settings
 
 __all__ = ["LeaseChange", "LeaseOver", "WritePermission"]
@@ -74,6 +74,8 @@ class WritePermission:
         self._lease_is_optional = settings.backend.lease == "auto"
         self._is_lease_kept = False
         """We have held the lease, or observed another driver renew it: drivers of this application use it."""
+        self._until: Moment | None = None
+        """Until when we may write; None without a lease."""
         self._notifies = False
         self.holder: str | None = None
         """The other driver that holds the lease, if it is known to be alive."""
@@ -111,9 +113,8 @@ class WritePermission:
         return self._blockers.over(profiles, entries)
 
     def introduce_pool(self) -> None:
-        """Suspend a new RequestPool if nothing may be written."""
-        if not self.may_write:
-            self._pool.tell(SuspendWrites(self.why_not()))
+        """Tell a new RequestPool whether it may write, and until when."""
+        self._pool.tell(AllowWrites(self._until) if self.may_write else SuspendWrites(self.why_not()))
 
     # ── what changes ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,7 +145,7 @@ class WritePermission:
         """Handle a message about the lease. None if the permission has not changed."""
         match message:
             case LeaseHeld(until):
-                return self._held(elapsed(self._clock.monotonic(), until))
+                return self._held(until)
             case LeaseNotHeld(reason) if message.forbidden and self._lease_is_optional and not self._is_lease_kept:
                 return self._continue_without(reason)
             case LeaseNotHeld(_, holder, False) if holder is not None and holder == self.holder:
@@ -162,18 +163,21 @@ class WritePermission:
             logger.warning("continuing without a lease, another driver would not be noticed: reason=%s", reason)
         return self._end_suspension()
 
-    def _held(self, left: timedelta) -> LeaseChange | None:
+    def _held(self, until: Moment) -> LeaseChange | None:
+        left = elapsed(self._clock.monotonic(), until)
         if left <= timedelta(0):
             return None
         self._timers.start("lease", left, LeaseOver())
-        self._is_lease_kept, self.holder = True, None
+        self._is_lease_kept, self.holder, self._until = True, None, until
+        if self.may_write:
+            self._pool.tell(AllowWrites(until))
         return self._end_suspension()
 
     def _end_suspension(self) -> LeaseChange | None:
         if self.may_write:
             return None
         is_first = self._blockers.is_quiet(_BY_LEASE)
-        self._pool.tell(ResumeWrites())
+        self._pool.tell(AllowWrites(self._until))
         self._blockers.end(_BY_LEASE)
         self._notify()
         return LeaseChange.FIRST_GRANT if is_first else LeaseChange.CHANGED_HANDS

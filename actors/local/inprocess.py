@@ -84,6 +84,9 @@ class InProcessPodApi:
         if self.calls.closed:
             call.cancel()
             return call
+        if request.late:
+            call.not_sent()
+            return call
 
         def arrive() -> None:
             if call.done:

@@ -8,11 +8,12 @@ from typing import Final, TypeAlias
 
 from actors.kube.api import DeleteOptions, Manifest
 from actors.pods.pod import Pod
-from actors.runtime import Address
+from actors.runtime import Address, Moment
 
 __all__ = [
     "NOT_DESIRED",
     "AdoptPod",
+    "AllowWrites",
     "BeginEpoch",
     "ConfirmPod",
     "CreatePod",
@@ -22,7 +23,6 @@ __all__ = [
     "LabelPod",
     "ListClaims",
     "PodsObserved",
-    "ResumeWrites",
     "SuspendWrites",
     "ToRequestPool",
     "WithdrawPods",
@@ -126,8 +126,11 @@ class SuspendWrites:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeWrites:
-    """Write again."""
+class AllowWrites:
+    """Write, again or on."""
+
+    until: Moment | None = None
+    """Send no write after this moment, unless a later one is allowed. None: no lease is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,6 @@ ToRequestPool: TypeAlias = (
     | WithdrawPods
     | PodsObserved
     | SuspendWrites
-    | ResumeWrites
+    | AllowWrites
     | Drain
 )

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from actors.errors import Cancelled, Conflict, TooManyRequests
+import msgspec
+
+from actors.errors import Cancelled, Conflict, NotSent, TooManyRequests
 from actors.kube.retries import lacks_server, retry_delay
 from actors.requests.circuit_breaker import CircuitBreaker
 from actors.requests.kinds import Done, Retry
 from actors.requests.refusals import Refusals
 from actors.requests.request_queue import RequestQueue
 from actors.requests.token_bucket import TokenBucket
-from actors.runtime import Backoff, later
+from actors.runtime import Backoff, Deadline, later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class Dispatcher:
         self._paused_until: Moment = 0.0
         """The end of the pause after a 429."""
         self._suspended = False
+        self._deadline: Deadline | None = None
+        """The end of the permission to write."""
 
     # ── from the pool ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,9 +190,10 @@ class Dispatcher:
             if request.writes:
                 call.cancel()
 
-    def resume(self) -> None:
-        """Allow writes again."""
+    def allow(self, until: Moment | None) -> None:
+        """Allow writes, until this moment if there is one. The thread that sends a write looks at the clock."""
         self._suspended = False
+        self._deadline = None if until is None else Deadline(until, self._clock)
 
     def close(self) -> None:
         """Cancel the calls in flight when the actor ends: their answers have no receiver."""
@@ -212,8 +217,10 @@ class Dispatcher:
         return posts < max(self._limit - 1, 1) and not self._timers.active("posts") and not self._blocking_posts
 
     def _call(self, request: Request) -> Call:
-        serial, myself = request.serial, self._pool.myself
-        return self._api.send(request.call, lambda answer: myself.tell(_Answered(serial, answer)))
+        serial, myself, call = request.serial, self._pool.myself, request.call
+        if request.writes and self._deadline is not None:
+            call = msgspec.structs.replace(call, deadline=self._deadline)
+        return self._api.send(call, lambda answer: myself.tell(_Answered(serial, answer)))
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +264,7 @@ class Dispatcher:
             self._await_server(request)
             return
         delay = retry_delay(BACKOFF, request.failures, error, self._entropy)
-        unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict | Cancelled)
+        unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict | Cancelled | NotSent)
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
         logger.log(level, "retry scheduled: request=%s delay=%.1fs error=%s", request, seconds, error)
         request.failures += 1
@@ -283,8 +290,8 @@ class Dispatcher:
 
     def _update_outage(self, request: Request, answer: object) -> None:
         """Any answer of the server ends an outage. A probe that fails is followed by the next step."""
-        if isinstance(answer, Cancelled) and not self._outage.steps:
-            return  # we cancelled the call ourselves
+        if isinstance(answer, Cancelled | NotSent) and not self._outage.steps:
+            return  # no server was asked, or we cancelled the call ourselves
         if not lacks_server(answer):
             if self._outage.answered():
                 self._timers.cancel("step")

@@ -15,6 +15,7 @@ from actors.kube.api import DeleteOptions
 from actors.messages import (
     NOT_DESIRED,
     AdoptPod,
+    AllowWrites,
     BeginEpoch,
     ConfirmPod,
     CreatePod,
@@ -27,7 +28,6 @@ from actors.messages import (
     PodCreateFailed,
     PodsDeleted,
     PodsObserved,
-    ResumeWrites,
     SuspendWrites,
     ToRequestPool,
     WithdrawPods,
@@ -100,9 +100,9 @@ class RequestPool(Actor):
                 self._suspended = why
                 self._cancel(self._creates.values(), why)
                 self._dispatcher.suspend()
-            case ResumeWrites():
+            case AllowWrites(until):
                 self._suspended = None
-                self._dispatcher.resume()
+                self._dispatcher.allow(until)
             case WithdrawPods(executor_ids):
                 self._withdraw(executor_ids)
             case PodsObserved(pods):

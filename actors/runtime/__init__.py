@@ -10,7 +10,7 @@ from pykka import ActorDeadError, ActorRef, Timeout
 from actors.runtime.actor import Actor, Context, Dispatcher
 from actors.runtime.address import Address
 from actors.runtime.backoff import Backoff
-from actors.runtime.clock import Clock, Moment, SystemClock, elapsed, later
+from actors.runtime.clock import Clock, Deadline, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
 from actors.runtime.handle import Hung, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.supervisor import ChildSpec, Supervisor
@@ -28,6 +28,7 @@ __all__ = [
     "ChildSpec",
     "Clock",
     "Context",
+    "Deadline",
     "Dispatcher",
     "Entropy",
     "Hung",

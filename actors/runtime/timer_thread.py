@@ -20,8 +20,8 @@ __all__ = ["TimerThread"]
 
 logger = get_logger(__name__)
 
-LONGEST_WAIT: Final = 3600.0
-"""Seconds. A wait must not exceed `threading.TIMEOUT_MAX`; waking up once an hour costs nothing."""
+LONGEST_WAIT: Final = 5.0
+"""Seconds. A wait stands still while the machine sleeps, the clock does not: afterwards timers are late by so much."""
 
 FEW: Final = 64
 """Up to this many cancelled entries may stay in the heap until they are due."""

@@ -18,6 +18,8 @@ from actors.runtime.mailbox import Mailbox, MailboxClosed
 from actors.runtime.timers import TimerDue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pykka._envelope import Envelope
 
     from actors.runtime import Actor, Clock
@@ -91,6 +93,8 @@ class SerialDispatcher:
         """The receiver of each message, oldest message first."""
         self._random = random.Random(seed) if seed is not None else None  # noqa: S311 - repeatable is the point
         self._actors: dict[_GrantedMailbox, Actor] = {}
+        self._paused: set[Mailbox] = set()
+        self._arrived_paused: list[_GrantedMailbox] = []
         self._clock: Clock | None = None
         self._settling = False
         self._runaway_after = runaway_after
@@ -142,6 +146,16 @@ class SerialDispatcher:
         self._forget_the_dead()
         return tuple(self._actors.values())
 
+    def pause(self, actors: Iterable[Actor]) -> None:
+        """Grant these actors nothing until `resume`, as if their process were stopped. Their messages wait."""
+        self._paused.update(actor.handle.mailbox for actor in actors)
+
+    def resume(self) -> None:
+        """Grant every actor again what waits for it."""
+        self._paused.clear()
+        self.arrived.extend(self._arrived_paused)
+        self._arrived_paused.clear()
+
     def settle(self) -> None:
         """Grant messages until none is left.
 
@@ -174,11 +188,14 @@ class SerialDispatcher:
             raise Runaway(f"{self._runaway_after} messages at one moment, the last ones:\n{lines}")
         if self._random is not None:
             self.arrived.clear()
-            waiting = [mailbox for mailbox in self._actors if mailbox.waiting() and not mailbox.closed]
+            paused = self._paused
+            waiting = [m for m in self._actors if m.waiting() and not m.closed and m not in paused]
             return self._random.choice(waiting) if waiting else None
         while self.arrived:
             mailbox = self.arrived.popleft()
-            if mailbox.depth and mailbox in self._actors:
+            if mailbox in self._paused:
+                self._arrived_paused.append(mailbox)
+            elif mailbox.depth and mailbox in self._actors:
                 return mailbox
         return None
 

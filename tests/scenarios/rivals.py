@@ -1,16 +1,19 @@
 """Drivers of one `app_id` on one cluster, each with a backend, a system and a connection of its own, in virtual time.
 
-An oracle stands at the cluster's door: it sees every write when it arrives, and whose the Lease is then.
+An oracle stands at the cluster's door: it sees every write when it arrives, and whose the Lease is then. A driver's
+process can be paused: its actors, timers and workers stand still, while the cluster and the network go on.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors import kube
 from actors.backend.backend import Backend
 from actors.kube.api import LEASES
+from actors.kube.calls import OpenCall, OpenCalls
 from actors.lease.record import lease_name
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
@@ -29,18 +32,24 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from actors.kube.api import Call, Manifest, Resource
-    from actors.runtime import Actor
+    from actors.kube.api import Call, Manifest, PodApi, Reply, Resource, WatchSink
+    from actors.runtime import Actor, Scheduled, TimerService
 
+A = TypeVar("A")
 M = TypeVar("M")
 
 APP_ID = "app"
 LATENCY = timedelta(milliseconds=5)
+WORKER = timedelta(milliseconds=1)
+"""How long a request waits for a worker."""
 WRITES = frozenset({"create", "delete", "deletecollection", "patch"})
 
 
 class Door(InProcessPodApi):
-    """Tells of each write of anything but a Lease when it arrives; knows the names under which its client keeps one."""
+    """Tells of each write of anything but a Lease when it arrives; knows the names under which its client keeps one.
+
+    A call that is cancelled is not taken back: its bytes are on their way.
+    """
 
     arrived: Callable[[str], None]
     names: set[str]
@@ -60,11 +69,101 @@ class Door(InProcessPodApi):
                 self._learn(resource, patch)
             case _:
                 pass
-        return super().send(request, reply)
+        call: OpenCall[Any] = OpenCall(f"the {request.operation}", reply, self.calls)
+        super().send(request, call.complete)
+        return call
 
     def _learn(self, resource: Resource, manifest: Manifest) -> None:
         if resource == LEASES and manifest["spec"]["holderIdentity"]:
             self.names.add(manifest["spec"]["holderIdentity"])
+
+
+class ProcessTimers:
+    """The timers of one process. While it is paused, those that are due wait."""
+
+    def __init__(self, timers: TimerService) -> None:
+        self._timers = timers
+        self._paused = False
+        self._due: list[Callable[[], None]] = []
+
+    def schedule(self, delay: timedelta, callback: Callable[[], None]) -> Scheduled:
+        """See `TimerService`."""
+        timer = _ProcessTimer(self, callback)
+        timer.scheduled = self._timers.schedule(delay, timer.fire)
+        return timer
+
+    def fire(self, callback: Callable[[], None]) -> None:
+        """Call a callback that is due, once the process runs."""
+        if self._paused:
+            self._due.append(callback)
+        else:
+            callback()
+
+    def pause(self) -> None:
+        """Hold back what is due."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Call what was held back, in order."""
+        self._paused = False
+        due, self._due = self._due, []
+        for callback in due:
+            callback()
+
+
+class _ProcessTimer:
+    scheduled: Scheduled
+
+    def __init__(self, process: ProcessTimers, callback: Callable[[], None]) -> None:
+        self._process = process
+        self._callback = callback
+        self._cancelled = False
+
+    def fire(self) -> None:
+        self._process.fire(self._call)
+
+    def _call(self) -> None:
+        if not self._cancelled:
+            self._callback()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self.scheduled.cancel()
+
+
+class Workers:
+    """The worker threads of the real client. While they are busy, every other request is sent a moment later."""
+
+    def __init__(self, api: PodApi, timers: TimerService) -> None:
+        self.namespace = api.namespace
+        self._api = api
+        self._timers = timers
+        self._calls = OpenCalls()
+        self._requests = count()
+        self.busy = False
+
+    def send(self, request: kube.Request[A], reply: Reply[A]) -> Call:
+        """See `PodApi`."""
+        call: OpenCall[A] = OpenCall(f"the {request.operation}", reply, self._calls)
+
+        def sent() -> None:
+            if not call.done:
+                call.depends_on(self._api.send(request, call.complete))
+
+        if self.busy and next(self._requests) % 2:
+            call.depends_on(self._timers.schedule(WORKER, sent))
+        else:
+            sent()
+        return call
+
+    def watch(self, request: kube.Watch, sink: WatchSink) -> Call:
+        """See `PodApi`."""
+        return self._api.watch(request, sink)
+
+    def close(self) -> None:
+        """See `PodApi`."""
+        self._calls.close()
+        self._api.close()
 
 
 class Rival:
@@ -75,7 +174,8 @@ class Rival:
         self._rivals = rivals
         self.kit = kit = rivals.kit
         self.settings = settings
-        self.system = ActorSystem(kit.clock, kit.timers, kit.entropy.fork(name), kit.dispatcher)
+        self.timers = ProcessTimers(kit.timers)
+        self.system = ActorSystem(kit.clock, self.timers, kit.entropy.fork(name), kit.dispatcher)
         self.door = Door(rivals.store, "default", kit.timers, LATENCY)
         self.door.names = set()
         self.door.arrived = lambda what: rivals.arrived(self, what)
@@ -99,7 +199,10 @@ class Rival:
 
     def start(self) -> None:
         """Its backend begins."""
-        self.backend = Backend.start(self.settings, self.address, self.api, system=self.system, metrics=self.metrics)
+        self.workers = Workers(self.api, self.timers)
+        self.backend = Backend.start(
+            self.settings, self.address, self.workers, system=self.system, metrics=self.metrics
+        )
         self.kit.settle()
 
     def heard(self, kind: type[M]) -> list[M]:
@@ -133,6 +236,17 @@ class Rival:
         actors = self.actors()
         for actor in sorted(actors, key=lambda actor: actor.name != "backend"):
             actor.handle.end(StoppedByHost("the process was killed"), abandon=True)
+
+    def pause(self) -> None:
+        """The process stands still, as after SIGSTOP. What it has sent arrives."""
+        self.timers.pause()
+        self.kit.dispatcher.pause(self.actors())
+
+    def resume(self) -> None:
+        """The process goes on, as after SIGCONT. The timers that are due come first, each time in the same order."""
+        self.kit.dispatcher.resume()
+        self.timers.resume()
+        self.kit.settle()
 
     def actors(self) -> list[Actor]:
         """Those of its process."""

@@ -382,6 +382,49 @@ def test_a_part_of_the_second_that_comes_up_again_writes_nothing_either(part: st
         assert len(second.heard(AllocationBlocked)) == 2, "nothing of it is repeated"
 
 
+# ── a process that stands still ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("begun", [0.0, 0.0005, 0.0025, 0.006])
+def test_a_driver_that_was_paused_while_it_created_writes_nothing_after_its_lease_was_taken(begun: float) -> None:
+    with Rivals("first", instances=0, allocation={"batch_size": 60}) as cluster:
+        (first,) = cluster.drivers
+        cluster.advance(10)
+        second = cluster.begin("second")
+        cluster.advance(5)
+        first.workers.busy = True
+        for rival in (first, second):
+            rival.target(60)
+        cluster.advance(begun)
+        first.pause()
+        cluster.advance(28)
+        assert cluster.holder() is second
+        before = len(first.wrote)
+        assert 0 < before < 60, "requests wait in the pool, and for a worker"
+        first.resume()
+        cluster.advance(10)
+        assert first.wrote[before:] == []
+        assert len(cluster.pods()) == 60
+        assert "another driver" in first.heard(AllocationBlocked)[-1].cause
+
+
+def test_a_driver_that_was_paused_and_still_has_its_lease_goes_on() -> None:
+    with Rivals("first", instances=0, allocation={"batch_size": 60}) as cluster:
+        (first,) = cluster.drivers
+        cluster.advance(10)
+        first.workers.busy = True
+        first.target(60)
+        cluster.advance(0.0025)
+        first.pause()
+        cluster.advance(28)
+        before = len(first.wrote)
+        first.resume()
+        assert len(first.wrote) == before, "nobody has taken it, but somebody could have"
+        cluster.advance(20)
+        assert len(cluster.pods()) == 60
+        assert cluster.holder() is first
+
+
 # ── a stop with a lease ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -592,6 +635,7 @@ def test_whatever_happens_to_both_at_no_moment_both_write(seed: int) -> None:
             delay_answer=0.1,
             cut=0.02,
         )
+        cluster.advance(1)  # a driver that cannot start is no rival
         for _ in range(12):
             for rival in cluster.drivers:
                 rival.api.chances = trouble

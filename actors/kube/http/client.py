@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from actors.errors import ApiError, Untrusted
 from actors.kube.http import failures
-from actors.kube.http.wire import Transport, Wire, WireCut
+from actors.kube.http.wire import Transport, Wire, WireCut, WireLate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +65,7 @@ class Client:
 
         Raises:
             WireCut: another thread completed the call.
+            WireLate: the wire's deadline has passed.
         """
         server = self._access.server
         try:
@@ -72,7 +73,7 @@ class Client:
             if isinstance(response, ApiError):
                 return response
             body = response.read()
-        except WireCut:
+        except (WireCut, WireLate):
             raise
         except Exception as error:  # noqa: BLE001 - whatever happened, the call completes with one of our errors
             return failures.lost(error, server, sent=wire.sent, write=request.write)

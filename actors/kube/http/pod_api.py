@@ -6,7 +6,6 @@ import importlib.metadata
 import math
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
@@ -24,7 +23,7 @@ from actors.kube.http.client import Client, HttpRequest
 from actors.kube.http.decode import Complaints
 from actors.kube.http.streams import Stream
 from actors.kube.http.watch_lines import WatchDecoder
-from actors.kube.http.wire import Wire, WireCut
+from actors.kube.http.wire import Wire, WireCut, WireLate
 from actors.kube.http.workers import Workers, deliver
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread, later
 from actors.text import get_logger
@@ -32,6 +31,7 @@ from actors.text import get_logger
 if TYPE_CHECKING:
     from actors.kube.api import Call, DeleteOptions, Manifest, PodPage, Reply, Request, Resource, Watch, WatchSink
     from actors.kube.auth.credentials import Access
+    from actors.runtime import Deadline
 
 __all__ = ["HttpPodApi"]
 
@@ -98,7 +98,7 @@ class HttpPodApi:
         elif self._calls.closed:
             call.cancel()
         else:
-            self._submit(call, *translated)
+            self._submit(call, *translated, request.deadline)
         return call
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
@@ -213,9 +213,11 @@ class HttpPodApi:
             path += f"/{quote(name, safe='')}"
         return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
-    def _submit(self, call: OpenCall[A], request: HttpRequest, read: Callable[[bytes], A]) -> None:
+    def _submit(
+        self, call: OpenCall[A], request: HttpRequest, read: Callable[[bytes], A], deadline: Deadline | None
+    ) -> None:
         """Have a worker send the request. A call that completes before is not sent: its wire is cut."""
-        wire = Wire()
+        wire = Wire(deadline)
         call.depends_on(wire)
 
         def late() -> None:
@@ -223,8 +225,12 @@ class HttpPodApi:
             call.complete(failures.late(server, self._limit, started=started, sent=sent, write=request.write))
 
         def run(client: Client) -> None:
-            with suppress(WireCut):  # the call has completed
+            try:
                 call.complete(client.fetch(request, wire, read))
+            except WireCut:
+                pass  # the call has completed
+            except WireLate:
+                call.not_sent()
 
         try:
             call.depends_on(self._timers.schedule(self._limit, late))

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
     from urllib3.connectionpool import HTTPConnectionPool
 
-__all__ = ["Transport", "Wire", "WireCut"]
+    from actors.runtime import Deadline
+
+__all__ = ["Transport", "Wire", "WireCut", "WireLate"]
 
 _current: ContextVar[Wire | None] = ContextVar("_current", default=None)
 """The wire of the request that this thread sends: urllib3 makes connections far below, without a parameter for it."""
@@ -38,11 +40,16 @@ class WireCut(Exception):  # noqa: N818 - private to this package, says what hap
     """The wire was cut by the thread that completed the call; nothing is left to report."""
 
 
+class WireLate(Exception):  # noqa: N818 - private to this package, says what happened
+    """The request's deadline has passed; the server did not get all of it, and cannot carry it out."""
+
+
 @final
 class Wire:
-    """The socket of one request, while the request lasts."""
+    """The socket of one request, while the request lasts. Nothing is sent after the request's deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: Deadline | None = None) -> None:
+        self._deadline = deadline
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._is_cut = False
@@ -99,10 +106,21 @@ class Wire:
 
         Raises:
             WireCut: the wire was cut; the request must not be sent.
+            WireLate: the deadline has passed.
         """
         with self._lock:
             self._check()
+            self.check_deadline()
             self._sent = True
+
+    def check_deadline(self) -> None:
+        """Check that more bytes may be sent.
+
+        Raises:
+            WireLate: the deadline has passed.
+        """
+        if self._deadline is not None and self._deadline.passed:
+            raise WireLate
 
     def again(self) -> None:
         """Note that the server refused the credential, so that the request counts as not sent."""
@@ -137,6 +155,7 @@ class Transport:
 
         Raises:
             WireCut: another thread completed the call.
+            WireLate: the deadline has passed, and the server has at most a part of the request.
             urllib3.exceptions.HTTPError: there was no answer.
         """
         wire.begin()
@@ -183,6 +202,11 @@ class _Wired(HTTPConnection):
             wire.attach(self.sock.fileno())
         wire.sending()
         super().request(*args, **kwargs)
+
+    def send(self, data: Any) -> None:
+        """Send the head or the body. Between the two the process may have been stopped for long."""
+        _wire().check_deadline()
+        super().send(data)
 
 
 class _WiredDirect(_Wired):

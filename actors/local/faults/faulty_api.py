@@ -130,10 +130,13 @@ class FaultyPodApi:
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`."""
-        operation, send = request.operation, partial(self._pass_on, request)
+        sent = structs.replace(request, deadline=None)  # the network delays what was sent before
+        operation, send = request.operation, partial(self._pass_on, sent)
         faulty = FaultyCall(operation, send, reply, calls=self.calls, timers=self._timers, limit=self._limit)
         if self.calls.closed:
             faulty.cancel()
+        elif request.late:
+            faulty.not_sent()
         else:
             later_page = isinstance(request, List) and bool(request.continue_token)
             faulty.begin(self._fault_of(operation, later_page=later_page), partial(self._recall, request))

@@ -12,10 +12,10 @@ from actors.lease.write_permission import LeaseChange, WritePermission
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
+    AllowWrites,
     LeaseHeld,
     LeaseNotHeld,
     ProfileStatus,
-    ResumeWrites,
     SuspendWrites,
 )
 from actors.runtime import Actor, Context
@@ -81,10 +81,11 @@ def test_a_lease_that_is_acquired_at_once_is_not_reported(kit: Kit) -> None:
     rig.hold()
     assert (rig.subject.may_write, rig.subject.may_create) == (True, True)
     assert rig.reports() == ["first grant"]
-    rig.pool.take(ResumeWrites)
     rig.hold()
     assert rig.reports() == []
-    rig.pool.expect_nothing()
+    kit.advance(timedelta(seconds=5))
+    rig.hold()
+    assert [allowed.until for allowed in rig.pool.take_all(AllowWrites)] == [1010.0, 1010.0, 1015.0]
 
 
 def test_the_lease_of_another_is_reported_and_our_knowledge_is_outdated_when_it_becomes_ours(kit: Kit) -> None:
@@ -117,16 +118,16 @@ def test_a_restarted_keeper_that_forgot_that_the_holder_is_alive_is_ignored(kit:
     assert (rig.subject.holder, rig.reports()) == (None, ["b may have ended", "changed hands"])
 
 
-def test_a_restarted_pool_is_suspended_only_if_it_may_not_write(kit: Kit) -> None:
+def test_a_restarted_pool_learns_whether_it_may_write_and_until_when(kit: Kit) -> None:
     rig = Rig(kit)
     rig.subject.introduce_pool()
     kit.settle()
     assert rig.pool.take(SuspendWrites).reason == "waiting for the lease of 'app'"
     rig.hold()
-    rig.pool.take(ResumeWrites)
+    until = rig.pool.take(AllowWrites).until
     rig.subject.introduce_pool()
     kit.settle()
-    rig.pool.expect_nothing()
+    assert rig.pool.take(AllowWrites).until == until == kit.clock.monotonic() + 10
 
 
 def test_a_lease_that_is_not_renewed_expires_at_its_moment(kit: Kit) -> None:

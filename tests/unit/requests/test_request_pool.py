@@ -19,6 +19,7 @@ from actors.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    NotSent,
     QuotaExceeded,
     TooManyRequests,
     Unauthorized,
@@ -27,6 +28,7 @@ from actors.errors import (
 from actors.kube.api import DeleteOptions
 from actors.messages import (
     AdoptPod,
+    AllowWrites,
     BeginEpoch,
     ConfirmPod,
     CreatePod,
@@ -42,6 +44,7 @@ from actors.messages import (
     PodCreateFailed,
     PodsDeleted,
     PodsObserved,
+    SuspendWrites,
     WithdrawPods,
 )
 from actors.requests.dispatcher import BACKOFF
@@ -1012,3 +1015,49 @@ def test_a_refused_delete_delays_no_other_and_its_delay_ends_once_it_is_accepted
     for _ in range(2):
         world.tell(DeletePod("a"))
         world.answer_next("delete", None)
+
+
+# ── the end of the permission to write ───────────────────────────────────────────────────────────────────────────
+
+
+def deadline(call: ManualCall) -> float | None:
+    return call.request.deadline and call.request.deadline.moment
+
+
+def test_each_write_has_the_latest_end_of_the_permission_as_its_deadline_and_a_read_has_none(world: World) -> None:
+    now = world.kit.clock.monotonic()
+    world.tell(DeletePod("a"), AllowWrites(now + 10), DeletePod("b"))
+    world.tell(AllowWrites(now + 15), ConfirmPod(1, "c", "uid", world.backend.address))
+    world.create(2)
+    deletes = world.api.open("delete")
+    assert [deadline(call) for call in deletes] == [None, now + 10]
+    assert deadline(world.api.take("get")) is None
+    create = world.api.take("create")
+    assert deadline(create) == now + 15
+    assert not create.request.late
+    world.kit.advance(timedelta(seconds=15))
+    assert create.request.late
+
+
+def test_writes_that_came_too_late_to_be_sent_are_no_outage_and_are_sent_when_they_may_be(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.tell(AllowWrites(world.kit.clock.monotonic()))
+    world.tell(DeletePod("a"), DeletePod("b"))
+    world.create(1)
+    for call in world.api.open():
+        world.answer(call, NotSent("it was not sent"))
+    until = world.kit.clock.monotonic() + 10
+    world.tell(AllowWrites(until))
+    world.kit.advance(timedelta(seconds=1))
+    assert sorted(world.open()) == [f"create {pod_name(1)}", "delete a", "delete b"]
+    assert {deadline(call) for call in world.api.open()} == {until}
+    assert caplog.records == []
+
+
+def test_a_create_that_was_not_sent_made_no_pod(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", NotSent("it was not sent"))
+    world.tell(SuspendWrites("another driver has the lease"))
+    assert world.allocator.take_all(PodCreateFailed) != []
+    assert world.open() == [], "there is nothing to verify"

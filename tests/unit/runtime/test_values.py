@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from datetime import UTC, timedelta
 
@@ -21,6 +22,12 @@ def test_the_system_clock_does_not_go_back_and_knows_its_time_zone() -> None:
     before = clock.monotonic()
     assert clock.monotonic() >= before
     assert clock.now().tzinfo is UTC
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux has this clock")
+def test_the_system_clock_runs_on_while_the_machine_sleeps() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= SystemClock().monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def test_a_manual_clock_moves_both_times_together_and_adds_up_exactly() -> None:

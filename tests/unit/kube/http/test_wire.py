@@ -18,11 +18,12 @@ from kubernetes.client import Configuration
 from urllib3.connection import HTTPConnection
 
 from actors import kube
-from actors.errors import Ambiguous, Cancelled, Unavailable, Untrusted
+from actors.errors import Ambiguous, Cancelled, NotSent, Unavailable, Untrusted
 from actors.kube.http import wire
 from actors.kube.http.wire import Transport, Wire, WireCut
 from actors.local.server.credentials import new_credentials
 from actors.pods.pod import Pod
+from actors.runtime import Deadline, SystemClock
 from tests.unit.kube.conftest import LIMIT, Client, ask, our_threads
 from tests.unit.kube.http.test_cancel import Stall
 from tests.unit.kube.http.test_pod_api import pod
@@ -110,6 +111,62 @@ def test_a_hanging_resolver_blocks_no_caller_and_nothing_is_sent_after_it(
     for thread in our_threads() - before:
         thread.join(SAFETY)
     assert server.asked == []
+
+
+# ── Deadlines ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Countdown(SystemClock):
+    """Stands still for so many looks, then a deadline passes: the process was stopped between two looks."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    def monotonic(self) -> float:
+        self._looks -= 1
+        return 0.0 if self._looks >= 0 else 2.0
+
+
+@pytest.mark.parametrize(("looks", "arrives"), [(0, "nothing"), (1, "nothing"), (2, "the head"), (3, "all")])
+@pytest.mark.parametrize("connected", [False, True])
+def test_the_deadline_of_a_write_is_looked_at_before_each_part_of_it_is_sent(
+    server: ScriptedServer, client: Client, looks: int, arrives: str, connected: bool
+) -> None:
+    api = client.connect(workers=1)
+    if connected:
+        server.answers(200, pod("a"))
+        ask(lambda reply: api.send(kube.Get("a"), reply))
+        server.asked.clear()
+    server.answers(201, pod("a"))
+    request = kube.Create({"kind": "Pod"}, deadline=Deadline(1.0, Countdown(looks)))
+    answer = ask(lambda reply: api.send(request, reply))
+    if arrives == "all":
+        assert isinstance(answer, Pod)
+        return
+    assert type(answer) is NotSent
+    assert answer.message == "the create was not sent: the permission to write had ended"
+    server.answers(201, pod("a"))
+    assert isinstance(ask(lambda reply: api.send(kube.Create({"kind": "Pod"}), reply)), Pod), "another connection"
+    *cut, last = server.asked
+    assert [asked.body for asked in cut] == ([b""] if arrives == "the head" else []), "no server carries that out"
+    assert last.json == {"kind": "Pod"}
+
+
+def test_a_write_whose_deadline_passes_while_its_credential_is_renewed_is_not_sent_again(
+    server: ScriptedServer, client: Client, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    api = client.connect(tokenFile=str(token))
+
+    def refuse(peer: Peer) -> None:
+        token.write_text("new")
+        peer.answer(401, {"kind": "Status", "message": "Unauthorized"})
+
+    server.then(refuse)
+    request = kube.Delete("a", deadline=Deadline(1.0, Countdown(3)))
+    assert type(ask(lambda reply: api.send(request, reply))) is NotSent
+    assert len(server.asked) == 1
 
 
 # ── Proxies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
