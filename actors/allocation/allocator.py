@@ -42,6 +42,7 @@ from actors.messages import (
     StartFailuresExceeded,
     ToAllocator,
 )
+from actors.pods.ids import believed
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
 from actors.runtime import Actor, Address, Context, Moment, elapsed
 from actors.settings.durations import format_duration
@@ -263,7 +264,7 @@ class Allocator(Actor):
 
     def _on_batch(self, batch: SnapshotBatch) -> None:
         self._note_observed(batch)
-        self._creator.resume_from(max(batch.appeared, default=0) + 1)
+        self._creator.resume_from(max(map(believed, batch.appeared), default=0) + 1)
         self._follow(batch)
         self._latest = batch
         self._round()

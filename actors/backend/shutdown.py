@@ -30,7 +30,7 @@ from actors.messages import (
 )
 from actors.messages.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
-from actors.pods.pod import executor_id, fleet_selector
+from actors.pods.pod import executor_id, fleet_selector, is_selected
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
@@ -252,7 +252,7 @@ class Shutdown:
             case ApiError() as error:
                 logger.debug("listing the fleet failed, retrying: error=%s", error)
             case ReplaceSnapshot(listed):
-                pods = [pod for pod in listed if self._only is None or executor_id(pod) in self._only]
+                pods = [pod for pod in listed if self._is_to_go(pod)]
                 self._left = tuple(sorted(pod.name for pod in pods))
                 if self._step is _Step.PERMISSION:
                     return
@@ -262,6 +262,12 @@ class Shutdown:
                 self._delete([pod for pod in pods if not pod.terminating])
         self._backend.timers.start("list", self._delay, _ListDue())
         self._delay = min(2 * self._delay, LAST_DELAY)
+
+    def _is_to_go(self, pod: Pod) -> bool:
+        active_only = not self._bulk_delete.include_inactive
+        if not is_selected(pod.labels, self._app_id, active_only=active_only):
+            return False
+        return self._only is None or executor_id(pod) in self._only
 
     def _delete(self, pods: Sequence[Pod]) -> None:
         """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""

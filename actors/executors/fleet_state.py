@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from actors.executors.ledger import Ledger
-from actors.manifests import executor_pod
 from actors.messages import ProfileStatus, StartFailureRecord
+from actors.pods import ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,4 +53,4 @@ class FleetState:
     def pod_name(self, entry: LedgerEntry) -> str:
         """Return the name of an executor's pod. An adopted pod may have another prefix than ours."""
         pod = entry.pod_in(self.states)
-        return pod.name if pod is not None else executor_pod.name(self.pod_prefix, entry.executor_id)
+        return pod.name if pod is not None else ids.pod_name(self.pod_prefix, entry.executor_id)

@@ -18,6 +18,7 @@ from actors.messages import (
     ExecutorTerminating,
     LedgerEntry,
 )
+from actors.pods.ids import believed
 from actors.pods.loss import LossKind, LossReason, never_started
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.pods.state import PodPending, PodRunning, PodTerminating
@@ -152,7 +153,7 @@ class Ledger:
         """
         entry = self.entries.get(executor_id)
         if entry is None:
-            return replace(self, next_id=max(self.next_id, executor_id + 1)), None
+            return replace(self, next_id=max(self.next_id, believed(executor_id) + 1)), None
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
         if entry.removed_at is not None or other_pod:
             return self, None
@@ -240,7 +241,7 @@ class Ledger:
         return self.registered_now.get(profile, 0)
 
     def _with(self, entry: LedgerEntry) -> Ledger:
-        next_id = max(self.next_id, entry.executor_id + 1)
+        next_id = max(self.next_id, believed(entry.executor_id) + 1)
         more = _is_registered(entry) - _is_registered(self.entries.get(entry.executor_id))
         counts = self.registered_now
         if more:

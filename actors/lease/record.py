@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from actors.pods.pod import parse_executor_id
+from actors.pods.ids import believed, parse_executor_id
 
 if TYPE_CHECKING:
     from actors.kube.api import Manifest
@@ -77,7 +77,7 @@ def read(manifest: Manifest) -> Lease:
 
 def _last_id(annotations: object) -> int:
     text = annotations.get(LAST_ID) if isinstance(annotations, Mapping) else None
-    return (parse_executor_id(text) if isinstance(text, str) else None) or 0
+    return believed((parse_executor_id(text) if isinstance(text, str) else None) or 0)
 
 
 def decide(lease: Lease, identity: str, unchanged_for: timedelta) -> Decision:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.manifests.pod_template import executor_of, shape_of
 from actors.manifests.template_checks import check_template
+from actors.pods.ids import believed, parse_executor_id, pod_name
 from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
@@ -19,7 +20,6 @@ from actors.pods.pod import (
     PROFILE_LABEL,
     ROLE_EXECUTOR,
     ROLE_LABEL,
-    parse_executor_id,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ __all__ = [
     "ExecutorManifests",
     "check_template",
     "claim_name",
-    "name",
     "owner_reference",
 ]
 
@@ -48,14 +47,9 @@ the default class into it when none was requested.
 _NO_CLAIMS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def name(prefix: str, executor_id: int) -> str:
-    """The name of an executor's pod."""
-    return f"{prefix}-exec-{executor_id}"
-
-
 def claim_name(prefix: str, executor_id: int, index: int) -> str:
     """The name of an executor's claim, by its index among the profile's `claims`."""
-    return f"{name(prefix, executor_id)}-pvc-{index}"
+    return f"{pod_name(prefix, executor_id)}-pvc-{index}"
 
 
 def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
@@ -93,12 +87,12 @@ class ExecutorManifests:
 
     def pod_name(self, executor_id: int) -> str:
         """The name of an executor's pod."""
-        return name(self._prefix, executor_id)
+        return pod_name(self._prefix, executor_id)
 
     def claimant(self, claim: str) -> int:
-        """Return the id of the executor that a claim of this name was made for, or 0 if it is not the fleet's."""
+        """Return the id of the executor that a claim of this name was made for, 0 if it is not ours or not believed."""
         match = re.fullmatch(rf"{re.escape(self._prefix)}-exec-([0-9]+)-pvc-[0-9]+", claim)
-        return (parse_executor_id(match[1]) if match is not None else None) or 0
+        return believed((parse_executor_id(match[1]) if match is not None else None) or 0)
 
     def pod(self, executor_id: int, profile: str, claims: Mapping[str, str] = _NO_CLAIMS) -> dict[str, Any]:
         """Return the v1 Pod of one executor, as JSON.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from actors.pods.ids import is_name_of, parse_executor_id
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -23,7 +25,6 @@ __all__ = [
     "EXECUTOR_ID_LABEL",
     "INACTIVE_LABEL",
     "MANAGED_BY_LABEL",
-    "MAX_ID_DIGITS",
     "PROFILE_LABEL",
     "RELEVANT_CONDITIONS",
     "ROLE_EXECUTOR",
@@ -50,7 +51,7 @@ __all__ = [
     "ends",
     "executor_id",
     "fleet_selector",
-    "parse_executor_id",
+    "is_selected",
 ]
 
 APP_ID_LABEL: Final = "executor-pods/app-id"
@@ -63,9 +64,6 @@ ROLE_EXECUTOR: Final = "executor"
 
 DEFAULT_PROFILE: Final = "default"
 """The profile that `[executor]` describes, that an int target means, and that a pod without `PROFILE_LABEL` has."""
-
-MAX_ID_DIGITS: Final = 18
-"""Executor ids of more digits are refused: 18 always fit a signed 64-bit integer."""
 
 RELEVANT_CONDITIONS: Final[Mapping[str, str]] = {"DisruptionTarget": "False", "PodScheduled": "True"}
 """The conditions that matter for an executor's pod, each with the status in which it has no meaning."""
@@ -250,16 +248,20 @@ def fleet_selector(app_id: str, *, active_only: bool = True) -> str:
     return f"{selector},{INACTIVE_LABEL}!=true" if active_only else selector
 
 
-def parse_executor_id(text: str) -> int | None:
-    """Return the executor id that `text` spells as we write ids: ASCII digits, no leading zero. None if it is no id."""
-    is_id = text.isascii() and text.isdecimal() and text[0] != "0" and len(text) <= MAX_ID_DIGITS
-    return int(text) if is_id else None
-
-
 def executor_id(pod: Pod) -> int | None:
-    """Return the executor id from the pod's label, None if the label is missing or is no id."""
+    """Return the executor id from the pod's label, None if it is no id, or if the pod's name contains another."""
     labels = pod.metadata.labels
-    return parse_executor_id(labels.get(EXECUTOR_ID_LABEL, "")) if labels else None
+    found = parse_executor_id(labels.get(EXECUTOR_ID_LABEL, "")) if labels else None
+    return found if found is not None and is_name_of(pod.metadata.name, found) else None
+
+
+def is_selected(labels: Mapping[str, str], app_id: str, *, active_only: bool = True) -> bool:
+    """Whether the `fleet_selector` matches these labels: not every server evaluates it."""
+    return (
+        labels.get(APP_ID_LABEL) == app_id
+        and labels.get(ROLE_LABEL) == ROLE_EXECUTOR
+        and not (active_only and labels.get(INACTIVE_LABEL) == "true")
+    )
 
 
 def claims_of(pod: Pod) -> Iterator[str]:

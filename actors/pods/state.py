@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
-from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, TerminatedState, container_statuses, ends, executor_id
+from actors.pods.pod import (
+    EXECUTOR_ID_LABEL,
+    Pod,
+    TerminatedState,
+    container_statuses,
+    ends,
+    executor_id,
+    is_selected,
+)
 
 __all__ = [
+    "STRANGE",
     "PodDeleted",
     "PodFailed",
     "PodPending",
@@ -23,6 +32,10 @@ __all__ = [
     "executor_end",
     "malformed",
 ]
+
+
+STRANGE: Final = "it is not of this fleet, and the API server ignores our label selector"
+"""Why a pod is set aside that our selector does not match."""
 
 
 class PodState(msgspec.Struct, frozen=True, gc=False):
@@ -68,22 +81,28 @@ class PodDeleted(PodState, frozen=True):
 
 
 class PodRules(msgspec.Struct, frozen=True):
-    """The two settings that `classify` depends on."""
+    """The settings that decide whether a pod is an executor's, and its state."""
 
     executor_container: str = "executor"
     check_all_containers: bool = True
+    app_id: str | None = None
+    """Whose pods they are. None: the API server's selection is trusted."""
 
 
-def malformed(pod: Pod) -> str | None:
+def malformed(pod: Pod, app_id: str | None = None) -> str | None:
     """Return why this pod is set aside, for a log line; None if it is not.
 
-    Malformed is a pod with neither status nor deletion timestamp, without a valid executor id, or without a UID, which
-    could not be distinguished from a later pod of its name.
+    Malformed is a pod with neither status nor deletion timestamp, without a valid executor id in its label and name, or
+    without a UID, which could not be distinguished from a later pod of its name. With `app_id`, so is a pod that our
+    selector does not match.
     """
+    if app_id is not None and not is_selected(pod.labels, app_id):
+        return STRANGE
     if not pod.uid:
         return "it has no UID"
     if executor_id(pod) is None:
-        return f"label {EXECUTOR_ID_LABEL} is {pod.labels.get(EXECUTOR_ID_LABEL)!r}, not a number from 1"
+        found = pod.labels.get(EXECUTOR_ID_LABEL)
+        return f"label {EXECUTOR_ID_LABEL} is {found!r}, not the number from 1 that its name ends with"
     if pod.status is None and pod.metadata.deletion_timestamp is None:
         return "it has neither a status nor a deletion timestamp"
     return None

@@ -181,9 +181,11 @@ class Settings(Consistent, BaseSettings):
 
     @property
     def pod_rules(self) -> PodRules:
-        """The settings that `classify` needs."""
+        """The settings that decide whether a pod is an executor's, and its state."""
         return PodRules(
-            executor_container=self.executor.container, check_all_containers=self.executor.check_all_containers
+            executor_container=self.executor.container,
+            check_all_containers=self.executor.check_all_containers,
+            app_id=self.app_id,
         )
 
     def _contradictions(self) -> Iterator[str]:

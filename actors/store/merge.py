@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from immutables import Map
 
 from actors.kube.resource_version import is_later, is_old, passed
-from actors.pods.pod import executor_id
+from actors.pods.pod import APP_ID_LABEL, executor_id
 from actors.pods.snapshot import Ended, SnapshotEdit
-from actors.pods.state import PodDeleted, PodTerminating, classify, malformed
+from actors.pods.state import STRANGE, PodDeleted, PodTerminating, classify, malformed
 from actors.store.history import Absent, History, Merged, Tombstone
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from actors.runtime import Moment
 
 __all__ = ["Merge"]
+
+STRANGERS: Final = "strangers"
+"""Stands for all pods that are not of our fleet among the UIDs that are set aside: one is logged after each LIST."""
 
 
 class Merge:
@@ -111,7 +114,8 @@ class Merge:
 
         If the newest LIST is later than the event, the pod is gone: do not add it.
         """
-        pod, number = event.pod, self._valid_id(event.pod)
+        pod = event.pod
+        number = self._id_of_ended(pod) if event.type == "DELETED" else self._valid_id(pod)
         is_usable = number is not None and not self._is_copy(number, pod)
         if event.type == "DELETED":
             self._set_aside.pop(pod.uid, None)
@@ -247,10 +251,17 @@ class Merge:
 
     def _valid_id(self, pod: Pod) -> int | None:
         """Return the pod's executor id; None if the pod is malformed, which is recorded."""
-        if malformed(pod) is not None:
-            self._put_aside(pod)
-            return None
-        return executor_id(pod)
+        reason = malformed(pod, self._history.rules.app_id)
+        if reason is None:
+            return executor_id(pod)
+        self._put_aside(pod, STRANGERS if reason is STRANGE else pod.uid)
+        return None
+
+    def _id_of_ended(self, pod: Pod) -> int | None:
+        """Return the executor id of a pod that was deleted or left our selector; None if it was none of our fleet."""
+        app_id = self._history.rules.app_id
+        is_strange = app_id is not None and pod.labels.get(APP_ID_LABEL, app_id) != app_id
+        return executor_id(pod) if not is_strange and malformed(pod) is None else None
 
     def _is_newer(self, pod: Pod, number: int) -> bool:
         """Whether this observation of a pod in the snapshot is later than the last one.
@@ -267,12 +278,12 @@ class Merge:
         holder = self._edit.states.get(number)
         if holder is None or holder.pod.name == pod.name:
             return False
-        self._put_aside(pod)
+        self._put_aside(pod, pod.uid)
         return True
 
-    def _put_aside(self, pod: Pod) -> None:
-        if pod.uid not in self._set_aside:
-            self._set_aside[pod.uid] = None
+    def _put_aside(self, pod: Pod, key: str) -> None:
+        if key not in self._set_aside:
+            self._set_aside[key] = None
             self.malformed.append(pod)
 
     def _add(self, number: int, pod: Pod) -> bool:

@@ -168,7 +168,7 @@ class SnapshotStore(Actor):
         self._history = merged.history
         self._counts.malformed += len(merged.malformed)
         for pod in merged.malformed:
-            reason = malformed(pod) or "another pod has its executor id"
+            reason = malformed(pod, self._history.rules.app_id) or "another pod has its executor id"
             logger.warning("malformed pod set aside: pod=%s reason=%s", pod.name, reason)
         for subscription in self._subscriptions.values():
             subscription.add(merged, full_sync=full_sync)

@@ -15,9 +15,9 @@ from actors.manifests.executor_pod import (
     ExecutorManifests,
     check_template,
     claim_name,
-    name,
     owner_reference,
 )
+from actors.pods.ids import LAST_BELIEVED_ID, pod_name
 from actors.pods.pod import Pod, PodStatus, executor_id
 from actors.pods.state import PodRules, executor_container, malformed
 from actors.settings.model import Settings
@@ -130,7 +130,7 @@ def test_a_built_pod_is_read_back_as_one_of_the_fleets() -> None:
     subject = msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, uid="u"))
 
     assert malformed(subject) is None
-    assert (executor_id(subject), subject.profile, subject.name) == (7, "big", name("prefix", 7))
+    assert (executor_id(subject), subject.profile, subject.name) == (7, "big", pod_name("prefix", 7))
 
 
 def test_a_template_keeps_what_is_its_own_and_is_not_changed() -> None:
@@ -485,6 +485,8 @@ def test_a_claim_that_has_no_name_yet_is_an_ephemeral_volume_which_the_pod_owns(
     [
         (claim_name("prefix", 7, 0), 7),
         (claim_name("prefix", 123456789012345678, 12), 123456789012345678),
+        (claim_name("prefix", LAST_BELIEVED_ID, 0), LAST_BELIEVED_ID),
+        (claim_name("prefix", LAST_BELIEVED_ID + 1, 0), 0),
         ("prefix-exec-07-pvc-0", 0),
         ("prefix-exec-0-pvc-0", 0),
         (claim_name("prefix", 1234567890123456789, 0), 0),

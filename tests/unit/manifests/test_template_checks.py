@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import SettingsError
-from actors.manifests.executor_pod import check_template, name
+from actors.manifests.executor_pod import check_template
+from actors.pods.ids import pod_name
 from actors.settings.model import Settings
 
 TEMPLATE: dict[str, Any] = {
@@ -121,7 +122,7 @@ def test_an_image_must_come_from_somewhere() -> None:
 
 @given(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,46}[a-z0-9])?", fullmatch=True), st.integers(1, 999_999_999))
 def test_the_name_of_every_executor_of_an_accepted_app_is_a_dns_label(app_id: str, number: int) -> None:
-    made = name(Settings(app_id=app_id).pod_prefix, number)
+    made = pod_name(Settings(app_id=app_id).pod_prefix, number)
 
     assert len(made) <= 63
     assert made[0] != "-"

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.pods.ids import LAST_BELIEVED_ID, believed, parse_executor_id
 from actors.pods.pod import (
+    APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
+    INACTIVE_LABEL,
+    ROLE_LABEL,
     ContainerSpec,
     ContainerState,
     ContainerStatus,
@@ -24,6 +28,7 @@ from actors.pods.pod import (
     fleet_selector,
 )
 from actors.pods.state import (
+    STRANGE,
     PodDeleted,
     PodFailed,
     PodPending,
@@ -132,7 +137,29 @@ def test_an_id_that_is_no_plain_number_from_1_is_malformed(text: str) -> None:
 
 
 def labelled(text: str) -> Pod:
-    return Pod(metadata=ObjectMeta(uid="u", labels={EXECUTOR_ID_LABEL: text}), status=PodStatus())
+    metadata = ObjectMeta(name=f"app-exec-{text}", uid="u", labels={EXECUTOR_ID_LABEL: text})
+    return Pod(metadata=metadata, status=PodStatus())
+
+
+@pytest.mark.parametrize("name", ["", "stray", "app-exec-8", "app-exec-17", "exec-7", "app-exec-07"])
+def test_a_pod_whose_name_is_not_that_of_its_executor_is_malformed(name: str) -> None:
+    subject = labelled("7")
+    assert executor_id(msgspec.structs.replace(subject, metadata=ObjectMeta(name=name, labels=subject.labels))) is None
+
+
+def test_an_id_is_counted_on_from_only_if_billions_may_follow_it() -> None:
+    assert (believed(7), believed(LAST_BELIEVED_ID)) == (7, LAST_BELIEVED_ID)
+    assert believed(LAST_BELIEVED_ID + 1) == 0
+    assert parse_executor_id(str(LAST_BELIEVED_ID + 10**12)) == LAST_BELIEVED_ID + 10**12
+
+
+@pytest.mark.parametrize("key", [APP_ID_LABEL, ROLE_LABEL, INACTIVE_LABEL])
+def test_a_pod_that_the_selector_does_not_match_is_malformed_to_those_who_know_the_application(key: str) -> None:
+    subject = pod()
+    labels = {**subject.labels, key: "true"}
+    other = msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, labels=labels))
+    assert (malformed(other), malformed(other, "app")) == (None, STRANGE)
+    assert malformed(subject, "app") is None
 
 
 def test_a_pod_without_an_id_label_is_malformed() -> None:

@@ -153,8 +153,8 @@ def test_pods_are_named_after_the_app_unless_there_is_a_prefix() -> None:
 
 
 def test_pod_rules_come_from_the_executor_settings() -> None:
-    settings = Settings(executor={"container": "worker", "check_all_containers": False})
-    assert settings.pod_rules == PodRules(executor_container="worker", check_all_containers=False)
+    settings = Settings(app_id="app", executor={"container": "worker", "check_all_containers": False})
+    assert settings.pod_rules == PodRules(executor_container="worker", check_all_containers=False, app_id="app")
 
 
 def test_settings_cannot_be_changed() -> None:

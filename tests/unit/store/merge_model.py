@@ -154,7 +154,7 @@ class World:
 
     def create(self, argument: int) -> None:
         number = argument % 3 + 1
-        name = f"copy-{number}" if argument % 16 == 15 else f"exec-{number}"
+        name = f"{'copy' if argument % 16 == 15 else 'app'}-exec-{number}"
         if name not in self.epoch.things:
             self.uids += 1
             self.write("ADDED", Thing(f"uid-{self.uids}", name, number, 0))

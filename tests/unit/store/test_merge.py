@@ -399,14 +399,15 @@ def test_an_earlier_pod_of_the_same_name_does_not_replace_the_later_one() -> Non
 def copy_of(number: int, *, version: int, phase: str = "Running") -> Pod:
     """A pod of another name and UID with this executor's label."""
     subject = pod(number, version=version, uid="copy", phase=phase)
-    return msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, name="copy"))
+    metadata = msgspec.structs.replace(subject.metadata, name=f"copy-exec-{number}")
+    return msgspec.structs.replace(subject, metadata=metadata)
 
 
 def test_a_second_pod_with_the_same_executor_id_is_set_aside_and_reported_once() -> None:
     store = watched(1, pod(1, version=1))
 
     first = store.events(event("ADDED", copy_of(1, version=2)))
-    assert [each.name for each in first.malformed] == ["copy"]
+    assert [each.name for each in first.malformed] == ["copy-exec-1"]
 
     listed = store.list(3, copy_of(1, version=2), pod(1, version=1))
     assert (listed.malformed, listed.reset, store.shown) == ((), False, {1: ("uid-1", "1")})

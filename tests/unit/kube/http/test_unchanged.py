@@ -120,7 +120,11 @@ class World:
             return
         self.uids += 1
         self.pods[number] = {
-            "metadata": {"name": f"e-{number}", "uid": f"u-{self.uids}", "labels": {EXECUTOR_ID_LABEL: str(number)}},
+            "metadata": {
+                "name": f"e-exec-{number}",
+                "uid": f"u-{self.uids}",
+                "labels": {EXECUTOR_ID_LABEL: str(number)},
+            },
             "spec": {"containers": [{"name": "executor"}]},
             "status": {"phase": ("Pending", "Running")[argument // 3 % 2]},
         }
@@ -191,7 +195,7 @@ def test_no_op_events_are_dropped() -> None:
 
 def test_after_a_reset_a_pod_has_the_version_of_the_list() -> None:
     """The version of the known object belongs to the old history."""
-    metadata = ObjectMeta(name="e-1", uid="u-1", resource_version="30", labels={EXECUTOR_ID_LABEL: "1"})
+    metadata = ObjectMeta(name="e-exec-1", uid="u-1", resource_version="30", labels={EXECUTOR_ID_LABEL: "1"})
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"))
     history = History(PodRules())
     for requested_at, version, moved in ((1.0, "40", {}), (5.0, "20", {"u-1": "15"})):

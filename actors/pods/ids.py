@@ -1,0 +1,48 @@
+"""Executor ids: which texts are ids, from which ids new ones may be counted on, and the pod names that contain them.
+
+All that read an id use these functions: labels, names of pods and claims, and the annotation of the lease.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "LAST_BELIEVED_ID",
+    "MAX_ID_DIGITS",
+    "believed",
+    "is_name_of",
+    "parse_executor_id",
+    "pod_name",
+]
+
+MAX_ID_DIGITS: Final = 18
+"""Executor ids of more digits are refused: 18 always fit a signed 64-bit integer."""
+
+LAST_BELIEVED_ID: Final = 999 * 10**15
+"""Ids above it are used but not counted on from, see `believed`: 10¹⁵ ids of at most 18 digits follow it, which no
+fleet uses up."""
+
+
+def parse_executor_id(text: str) -> int | None:
+    """Return the executor id that `text` spells as we write ids: ASCII digits, no leading zero. None if it is no id."""
+    is_id = text.isascii() and text.isdecimal() and text[0] != "0" and len(text) <= MAX_ID_DIGITS
+    return int(text) if is_id else None
+
+
+def believed(executor_id: int) -> int:
+    """Return an id that somebody wrote into the cluster if new ids may follow it, else 0.
+
+    After the largest possible id no further one would be an id.
+    """
+    return executor_id if executor_id <= LAST_BELIEVED_ID else 0
+
+
+def pod_name(prefix: str, executor_id: int) -> str:
+    """Return the name of an executor's pod."""
+    return f"{prefix}-exec-{executor_id}"
+
+
+def is_name_of(name: str, executor_id: int) -> bool:
+    """Whether a pod's name is one that `pod_name` makes for this executor. A fleet's prefix may change."""
+    return name.endswith(f"-exec-{executor_id}")

@@ -1,0 +1,161 @@
+"""Pods, claims and leases that somebody else made or spoiled: each harms at most itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from actors import kube
+from actors.lease.record import LAST_ID, lease_name
+from actors.local.inprocess import InProcessPodApi
+from actors.messages import ExecutorRemoved, ExecutorRunning
+from actors.pods.ids import LAST_BELIEVED_ID
+from actors.pods.pod import EXECUTOR_ID_LABEL
+from tests.scenarios.fleets import fleet, name, names
+from tests.scenarios.rivals import Rivals
+from tests.scenarios.test_volumes import Disks
+from tests.scenarios.world import World
+from tests.unit.builders import labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.kube.api import Call, WatchSink
+
+LARGEST = 10**18 - 1
+
+
+def stray(world: World, pod_name: str, executor_id: int | str, more: Mapping[str, str] | None = None) -> None:
+    """Somebody makes a pod with the fleet's labels."""
+    marks = {**labels(0), EXECUTOR_ID_LABEL: str(executor_id), **(more or {})}
+    metadata = {"name": pod_name, "labels": marks}
+    spec = {"containers": [{"name": "other", "image": "other:1"}]}
+    world.invariants.taken_by_others(pod_name)
+    world.store.create("pods", "default", {"kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def running_ids(world: World) -> list[int]:
+    return [message.executor_id for message in world.heard(ExecutorRunning)]
+
+
+# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("pod_name", ["stray", name(LARGEST), name(7)])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_pod_with_the_largest_id_breaks_no_creation(pod_name: str, before: bool) -> None:
+    with World(executor={"instances": 0}) as world:
+        if before:
+            stray(world, pod_name, LARGEST)
+        world.advance(5)
+        world.target(2)
+        world.advance(5)
+        if not before:
+            stray(world, pod_name, LARGEST)
+            world.advance(5)
+        world.target(4)
+        world.advance(200)
+        counted = pod_name == name(LARGEST)
+        ours = [pod_name for pod_name in names(world) if pod_name not in {"stray", name(7), name(LARGEST)}]
+        assert ours == [name(each) for each in range(1, len(ours) + 1)], "each id follows the last one"
+        assert len(ours) == (3 if counted else 4)
+        assert world.heard(ExecutorRemoved) == []
+        world.stop()
+        assert names(world) == []
+
+
+def test_a_pod_that_looks_like_ours_with_a_large_id_leaves_room_for_billions() -> None:
+    with World(executor={"instances": 0}) as world:
+        stray(world, name(LAST_BELIEVED_ID), LAST_BELIEVED_ID)
+        world.advance(5)
+        world.target(3)
+        world.advance(200)
+        expected = [LAST_BELIEVED_ID + more for more in (0, 1, 2)]
+        assert (names(world), running_ids(world)) == ([name(each) for each in expected], expected)
+
+
+def test_a_pod_of_another_name_takes_no_id_of_ours() -> None:
+    with fleet(2) as world:
+        stray(world, "stray", 3)
+        world.advance(2)
+        world.target(3)
+        world.advance(200)
+        assert names(world) == [name(1), name(2), name(3), "stray"]
+        assert running_ids(world) == [1, 2, 3]
+        assert world.stop().left_behind == ()
+
+
+def test_a_claim_with_the_largest_id_breaks_no_creation() -> None:
+    with Disks(0) as world:
+        world.store.create("persistentvolumeclaims", "default", claim_of(LARGEST))
+        world.target(2)
+        world.advance(200)
+        assert names(world) == [name(1), name(2)]
+        assert running_ids(world) == [1, 2]
+
+
+def claim_of(executor_id: int) -> dict[str, Any]:
+    metadata = {"name": f"{name(executor_id)}-pvc-0", "labels": {**labels(0), "executor-pods/claim": "scratch"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def test_a_lease_with_the_largest_id_breaks_no_creation() -> None:
+    with Rivals() as cluster:
+        annotated = {"name": lease_name("app"), "annotations": {LAST_ID: str(LARGEST)}}
+        cluster.store.create("leases", "default", {"kind": "Lease", "metadata": annotated, "spec": {}})
+        cluster.begin("first")
+        cluster.advance(200)
+        assert sorted(cluster.pods()) == [name(1), name(2), name(3)]
+        assert cluster.store.get("leases", "default", lease_name("app"))["metadata"]["annotations"][LAST_ID] == "3"
+
+
+# ── a server that ignores the selector ───────────────────────────────────────────────────────────────────────────────
+
+
+class Blind(InProcessPodApi):
+    """A server, or a proxy before it, that ignores label selectors of reads."""
+
+    def send(self, request: kube.Request[Any], reply: kube.Reply[Any]) -> Call:
+        """See `PodApi`."""
+        return super().send(replace(request, selector="") if isinstance(request, kube.List) else request, reply)
+
+    def watch(self, request: kube.Watch, sink: WatchSink) -> Call:
+        """See `PodApi`."""
+        return super().watch(replace(request, selector=""), sink)
+
+
+class BlindWorld(World):
+    door = Blind
+
+
+OTHERS: dict[str, dict[str, str]] = {
+    "another fleet's": {"executor-pods/app-id": "other"},
+    "of another role": {"executor-pods/role": "pet"},
+    "set aside": {"executor-pods/inactive": "true"},
+}
+
+
+@pytest.mark.parametrize("more", OTHERS.values(), ids=OTHERS)
+def test_where_the_selector_is_ignored_pods_of_others_are_neither_counted_nor_written_to(
+    more: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with BlindWorld() as world:
+        stray(world, "other-exec-2", 2, more)
+        world.target(2)
+        world.advance(20)
+        stray(world, "other-exec-7", 7, more)
+        world.kubelet.exit("other-exec-2", 1)
+        world.advance(20)
+        assert running_ids(world) == [1, 2]
+        assert world.heard(ExecutorRemoved) == []
+        told = [record for record in caplog.records if "ignores our label selector" in record.getMessage()]
+        assert 1 <= len(told) <= 4, "once after each list, whatever they do"
+        world.store.delete("pods", "default", "other-exec-2", grace_period_seconds=0)
+        world.advance(20)
+        assert world.heard(ExecutorRemoved) == []
+        assert names(world) == [name(1), name(2), "other-exec-7"]
+        assert world.stop(delete_pods=True).left_behind == ()
+        assert names(world) == ["other-exec-7"]
