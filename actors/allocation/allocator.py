@@ -245,7 +245,7 @@ class Allocator(Actor):
             return
         for profile in self._profiles.values():
             if profile.name == requested.profile or (profile.awaited and not isinstance(delay.error, Conflict)):
-                profile.delayed(delay.error, self.clock.monotonic())
+                profile.delayed(delay.error, self.clock.monotonic(), delay.retry_at)
 
     def _claims_listed(self, claims: Sequence[Manifest] | ApiError) -> None:
         """Start a round in which executors may reuse the listed claims."""

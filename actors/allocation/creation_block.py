@@ -63,8 +63,11 @@ class CreationBlock:
     since: datetime | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, error: ApiError) -> CreationBlock:
-        """Make the block of an error. A namespace that is being deleted and one that is gone are the same block."""
+    def of(cls, error: ApiError, retry_at: datetime | None = None) -> CreationBlock:
+        """Make the block of an error, after which the next try is sent at `retry_at`, if that is known.
+
+        A namespace that is being deleted and one that is gone are the same block.
+        """
         meaning = next(meaning for kind, meaning in _MEANINGS if isinstance(error, kind))
         if isinstance(error, Forbidden) and _TERMINATING in error.message:
             return cls("namespace", f"the namespace is being deleted: {error}")
@@ -72,8 +75,21 @@ class CreationBlock:
             return cls("namespace", f"{meaning}: {error}")
         name, (text, *_) = type(error).__name__, error.message.partition(", requested: ")
         fields = ",".join(sorted({field for field, _ in error.causes})) if isinstance(error, Invalid) else ""
-        return cls(name, f"{meaning}: {error}", f"{error.reason}/{fields or re.sub(r'[0-9]+', '', text)}")
+        return cls(
+            name,
+            f"{meaning}: {error}{_next_try(error, retry_at)}",
+            f"{error.reason}/{fields or re.sub(r'[0-9]+', '', text)}",
+        )
 
     def is_same(self, other: CreationBlock | None) -> bool:
         """Whether this is the same block, perhaps with another message."""
         return other is not None and (self.cause, self.identity) == (other.cause, other.identity)
+
+
+def _next_try(error: ApiError, retry_at: datetime | None) -> str:
+    """Say until when creation waits, and on whose word."""
+    if retry_at is None:
+        return ""
+    asked = error.retry_after
+    why = f", because the server asks for {asked.total_seconds():.0f}s" if asked else ""
+    return f"; next try at {retry_at:%H:%M:%S} UTC{why}"

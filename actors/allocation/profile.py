@@ -96,6 +96,9 @@ class Profile:
         block = self._blocked_by(fleet, now, lacks_some=lacks_some)
         if block == self.block:
             return False
+        if block is not None and self.block is not None and block.identity and block.is_same(self.block):
+            self.block = replace(block, since=self.block.since)  # only when it is tried again has changed
+            return False
         self.block = replace(block, since=at) if block is not None else None
         return True
 
@@ -153,11 +156,10 @@ class Profile:
         if not block.is_same(self.refusal):
             self.refusal = block
 
-    def delayed(self, error: ApiError, now: Moment) -> None:
+    def delayed(self, error: ApiError, now: Moment, retry_at: datetime) -> None:
         """Note that a POST is retried. The cause may change; the delay counts from the first."""
-        block = CreationBlock.of(error)
-        since, before = self._delay or (now, block)
-        self._delay = (since, before if block.is_same(before) else block)
+        since = self._delay[0] if self._delay is not None else now
+        self._delay = (since, CreationBlock.of(error, retry_at))
 
     def ended(self, now: Moment) -> None:
         """Note that an executor has ended: a quota that was full may have room now."""

@@ -65,6 +65,14 @@ def specs(
     manifests = ExecutorManifests(settings, namespace=api.namespace, owner=owner)
     limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
     fenced = partial(_fenced, api)
+    make_pool = partial(
+        RequestPool,
+        app_id=app_id,
+        limit=limit,
+        rate=rate,
+        counts=counts.pool,
+        max_retry_after=settings.api.max_retry_after,
+    )
 
     def linked(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=MAX_CRASHES)
@@ -74,7 +82,7 @@ def specs(
 
     keeper = leaf(LEASE, fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)))
     return (
-        linked(POOL, fenced(partial(RequestPool, app_id=app_id, limit=limit, rate=rate, counts=counts.pool))),
+        linked(POOL, fenced(make_pool)),
         linked(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store)),
         linked(
             LIFECYCLE,

@@ -1,4 +1,4 @@
-"""The delay before a retry: client-go's reflector backoff, or the server's `Retry-After`.
+"""The delay before a retry: client-go's reflector backoff, or the server's `Retry-After`, which is bounded.
 
 Pure, except for the entropy passed in. Nothing here sleeps: the caller sets a timer.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from actors.runtime import Entropy
 
 
-__all__ = ["REFLECTOR", "lacks_server", "retry_delay"]
+__all__ = ["MAX_RETRY_AFTER", "REFLECTOR", "lacks_server", "retry_delay"]
 
 NO_SERVER: Final = frozenset({0, 502, 503, 504})
 """0: no connection, or no answer in time. 502 and 504: a gateway without a server, or without an answer in time. 503: a
@@ -39,13 +39,22 @@ REFLECTOR: Final = Backoff(
 RETRY_AFTER_JITTER: Final = 0.5
 """Of `Retry-After`, added to it: the server sends every client the same value."""
 
+MAX_RETRY_AFTER: Final = timedelta(minutes=1)
+"""The longest `Retry-After` that counts: a proxy's maintenance page asks for an hour and is gone in ten seconds."""
 
-def retry_delay(backoff: Backoff, failures: int, error: ApiError | None, entropy: Entropy) -> timedelta:
-    """Return the backoff after this many failures, or `Retry-After` if that is longer.
+
+def retry_delay(
+    backoff: Backoff,
+    failures: int,
+    error: ApiError | None,
+    entropy: Entropy,
+    longest: timedelta = MAX_RETRY_AFTER,
+) -> timedelta:
+    """Return the backoff after this many failures, or `Retry-After`, at most `longest`, if that is longer.
 
     `Retry-After` alone is not enough: priority-and-fairness answers 1 s whatever the load.
     """
     delay = backoff.delay(failures, entropy)
     if isinstance(error, TooManyRequests | Unavailable) and error.retry_after is not None:
-        delay = max(delay, entropy.jittered(error.retry_after, RETRY_AFTER_JITTER))
+        delay = max(delay, entropy.jittered(min(error.retry_after, longest), RETRY_AFTER_JITTER))
     return delay

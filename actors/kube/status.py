@@ -25,7 +25,7 @@ from actors.errors import (
     Unavailable,
 )
 
-__all__ = ["error_from_status"]
+__all__ = ["error_from_status", "wait_of"]
 
 _QUOTA_WORDS: Final = "exceeded quota"
 """A quota refusal has no reason of its own: it is a 403 Forbidden whose message contains this."""
@@ -33,6 +33,9 @@ _QUOTA_WORDS: Final = "exceeded quota"
 _UID_FIELD: Final = "metadata.uid"
 """A PATCH with another object's UID is refused with 422, as a change of an immutable field. A DELETE gets 409 for the
 same failed precondition."""
+
+LONGEST_WAIT: Final = timedelta(days=365)
+"""Far below what a `timedelta` and a timer can hold."""
 
 _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequest,
@@ -92,7 +95,12 @@ def _causes(details: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def _seconds(details: Mapping[str, Any]) -> timedelta | None:
     seconds = details.get("retryAfterSeconds")
-    return timedelta(seconds=seconds) if isinstance(seconds, int) and 0 < seconds < 1_000_000 else None
+    return wait_of(seconds) if isinstance(seconds, int) and seconds > 0 else None
+
+
+def wait_of(seconds: float) -> timedelta:
+    """Return a wait that a server asks for, whatever number it sends. `retry_delay` bounds it further."""
+    return timedelta(seconds=min(max(seconds, 0), LONGEST_WAIT.total_seconds()))
 
 
 def _text(mapping: Mapping[str, Any], key: str) -> str:

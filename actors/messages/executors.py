@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeAlias
 
 from actors.errors import ApiError
@@ -88,6 +89,8 @@ class PodCreateDelayed:
     executor_id: int
     epoch: int
     error: ApiError
+    retry_at: datetime
+    """When the next try is sent, at the earliest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from actors.kube.retries import retry_delay
+from actors.kube.retries import MAX_RETRY_AFTER, retry_delay
 from actors.runtime import Backoff
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ three probes a minute. Any answer resets it: a server that flaps is not down.
 class CircuitBreaker:
     """Tracks an outage. The requests in flight when it began count as one step, whenever they fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_retry_after: timedelta = MAX_RETRY_AFTER) -> None:
+        self._max_retry_after = max_retry_after
         self.steps = 0
         """Steps taken since the outage began; 0 while the server answers."""
         self.error: ApiError | None = None
@@ -70,12 +71,13 @@ class CircuitBreaker:
         return True
 
     def hasten(self) -> None:
-        """Restart the backoff of an outage, so that the next probes come soon."""
+        """Restart the backoff of an outage, so that the next probes come soon. From now on no `Retry-After` counts."""
         self.steps = min(self.steps, 1)
+        self._max_retry_after = timedelta()
 
     def step(self, entropy: Entropy) -> timedelta:
         """Return the delay until the next probe."""
-        return retry_delay(STEPS, self.steps - 1, self.error, entropy)
+        return retry_delay(STEPS, self.steps - 1, self.error, entropy, self._max_retry_after)
 
     def choose(self, requests: Iterable[Request]) -> Request | None:
         """Choose the next probe: the request that failed least often, then an urgent one, then the oldest."""

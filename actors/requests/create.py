@@ -24,6 +24,7 @@ from actors.requests.kinds import Done, Request, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from actors.kube.api import Manifest
     from actors.messages import CreatePod
@@ -156,10 +157,10 @@ class Create(Request):
     def refusal(self, answer: object) -> None:
         """Return None: the Allocator logs refused creates."""
 
-    def delayed(self, error: ApiError) -> None:
+    def delayed(self, error: ApiError, retry_at: datetime) -> None:
         """Report to the Allocator that a try failed and another follows."""
         message = self.message
-        message.reply_to.tell(PodCreateDelayed(message.executor_id, message.epoch, error))
+        message.reply_to.tell(PodCreateDelayed(message.executor_id, message.epoch, error, retry_at))
 
 
 def _leaves_open(answer: Unavailable) -> bool:

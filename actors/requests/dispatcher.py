@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 import msgspec
 
-from actors.errors import Cancelled, Conflict, NotSent, TooManyRequests
-from actors.kube.retries import lacks_server, retry_delay
+from actors.errors import Cancelled, Conflict, NotSent, TooManyRequests, Unavailable
+from actors.kube.retries import MAX_RETRY_AFTER, lacks_server, retry_delay
 from actors.requests.circuit_breaker import CircuitBreaker
 from actors.requests.kinds import Done, Retry
 from actors.requests.refusals import Refusals
 from actors.requests.request_queue import RequestQueue
 from actors.requests.token_bucket import TokenBucket
-from actors.runtime import Backoff, Deadline, later
+from actors.runtime import Backoff, Deadline, elapsed, later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from actors.errors import ApiError
     from actors.kube.api import Call, PodApi
     from actors.metrics.counts import PoolCounts
@@ -76,7 +78,16 @@ class Dispatcher:
         counts: receives the number of waiting requests.
     """
 
-    def __init__(self, pool: Actor, api: PodApi, *, limit: int, rate: float | None, counts: PoolCounts) -> None:
+    def __init__(
+        self,
+        pool: Actor,
+        api: PodApi,
+        *,
+        limit: int,
+        rate: float | None,
+        counts: PoolCounts,
+        max_retry_after: timedelta = MAX_RETRY_AFTER,
+    ) -> None:
         self._pool = pool
         self._timers = pool.timers
         self._clock = pool.clock
@@ -85,7 +96,8 @@ class Dispatcher:
         self._limit = limit
         self._counts = counts
         self._budget = TokenBucket(rate)
-        self._outage = CircuitBreaker()
+        self._max_retry_after = max_retry_after
+        self._outage = CircuitBreaker(max_retry_after)
         self._refusals = Refusals()
         self._serial = 0
         self._open: dict[object, Request] = {}
@@ -99,6 +111,10 @@ class Dispatcher:
         """Keys of open requests that block POSTs."""
         self._paused_until: Moment = 0.0
         """The end of the pause after a 429."""
+        self._throttled = False
+        """A 429 paused POSTs, and the server has accepted none since: one is sent at a time."""
+        self._next_step_at: Moment = 0.0
+        """The end of the current step of an outage."""
         self._suspended = False
         self._deadline: Deadline | None = None
         """The end of the permission to write."""
@@ -167,11 +183,15 @@ class Dispatcher:
         self._counts.outage = self._outage.steps > 0
 
     def retry_soon(self) -> None:
-        """Restart the backoff of requests that no server answered: a drain cannot wait half a minute."""
+        """Restart the backoff of requests that no server answered: a drain cannot wait half a minute.
+
+        From now on no `Retry-After` counts: a stop may take less long than that, and nobody would try again.
+        """
+        self._max_retry_after = timedelta()
         for request in self._unanswered():
             error = self._retries[request.serial][1]
             request.failures = 1
-            self._back_off(request, error, retry_delay(BACKOFF, 0, error, self._entropy))
+            self._back_off(request, error, self._delay(0, error))
         self._outage.hasten()
         if self._timers.active("step"):
             self._timers.start("step", self._outage.step(self._entropy), _SendDue())
@@ -214,7 +234,8 @@ class Dispatcher:
 
     def _may_post(self) -> bool:
         posts = sum(not request.urgent for request, _ in self._in_flight.values())
-        return posts < max(self._limit - 1, 1) and not self._timers.active("posts") and not self._blocking_posts
+        most = 1 if self._throttled else max(self._limit - 1, 1)
+        return posts < most and not self._timers.active("posts") and not self._blocking_posts
 
     def _call(self, request: Request) -> Call:
         serial, myself, call = request.serial, self._pool.myself, request.call
@@ -229,6 +250,8 @@ class Dispatcher:
         if request is None:
             return
         posted = not request.urgent
+        if posted and not isinstance(answer, TooManyRequests | Unavailable):
+            self._throttled = False
         self._update_outage(request, answer)
         match request.judge(answer):
             case Done():
@@ -258,22 +281,31 @@ class Dispatcher:
         if error is None:
             self._queue.add_first(request)
             return
-        request.delayed(error)
         self._counts.retries.add(request.kind, type(error).__name__)
         if self._outage.steps and lacks_server(error):
+            request.delayed(error, self._date(self._next_step_at))
             self._await_server(request)
             return
-        delay = retry_delay(BACKOFF, request.failures, error, self._entropy)
+        delay = self._delay(request.failures, error)
         unusual = request.failures == 0 and not isinstance(error, TooManyRequests | Conflict | Cancelled | NotSent)
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
         logger.log(level, "retry scheduled: request=%s delay=%.1fs error=%s", request, seconds, error)
         request.failures += 1
+        until = later(self._clock.monotonic(), delay)
         if posted and isinstance(error, TooManyRequests):
             self._pause_posts(delay)
             if not request.urgent:
+                request.delayed(error, self._date(self._paused_until))
                 self._queue.add(request)
                 return
+        request.delayed(error, self._date(until))
         self._back_off(request, error, delay)
+
+    def _delay(self, failures: int, error: ApiError) -> timedelta:
+        return retry_delay(BACKOFF, failures, error, self._entropy, self._max_retry_after)
+
+    def _date(self, moment: Moment) -> datetime:
+        return self._clock.now() + elapsed(self._clock.monotonic(), moment)
 
     def _back_off(self, request: Request, error: ApiError, delay: timedelta) -> None:
         self._retries[request.serial] = (request, error)
@@ -281,6 +313,7 @@ class Dispatcher:
 
     def _pause_posts(self, delay: timedelta) -> None:
         """Pause POSTs. A later 429 never shortens the pause."""
+        self._throttled = True
         until = later(self._clock.monotonic(), delay)
         if until > self._paused_until:
             self._paused_until = until
@@ -301,6 +334,7 @@ class Dispatcher:
 
     def _take_step(self, error: ApiError) -> None:
         delay = self._outage.step(self._entropy)
+        self._next_step_at = later(self._clock.monotonic(), delay)
         self._timers.start("step", delay, _SendDue())
         for request in self._unanswered():
             self._remove(request)

@@ -16,6 +16,7 @@ from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_EXECUTOR, ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from actors.messages import AdoptPod, ConfirmPod, DeletePod, DeletePods, LabelPod, ListClaims
 
@@ -101,8 +102,8 @@ class Request:
         unimportant = isinstance(answer, NotFound | Conflict | TooManyRequests | Unavailable)
         return answer if isinstance(answer, ApiError) and not unimportant else None
 
-    def delayed(self, error: ApiError) -> None:
-        """Report to its sender that a try failed and another follows."""
+    def delayed(self, error: ApiError, retry_at: datetime) -> None:
+        """Report to its sender that a try failed and another follows, not before `retry_at`."""
 
     def report(self, answer: object) -> None:
         """Report the final answer to its sender."""

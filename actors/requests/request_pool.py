@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from actors.errors import ApiError, Cancelled
 from actors.kube.api import DeleteOptions
+from actors.kube.retries import MAX_RETRY_AFTER
 from actors.messages import (
     NOT_DESIRED,
     AdoptPod,
@@ -41,6 +42,7 @@ from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from datetime import timedelta
 
     from actors.kube.api import PodApi
     from actors.pods.pod import Pod
@@ -65,10 +67,13 @@ class RequestPool(Actor):
         limit: int,
         rate: float | None = None,
         counts: PoolCounts | None = None,
+        max_retry_after: timedelta = MAX_RETRY_AFTER,
     ) -> None:
         super().__init__(context)
         self._app_id = app_id
-        self._dispatcher = Dispatcher(self, api, limit=limit, rate=rate, counts=counts or PoolCounts())
+        self._dispatcher = Dispatcher(
+            self, api, limit=limit, rate=rate, counts=counts or PoolCounts(), max_retry_after=max_retry_after
+        )
         self._creates: dict[int, Create] = {}
         """By executor id: creates without a final answer."""
         self._epoch = 0

@@ -6,6 +6,7 @@ never calls the API.
 
 from actors.settings.groups import (
     AllocationSettings,
+    ApiSettings,
     BackendSettings,
     ExecutorSettings,
     RollSettings,
@@ -17,6 +18,7 @@ from actors.settings.profiles import ClaimSettings, ProfileSettings, ResourceSet
 
 __all__ = [
     "AllocationSettings",
+    "ApiSettings",
     "BackendSettings",
     "ClaimSettings",
     "ExecutorSettings",

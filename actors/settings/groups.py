@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from actors.kube.retries import MAX_RETRY_AFTER
 from actors.settings.durations import format_duration
 from actors.settings.profiles import ShapeSettings
 from actors.settings.types import (
@@ -31,12 +32,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllocationSettings",
+    "ApiSettings",
     "BackendSettings",
     "ExecutorSettings",
     "RollSettings",
     "SourceSettings",
     "StoreSettings",
 ]
+
+
+class ApiSettings(Group):
+    """What the fleet accepts from the API server, or from a proxy before it."""
+
+    max_retry_after: Duration = MAX_RETRY_AFTER
+    """The longest `Retry-After` of the server that counts. A longer one, as of a proxy's maintenance page, counts as
+    this long. Up to half as much is added, so that not all clients come back at once.
+    """
 
 
 class ExecutorSettings(ShapeSettings):

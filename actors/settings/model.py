@@ -27,6 +27,7 @@ from actors.runtime import Entropy
 from actors.settings.durations import format_duration
 from actors.settings.groups import (
     AllocationSettings,
+    ApiSettings,
     BackendSettings,
     ExecutorSettings,
     RollSettings,
@@ -91,6 +92,7 @@ class Settings(Consistent, BaseSettings):
     source: SourceSettings = SourceSettings()
     store: StoreSettings = StoreSettings()
     backend: BackendSettings = BackendSettings()
+    api: ApiSettings = ApiSettings()
     roll: RollSettings = RollSettings()
     profiles: Annotated[dict[ProfileName, ProfileSettings], FromJson] = Field(default_factory=dict)
     """More pod shapes by name, each with its own target. The profile "default" is the one that `executor` describes. A

@@ -102,6 +102,7 @@ class WatchSource(Actor):
         self._api = api
         self._selector = selector
         self._store = store
+        self._max_retry_after = settings.api.max_retry_after
         self._silence = settings.source.inactivity_timeout
         self._list_silence = min(settings.backend.request_timeout, self._silence)
         """The limit while a connection delivers its LIST, because the server then has no reason to be silent."""
@@ -270,7 +271,7 @@ class WatchSource(Actor):
 
     def _back_off(self, error: ApiError | None) -> None:
         """Retry after the backoff, or after the server's Retry-After if that is longer."""
-        delay = retry_delay(REFLECTOR, self._failures, error, self.entropy)
+        delay = retry_delay(REFLECTOR, self._failures, error, self.entropy, self._max_retry_after)
         self._failures += 1
         self._last_delay = delay
         self.timers.start("retry", delay, _RetryDue())

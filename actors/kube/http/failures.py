@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import http.client
 import ssl
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
@@ -16,10 +16,11 @@ from urllib3 import exceptions
 
 from actors.errors import Ambiguous, ApiError, Unavailable, Untrusted
 from actors.kube.http import decode
-from actors.kube.status import error_from_status
+from actors.kube.status import error_from_status, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     import urllib3
 
@@ -30,9 +31,8 @@ __all__ = ["late", "lost", "refused", "unreadable", "untrusted"]
 _LONGEST_QUOTE: Final = 200
 """Characters that an error quotes of a body that is no `Status`, such as a proxy's page."""
 
-_LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
-"""The longest `Retry-After` that counts: a date further away comes from a wrong clock."""
-
+LONGEST_NUMBER: Final = 20
+"""Digits of a number of seconds that are read: more than any that counts."""
 
 _FILE_LIBRARIES: Final = frozenset({"ASN1", "PEM", "X509"})
 """The OpenSSL libraries that fail on certificate and key files. Data from the peer fails in `SSL`."""
@@ -107,14 +107,13 @@ def _retry_after(header: str | None, now: datetime) -> timedelta | None:
     if header is None:
         return None
     text = header.strip()
-    if text.isascii() and text.isdecimal() and len(text) < 10:
-        return min(timedelta(seconds=int(text)), _LONGEST_RETRY_AFTER)
+    if text.isascii() and text.isdecimal():
+        return wait_of(int(text[:LONGEST_NUMBER]))
     try:
         date = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    wait = (date if date.tzinfo else date.replace(tzinfo=UTC)) - now
-    return min(max(wait, timedelta()), _LONGEST_RETRY_AFTER)
+    return wait_of(((date if date.tzinfo else date.replace(tzinfo=UTC)) - now).total_seconds())
 
 
 def _sentence(error: BaseException, server: str) -> str:

@@ -895,7 +895,9 @@ def test_after_a_refusal_one_is_requested_and_then_as_many_as_get_through(rig: C
 
 def delay(subject: Rig, executor_id: int, error: ApiError, *, epoch: int | None = None) -> None:
     """The pool retries a create."""
-    subject.tell(PodCreateDelayed(executor_id, subject.epoch if epoch is None else epoch, error))
+    subject.tell(
+        PodCreateDelayed(executor_id, subject.epoch if epoch is None else epoch, error, subject.kit.clock.now())
+    )
 
 
 def reported_blocks(subject: Rig) -> list[str | None]:
@@ -917,7 +919,7 @@ def test_a_retried_request_is_reported_when_it_lasts_until_it_is_answered(
     subject.kit.advance(SECOND)
     subject.round()
     subject.round()
-    assert reported_blocks(subject) == ["the API server is not available: down"]
+    assert reported_blocks(subject) == ["the API server is not available: down; next try at 00:00:00 UTC"]
     subject.created(create)
     assert reported_blocks(subject) == [None]
 

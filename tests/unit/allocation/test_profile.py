@@ -174,19 +174,28 @@ def test_the_end_of_an_executor_may_make_room_in_a_quota_and_nowhere_else(error:
 # ── delays, and which block is reported ──────────────────────────────────────────────────────────────────────────
 
 
+RETRY_AT = datetime(2024, 1, 1, 12, 30, tzinfo=UTC)
+
+
+def delay(subject: Profile, error: ApiError, now: float) -> None:
+    subject.delayed(error, now, RETRY_AT)
+
+
 def test_a_delay_is_reported_when_it_lasts_and_until_it_is_answered() -> None:
     subject = profile()
     subject.requested(2)
-    subject.delayed(SLOW_DOWN, 10.0)
+    delay(subject, SLOW_DOWN, 10.0)
     assert report(subject, 14.9) is None
-    assert report(subject, 15.0) == CreationBlock.of(SLOW_DOWN).message
-    subject.delayed(SLOW_DOWN, 16.0)
+    assert report(subject, 15.0) == CreationBlock.of(SLOW_DOWN, RETRY_AT).message
+    delay(subject, SLOW_DOWN, 16.0)
     assert report(subject, 16.0) is None
-    subject.delayed(DOWN, 17.0)
-    assert report(subject, 17.0) == "the API server is not available: down", "it has lasted since the first of them"
+    delay(subject, DOWN, 17.0)
+    assert report(subject, 17.0) == "the API server is not available: down; next try at 12:30:00 UTC", (
+        "it has lasted since the first of them"
+    )
     subject.answered(None, now=18.0, entropy=Entropy(0))
     assert report(subject, 18.0) == "None"
-    subject.delayed(SLOW_DOWN, 19.0)
+    delay(subject, SLOW_DOWN, 19.0)
     assert report(subject, 23.0) is None
 
 
@@ -195,7 +204,7 @@ def test_a_refusal_is_reported_before_a_delay_a_delay_before_the_fleets_limits_a
     subject.claim_wait = (3, "data")
     assert "'data'" in str(report(subject, 0.0))
     assert report(subject, 0.0, LIMIT) == "a limit of ours"
-    subject.delayed(Conflict("modified", status=409), 0.0)
+    delay(subject, Conflict("modified", status=409), 0.0)
     assert str(report(subject, 9.0, LIMIT)).startswith("the namespace's quota is being changed")
     answer(subject, invalid("spec.a"), now=9.0)
     assert str(report(subject, 9.0, LIMIT)).startswith("the manifest is invalid")

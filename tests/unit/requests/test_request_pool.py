@@ -402,8 +402,10 @@ def test_each_transient_failure_of_a_create_is_reported(world: World, error: Api
     world.create(1)
     for _ in range(2):
         world.answer_next("create", error)
-        assert world.allocator.take(PodCreateDelayed) == PodCreateDelayed(1, 1, error)
+        delayed = world.allocator.take(PodCreateDelayed)
+        assert delayed == PodCreateDelayed(1, 1, error, delayed.retry_at)
         world.wait_for("create")
+        assert delayed.retry_at == world.kit.clock.now()
     world.answer_next("create", pod(1))
     world.allocator.take(PodCreated)
     world.quiet()
@@ -518,7 +520,9 @@ def test_a_429_pauses_all_creates_for_as_long_as_the_server_requests(world: Worl
     world.create(5)
     assert world.open() == []
     world.kit.advance(timedelta(seconds=10))
-    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"], "in their order"
+    assert world.open() == ["create app-exec-1"], "one shows whether the server takes them"
+    world.answer_next("create", pod(1))
+    assert world.open() == ["create app-exec-2", "create app-exec-3", "create app-exec-4"], "in their order"
 
 
 def test_a_429_on_a_create_delays_no_delete(world: World) -> None:

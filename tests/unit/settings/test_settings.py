@@ -101,6 +101,7 @@ DEFAULTS = {
     "backend.driver_ready_timeout": "1m",
     "backend.lease": "auto",
     "backend.lease_duration": "15s",
+    "api.max_retry_after": "1m",
     "roll.interval": None,
     "roll.policy": "id",
 }
