@@ -11,11 +11,12 @@ import platform
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from actors import kube
 from actors.backend import children
 from actors.backend.driver_channel import DriverChannel
+from actors.backend.driver_messages import FROM_DRIVER, checked
 from actors.backend.driver_pod import DriverPod
 from actors.backend.shutdown import Shutdown
 from actors.backend.startup import Startup
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from actors.executors.roll import RollPolicy
     from actors.kube.api import PodApi
+    from actors.messages import FromDriver
     from actors.metrics.counts import Metrics
     from actors.settings import Settings
 
@@ -233,6 +235,8 @@ class Backend(Actor):
         handle = self._handlers.get(type(message))
         if handle is None:
             raise Refused(f"the backend has no handler for {type(message).__name__}")
+        if type(message) in FROM_DRIVER:
+            message = checked(cast("FromDriver", message), self._settings.profile_names)
         answer = handle(message)
         self._driver_pod.suspect(message)
         return answer

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actors.executors.checks import checked_totals
 from actors.messages import (
     AllocatorStatus,
     ConnectionLost,
@@ -221,10 +220,11 @@ class Executors:
 
     # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _retarget(self, message: RequestTotalExecutors) -> None:
-        totals = self._state.totals = checked_totals(message.totals, self._settings.profile_names)
+    def _retarget(self, message: RequestTotalExecutors) -> bool:
+        totals = self._state.totals = message.by_profile
         self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
         self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals), forgives=True))
+        return True
 
     def _register(self, message: RegisterExecutor) -> bool:
         now = self._clock.monotonic()

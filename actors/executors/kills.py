@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import Refused
-from actors.executors.checks import checked_ids
 from actors.executors.roll import POLICIES, candidates, choose, lacks
 from actors.messages import (
     DecommissionExecutors,
@@ -26,7 +25,7 @@ from actors.runtime import later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from actors.executors.fleet_state import FleetState
     from actors.executors.roll import RollPolicy
@@ -40,6 +39,9 @@ logger = get_logger(__name__)
 
 ROLLED: Final = "was rolled, for a new one to take its place"
 """What loss reasons say after the executor's name."""
+
+FEW: Final = 10
+"""Ids that a log line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,11 @@ class Kills:
 
     def _kill(self, message: KillExecutors) -> tuple[int, ...]:
         self._check_permission()
-        return self._end(checked_ids(message.executor_ids), adjust_target=message.adjust_target)
+        return self._end(message.executor_ids, adjust_target=message.adjust_target)
 
     def _decommission(self, message: DecommissionExecutors) -> tuple[int, ...]:
         self._check_permission()
-        return self._let_finish(checked_ids(message.executor_ids))
+        return self._let_finish(message.executor_ids)
 
     def _check_permission(self) -> None:
         if why_not := self._why_not():
@@ -147,7 +149,7 @@ class Kills:
         self, executor_ids: Iterable[int], *, adjust_target: bool = False, message: str = ENDED_BY_DRIVER
     ) -> tuple[int, ...]:
         """Kill executors. Delete pods that run after the grace period, others now; return the ids."""
-        killed = [entry for executor_id in executor_ids if (entry := self._end_one(executor_id, message)) is not None]
+        killed = [self._end_one(executor_id, message) for executor_id in self._known(executor_ids, "kill")]
         new = [entry for entry in killed if entry.killed is None]
         if adjust_target and new:
             self._lower_target(entry.profile for entry in new)
@@ -156,35 +158,37 @@ class Kills:
             self._timers.start(("kill", running), self._grace, _DeleteDue(running))
         ids = tuple(entry.executor_id for entry in killed)
         if ids:
-            logger.info("killing executors: ids=%s adjust_target=%s", list(ids), adjust_target)
+            logger.info("killing executors: ids=%s adjust_target=%s", _few(ids), adjust_target)
         return ids
 
-    def _end_one(self, executor_id: int, message: str) -> LedgerEntry | None:
-        """Kill one executor. Return its entry from before, None if it is unknown or has ended."""
-        now, entry = self._clock.monotonic(), self._state.ledger.current(executor_id)
-        delete_at = later(now, self._grace) if entry is not None and entry.running else now
-        done = self._state.ledger.killed(ExecutorKilled(executor_id, self._clock.now(), delete_at, message), now)
-        if done is None:
-            logger.warning("cannot kill unknown or ended executor: executor=%s", executor_id)
-            return None
-        self._state.ledger, kill, report = done
+    def _known(self, executor_ids: Iterable[int], verb: str) -> list[int]:
+        """Return the executors that are known and have not ended; log the others."""
+        known: list[int] = []
+        others: list[int] = []
+        for executor_id in executor_ids:
+            (others if self._state.ledger.current(executor_id) is None else known).append(executor_id)
+        if others:
+            logger.warning("cannot %s unknown or ended executors: ids=%s", verb, _few(others))
+        return known
+
+    def _end_one(self, executor_id: int, message: str) -> LedgerEntry:
+        """Kill one executor. Return its entry from before."""
+        now, entry = self._clock.monotonic(), self._state.ledger.entries[executor_id]
+        delete_at = later(now, self._grace) if entry.running else now
+        kill = ExecutorKilled(executor_id, self._clock.now(), delete_at, message)
+        self._state.ledger, kill, report = self._state.ledger.killed(kill, now)
         self._tell(report)
         self._tell_both(kill)
         return entry
 
     def _let_finish(self, executor_ids: Iterable[int]) -> tuple[int, ...]:
-        done: list[int] = []
-        for executor_id in executor_ids:
-            ledger = self._state.ledger.decommissioned(executor_id)
-            if ledger is None:
-                logger.warning("cannot decommission unknown or ended executor: executor=%s", executor_id)
-                continue
-            self._state.ledger = ledger
+        ids = self._known(executor_ids, "decommission")
+        for executor_id in ids:
+            self._state.ledger = self._state.ledger.decommissioned(executor_id)
             self._tell_both(ExecutorDecommissioned(executor_id))
-            done.append(executor_id)
-        if done:
-            logger.info("decommissioning executors: ids=%s", done)
-        return tuple(done)
+        if ids:
+            logger.info("decommissioning executors: ids=%s", _few(ids))
+        return tuple(ids)
 
     def _lower_target(self, profiles: Iterable[str]) -> None:
         """Lower the target of each of these profiles by one."""
@@ -202,3 +206,9 @@ class Kills:
     def _tell_both(self, message: ExecutorKilled | ExecutorDecommissioned) -> None:
         self._children[LIFECYCLE].tell(message)
         self._children[ALLOCATOR].tell(message)
+
+
+def _few(executor_ids: Sequence[int]) -> str:
+    """Return the first ids as text, and how many there are."""
+    text = ", ".join(map(str, executor_ids[:FEW]))
+    return text if len(executor_ids) <= FEW else f"{text}, … ({len(executor_ids)} executors)"

@@ -110,11 +110,9 @@ class Ledger:
         )
         return self._with(changed), message, True
 
-    def killed(self, kill: ExecutorKilled, now: Moment) -> tuple[Ledger, ExecutorKilled, ToDriver | None] | None:
-        """The driver kills an executor. None if it is unknown or has ended. A repeated kill returns the first one."""
-        entry = self.current(kill.executor_id)
-        if entry is None:
-            return None
+    def killed(self, kill: ExecutorKilled, now: Moment) -> tuple[Ledger, ExecutorKilled, ToDriver | None]:
+        """The driver kills an executor that has not ended. A repeated kill returns the first one."""
+        entry = self.entries[kill.executor_id]
         reason = f"executor {kill.executor_id} {kill.message}"
         message = None if entry.terminating else ExecutorTerminating(kill.executor_id, None, reason)
         kill = entry.killed or kill
@@ -126,10 +124,9 @@ class Ledger:
         entries = self.entries.values()
         return frozenset(e.executor_id for e in entries if e.killed is not None and e.removed_at is None)
 
-    def decommissioned(self, executor_id: int) -> Ledger | None:
-        """The driver lets an executor finish. None if it is unknown or has ended."""
-        entry = self.current(executor_id)
-        return None if entry is None else self._with(replace(entry, decommissioned=True))
+    def decommissioned(self, executor_id: int) -> Ledger:
+        """The driver lets an executor finish, which has not ended."""
+        return self._with(replace(self.entries[executor_id], decommissioned=True))
 
     def current(self, executor_id: int) -> LedgerEntry | None:
         """Return the entry of an executor that has neither ended nor been abandoned."""

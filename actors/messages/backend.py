@@ -13,6 +13,7 @@ from actors.messages.lease import LeaseHeld, LeaseNotHeld, LeaseReleased
 from actors.messages.ledger import StartFailureRecord
 from actors.messages.observation import Freshness, Polled
 from actors.pods.loss import LossReason
+from actors.pods.pod import DEFAULT_PROFILE
 from actors.pods.state import PodState
 from actors.pods.stuck import Stuck
 from actors.runtime import Moment
@@ -177,10 +178,17 @@ FromInside: TypeAlias = (
 class RequestTotalExecutors:
     """Set the target: the desired number of executors per profile. An int means the default profile.
 
-    Replaces the previous target: a profile that is not named has the target 0.
+    Replaces the previous target: a profile that is not named has the target 0. A profile's target is at most 100,000.
+
+    Answered with True.
     """
 
     totals: int | Mapping[str, int]
+
+    @property
+    def by_profile(self) -> dict[str, int]:
+        """The target of each profile that is named."""
+        return {DEFAULT_PROFILE: self.totals} if isinstance(self.totals, int) else dict(self.totals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "LARGEST_FLEET",
     "RESERVED_LABELS",
     "AccessMode",
     "Argv",
@@ -62,6 +63,9 @@ RESERVED_LABELS: Final = "executor-pods/"
 
 LONGEST_DNS_LABEL: Final = 63
 """By RFC 1123; also Kubernetes' limit for a label's value."""
+
+LARGEST_FLEET: Final = 100_000
+"""Executors of one profile, and executors that one message can name. Kubernetes supports 150,000 pods in a cluster."""
 
 _LARGEST_TEMPLATE: Final = 100_000
 """Values in a pod template. An API server accepts 3 MiB, about as many of the shortest values."""
@@ -320,7 +324,7 @@ Quantity = Annotated[str, BeforeValidator(_quantity)]
 Rate = Annotated[float, BeforeValidator(_no_bool), Field(ge=0.1, le=10_000)]
 Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
-Size = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=100_000)]
+Size = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=LARGEST_FLEET)]
 StorageClass = Annotated[str, AfterValidator(_storage_class)]
 SubPath = Annotated[str, AfterValidator(_sub_path)]
 Switch = Annotated[Literal["auto"] | bool, BeforeValidator(_switch)]

@@ -166,7 +166,7 @@ def test_a_profile_that_the_target_no_longer_names_keeps_what_runs_and_loses_wha
 def test_a_target_for_an_unknown_profile_is_refused_to_its_sender_and_changes_nothing() -> None:
     with World(executor={"instances": 2}, profiles={"large": LARGE}) as world:
         world.advance(5)
-        with pytest.raises(Refused, match="there is no profile 'huge'; there are 'default', 'large'"):
+        with pytest.raises(Refused, match="has 'huge': there is no such profile; there are 'default', 'large'"):
             world.ask(RequestTotalExecutors({"default": 7, "huge": 1}))
         world.backend.tell(RequestTotalExecutors({"huge": 1}))
         world.advance(5)

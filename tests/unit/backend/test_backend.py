@@ -23,6 +23,7 @@ from actors.messages import (
     BackendStarted,
     BackendStopped,
     CreationBlocked,
+    DecommissionExecutors,
     ExecutorDisconnected,
     ExecutorPending,
     ExecutorRemoved,
@@ -420,10 +421,29 @@ def test_executors_that_are_unknown_or_ended_are_left_out_of_the_answer(fleet: C
     assert subject.ask(KillExecutors((1, 2, 99, 2))) == (2,)
 
 
-@pytest.mark.parametrize("ids", [3, ("1",), None])
-def test_a_kill_of_invalid_ids_is_refused(fleet: Callable[..., Fleet], ids: Any) -> None:
-    with pytest.raises(Refused):
-        fleet().ask(KillExecutors(ids))
+WRONG: list[tuple[Any, tuple[Any, ...], str]] = [
+    (RegisterExecutor, ([1],), "RegisterExecutor.executor_id has a value of type list: an executor id is a whole"),
+    (ExecutorDisconnected, ({},), "ExecutorDisconnected.executor_id has a value of type dict"),
+    (IsExecutorActive, (0,), "IsExecutorActive.executor_id has 0: an executor id is a whole number from 1 to 9+"),
+    (KillExecutors, ((True,),), "KillExecutors.executor_ids has True"),
+    (KillExecutors, ((1,), 1), "KillExecutors.adjust_target = 1: must be True or False"),
+    (KillExecutors, (None,), "KillExecutors.executor_ids = None: must be a tuple of executor ids"),
+    (KillExecutors, (range(10**8),), "has 100000000 executor ids: must have at most 100000"),
+    (DecommissionExecutors, (("\x1b[2J" * 50,),), r"executor_ids has '\\x1b\[2J.{50,130}'…: an executor id is"),
+    (RequestTotalExecutors, ({"default": 10**30},), r"totals\['default'\] = a number of 100 bits: .* from 0 to 100000"),
+    (StopBackend, ("no",), "StopBackend.delete_pods = 'no': must be True, False or None"),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "error"), WRONG)
+def test_a_mistake_of_the_driver_is_an_error_that_names_the_field_and_what_is_allowed(
+    fleet: Callable[..., Fleet], kind: Any, fields: tuple[Any, ...], error: str
+) -> None:
+    subject = fleet()
+    with pytest.raises(Refused, match=error):
+        subject.ask(kind(*fields))
+    subject.tell(kind(*fields))
+    assert subject.ask(GetExecutorIds()) == (1, 2)
 
 
 def test_an_executor_killed_before_it_was_observed_is_reported_as_killed(fleet: Callable[..., Fleet]) -> None:

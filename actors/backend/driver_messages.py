@@ -1,0 +1,130 @@
+"""Checks of the driver's messages: each field's type and range, in one place. Pure.
+
+Their values may come from executors, over a network. A wrong one is an error for the driver, and never for the Backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, assert_never, get_args
+
+from actors.errors import Refused
+from actors.messages import (
+    DecommissionExecutors,
+    ExecutorDisconnected,
+    FromDriver,
+    GetExecutorIds,
+    GetFleetStatus,
+    HasEnoughExecutors,
+    IsExecutorActive,
+    IsExecutorExcluded,
+    KillExecutors,
+    RegisterExecutor,
+    RequestTotalExecutors,
+    StopBackend,
+)
+from actors.pods.pod import MAX_ID_DIGITS
+from actors.settings.types import LARGEST_FLEET
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import TypeGuard
+
+__all__ = ["FROM_DRIVER", "checked"]
+
+FROM_DRIVER: Final[frozenset[type]] = frozenset(get_args(FromDriver))
+
+_HIGHEST_ID: Final = 10**MAX_ID_DIGITS - 1
+
+_LONGEST_VALUE: Final = 60
+"""Characters of a value that an error quotes: enough to recognise it, too few to fill a screen."""
+
+
+def checked(message: FromDriver, profiles: Collection[str]) -> FromDriver:
+    """Return the message with values that nobody else can change.
+
+    Raises:
+        Refused: a value is not allowed. The error names the message and the field, and says what is allowed.
+    """
+    try:
+        return _checked(message, type(message).__name__, profiles)
+    except Refused:
+        raise
+    except Exception as error:  # noqa: BLE001 - a value of a foreign class may raise anything when it is read
+        raise Refused(f"{type(message).__name__} cannot be read: {type(error).__name__}") from None
+
+
+def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromDriver:
+    match message:
+        case RequestTotalExecutors(totals):
+            return RequestTotalExecutors(_targets(totals, f"{name}.totals", profiles))
+        case KillExecutors(executor_ids, adjust_target):
+            if not isinstance(adjust_target, bool):
+                raise Refused(f"{name}.adjust_target = {_shown(adjust_target)}: must be True or False")
+            return KillExecutors(_ids(executor_ids, f"{name}.executor_ids"), adjust_target)
+        case DecommissionExecutors(executor_ids):
+            return DecommissionExecutors(_ids(executor_ids, f"{name}.executor_ids"))
+        case (
+            RegisterExecutor(executor_id)
+            | ExecutorDisconnected(executor_id)
+            | IsExecutorActive(executor_id)
+            | IsExecutorExcluded(executor_id)
+        ):
+            return type(message)(_id(executor_id, f"{name}.executor_id"))
+        case StopBackend(delete_pods):
+            if not isinstance(delete_pods, bool | None):
+                raise Refused(f"{name}.delete_pods = {_shown(delete_pods)}: must be True, False or None")
+            return message
+        case GetExecutorIds() | GetFleetStatus() | HasEnoughExecutors():
+            return message
+        case _:
+            assert_never(message)
+
+
+def _targets(totals: object, field: str, profiles: Collection[str]) -> int | dict[str, int]:
+    if not isinstance(totals, Mapping):
+        return _target(totals, field)
+    given = dict(totals)  # one step: another thread of the driver may change its dict
+    for profile in given:
+        if not isinstance(profile, str) or profile not in profiles:
+            names = ", ".join(map(repr, profiles))
+            raise Refused(f"{field} has {_shown(profile)}: there is no such profile; there are {names}")
+    return {profile: _target(total, f"{field}[{profile!r}]") for profile, total in given.items()}
+
+
+def _target(total: object, field: str) -> int:
+    if not _is_whole(total, 0, LARGEST_FLEET):
+        raise Refused(f"{field} = {_shown(total)}: must be a whole number from 0 to {LARGEST_FLEET}")
+    return int(total)
+
+
+def _ids(executor_ids: object, field: str) -> tuple[int, ...]:
+    """Return the ids, each once."""
+    if not isinstance(executor_ids, tuple | list | set | frozenset | range):
+        raise Refused(f"{field} = {_shown(executor_ids)}: must be a tuple of executor ids")
+    if len(executor_ids) > LARGEST_FLEET:
+        raise Refused(f"{field} has {len(executor_ids)} executor ids: must have at most {LARGEST_FLEET}")
+    return tuple(dict.fromkeys(_id(value, field) for value in tuple(executor_ids)))
+
+
+def _id(executor_id: object, field: str) -> int:
+    if not _is_whole(executor_id, 1, _HIGHEST_ID):
+        raise Refused(f"{field} has {_shown(executor_id)}: an executor id is a whole number from 1 to {_HIGHEST_ID}")
+    return int(executor_id)
+
+
+def _is_whole(value: object, lowest: int, highest: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
+
+
+def _shown(value: object) -> str:
+    """Return a value for an error: short and printable, whatever it is. Only plain values are asked for their text."""
+    match value:
+        case bool() | float() | None:
+            return repr(value)
+        case str() | bytes():
+            return repr(value[:_LONGEST_VALUE]) + ("…" if len(value) > _LONGEST_VALUE else "")
+        case int():
+            return str(int(value)) if value.bit_length() <= _LONGEST_VALUE else f"a number of {value.bit_length()} bits"
+        case _:
+            return f"a value of type {type(value).__name__}"
