@@ -101,6 +101,7 @@ class Backend(Actor):
         Raises:
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
         """
+        settings = settings.for_one_backend()
         executor_pod.check_template(settings)
         if api is None:
             api = kube.connect(

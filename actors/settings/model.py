@@ -64,14 +64,18 @@ _file_values: ContextVar[Mapping[str, Any] | None] = ContextVar("_file_values", 
 """The values that `Settings.load` read, during one construction: pydantic-settings has no argument for them."""
 
 
+def _generated_app_id() -> str:
+    return f"fleet-{Entropy().token(6)}"
+
+
 class Settings(Consistent, BaseSettings):
     """All settings. Raises `SettingsError`, which names every problem, if any value is wrong."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__")
 
-    app_id: DnsLabel = Field(default_factory=lambda: f"fleet-{Entropy().token(6)}", examples=["etl"])
-    """Identifies this fleet's pods among others in the namespace. Generated unless set. Set it, so that a restarted
-    driver finds its executors again.
+    app_id: DnsLabel = Field(default_factory=_generated_app_id, examples=["etl"])
+    """Identifies this fleet's pods among others in the namespace. Generated for each Backend unless set. Set it, so
+    that a restarted driver finds its executors again.
 
     Spark: `spark.app.id`.
     """
@@ -170,6 +174,14 @@ class Settings(Consistent, BaseSettings):
     def app_id_given(self) -> bool:
         """Whether the user set the `app_id`, so that another driver may have the same."""
         return "app_id" in self.model_fields_set
+
+    def for_one_backend(self) -> Self:
+        """Return these settings, with another generated `app_id` unless it was set: two Backends share no fleet."""
+        if self.app_id_given:
+            return self
+        own = self.model_copy(update={"app_id": _generated_app_id()})
+        own.model_fields_set.discard("app_id")
+        return own
 
     @property
     def uses_lease(self) -> bool:

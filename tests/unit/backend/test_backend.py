@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ from actors.messages import (
 )
 from actors.pods.loss import LossKind
 from actors.runtime import StoppedByHost, Terminated
+from actors.settings.model import Settings
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.views import running, settings
 
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from actors.runtime import Address
-    from actors.settings.model import Settings
     from actors.testing import Kit
 
 SECOND = timedelta(seconds=1)
@@ -133,6 +134,18 @@ def fleet(kit: Kit) -> Iterator[Callable[..., Fleet]]:
 def test_children_start_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver", "backend", *CHILDREN]
+
+
+def test_two_backends_of_one_settings_without_an_app_id_have_a_fleet_each(kit: Kit) -> None:
+    store = ObjectStore(kit.clock, kit.entropy)
+    shared = Settings(executor={"instances": 5, "image": "worker:1"})
+    drivers = [kit.probe(name) for name in ("first", "second")]
+    for driver in drivers:
+        Backend.start(shared, driver.address, InProcessPodApi(store, "default", kit.timers), system=kit.system)
+    kit.advance(timedelta(minutes=2))
+    first, second = (driver.take(BackendStarted).app_id for driver in drivers)
+    labels = [pod["metadata"]["labels"]["executor-pods/app-id"] for pod in store.list("pods", "default").items]
+    assert (first != second, Counter(labels)) == (True, {first: 5, second: 5})
 
 
 def test_the_fleet_is_brought_to_the_initial_target(fleet: Callable[..., Fleet]) -> None:

@@ -138,6 +138,15 @@ def test_a_generated_app_id_is_short_a_dns_label_and_not_the_same_twice() -> Non
     assert first != second
 
 
+def test_each_backend_has_an_app_id_of_its_own_unless_it_was_set() -> None:
+    shared = Settings()
+    first, second = shared.for_one_backend(), shared.for_one_backend()
+    assert len({shared.app_id, first.app_id, second.app_id}) == 3
+    assert not first.app_id_given
+    assert (first.uses_lease, first.pod_prefix) == (False, first.app_id)
+    assert Settings(app_id="etl").for_one_backend().app_id == "etl"
+
+
 def test_failures_allowed_are_twice_the_target_and_at_least_three() -> None:
     assert [ExecutorSettings().failures_allowed(target) for target in (0, 1, 2, 10)] == [3, 3, 4, 20]
     assert ExecutorSettings(max_failures=7).failures_allowed(100) == 7
