@@ -23,7 +23,7 @@ from actors.messages import (
     RequestTotalExecutors,
     StopBackend,
 )
-from actors.pods.pod import MAX_ID_DIGITS
+from actors.pods.ids import MAX_ID_DIGITS
 from actors.settings.types import LARGEST_FLEET
 
 if TYPE_CHECKING:

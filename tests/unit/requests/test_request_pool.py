@@ -1025,7 +1025,8 @@ def test_a_refused_delete_delays_no_other_and_its_delay_ends_once_it_is_accepted
 
 
 def deadline(call: ManualCall) -> float | None:
-    return call.request.deadline and call.request.deadline.moment
+    found: float | None = call.request.deadline and call.request.deadline.moment
+    return found
 
 
 def test_each_write_has_the_latest_end_of_the_permission_as_its_deadline_and_a_read_has_none(world: World) -> None:
