@@ -127,7 +127,7 @@ def test_pods_of_foreign_profiles_are_counted_under_one_name_and_leave_nothing_b
         world.invariants.retarget({"default": 2, **{f"stray-{number}": 1 for number in strays}})
         for number in strays:
             metadata = {
-                "name": f"stray-{number}",
+                "name": f"stray-exec-{number}",
                 "labels": {
                     **found["metadata"]["labels"],
                     "executor-pods/executor-id": str(number),
@@ -140,7 +140,7 @@ def test_pods_of_foreign_profiles_are_counted_under_one_name_and_leave_nothing_b
         assert profiles == {"default", "other"}
         assert page(world).value("executor_pods_executors", profile="other", state="running") == len(strays)
         for number in strays:
-            world.store.delete("pods", "default", f"stray-{number}", grace_period_seconds=0)
+            world.store.delete("pods", "default", f"stray-exec-{number}", grace_period_seconds=0)
         world.advance(3)
         assert page(world).value("executor_pods_executors_running_total", profile="other") == len(strays)
         assert page(world).value("executor_pods_executors_removed_total", profile="other", kind="DELETED") == len(
