@@ -438,6 +438,7 @@ def test_each_cause_that_blocks_creation_is_reported_once_with_its_own_reason_an
         assert [m.profile for m in world.heard(AllocationBlocked)] == ["default"]
         (blocked,) = world.heard(AllocationBlocked)
         for cause in (blocked.cause, status(world).blocked):
+            assert cause is not None
             assert cause.partition("; next try at ")[0] == f"{words}{error.message}"
         since = status(world).blocked_since
         assert since is not None
