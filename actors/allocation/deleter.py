@@ -54,7 +54,7 @@ class Deleter:
         for executor_id, state in self.tracker.stuck(snapshot, self.clock.monotonic()):
             if self.starts.replaced(state.pod.uid):
                 logger.warning("stuck executor deleted: executor=%d pod=%s", executor_id, state.pod.name)
-            self._delete(state)
+            self._delete(state, snapshot)
 
     def abandon_lost(self) -> None:
         """Abandon lost executors that the driver has killed or decommissioned."""
@@ -111,9 +111,9 @@ class Deleter:
             )
         for state in pending.values():
             self.starts.scaled_down(state.pod.uid)
-            self._delete(state)
+            self._delete(state, snapshot)
 
-    def _delete(self, state: PodState) -> None:
+    def _delete(self, state: PodState, snapshot: PodsSnapshot) -> None:
         """Delete a pod in the observed version: it survives if it has started meanwhile."""
         options = DeleteOptions(uid=state.pod.uid, resource_version=state.pod.resource_version)
-        self.pool.tell(DeletePod(state.pod.name, options))
+        self.pool.tell(DeletePod(state.pod.name, options, snapshot.full_sync_at))

@@ -24,7 +24,7 @@ from actors.errors import Refused
 from actors.executors.executors import Executors
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
-from actors.executors.status import fleet_status, joined
+from actors.executors.status import fleet_status, held_pods, joined
 from actors.kube.metered import MeteredPodApi
 from actors.lease.write_permission import LeaseChange, LeaseOver, WritePermission
 from actors.manifests import executor_pod
@@ -286,6 +286,7 @@ class Backend(Actor):
             stopping=self._shutdown.has_begun,
             may_write=self._permission.may_write,
             lease_held=self._permission.lease_held,
+            held=held_pods(self._state.states, self.clock.now()),
         )
 
     # ── the start ───────────────────────────────────────────────────────────────────────────────────────────────

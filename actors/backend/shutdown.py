@@ -27,6 +27,7 @@ from actors.messages import (
     PodsDeleted,
     ReleaseLease,
     ReplaceSnapshot,
+    WithdrawRequests,
 )
 from actors.messages.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
@@ -35,7 +36,7 @@ from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from actors.executors.fleet_state import FleetState
     from actors.kube.api import PodApi
@@ -127,6 +128,8 @@ class Shutdown:
         self._delay = FIRST_DELAY
         self._left: tuple[str, ...] | None = None
         """Names of the pods in the last list, None before the first."""
+        self._listed_uids: Mapping[str, str] = {}
+        """UIDs of these pods, by name."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
         self._one_by_one = False
@@ -228,6 +231,7 @@ class Shutdown:
 
     def _delete_fleet(self) -> None:
         self._step = _Step.FLEET
+        self._slices = 0  # requests are dropped while writes are suspended
         self._listing.cancel()
         self._pool.tell(self._bulk_delete)
         self._backend.timers.start("list", LAST_DELAY, _ListDue())  # deleting a large fleet takes time
@@ -253,7 +257,7 @@ class Shutdown:
                 logger.debug("listing the fleet failed, retrying: error=%s", error)
             case ReplaceSnapshot(listed):
                 pods = [pod for pod in listed if self._is_to_go(pod)]
-                self._left = tuple(sorted(pod.name for pod in pods))
+                self._note_left(pods)
                 if self._step is _Step.PERMISSION:
                     return
                 if not pods:
@@ -268,6 +272,13 @@ class Shutdown:
         if not is_selected(pod.labels, self._app_id, active_only=active_only):
             return False
         return self._only is None or executor_id(pod) in self._only
+
+    def _note_left(self, pods: Sequence[Pod]) -> None:
+        """Note the pods of a list, and withdraw the requests to those that it no longer has: they may live on."""
+        before, self._listed_uids = self._listed_uids, {pod.name: pod.uid for pod in pods}
+        self._left = tuple(sorted(self._listed_uids))
+        if gone := {name: uid for name, uid in before.items() if self._listed_uids.get(name) != uid}:
+            self._pool.tell(WithdrawRequests(gone))
 
     def _delete(self, pods: Sequence[Pod]) -> None:
         """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from actors.messages import FleetStatus, Freshness, ProfileStatus, Source, SourceStatus
+from actors.messages import FleetStatus, Freshness, HeldPod, ProfileStatus, Source, SourceStatus
+from actors.pods.pod import held_since
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from actors.executors.ledger import Ledger
+    from actors.pods.state import PodState
     from actors.runtime import Moment
 
-__all__ = ["fleet_status", "joined"]
+__all__ = ["fleet_status", "held_pods", "joined"]
 
 
 def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
@@ -42,6 +45,7 @@ def fleet_status(
     stopping: bool,
     may_write: bool = True,
     lease_held: bool = False,
+    held: tuple[HeldPod, ...] = (),
 ) -> FleetStatus:
     """Build the answer from what is known at `now`."""
     counts = {
@@ -50,7 +54,19 @@ def fleet_status(
     nothing = {source: Freshness(source, None, None) for source in Source}
     freshness = {source.value: _source_status(last, now) for source, last in {**nothing, **sources}.items()}
     read_only = MappingProxyType(counts), MappingProxyType(freshness)
-    return FleetStatus(app_id, namespace, *read_only, stopping=stopping, may_write=may_write, lease_held=lease_held)
+    return FleetStatus(
+        app_id, namespace, *read_only, stopping=stopping, may_write=may_write, lease_held=lease_held, held=held
+    )
+
+
+def held_pods(states: Mapping[int, PodState], at: datetime) -> tuple[HeldPod, ...]:
+    """Return the pods that finalizers hold at `at`, the longest held first."""
+    held = (
+        HeldPod(executor_id, state.pod.name, state.pod.metadata.finalizers or (), since)
+        for executor_id, state in states.items()
+        if (since := held_since(state.pod, at)) is not None
+    )
+    return tuple(sorted(held, key=operator.attrgetter("since", "executor_id")))
 
 
 def _source_status(freshness: Freshness, now: Moment) -> SourceStatus:

@@ -234,6 +234,9 @@ def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any]
     if owners := new.owner_references:
         same = owners == old.owner_references
         force_setattr(new, "owner_references", old.owner_references if same else share(owners, owners))
+    if finalizers := new.finalizers:
+        same = finalizers == old.finalizers
+        force_setattr(new, "finalizers", old.finalizers if same else share(finalizers, finalizers))
 
 
 def _share_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], Any]) -> None:
@@ -266,6 +269,7 @@ def _looks_same(pod: Pod, last: Pod) -> bool:
         and new.owner_references == old.owner_references
         and new.deletion_timestamp == old.deletion_timestamp
         and new.deletion_grace_period_seconds == old.deletion_grace_period_seconds
+        and new.finalizers == old.finalizers
     )
 
 

@@ -1,7 +1,8 @@
-"""Cleanup: which pods should be deleted, and which of them take too long to terminate. Pure.
+"""Cleanup: which pods should be deleted, which take too long to terminate, and which finalizers hold. Pure.
 
-A DELETE may be dropped or refused, and a pod may come back from a backup. Therefore the requests are
-repeated in every round in which the snapshot has the pods.
+A DELETE may be dropped or refused, and a pod may come back from a backup. Therefore the requests are repeated in every
+round; the RequestPool knows which were carried out. Nothing is requested for a pod that terminates already, or that is
+not in the snapshot.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
 from actors.messages import DeletePod, LabelPod
-from actors.pods.pod import INACTIVE_LABEL
-from actors.pods.state import PodDeleted, PodState, PodTerminating
+from actors.pods.pod import INACTIVE_LABEL, held_since
+from actors.pods.state import PodState, PodTerminating
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
+    from actors.pods.pod import Pod
+    from actors.pods.snapshot import PodsSnapshot
     from actors.runtime import Moment
     from actors.settings import ExecutorSettings
 
@@ -29,13 +33,19 @@ class Cleanup:
 
     def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
-        self._to_delete: dict[int, PodState] = {}
-        """Ended pods, and live ones whose executors were killed, abandoned or reported as ended."""
+        self._to_delete: dict[int, Moment] = {}
+        """Ended pods, and live ones whose executors were killed, abandoned or reported as ended; and when each was
+        observed last."""
         self._terminating: dict[int, tuple[PodTerminating, Moment]] = {}
         """Terminating pods, and since when."""
+        self._finalizing: dict[int, Pod] = {}
+        """Terminating pods with finalizers that were not reported as held."""
+        self._held: dict[int, str] = {}
+        """UIDs of the pods that were reported as held."""
 
     def observe(self, executor_id: int, state: PodState, now: Moment, *, stays: bool) -> None:
         """Record a pod's state. `stays` is false if its executor was abandoned or reported as ended."""
+        self._observe_finalizers(executor_id, state.pod)
         if isinstance(state, PodTerminating):
             self._to_delete.pop(executor_id, None)
             known = self._terminating.get(executor_id)
@@ -44,28 +54,43 @@ class Cleanup:
             return
         self._terminating.pop(executor_id, None)  # a restored backup undoes deletions
         if state.final or not stays:
-            self.remove(executor_id, state)
+            self._to_delete[executor_id] = now
         else:
             self._to_delete.pop(executor_id, None)
 
-    def remove(self, executor_id: int, state: PodState | None) -> None:
-        """Delete this pod from the next round on, unless it is being deleted."""
-        if not isinstance(state, PodTerminating | PodDeleted | None):
-            self._to_delete[executor_id] = state
+    def _observe_finalizers(self, executor_id: int, pod: Pod) -> None:
+        if not pod.terminating or not pod.metadata.finalizers:
+            self._finalizing.pop(executor_id, None)
+        elif self._held.get(executor_id) != pod.uid:
+            self._finalizing[executor_id] = pod
+
+    def remove(self, executor_id: int, now: Moment) -> None:
+        """Delete an executor's pod from the next round on, if there is one."""
+        self._to_delete.setdefault(executor_id, now)
 
     def left(self, executor_id: int) -> None:
         """Forget a pod that left the snapshot."""
         self._to_delete.pop(executor_id, None)
         self._terminating.pop(executor_id, None)
+        self._finalizing.pop(executor_id, None)
+        self._held.pop(executor_id, None)
 
-    def requests(self) -> Iterator[DeletePod | LabelPod]:
-        """Yield the requests of this round. The RequestPool ignores those that are still open."""
-        for state in self._to_delete.values():
-            pod = state.pod
+    def requests(self, snapshot: PodsSnapshot) -> Iterator[DeletePod | LabelPod]:
+        """Yield the requests of this round. The RequestPool ignores those that are still open or were carried out."""
+        synced_at = snapshot.full_sync_at or 0.0
+        for executor_id, changed_at in self._in_snapshot(snapshot.states):
+            state = snapshot.states[executor_id]
+            pod, observed_at = state.pod, max(changed_at, synced_at)
             if state.final and not self._settings.delete_on_termination:
-                yield LabelPod(pod.name, pod.uid, {INACTIVE_LABEL: "true"})
-            else:
-                yield DeletePod(pod.name, DeleteOptions(uid=pod.uid))
+                yield LabelPod(pod.name, pod.uid, {INACTIVE_LABEL: "true"}, observed_at=observed_at)
+            elif not pod.terminating:
+                yield DeletePod(pod.name, DeleteOptions(uid=pod.uid), observed_at)
+
+    def _in_snapshot(self, states: Mapping[int, PodState]) -> list[tuple[int, Moment]]:
+        """Return the pods to delete, and forget those that the snapshot does not have."""
+        for executor_id in [executor_id for executor_id in self._to_delete if executor_id not in states]:
+            del self._to_delete[executor_id]
+        return list(self._to_delete.items())
 
     def overdue(self, now: Moment) -> list[tuple[int, PodTerminating]]:
         """Return, once, the pods that have outlived their grace period: their nodes are probably lost."""
@@ -81,3 +106,15 @@ class Cleanup:
     def _patience(self, state: PodTerminating) -> timedelta:
         grace = state.pod.metadata.deletion_grace_period_seconds or 0
         return timedelta(seconds=grace) + self._settings.terminating_timeout
+
+    def held(self, at: datetime) -> list[tuple[int, Pod, datetime]]:
+        """Return, once, the pods that finalizers have held for `executor.terminating_timeout`, and since when."""
+        held = [
+            (executor_id, pod, since)
+            for executor_id, pod in self._finalizing.items()
+            if (since := held_since(pod, at - self._settings.terminating_timeout)) is not None
+        ]
+        for executor_id, pod, _ in held:
+            del self._finalizing[executor_id]
+            self._held[executor_id] = pod.uid
+        return held

@@ -41,6 +41,7 @@ from actors.messages import (
     TakenOver,
     TakeOver,
     ToLifecycleManager,
+    WithdrawRequests,
 )
 from actors.pods.loss import LossReason, disconnected, explain, missing
 from actors.pods.pod import INACTIVE_LABEL, Pod
@@ -186,8 +187,7 @@ class LifecycleManager(Actor):
     def _abandon(self, executor_ids: Iterable[int]) -> None:
         for executor_id in executor_ids:
             self._abandoned[executor_id] = True
-            if (executor := self._executors.get(executor_id)) is not None:
-                self._cleanup.remove(executor_id, executor.state)
+            self._cleanup.remove(executor_id, self.clock.monotonic())
             self._forget(executor_id)
 
     def _forget_ended(self, executor_ids: frozenset[int]) -> None:
@@ -208,6 +208,7 @@ class LifecycleManager(Actor):
         self._urgent_since = batch.urgent_since
         for ended in batch.ended:
             self._ended(ended)
+        self._withdraw(ended.state.pod for ended in batch.ended)
         now = self.clock.monotonic()
         for executor_id in sorted(batch.changed):
             state = batch.snapshot.states.get(executor_id)
@@ -227,9 +228,10 @@ class LifecycleManager(Actor):
             self._stuck(executor_id, pod, stuck)
         self._delete_killed(now)
         self._remove_disconnected(now)
-        for request in self._cleanup.requests():
+        for request in self._cleanup.requests(batch.snapshot):
             self._pool.tell(request)
         self._report_lost_nodes(now)
+        self._log_held_pods()
         self._store.tell(BatchDone(self.address, batch.seq))
 
     def _observe(self, executor_id: int, state: PodState, now: Moment) -> None:
@@ -286,6 +288,11 @@ class LifecycleManager(Actor):
     def _stuck(self, executor_id: int, pod: Pod, stuck: Stuck) -> None:
         logger.info("executor stuck: executor=%d reason=%s message=%s", executor_id, stuck.reason, stuck.message)
         self._backend.tell(StuckObserved(executor_id, pod.uid, stuck))
+
+    def _withdraw(self, pods: Iterable[Pod]) -> None:
+        """Have no more sent to pods that left the snapshot: they may live on outside the fleet."""
+        if left := {pod.name: pod.uid for pod in pods}:
+            self._pool.tell(WithdrawRequests(left))
 
     def _ended(self, ended: Ended) -> None:
         """Handle a pod that left the snapshot."""
@@ -364,7 +371,9 @@ class LifecycleManager(Actor):
         if synced_at is None:
             return
         unconfirmed = {ended.executor_id for ended in self._confirming.values()}
-        for executor_id in sorted(self._executors.keys() - snapshot.states.keys() - unconfirmed):
+        absent = sorted(self._executors.keys() - snapshot.states.keys() - unconfirmed)
+        self._withdraw(pod for executor_id in absent if (pod := self._executors[executor_id].pod) is not None)
+        for executor_id in absent:
             executor = self._executors[executor_id]
             if executor.absent_since is None:
                 executor.absent_since = synced_at
@@ -377,8 +386,7 @@ class LifecycleManager(Actor):
     def _delete_killed(self, now: Moment) -> None:
         """Delete killed executors after their grace period. The Backend has requested it once; repeat it."""
         for executor_id in self._intents.overdue_kills(now):
-            if (executor := self._executors.get(executor_id)) is not None:
-                self._cleanup.remove(executor_id, executor.state)
+            self._cleanup.remove(executor_id, now)
 
     def _remove_disconnected(self, now: Moment) -> None:
         """Remove executors that have been disconnected for too long: they are useless, even if their pods run."""
@@ -386,8 +394,10 @@ class LifecycleManager(Actor):
             known = self._executors.get(executor_id)
             if known is None or known.state is None or isinstance(known.state, PodTerminating):
                 continue  # not observed yet, or terminating: its end will be reported
+            if known.uid in self._confirming:
+                continue  # it left the snapshot
             logger.info("executor removed, disconnected for too long: executor=%d", executor_id)
-            self._cleanup.remove(executor_id, known.state)
+            self._cleanup.remove(executor_id, now)
             reason = disconnected(executor_id, known.state.pod, self._rules)
             self._remove(executor_id, known.uid, reason, visible=True)
 
@@ -397,3 +407,10 @@ class LifecycleManager(Actor):
             known = self._executors.get(executor_id)
             if known is not None and known.uid == state.pod.uid:
                 self._report_end(executor_id, state, visible=True, node_lost=True)
+
+    def _log_held_pods(self) -> None:
+        """Log, once, the pods that finalizers hold: an operator may have to remove them."""
+        for executor_id, pod, since in self._cleanup.held(self.clock.now()):
+            finalizers = list(pod.metadata.finalizers or ())
+            text = "pod held by finalizers: executor=%d pod=%s finalizers=%s since=%s"
+            logger.warning(text, executor_id, pod.name, finalizers, since.isoformat())

@@ -34,6 +34,7 @@ __all__ = [
     "GetExecutorIds",
     "GetFleetStatus",
     "HasEnoughExecutors",
+    "HeldPod",
     "IsExecutorActive",
     "IsExecutorExcluded",
     "KillExecutors",
@@ -320,6 +321,19 @@ class FleetStatus:
     may_write: bool = True
     """Pods may be created and deleted: the lease is ours, or none is used."""
     lease_held: bool = False
+    held: tuple[HeldPod, ...] = ()
+    """Pods that finalizers hold, the longest held first. An operator may have to remove the finalizers."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPod:
+    """A pod that was deleted and whose grace period is over, but that stays until its finalizers are removed."""
+
+    executor_id: int
+    pod_name: str
+    finalizers: tuple[str, ...]
+    since: datetime
+    """When its grace period ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ __all__ = [
     "SuspendWrites",
     "ToRequestPool",
     "WithdrawPods",
+    "WithdrawRequests",
 ]
 
 
@@ -76,6 +77,16 @@ class DeletePod:
 
     name: str
     options: DeleteOptions = field(default_factory=DeleteOptions)
+    observed_at: Moment | None = field(default=None, compare=False)
+    """When the pod was last observed. Once carried out, the request is sent again only if it was observed after that;
+    None if it is to be sent in any case. The same for labels and adoptions."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawRequests:
+    """These pods, name → UID, have left the fleet: send no DELETE and no PATCH to them any more."""
+
+    pods: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,8 @@ class LabelPod:
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str] = field(default_factory=dict)
+    observed_at: Moment | None = field(default=None, compare=False)
+    """When the pod was last observed without the labels, see `DeletePod`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,8 @@ class AdoptPod:
     name: str
     uid: str
     owner: Manifest
+    observed_at: Moment | None = field(default=None, compare=False)
+    """When the pod was last observed without the owner, see `DeletePod`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +182,7 @@ ToRequestPool: TypeAlias = (
     | ListClaims
     | ConfirmPod
     | WithdrawPods
+    | WithdrawRequests
     | PodsObserved
     | SuspendWrites
     | AllowWrites

@@ -51,6 +51,7 @@ __all__ = [
     "ends",
     "executor_id",
     "fleet_selector",
+    "held_since",
     "is_selected",
 ]
 
@@ -91,6 +92,7 @@ class ObjectMeta(_Json, frozen=True):
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 class ContainerSpec(_Json, frozen=True):
@@ -269,6 +271,12 @@ def claims_of(pod: Pod) -> Iterator[str]:
     for volume in (pod.spec.volumes if pod.spec else None) or ():
         if volume.persistent_volume_claim is not None:
             yield volume.persistent_volume_claim.claim_name
+
+
+def held_since(pod: Pod, at: datetime) -> datetime | None:
+    """Return since when finalizers hold a pod whose grace period was over by `at`, None if they do not."""
+    grace_ends = pod.metadata.deletion_timestamp
+    return grace_ends if pod.metadata.finalizers and grace_ends is not None and grace_ends <= at else None
 
 
 def container_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from actors.kube.retries import MAX_RETRY_AFTER, retry_delay
+from actors.requests.kinds import Lane
 from actors.runtime import Backoff
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ class CircuitBreaker:
         return retry_delay(STEPS, self.steps - 1, self.error, entropy, self._max_retry_after)
 
     def choose(self, requests: Iterable[Request]) -> Request | None:
-        """Choose the next probe: the request that failed least often, then an urgent one, then the oldest."""
-        return min(requests, key=lambda r: (self._failures[r.serial], not r.urgent, r.serial), default=None)
+        """Choose the next probe: the request that failed least often, then one that is no POST, then the oldest."""
+        return min(requests, key=lambda r: (self._failures[r.serial], r.lane is Lane.POST, r.serial), default=None)

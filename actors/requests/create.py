@@ -58,7 +58,7 @@ class Create(Request):
     def __init__(self, message: CreatePod) -> None:
         self.message = message
         name = str(message.manifest["metadata"]["name"])
-        super().__init__("create", name, ("create", message.executor_id), kube.Create(message.manifest), urgent=False)
+        super().__init__("create", name, ("create", message.executor_id), kube.Create(message.manifest))
         self.outcome: Pod | ApiError = Cancelled("it was not sent")
         """The result. In stage VERIFY: the result if no such pod is ours."""
         self.observed: Pod | None = None
@@ -141,7 +141,6 @@ class Create(Request):
     def _verify(self, refusal: ApiError) -> None:
         self._stage, self.outcome = Stage.VERIFY, refusal
         self.call = kube.Get(self.name)
-        self.urgent, self.writes = True, False
 
     def _is_own(self, claim: Manifest) -> bool:
         return str(claim["metadata"]["name"]).startswith(f"{self.name}-")

@@ -16,8 +16,9 @@ import msgspec
 
 from actors.errors import Cancelled, Conflict, NotSent, TooManyRequests, Unavailable
 from actors.kube.retries import MAX_RETRY_AFTER, lacks_server, retry_delay
+from actors.requests.carried_out import CarriedOut
 from actors.requests.circuit_breaker import CircuitBreaker
-from actors.requests.kinds import Done, Retry
+from actors.requests.kinds import BLOCKING_TRIES, Done, Lane, Retry
 from actors.requests.refusals import Refusals
 from actors.requests.request_queue import RequestQueue
 from actors.requests.token_bucket import TokenBucket
@@ -25,6 +26,7 @@ from actors.runtime import Backoff, Deadline, elapsed, later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from actors.errors import ApiError
@@ -68,9 +70,9 @@ DispatcherEvent: TypeAlias = _Answered | _RetryDue | _SendDue
 
 
 class Dispatcher:
-    """Keeps at most `limit` calls in flight and sends at most `rate` a second: deletes, labels and reads before POSTs.
+    """Keeps at most `limit` calls in flight and sends at most `rate` a second, shared fairly by the kinds of calls.
 
-    POSTs leave one slot free, unless there is only one, so that a delete does not wait for POSTs that hang.
+    Each kind leaves one slot free, unless there is only one, so that a delete does not wait for POSTs that hang.
 
     Args:
         pool: the actor whose timers, clock and mailbox are used.
@@ -99,6 +101,7 @@ class Dispatcher:
         self._max_retry_after = max_retry_after
         self._outage = CircuitBreaker(max_retry_after)
         self._refusals = Refusals()
+        self._carried_out = CarriedOut()
         self._serial = 0
         self._open: dict[object, Request] = {}
         """By key: requests without a final answer."""
@@ -122,10 +125,11 @@ class Dispatcher:
     # ── from the pool ────────────────────────────────────────────────────────────────────────────────────────────
 
     def submit(self, request: Request) -> None:
-        """Queue a request, unless the same is open, was refused a moment ago, or must not be written now."""
+        """Queue a request, unless the same is open, was refused a moment ago, was carried out, or must not be sent."""
         if request.key in self._open or (request.writes and self._suspended):
             return
-        if self._refusals.holds_back(request, self._clock.monotonic()):
+        now = self._clock.monotonic()
+        if self._refusals.holds_back(request, now) or self._carried_out.holds_back(request, now):
             return
         self._serial += 1
         request.serial = self._serial
@@ -139,7 +143,7 @@ class Dispatcher:
         return request.serial in self._in_flight
 
     def reconsider(self, request: Request) -> None:
-        """Apply a change to a request that is not in flight: it may end or become urgent. Else its answer decides."""
+        """Apply a change to a request that is not in flight: it may end or send a GET. Else its answer decides."""
         if self.is_in_flight(request):
             return
         if isinstance(request.settle(Retry()), Done):
@@ -148,6 +152,19 @@ class Dispatcher:
         elif request.serial not in self._retries:
             self._queue.discard(request)
             self._queue.add(request)
+
+    def withdraw(self, pods: Mapping[str, str]) -> None:
+        """Send nothing more that writes to these pods, name → UID, and forget them. Creates are not concerned."""
+        self._carried_out.forget(pods)
+        for request in list(self._open.values()):
+            concerned = request.lane in {Lane.DELETE, Lane.PATCH} and request.name in pods
+            if not concerned or request.uid not in {None, pods[request.name]}:
+                continue
+            if self.is_in_flight(request):
+                request.is_last_try = True
+            else:
+                self._remove(request)
+                self._end(request)
 
     def handle(self, event: DispatcherEvent) -> None:
         """Handle one event."""
@@ -174,7 +191,7 @@ class Dispatcher:
             if wait:
                 self._timers.start("budget", wait, _SendDue())
                 break
-            self._queue.discard(request)
+            self._queue.sent(request)
             request.tries += 1
             if self._outage.steps:
                 self._outage.probe = request.serial
@@ -229,13 +246,16 @@ class Dispatcher:
             return None
         if self._outage.steps and (self._outage.probe is not None or self._timers.active("step")):
             return None
-        sendable = self._queue.waiting(posts=self._may_post())
-        return self._outage.choose(sendable) if self._outage.steps else next(sendable, None)
+        lanes = [lane for lane in Lane if self._may_send(lane)]
+        return self._outage.choose(self._queue.waiting(lanes)) if self._outage.steps else self._queue.next(lanes)
 
-    def _may_post(self) -> bool:
-        posts = sum(not request.urgent for request, _ in self._in_flight.values())
-        most = 1 if self._throttled else max(self._limit - 1, 1)
-        return posts < most and not self._timers.active("posts") and not self._blocking_posts
+    def _may_send(self, lane: Lane) -> bool:
+        most = max(self._limit - 1, 1)
+        if lane is Lane.POST:
+            if self._timers.active("posts") or self._blocking_posts:
+                return False
+            most = 1 if self._throttled else most
+        return self._queue.in_flight(lane) < most
 
     def _call(self, request: Request) -> Call:
         serial, myself, call = request.serial, self._pool.myself, request.call
@@ -249,21 +269,25 @@ class Dispatcher:
         request, _ = self._in_flight.pop(serial, (None, None))
         if request is None:
             return
-        posted = not request.urgent
-        if posted and not isinstance(answer, TooManyRequests | Unavailable):
+        lane = request.lane
+        self._queue.answered(lane)
+        if lane is Lane.POST and not isinstance(answer, TooManyRequests | Unavailable):
             self._throttled = False
         self._update_outage(request, answer)
         match request.judge(answer):
             case Done():
                 self._finish(request, answer)
-            case Retry() if request.writes and self._suspended:
+            case Retry() if request.is_last_try or (request.writes and self._suspended):
                 self._end(request)
             case Retry(error):
-                self._try_again(request, error, posted=posted)
+                self._try_again(request, error, posted=lane is Lane.POST)
 
     def _finish(self, request: Request, answer: object) -> None:
         self._end(request)
-        self._refusals.note(request, answer, self._clock.monotonic(), self._entropy)
+        now = self._clock.monotonic()
+        self._refusals.note(request, answer, now, self._entropy)
+        if not request.is_last_try:
+            self._carried_out.note(request, answer, now)
         self._finished.append((request, answer))
 
     def _end(self, request: Request) -> None:
@@ -291,10 +315,12 @@ class Dispatcher:
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
         logger.log(level, "retry scheduled: request=%s delay=%.1fs error=%s", request, seconds, error)
         request.failures += 1
+        if request.failures >= BLOCKING_TRIES:
+            self._blocking_posts.discard(request.key)
         until = later(self._clock.monotonic(), delay)
         if posted and isinstance(error, TooManyRequests):
             self._pause_posts(delay)
-            if not request.urgent:
+            if request.lane is Lane.POST:
                 request.delayed(error, self._date(self._paused_until))
                 self._queue.add(request)
                 return
@@ -342,7 +368,7 @@ class Dispatcher:
         level, seconds = logging.WARNING if self._outage.steps == 1 else logging.DEBUG, delay.total_seconds()
         text = "API server unreachable, sending one probe at a time: requests=%d delay=%.1fs error=%s"
         logger.log(level, text, len(self._open), seconds, error)
-        for request in list(self._queue.waiting(posts=False)):
+        for request in list(self._queue.waiting([Lane.READ])):
             if request.max_tries is not None:  # a step counts as a try, whichever request was the probe
                 request.tries += 1
                 if isinstance(request.judge(error), Done):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors import kube
@@ -15,18 +16,22 @@ from actors.messages import ClaimsListed, PodConfirmed, PodsDeleted
 from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_EXECUTOR, ROLE_LABEL, Pod, fleet_selector
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from actors.kube.api import Operation
     from actors.messages import AdoptPod, ConfirmPod, DeletePod, DeletePods, LabelPod, ListClaims
+    from actors.runtime import Moment
 
 __all__ = [
+    "BLOCKING_TRIES",
     "CONFIRM_TRIES",
     "IDS_PER_CALL",
     "BulkDelete",
     "ClaimList",
     "Confirm",
     "Done",
+    "Lane",
     "Request",
     "Retry",
     "Verdict",
@@ -37,6 +42,9 @@ __all__ = [
 
 CONFIRM_TRIES: Final = 3
 """A GET that only refines a loss reason must not delay the report of an end for long."""
+
+BLOCKING_TRIES: Final = 3
+"""An adoption that always fails, such as one that a webhook rejects with a 500, must not block creation for ever."""
 
 IDS_PER_CALL: Final = 250
 """The selector is part of the URL, and many proxies accept no line over 8 KiB: 250 ids of 18 digits fit."""
@@ -57,6 +65,26 @@ class Retry:
 Verdict: TypeAlias = Done | Retry
 
 
+class Lane(Enum):
+    """The kinds of calls that share the slots and the rate of the RequestPool."""
+
+    READ = auto()
+    DELETE = auto()
+    PATCH = auto()
+    POST = auto()
+
+
+_LANES: Final[Mapping[Operation, Lane]] = {
+    "get": Lane.READ,
+    "list_objects": Lane.READ,
+    "delete": Lane.DELETE,
+    "delete_collection": Lane.DELETE,
+    "patch": Lane.PATCH,
+    "create": Lane.POST,
+    "create_object": Lane.POST,
+}
+
+
 @dataclass(eq=False)
 class Request:
     """One request to the API, sent until the answer is final."""
@@ -69,14 +97,14 @@ class Request:
     """Requests of the same key ask the same: only one of them is open at a time."""
     call: kube.Request[Any]
     """What to send next."""
-    writes: bool = True
-    """It changes something, and must not be sent while another driver has the lease."""
-    urgent: bool = True
-    """It is sent before POSTs."""
+    uid: str | None = None
+    """The UID of the pod that it writes to, None if it is unknown."""
+    observed_at: Moment | None = None
+    """See `DeletePod`."""
     repeated: bool = False
     """Its sender repeats it every round until it has its effect."""
     blocks_posts: bool = False
-    """No POST is sent while it is open."""
+    """No POST is sent while it is open, unless it has failed `BLOCKING_TRIES` times for reasons of its own."""
     max_tries: int | None = None
     """Any answer to the last try is final."""
     serial: int = field(default=0, init=False)
@@ -84,6 +112,18 @@ class Request:
     tries: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     """Failed tries in a row that may be its own fault. Its backoff grows with them."""
+    is_last_try: bool = field(default=False, init=False)
+    """It is in flight, and must not be sent again."""
+
+    @property
+    def lane(self) -> Lane:
+        """The kind of its next call."""
+        return _LANES[self.call.operation]
+
+    @property
+    def writes(self) -> bool:
+        """It changes something, and must not be sent while another driver has the lease."""
+        return self.lane is not Lane.READ
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -111,14 +151,15 @@ class Request:
 
 def delete(message: DeletePod) -> Request:
     """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
-    return Request("delete", message.name, message, kube.Delete(message.name, message.options), repeated=True)
+    call, uid = kube.Delete(message.name, message.options), message.options.uid
+    return Request("delete", message.name, message, call, uid, message.observed_at, repeated=True)
 
 
 def label(message: LabelPod) -> Request:
     """PATCH labels and annotations of one pod, with its UID as precondition."""
     changes = {"labels": dict(message.labels), "annotations": dict(message.annotations)}
     key = [frozenset(change.items()) for change in changes.values()]
-    return _patch("label", message.name, message.uid, {name: change for name, change in changes.items() if change}, key)
+    return _patch("label", message, {name: change for name, change in changes.items() if change}, key)
 
 
 def adopt(message: AdoptPod) -> Request:
@@ -128,14 +169,15 @@ def adopt(message: AdoptPod) -> Request:
     whose owner is gone may be collected at any moment, so adoptions go before POSTs.
     """
     changes = {"ownerReferences": [dict(message.owner)]}
-    request = _patch("adopt", message.name, message.uid, changes, [str(message.owner["uid"])])
+    request = _patch("adopt", message, changes, [str(message.owner["uid"])])
     request.blocks_posts = True
     return request
 
 
-def _patch(kind: str, name: str, uid: str, changes: dict[str, Any], key: Sequence[object]) -> Request:
+def _patch(kind: str, message: LabelPod | AdoptPod, changes: dict[str, Any], key: Sequence[object]) -> Request:
+    name, uid = message.name, message.uid
     call = kube.Patch(name, {"metadata": {"uid": uid, **changes}})
-    return Request(kind, name, (kind, name, uid, *key), call, repeated=True)
+    return Request(kind, name, (kind, name, uid, *key), call, uid, message.observed_at, repeated=True)
 
 
 class BulkDelete(Request):
@@ -188,7 +230,7 @@ class ClaimList(Request):
     def __init__(self, message: ListClaims, app_id: str) -> None:
         self._reply_to = message.reply_to
         selector = f"{APP_ID_LABEL}={app_id},{ROLE_LABEL}={ROLE_EXECUTOR}"
-        super().__init__("list claims", selector, message, kube.ListObjects(CLAIMS, selector), writes=False)
+        super().__init__("list claims", selector, message, kube.ListObjects(CLAIMS, selector))
 
     def report(self, answer: object) -> None:
         """Report the claims, or the error."""
@@ -201,7 +243,7 @@ class Confirm(Request):
     def __init__(self, message: ConfirmPod) -> None:
         self._message = message
         call = kube.Get(message.name)
-        super().__init__("confirm", message.name, message, call, writes=False, max_tries=CONFIRM_TRIES)
+        super().__init__("confirm", message.name, message, call, max_tries=CONFIRM_TRIES)
 
     def report(self, answer: object) -> None:
         """Report the pod if it still has the same UID; None if it is gone or cannot be read."""

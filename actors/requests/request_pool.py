@@ -32,6 +32,7 @@ from actors.messages import (
     SuspendWrites,
     ToRequestPool,
     WithdrawPods,
+    WithdrawRequests,
 )
 from actors.metrics.counts import PoolCounts
 from actors.requests.create import Create
@@ -110,6 +111,8 @@ class RequestPool(Actor):
                 self._dispatcher.allow(until)
             case WithdrawPods(executor_ids):
                 self._withdraw(executor_ids)
+            case WithdrawRequests(pods):
+                self._dispatcher.withdraw(pods)
             case PodsObserved(pods):
                 self._observed(pods)
             case BeginEpoch():

@@ -1,19 +1,21 @@
 """RequestQueue: the order in which requests are sent. Pure: the Dispatcher decides when.
 
-Urgent requests (deletes, labels, reads) go first, in the order in which they were queued. POSTs follow in the order of
-their submission, so that a retried POST goes before newer ones.
+The kinds of calls wait in lanes of their own, so that many of one kind keep none of another waiting: the next request
+is of the kind with the fewest calls in flight, then of the kind that was sent longest ago. POSTs are sent in the order
+of their submission, so that a retried POST goes before newer ones; others in the order in which they were queued.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING
 
+from actors.requests.kinds import Lane
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from actors.requests.kinds import Request
 
@@ -21,33 +23,58 @@ __all__ = ["RequestQueue"]
 
 
 class RequestQueue:
-    """The requests that can be sent as soon as there is room."""
+    """The requests that can be sent as soon as there is room, and how many of each kind are in flight."""
 
     def __init__(self) -> None:
-        self._urgent: deque[Request] = deque()
-        self._posts: deque[Request] = deque()
+        self._lanes: dict[Lane, deque[Request]] = {lane: deque() for lane in Lane}
+        """The lane that was sent longest ago first."""
+        self._in_flight: Counter[Lane] = Counter()
 
     def __len__(self) -> int:
-        return len(self._urgent) + len(self._posts)
+        return sum(map(len, self._lanes.values()))
 
     def add(self, request: Request) -> None:
         """Queue a request."""
-        if request.urgent:
-            self._urgent.append(request)
+        if request.lane is Lane.POST:
+            insort(self._lanes[Lane.POST], request, key=lambda post: post.serial)
         else:
-            insort(self._posts, request, key=lambda post: post.serial)
+            self._lanes[request.lane].append(request)
 
     def add_first(self, request: Request) -> None:
-        """Queue the next step of a request before everything else."""
-        self._urgent.appendleft(request)
+        """Queue the next step of a request before others of its kind."""
+        self._lanes[request.lane].appendleft(request)
 
     def discard(self, request: Request) -> None:
         """Remove a request, if it is queued."""
-        for queue in (self._urgent, self._posts):
+        for lane in self._lanes.values():
             with suppress(ValueError):
-                queue.remove(request)
+                lane.remove(request)
                 return
 
-    def waiting(self, *, posts: bool) -> Iterator[Request]:
-        """Return the queued requests in order, with or without the POSTs."""
-        return chain(self._urgent, self._posts if posts else ())
+    def in_flight(self, lane: Lane) -> int:
+        """Return how many calls of this kind are in flight."""
+        return self._in_flight[lane]
+
+    def next(self, lanes: Iterable[Lane]) -> Request | None:
+        """Return the request to send now, of these kinds."""
+        allowed = frozenset(lanes)
+        waiting = (lane for lane, requests in self._lanes.items() if requests and lane in allowed)
+        chosen = min(waiting, key=self.in_flight, default=None)
+        return None if chosen is None else self._lanes[chosen][0]
+
+    def waiting(self, lanes: Iterable[Lane]) -> Iterator[Request]:
+        """Yield the queued requests of these kinds."""
+        for lane in lanes:
+            yield from self._lanes[lane]
+
+    def sent(self, request: Request) -> None:
+        """Move a request out of the queue: its call is in flight."""
+        lane = request.lane
+        requests = self._lanes.pop(lane)
+        requests.remove(request)
+        self._lanes[lane] = requests
+        self._in_flight[lane] += 1
+
+    def answered(self, lane: Lane) -> None:
+        """Record that a call of this kind is no longer in flight."""
+        self._in_flight[lane] -= 1

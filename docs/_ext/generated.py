@@ -16,7 +16,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 
 import actors
 from actors.messages import FromDriver, ToDriver
-from actors.messages.backend import FleetStatus, ProfileStatus, SourceStatus
+from actors.messages.backend import FleetStatus, HeldPod, ProfileStatus, SourceStatus
 from actors.settings.durations import format_duration
 from actors.settings.loading import ENV_PREFIX
 from actors.settings.model import ProfileSettings, Settings
@@ -137,6 +137,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": _settings,
     "messages from the driver": lambda: _messages(get_args(FromDriver)),
     "messages to the driver": lambda: _messages(get_args(ToDriver)),
-    "answers": lambda: _messages((FleetStatus, ProfileStatus, SourceStatus)),
+    "answers": lambda: _messages((FleetStatus, ProfileStatus, SourceStatus, HeldPod)),
 }
 """What each marker becomes."""

@@ -167,6 +167,18 @@ def test_pods_that_the_bulk_delete_left_are_deleted_one_by_one(rig: Rig) -> None
     assert rig.api.open("delete") == (call,)
 
 
+def test_a_pod_that_leaves_the_fleet_during_a_stop_is_left_alone(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    for _ in range(2):
+        rig.answer("delete", Unavailable("a webhook failed", status=500))
+    rig.kit.advance(SECOND / 10)
+    rig.answer("list", PodPage((running(2),), "9"))
+    rig.kit.advance(10 * SECOND)
+    assert {call.request.name for call in rig.api.open("delete")} == {"app-exec-2"}
+
+
 def test_a_slow_bulk_delete_is_sped_up_by_slices(rig: Rig) -> None:
     rig.stop()
     fleet = tuple(running(number) for number in range(1, 251))

@@ -251,6 +251,7 @@ CHANGES: dict[str, Any] = {
     "metadata.deletionTimestamp": "2024-01-01T00:00:09Z",
     "metadata.deletionGracePeriodSeconds": 30,
     "metadata.ownerReferences": [],
+    "metadata.finalizers": ["example.com/hold"],
     "spec.nodeName": "node-2",
     "spec.containers": [{"name": "another"}],
     "spec.schedulingGates": [{"name": "a-gate"}],

@@ -24,7 +24,7 @@ from actors.errors import (
 from actors.kube.api import CLAIMS
 from actors.messages import CreatePod
 from actors.requests.create import Create
-from actors.requests.kinds import Done, Retry
+from actors.requests.kinds import Done, Lane, Retry
 from tests.unit.builders import labels, pod, pod_name
 from tests.unit.requests.test_kinds import LOST, TRANSIENT, kind
 from tests.unit.views import labelled
@@ -214,7 +214,7 @@ def test_a_cancelled_create_whose_pod_may_exist_is_verified(asker: Probe) -> Non
     request = after(create(asker), LOST)
     request.cancelled = Cancelled("the Allocator cancelled it")
     assert request.settle(Retry()) == Retry()
-    assert (request.call, request.urgent, request.writes) == (VERIFY, True, False)
+    assert (request.call, request.lane, request.writes) == (VERIFY, Lane.READ, False)
     assert request.judge(NotFound("no such pod", status=404)) == Done()
     assert isinstance(request.outcome, Cancelled)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -46,9 +47,11 @@ from actors.messages import (
     PodsObserved,
     SuspendWrites,
     WithdrawPods,
+    WithdrawRequests,
 )
+from actors.requests.carried_out import FORGOTTEN_AFTER, CarriedOut
 from actors.requests.dispatcher import BACKOFF
-from actors.requests.kinds import CONFIRM_TRIES, IDS_PER_CALL
+from actors.requests.kinds import BLOCKING_TRIES, CONFIRM_TRIES, IDS_PER_CALL, delete
 from actors.requests.request_pool import RequestPool
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import APP_ID, labels, pod, pod_name
@@ -150,10 +153,11 @@ def world(kit: Kit) -> World:
 
 
 def test_at_most_the_limit_of_calls_is_in_flight(world: World) -> None:
-    world.tell(*(DeletePod(name) for name in "abcdef"))
-    assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
-    world.answer(world.api.take("delete"), None)
-    assert world.open() == ["delete b", "delete c", "delete d", "delete e"]
+    world.create(1, 2, 3)
+    world.tell(*(DeletePod(name) for name in "abc"))
+    assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3", "delete a"]
+    world.answer(world.api.take("create"), pod(1))
+    assert world.open() == ["create app-exec-2", "create app-exec-3", "delete a", "delete b"]
 
 
 def test_the_bound_counts_every_kind_of_call(world: World) -> None:
@@ -167,6 +171,19 @@ def test_the_bound_counts_every_kind_of_call(world: World) -> None:
     assert world.open() == ["delete a", "patch b", "get c", "delete all"]
     world.answer_next("patch", pod(2))
     assert world.open() == ["delete a", "get c", "delete all", "delete d"]
+
+
+@pytest.mark.parametrize("kind", ["create", "delete", "patch"])
+def test_each_kind_of_call_leaves_one_slot_free(world: World, kind: str) -> None:
+    for number in range(1, 6):
+        match kind:
+            case "create":
+                world.create(number)
+            case "delete":
+                world.tell(DeletePod(f"pod-{number}"))
+            case _:
+                world.tell(LabelPod(f"pod-{number}", "u", {}))
+    assert [words.partition(" ")[0] for words in world.open()] == [kind] * 3
 
 
 def test_posts_leave_one_slot_free(world: World) -> None:
@@ -201,12 +218,105 @@ def test_a_request_in_backoff_occupies_no_slot(world: World) -> None:
     assert world.open() == ["create app-exec-2", "create app-exec-3", "create app-exec-4"]
 
 
-def test_deletes_overtake_queued_creates(world: World) -> None:
-    world.create(1, 2, 3, 4, 5)
-    world.tell(DeletePod("a"), DeletePod("b"), DeletePod("c"), DeletePod("d"))
+def test_a_delete_overtakes_queued_creates(world: World) -> None:
+    world.create(1, 2, 3, 4, 5, 6)
+    world.tell(DeletePod("a"), DeletePod("b"))
+    world.answer_next("create", pod(1))
+    assert world.open()[2:] == ["delete a", "delete b"]
+
+
+@pytest.mark.parametrize("slowest", ["create", "delete", "patch", "get"])
+def test_the_kinds_of_calls_share_the_slots_fairly(kit: Kit, slowest: str) -> None:
+    """Even if each call of one kind takes ten times as long as all others."""
+    world = World(kit, limit=16)
+    for number in range(1, 201):
+        world.create(number)
+        world.tell(DeletePod(f"pod-{number}"), LabelPod(f"pod-{number}", "u", {}))
+        world.tell(ConfirmPod(number, f"pod-{number}", "u", world.backend.address))
+    shares: Counter[str] = Counter()
+    for step in range(30):
+        calls = world.api.open()
+        if step >= 10:
+            shares.update(call.operation for call in calls)
+        for call in calls:
+            if call.operation != slowest or step % 10 == 0:
+                world.answer(call, None if call.operation == "delete" else pod(1))
+    assert len(shares) == 4
+    assert all(0.2 <= share / shares.total() <= 0.3 for share in shares.values()), shares
+
+
+@pytest.mark.parametrize("rate", [4, 40])
+def test_the_kinds_of_calls_share_the_rate_fairly(kit: Kit, rate: float) -> None:
+    world = World(kit, limit=16, rate=rate)
+    for number in range(1, 201):
+        world.create(number)
+        world.tell(DeletePod(f"pod-{number}"), LabelPod(f"pod-{number}", "u", {}))
+    while world.kit.clock.elapsed < timedelta(seconds=10):
+        for call in world.api.open():
+            world.answer(call, pod(1) if call.operation == "create" else None)
+        world.kit.advance(timedelta(seconds=0.5 / rate))
+    sent = Counter(call.operation for call in world.api.calls)
+    assert set(sent) == {"create", "delete", "patch"}
+    assert max(sent.values()) - min(sent.values()) <= rate, sent
+
+
+def test_what_was_carried_out_is_sent_again_only_once_its_pod_was_observed_anew(world: World) -> None:
+    def ask(observed_at: float) -> list[str]:
+        world.tell(
+            DeletePod("a", DeleteOptions(uid="u"), observed_at),
+            LabelPod("b", "u", {"x": "y"}, observed_at=observed_at),
+            AdoptPod("c", "u", {"uid": "driver"}, observed_at),
+        )
+        return world.open()
+
+    start = world.kit.clock.monotonic()
+    assert ask(start) == ["delete a", "patch b", "patch c"]
+    world.answer_next("delete", NotFound("gone", status=404))
+    world.answer_next("patch", Conflict("another UID", status=409))
+    world.answer_next("patch", pod(1))
+    for _ in range(600):
+        world.kit.advance(timedelta(seconds=1))
+        assert ask(start) == []
+    assert ask(start + 1) == ["delete a", "patch b", "patch c"]
+
+
+def test_what_was_carried_out_is_forgotten_once_nobody_repeats_it() -> None:
+    carried_out, request = CarriedOut(), delete(DeletePod("a", observed_at=0.0))
+    carried_out.note(request, None, 1.0)
+    later = 1.0 + FORGOTTEN_AFTER.total_seconds()
+    assert carried_out.holds_back(request, later)
+    carried_out.note(delete(DeletePod("b", observed_at=0.0)), None, later + 1)
+    assert len(carried_out) == 2
+    carried_out.note(delete(DeletePod("c", observed_at=0.0)), None, 2 * later)
+    assert not carried_out.holds_back(request, 2 * later)
+
+
+def test_what_was_carried_out_is_forgotten_once_its_pod_is_gone(world: World) -> None:
+    request = DeletePod("a", DeleteOptions(uid="u"), world.kit.clock.monotonic())
+    world.tell(request)
+    world.answer_next("delete", None)
+    world.tell(request)
+    assert world.open() == []
+    world.tell(WithdrawRequests({"a": "u"}), request, WithdrawRequests({"a": "u"}))
+    world.answer_next("delete", None)
+    world.tell(request)
+    assert world.open() == ["delete a"], "also if the pod was gone before the answer"
+
+
+def test_what_would_write_to_a_pod_that_has_left_is_withdrawn(world: World) -> None:
+    """Queued, in backoff or in flight. A later pod of the same name is another one."""
+    world.create(1, 2, 3)
+    for name in ("waits", "flies", "fails", "other"):
+        world.tell(DeletePod(name, DeleteOptions(uid=f"uid-{name}")))
+    world.tell(DeletePod("waits"), LabelPod("waits", "uid-waits", {"x": "y"}))
+    world.tell(WithdrawRequests({name: f"uid-{name}" for name in ("waits", "flies", "fails")} | {"other": "uid-1"}))
     for executor_id in (1, 2, 3):
         world.answer_next("create", pod(executor_id))
-    assert world.open() == ["delete a", "delete b", "delete c", "delete d"]
+    assert world.open() == ["delete waits", "delete other"]
+    world.answer_next("delete", Unavailable("a webhook failed", status=500))
+    world.answer_next("delete", None)
+    world.allocator.take_all(PodCreated)
+    world.quiet()
 
 
 def test_no_pod_is_created_before_every_adoption_is_answered(world: World) -> None:
@@ -221,6 +331,16 @@ def test_no_pod_is_created_before_every_adoption_is_answered(world: World) -> No
     world.wait_for("patch")
     world.answer_next("patch", Forbidden("cannot patch pods", status=403))
     assert "create app-exec-3" in world.open()
+
+
+def test_an_adoption_that_always_fails_blocks_no_post_for_long(world: World) -> None:
+    world.tell(AdoptPod(pod_name(1), "uid-1", {"uid": "driver"}))
+    world.create(3)
+    for _ in range(BLOCKING_TRIES):
+        assert "create app-exec-3" not in world.open()
+        world.wait_for("patch")
+        world.answer_next("patch", Unavailable("a webhook failed", status=500))
+    assert world.open() == ["create app-exec-3"]
 
 
 def test_a_retried_create_goes_before_later_ones(world: World) -> None:
