@@ -6,13 +6,17 @@ that owner is gone, unless they get ours.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from actors.messages import AdoptPod
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from actors.kube.api import Manifest
     from actors.pods.pod import Pod
+    from actors.pods.snapshot import PodsSnapshot
 
 __all__ = ["Adoption"]
 
@@ -42,6 +46,9 @@ class Adoption:
         """Forget an executor that ended or was abandoned."""
         self._open.pop(executor_id, None)
 
-    def unfinished(self) -> tuple[AdoptPod, ...]:
-        """Return the requests without an observed effect: they may have been dropped or refused."""
-        return tuple(self._open.values())
+    def unfinished(self, snapshot: PodsSnapshot) -> Iterator[AdoptPod]:
+        """Yield the requests without an effect on pods in the snapshot: they may have been dropped or refused."""
+        for executor_id, request in self._open.items():
+            state = snapshot.states.get(executor_id)
+            if state is not None and state.pod.uid == request.uid:
+                yield replace(request, observed_at=snapshot.full_sync_at)

@@ -5,6 +5,7 @@ From this follow the loss reason of an executor, the labels of its pod, and when
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from actors.messages import ExecutorKilled, LedgerEntry
     from actors.pods.pod import Pod
+    from actors.pods.snapshot import PodsSnapshot
     from actors.pods.state import PodState
     from actors.runtime import Moment
     from actors.settings import ExecutorSettings
@@ -128,12 +130,29 @@ class DriverIntents:
         return [executor_id for executor_id, _ in overdue if executor_id not in self._killed]
 
     def label(self, executor_id: int, pod: Pod, now: Moment) -> LabelPod | None:
-        """Return the labels that the pod lacks, None if there are none or the same were requested last.
+        """Return the labels that the pod lacks, None if there are none or the same were requested last."""
+        request = self._lacking(executor_id, pod, now)
+        if request is None or request == self._labelled.get(executor_id):
+            return None
+        self._labelled[executor_id] = request
+        return request
+
+    def unfinished(self, snapshot: PodsSnapshot, now: Moment) -> Iterator[LabelPod]:
+        """Yield the labels that pods in the snapshot still lack: the requests may have been dropped or refused."""
+        for executor_id in sorted(self._killed.keys() | self._decommissioned):
+            state = snapshot.states.get(executor_id)
+            if state is not None and (request := self._lacking(executor_id, state.pod, now)) is not None:
+                observed_at = snapshot.full_sync_at if request.labels else 0.0  # annotations are never observed
+                self._labelled[executor_id] = replace(request, observed_at=observed_at)
+                yield self._labelled[executor_id]
+
+    def _lacking(self, executor_id: int, pod: Pod, now: Moment) -> LabelPod | None:
+        """Return the labels that the pod of a killed or decommissioned executor lacks. None if it terminates.
 
         Snapshots have no annotations, so they are added with their label.
         """
         killed = self._killed.get(executor_id)
-        if killed is None and executor_id not in self._decommissioned:
+        if pod.terminating or (killed is None and executor_id not in self._decommissioned):
             return None
         labels: dict[str, str] = {}
         annotations: dict[str, str] = {}
@@ -144,11 +163,7 @@ class DriverIntents:
             if not self._decommission_label or not self._decommission_label.items() <= pod.labels.items():
                 annotations = self._deletion_cost
         labels = {key: value for key, value in labels.items() if pod.labels.get(key) != value}
-        request = LabelPod(pod.name, pod.uid, labels, annotations)
-        if not (labels or annotations) or request == self._labelled.get(executor_id):
-            return None
-        self._labelled[executor_id] = request
-        return request
+        return LabelPod(pod.name, pod.uid, labels, annotations) if labels or annotations else None
 
 
 def _label(text: str | None) -> dict[str, str]:

@@ -107,8 +107,8 @@ class LifecycleManager(Actor):
         self._pool = pool
         self._backend = backend
         self._adoption = Adoption(owner)
-        self._states: Mapping[int, PodState] | None = None
-        """The states of the newest snapshot, None before the first full sync."""
+        self._snapshot: PodsSnapshot | None = None
+        """The newest snapshot, None before the first full sync."""
         self._taking_over: int | None = None
         """The serial of the `TakeOver` that waits for the first full sync."""
         self._executors: dict[int, _Executor] = {}
@@ -191,13 +191,14 @@ class LifecycleManager(Actor):
             self._forget(executor_id)
 
     def _forget_ended(self, executor_ids: frozenset[int]) -> None:
-        if (states := self._states) is not None:
+        if self._snapshot is not None:
+            states = self._snapshot.states
             self._backend.tell(EndedForgotten(frozenset(i for i in executor_ids if i not in states)))
 
     def _label(self, executor_id: int, now: Moment) -> None:
         """Label the pod of a killed or decommissioned executor."""
         known = self._executors.get(executor_id)
-        if known is None or known.state is None or known.state.pod.terminating:
+        if known is None or known.state is None:
             return
         if (label := self._intents.label(executor_id, known.state.pod, now)) is not None:
             self._pool.tell(label)
@@ -218,12 +219,12 @@ class LifecycleManager(Actor):
         if batch.changed or batch.ended:
             self._backend.tell(ExecutorsObserved(batch.snapshot.states))
         if batch.snapshot.full_sync_at is not None:
-            self._states = batch.snapshot.states
+            self._snapshot = batch.snapshot
             self._take_over()
         if batch.full_sync:
             self._intents.synced(batch.snapshot.states)
             self._report_missing(batch.snapshot, now)
-            self._repeat_adoptions()
+            self._repeat_patches(batch.snapshot)
         for executor_id, pod, stuck in self._pending.overdue(now):
             self._stuck(executor_id, pod, stuck)
         self._delete_killed(now)
@@ -249,14 +250,17 @@ class LifecycleManager(Actor):
                 self._pool.tell(adopt)
             self._observe_alive(executor_id, state, now)
 
-    def _repeat_adoptions(self) -> None:
-        for adopt in self._adoption.unfinished():
+    def _repeat_patches(self, snapshot: PodsSnapshot) -> None:
+        """Request again what has no observed effect: the pool may have been suspended, or the server has refused."""
+        for adopt in self._adoption.unfinished(snapshot):
             self._pool.tell(adopt)
+        for label in self._intents.unfinished(snapshot, self.clock.monotonic()):
+            self._pool.tell(label)
 
     def _take_over(self) -> None:
         """Request adoptions and report `TakenOver` after the first full sync: the Backend waits for it."""
-        if self._states is not None and self._taking_over is not None:
-            self._repeat_adoptions()
+        if self._snapshot is not None and self._taking_over is not None:
+            self._repeat_patches(self._snapshot)
             self._backend.tell(TakenOver(self._taking_over))
             self._taking_over = None
 

@@ -35,6 +35,7 @@ from actors.messages import (
     StuckObserved,
     TakenOver,
     TakeOver,
+    WithdrawRequests,
 )
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
@@ -924,7 +925,11 @@ def test_an_executor_that_was_removed_as_disconnected_is_remembered_as_long_as_i
 
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-MARKS = {"kill_label": "state=killed", "decommission_label": "state=leaving", "decommission_deletion_cost": -1}
+MARKS: dict[str, Any] = {
+    "kill_label": "state=killed",
+    "decommission_label": "state=leaving",
+    "decommission_deletion_cost": -1,
+}
 
 
 def label_requests(subject: Rig) -> list[tuple[str, str, dict[str, str]]]:
@@ -937,9 +942,50 @@ def test_a_running_executor_that_is_killed_is_labelled_at_once_and_once(rig: Cal
     subject.round(running(1), running(2))
     subject.tell(kill(subject, 1, after=5.0))
     assert label_requests(subject) == [("app-exec-1", "uid-1", {"state": "killed"})]
-    subject.round(running(1), synced=True)
+    subject.round(running(1))
     subject.tell(kill(subject, 1, after=5.0))
     assert label_requests(subject) == []
+
+
+@pytest.mark.parametrize("mark", [*MARKS])
+def test_a_label_without_an_observed_effect_is_requested_again_at_each_full_sync(
+    rig: Callable[..., Rig], mark: str
+) -> None:
+    subject = rig(**{mark: MARKS[mark]})
+    subject.round(running(1), running(2), synced=True)
+    subject.tell(kill(subject, 1, after=500.0))
+    subject.tell(ExecutorDecommissioned(1))
+    first = label_requests(subject)
+    assert len(first) == 1
+    subject.round()
+    assert label_requests(subject) == []
+    subject.round(synced=True)
+    assert label_requests(subject) == first
+    subject.tell(TakeOver(1))
+    assert label_requests(subject) == first
+    subject.view.end(1)
+    subject.round(synced=True)
+    assert label_requests(subject) == []
+
+
+def test_nothing_is_requested_for_a_pod_that_may_have_left_the_fleet(kit: Kit) -> None:
+    """As long as the API does not say whether it lives."""
+    subject = Rig(kit, owner=OWNER, **MARKS, disconnect_timeout=timedelta(seconds=10))
+    subject.round(running(1), running(2), synced=True)
+    subject.tell(kill(subject, 1))
+    subject.tell(ExecutorDecommissioned(2))
+    subject.tell(ConnectionLost(2, subject.now))
+    subject.view.end(1, 2, deleted=False)
+    subject.round()
+    assert {request.executor_id for request in subject.pool.take_all(ConfirmPod)} == {1, 2}
+    assert subject.pool.take(WithdrawRequests).pods == {"app-exec-1": "uid-1", "app-exec-2": "uid-2"}
+    subject.pool.take_all()
+    for _ in range(3):
+        subject.kit.advance(timedelta(seconds=30))
+        subject.round(synced=True)
+    subject.tell(TakeOver(1))
+    assert subject.pool.take_all() == []
+    assert subject.removed() == {}
 
 
 def test_a_pod_that_is_deleted_at_once_or_terminating_is_not_labelled(rig: Callable[..., Rig]) -> None:
