@@ -14,7 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from actors import kube
-from actors.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Refused
+from actors.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refused,
+    TooManyRequests,
+    Unavailable,
+)
 from actors.kube.api import LEASES, Call, Manifest, PodApi
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
 from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease, ToLeaseKeeper
@@ -103,7 +112,8 @@ class LeaseKeeper(Actor):
         """Who waits for the release. Once set, nothing is acquired or renewed."""
         self._held: bool | None = None
         """What was last reported to the Backend, None before the first report."""
-        self._reason = ""
+        self._reported: object = None
+        """The kind of the last reason why it is not ours."""
         self._last: Lease | None = None
         """The lease as last read or written."""
         self._last_id = 0
@@ -164,18 +174,31 @@ class LeaseKeeper(Actor):
         myself = self.myself
         self._call = self._api.send(request, lambda answer: myself.tell(answered(answer)))
 
-    def _received(self, answer: Manifest | ApiError) -> Lease | None:
+    def _received(self, answer: Manifest | ApiError, *, written: bool = False) -> Lease | None:
         """Return the lease in an answer; None if it is an error, or if the lease is to be released."""
         self._call = None
-        if not isinstance(answer, ApiError):
-            self._last = read(answer)
+        lease = self._understood(answer, written=written)
+        if isinstance(lease, Lease):
+            self._last = lease
         if self._release_to is not None:
             self._release(self._release_to)
-        elif isinstance(answer, ApiError):
-            self._failed(answer)
+        elif isinstance(lease, ApiError):
+            self._failed(lease, written=written)
         else:
-            return self._last
+            return lease
         return None
+
+    def _understood(self, answer: Manifest | ApiError, *, written: bool) -> Lease | ApiError:
+        """Return the lease in an answer, or the error. One that we wrote must be ours, as admission may change it."""
+        if isinstance(answer, ApiError):
+            return answer
+        try:
+            lease = read(answer, self._duration)
+        except ApiError as error:
+            return error
+        if written and lease.holder != self._identity:
+            return ApiError(f"it was written, but the server says that {lease.holder!r} holds it", status=200)
+        return lease
 
     # ── looking and taking ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +241,7 @@ class LeaseKeeper(Actor):
 
     def _created(self, answer: Manifest | ApiError) -> None:
         """Renew the new lease before we rely on it: we may lack the right to renew."""
-        if (lease := self._received(answer)) is not None:
+        if (lease := self._received(answer, written=True)) is not None:
             self._take(lease)
 
     def _take(self, lease: Lease) -> None:
@@ -228,7 +251,7 @@ class LeaseKeeper(Actor):
         self._send(kube.PatchObject(LEASES, self._name, patch), written)
 
     def _written(self, written: _Written) -> None:
-        if self._received(written.answer) is None:
+        if self._received(written.answer, written=True) is None:
             return
         self._error = None
         age = elapsed(written.sent_at, self.clock.monotonic())
@@ -258,33 +281,46 @@ class LeaseKeeper(Actor):
     def _hold(self, until: Moment, last_id: int) -> None:
         if self._held is not True:
             logger.info("lease acquired: lease=%s identity=%s", self._name, self._identity)
-        self._held, self._reason = True, ""
+        self._held, self._reported = True, None
         self._backend.tell(LeaseHeld(until, last_id))
 
     def _expired(self) -> None:
         if self._held is not False:
             cause = "no answer" if self._error is None else str(self._error)
             lost = self._held is not None
-            problem = "was not renewed in time, another driver may hold it" if lost else "cannot be read"
+            problem = "was not renewed in time, another driver may hold it" if lost else "cannot be read or acquired"
             self._not_held(f"it {problem}: {cause}")
 
-    def _failed(self, error: ApiError) -> None:
-        """Read again: another driver was faster, or the API does not answer."""
+    def _failed(self, error: ApiError, *, written: bool) -> None:
+        """Read again: another driver was faster, the API does not answer, or it refuses.
+
+        A refusal is reported once a kind: its words may differ each time.
+        """
         self._error = error
+        kind = (type(error), error.reason)
         if isinstance(error, Forbidden):
-            self._not_held(f"it may not be read or written: {error}", forbidden=True)
+            self._not_held(f"it may not be read or written: {error}", kind=kind, forbidden=True)
         elif not isinstance(error, Conflict | AlreadyExists):
             logger.debug("reading or writing the lease failed, retrying: lease=%s error=%s", self._name, error)
+            passes = isinstance(error, Unavailable | TooManyRequests)
+            if written and self._held is not True and not (passes and self._held is None):
+                holder = "" if self._last is None else self._last.holder
+                held = f"is held by {holder!r}, and " if holder else ""
+                self._not_held(f"it {held}cannot be acquired: {error}", kind=kind)
         self._again(RETRY)
 
     def _again(self, delay: timedelta) -> None:
         """Read or renew after `delay`, at most a third of the duration."""
         self.timers.start("get", self.entropy.jittered(min(delay, self._duration / 3), RETRY_JITTER), _GetDue())
 
-    def _not_held(self, reason: str, *, holder: str | None = None, forbidden: bool = False) -> None:
-        if self._held is not False or reason != self._reason:
+    def _not_held(
+        self, reason: str, *, kind: object = None, holder: str | None = None, forbidden: bool = False
+    ) -> None:
+        """Report the reason, unless one of this kind was the last to be reported. Without a kind, its words count."""
+        kind = kind or reason
+        if self._held is not False or kind != self._reported:
             logger.warning("lease not held, writing nothing: lease=%s reason=%s", self._name, reason)
-            self._held, self._reason = False, reason
+            self._held, self._reported = False, kind
             is_alive = holder is not None and self._holder_is_alive
             self._backend.tell(
                 LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.errors import ApiError
 from actors.pods.ids import believed, parse_executor_id
+from actors.settings.durations import LONGEST
 
 if TYPE_CHECKING:
     from actors.kube.api import Manifest
@@ -22,6 +24,14 @@ __all__ = ["LAST_ID", "Lease", "Take", "Wait", "decide", "first_lease", "lease_n
 LAST_ID: Final = "executor-pods/last-id"
 """The annotation with the highest allocated executor id."""
 
+_INT32_MAX: Final = 2**31 - 1
+
+_TICK: Final = timedelta(microseconds=1)
+"""The smallest step of a MicroTime."""
+
+_STEP: Final = timedelta(minutes=1)
+"""A wall clock that was set back further shows new times by itself. Also, a year 9999 is not counted on from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -30,8 +40,9 @@ class Lease:
     holder: str
     """Empty after a release."""
     duration: timedelta
+    """How long it is valid without renewal."""
     renewed: str
-    """The time of the last renewal as the API has it. Only compared for equality."""
+    """The time of the last renewal as the API has it. Another driver's is only compared for equality."""
     transitions: int
     resource_version: str
     last_id: int = 0
@@ -58,21 +69,32 @@ def lease_name(app_id: str) -> str:
     return f"executor-pods-{app_id}"
 
 
-def read(manifest: Manifest) -> Lease:
-    """Read a Lease object, whose fields may contain anything."""
-    spec = manifest.get("spec")
-    spec = spec if isinstance(spec, Mapping) else {}
-    holder, seconds, transitions = (
-        spec.get(key) for key in ("holderIdentity", "leaseDurationSeconds", "leaseTransitions")
-    )
+def read(manifest: Manifest, duration: timedelta) -> Lease:
+    """Read a Lease object, whose fields may contain anything.
+
+    Unless it says how long it is valid, and that is a time which a driver may set, it is valid for `duration`.
+
+    Raises:
+        ApiError: it has no version: it cannot be changed safely.
+    """
+    metadata, spec = (part if isinstance(part := manifest.get(key), Mapping) else {} for key in ("metadata", "spec"))
+    holder, version = spec.get("holderIdentity"), metadata.get("resourceVersion")
+    if not isinstance(version, str) or not version:
+        raise ApiError("the server's answer is not a Lease with a resourceVersion", status=200)
+    seconds = _whole_number(spec.get("leaseDurationSeconds"))
     return Lease(
         holder=holder if isinstance(holder, str) else "",
-        duration=timedelta(seconds=seconds if isinstance(seconds, int) and 0 < seconds < 1_000_000 else 0),
+        duration=timedelta(seconds=seconds) if 0 < seconds <= LONGEST.total_seconds() else duration,
         renewed=str(spec.get("renewTime")),
-        transitions=transitions if isinstance(transitions, int) else 0,
-        resource_version=str(manifest["metadata"]["resourceVersion"]),
-        last_id=_last_id(manifest["metadata"].get("annotations")),
+        transitions=_whole_number(spec.get("leaseTransitions")),
+        resource_version=version,
+        last_id=_last_id(metadata.get("annotations")),
     )
+
+
+def _whole_number(value: object) -> int:
+    """Return a number that the next one fits into an int32 after, as the API has it; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _INT32_MAX else 0
 
 
 def _last_id(annotations: object) -> int:
@@ -97,7 +119,12 @@ def first_lease(
 
 
 def taken(lease: Lease, identity: str, duration: timedelta, now: datetime, *, last_id: int) -> Manifest:
-    """Return the patch that acquires or renews the lease. It fails if the lease has changed since we read it."""
+    """Return the patch that acquires or renews the lease. It fails if the lease has changed since we read it.
+
+    Each renewal changes the record, though our wall clock may stand still: others judge by that whether we are alive.
+    """
+    if lease.holder == identity and (last := _parsed(lease.renewed)) is not None and now <= last < now + _STEP:
+        now = last + _TICK
     spec = _held(identity, duration, now)
     if lease.holder != identity:
         spec |= {"acquireTime": _micro(now), "leaseTransitions": lease.transitions + 1}
@@ -117,6 +144,15 @@ def _patch(lease: Lease, spec: Mapping[str, Any], last_id: int) -> Manifest:
 def _held(identity: str, duration: timedelta, now: datetime) -> dict[str, Any]:
     seconds = max(1, round(duration.total_seconds()))
     return {"holderIdentity": identity, "leaseDurationSeconds": seconds, "renewTime": _micro(now)}
+
+
+def _parsed(moment: str) -> datetime | None:
+    """Parse a MicroTime. None if it is none, as somebody may have edited it."""
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo is not None else None
 
 
 def _micro(moment: datetime) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from actors.kube.api import Call, Manifest, PodApi, Reply, Resource, WatchSink
-    from actors.runtime import Actor, Scheduled, TimerService
+    from actors.runtime import Actor, Clock, Scheduled, TimerService
 
 A = TypeVar("A")
 M = TypeVar("M")
@@ -169,13 +169,13 @@ class Workers:
 class Rival:
     """One driver's process."""
 
-    def __init__(self, rivals: Rivals, name: str, settings: Settings) -> None:
+    def __init__(self, rivals: Rivals, name: str, settings: Settings, clock: Clock) -> None:
         self.name = name
         self._rivals = rivals
         self.kit = kit = rivals.kit
         self.settings = settings
         self.timers = ProcessTimers(kit.timers)
-        self.system = ActorSystem(kit.clock, self.timers, kit.entropy.fork(name), kit.dispatcher)
+        self.system = ActorSystem(clock, self.timers, kit.entropy.fork(name), kit.dispatcher)
         self.door = Door(rivals.store, "default", kit.timers, LATENCY)
         self.door.names = set()
         self.door.arrived = lambda what: rivals.arrived(self, what)
@@ -267,12 +267,21 @@ class Rivals:
         for name in names:
             self.begin(name)
 
-    def begin(self, name: str, *, without: tuple[str, ...] = (), driver_pod_name: str | None = None) -> Rival:
-        """One more driver starts, perhaps in a pod; its account may not do these things with leases."""
+    def begin(
+        self,
+        name: str,
+        *,
+        without: tuple[str, ...] = (),
+        driver_pod_name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Rival:
+        """One more driver starts, perhaps in a pod or with clocks of its own; its account may not do these things with
+        leases.
+        """
         settings = self.settings
         if driver_pod_name is not None:
             settings = settings.model_copy(update={"driver_pod_name": driver_pod_name})
-        self.drivers.append(Rival(self, name, settings))
+        self.drivers.append(Rival(self, name, settings, clock or self.kit.clock))
         self.drivers[-1].door.forbidden = {(verb, LEASES.plural) for verb in without}
         self.drivers[-1].start()
         return self.drivers[-1]

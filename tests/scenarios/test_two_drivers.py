@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.errors import Refused
+from actors.errors import ApiError, Refused
 from actors.kube.api import LEASES
-from actors.local.faults.kinds import Chances, DelayRequest, server_error
+from actors.local.faults.kinds import Chances, DelayRequest, Refuse, server_error
 from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
     AllocationBlocked,
@@ -33,6 +33,9 @@ from tests.scenarios.rivals import Rivals
 from tests.scenarios.seeds import seeds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from actors.runtime import Clock
     from tests.scenarios.rivals import Rival
 
 
@@ -380,6 +383,57 @@ def test_a_part_of_the_second_that_comes_up_again_writes_nothing_either(part: st
         cluster.advance(60)
         assert second.wrote == []
         assert len(second.heard(AllocationBlocked)) == 2, "nothing of it is repeated"
+
+
+class StoppedWallClock:
+    """Its wall clock shows the same time for ever."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.monotonic = clock.monotonic
+        self._stopped_at = clock.now()
+
+    def now(self) -> datetime:
+        return self._stopped_at
+
+
+def test_a_holder_whose_wall_clock_stands_still_keeps_its_lease() -> None:
+    with Rivals() as cluster:
+        first = cluster.begin("first", clock=StoppedWallClock(cluster.kit.clock))
+        cluster.advance(5)
+        second = cluster.begin("second")
+        cluster.advance(120)
+        assert cluster.holder() is first
+        assert second.wrote == []
+
+
+def test_a_standby_whose_wall_clock_stands_still_takes_over_from_a_dead_holder() -> None:
+    with Rivals("first") as cluster:
+        (first,) = cluster.drivers
+        second = cluster.begin("second", clock=StoppedWallClock(cluster.kit.clock))
+        cluster.advance(5)
+        first.kill()
+        cluster.advance(20)
+        assert cluster.holder() is second
+
+
+def test_a_lease_that_a_policy_lets_nobody_take_over_says_why() -> None:
+    with Rivals("first") as cluster:
+        (first,) = cluster.drivers
+        cluster.advance(5)
+        first.kill()
+        second = cluster.begin("second")
+        denied = 'admission webhook "leases.example" denied the request: no leases on Sundays'
+        for number in range(40):
+            second.api.fail_next("patch_object", Refuse(ApiError(f"{denied} ({number})", status=400)))
+        cluster.advance(60)
+        causes = [blocked.cause for blocked in second.heard(AllocationBlocked)]
+        assert len(causes) == 2, "once a kind, however it is worded"
+        assert "ours in at most 18 s" in causes[0]
+        assert f"held by {cluster.lease()['holderIdentity']!r}, and cannot be acquired: {denied} (0)" in causes[1]
+        second.api.calm()
+        cluster.advance(10)
+        assert cluster.holder() is second
+        assert len(cluster.pods()) == 3
 
 
 # ── a process that stands still ──────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.errors import AlreadyExists, Ambiguous, ApiError, Conflict, Forbidden, NotFound, Refused, Unavailable
+from actors.errors import (
+    AlreadyExists,
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from actors.lease.lease_keeper import LeaseKeeper
 from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease
 from actors.runtime import Terminated
@@ -261,6 +271,58 @@ def test_an_account_without_the_right_is_reported_as_such_and_retries(rig: Rig) 
     rig.read(lease("me", 1))
     rig.written(lease("me", 2))
     rig.backend.take(LeaseHeld)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_an_acquisition_that_the_server_refuses_is_reported_in_its_words_once_a_kind(rig: Rig, held: bool) -> None:
+    rig.tell(KeepLease())
+    if held:
+        rig.read(lease("dead", 1))
+        rig.backend.take(LeaseNotHeld)
+        rig.kit.advance(timedelta(seconds=15))
+    for number in range(3):
+        rig.read(lease("dead" if held else "", 1))
+        rig.written(Invalid(f"no leases on Sundays ({number})", status=422))
+        rig.kit.advance(3 * SECOND)
+    (report,) = rig.backend.take_all(LeaseNotHeld)
+    holder = "is held by 'dead', and " if held else ""
+    assert f"it {holder}cannot be acquired: no leases on Sundays (0)" in report.reason
+    assert (report.holder, report.forbidden) == (None, False)
+    rig.read(lease("dead" if held else "", 1))
+    rig.written(lease("me", 2))
+    rig.backend.take(LeaseHeld)
+
+
+def test_a_create_that_the_server_refuses_is_reported_in_its_words(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(NotFound("no such lease"))
+    rig.api.take("create_object").answer(Invalid("no leases on Sundays", status=422))
+    rig.kit.settle()
+    assert "it cannot be acquired: no leases on Sundays" in rig.backend.take(LeaseNotHeld).reason
+
+
+def test_one_failure_of_the_server_at_the_start_is_not_reported(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("", 1))
+    rig.written(Unavailable("a webhook does not answer", status=500))
+    assert rig.backend.take_all() == []
+    rig.kit.advance(timedelta(seconds=2.5))
+    rig.read(lease("", 1))
+    rig.written(Unavailable("a webhook does not answer", status=500))
+    rig.kit.advance(timedelta(seconds=10))
+    assert "cannot be read or acquired: a webhook does not answer" in rig.backend.take(LeaseNotHeld).reason
+
+
+@pytest.mark.parametrize("answer", [lease("other", 2), {}, {"metadata": None}, {"kind": "Status"}])
+def test_a_write_whose_answer_does_not_say_that_the_lease_is_ours_does_not_count(
+    rig: Rig, answer: dict[str, Any]
+) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("", 1))
+    rig.written(answer)
+    assert rig.backend.take_all(LeaseHeld) == []
+    assert "cannot be acquired" in rig.backend.take(LeaseNotHeld).reason
+    assert rig.owner.take_all(Terminated) == []
 
 
 def test_it_releases_the_lease_on_request(rig: Rig) -> None:
