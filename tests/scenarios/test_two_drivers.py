@@ -711,3 +711,26 @@ def test_whatever_happens_to_both_at_no_moment_both_write(seed: int) -> None:
         cluster.advance(120)
         assert len(cluster.pods()) == 3
         assert "create pods" in other.wrote
+
+
+@pytest.mark.parametrize("seed", seeds(2, of=10))
+def test_whenever_both_are_paused_at_no_moment_both_write(seed: int) -> None:
+    with Rivals("first", "second", seed=seed, instances=12) as cluster:
+        dice = cluster.kit.entropy.fork("pauses")
+        for rival in cluster.drivers:
+            rival.workers.busy = True
+            rival.api.chances = Chances(too_many_requests=0.03, server_error=0.05, lost_answer=0.05)
+        cluster.advance(1)
+        for _ in range(15):
+            rival = dice.choice(cluster.drivers)
+            for name in list(cluster.pods())[:4]:
+                cluster.kubelet.exit(name, 1)
+            cluster.advance(dice.choice((0.0005, 0.0025, 0.7, 1.0, 1.003, 5.001)))
+            rival.pause()
+            cluster.advance(dice.uniform(1, 40))
+            rival.resume()
+            cluster.advance(dice.uniform(0, 10))
+        for rival in cluster.drivers:
+            rival.api.calm()
+        cluster.advance(200)
+        assert len(cluster.pods()) == 12
