@@ -156,8 +156,6 @@ def _run_time(pod: Pod, rules: PodRules) -> timedelta | None:
 def _between(start: datetime, end: datetime) -> timedelta | None:
     """Return the time between two timestamps, or None if they are unusable.
 
-    A container that could not be started at all ("StartError") has 1970 as its start; a time zone may be missing.
+    A container that could not be started at all ("StartError") has 1970 as its start.
     """
-    if (start.tzinfo is None) != (end.tzinfo is None) or end < start or start.year <= NEVER_STARTED_YEAR:
-        return None
-    return end - start
+    return None if end < start or start.year <= NEVER_STARTED_YEAR else end - start

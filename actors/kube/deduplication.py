@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from actors.pods.pod import EXECUTOR_ID_LABEL, RELEVANT_CONDITIONS, ObjectMeta, Pod, PodStatus
+from actors.pods.pod import EXECUTOR_ID_LABEL, RELEVANT_CONDITIONS, ObjectMeta, Pod, PodStatus, Time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +34,7 @@ that no two pods have in common do not pile up."""
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str = ""
     resource_version: str = ""
-    deletion_timestamp: datetime | None = None
+    deletion_timestamp: Time | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False):

@@ -9,8 +9,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
-
 from actors import kube
 from actors.errors import ApiError
 from actors.kube.api import PODS, PodPage, WatchEvents
@@ -19,19 +17,18 @@ from actors.kube.deduplication import Connection, PodDeduplicator
 from actors.kube.status import error_from_status
 from actors.local.schema.statuses import ApiStatus, lacks_right
 from actors.local.store.object_store import INITIAL_EVENTS_END
-from actors.pods.pod import Pod, PodEvent
-from actors.text import get_logger
+from actors.pods.pod import PodEvent
+from actors.pods.repair import pod_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from actors.kube.api import Call, Reply, Request, Resource, Watch, WatchSink
     from actors.local.store.object_store import ObjectStore, Subscription, WatchMessage
+    from actors.pods.pod import Pod
     from actors.runtime import TimerService
 
 __all__ = ["InProcessPodApi"]
-
-logger = get_logger(__name__)
 
 A = TypeVar("A")
 
@@ -129,7 +126,7 @@ class InProcessPodApi:
         """Return the store's answer.
 
         Raises:
-            ApiError: the account lacks the right, or the answer is not a pod.
+            ApiError: the account lacks the right.
             ApiStatus: the store refuses the request.
         """
         store, namespace = self.store, self.namespace
@@ -139,10 +136,10 @@ class InProcessPodApi:
                 return self._page(request)
             case kube.Get(name):
                 self.right("get", PODS)
-                return self._pod(store.get("pods", namespace, name))
+                return pod_from(store.get("pods", namespace, name))
             case kube.Create(manifest):
                 self.right("create", PODS)
-                return self._pod(store.create("pods", namespace, manifest))
+                return pod_from(store.create("pods", namespace, manifest))
             case kube.Delete(name, options):
                 self.right("delete", PODS)
                 store.delete(
@@ -160,7 +157,7 @@ class InProcessPodApi:
                 return None
             case kube.Patch(name, patch):
                 self.right("patch", PODS)
-                return self._pod(store.patch("pods", namespace, name, patch, "merge"))
+                return pod_from(store.patch("pods", namespace, name, patch, "merge"))
             case kube.ReviewAccess(verb, resource):
                 return (verb, resource.plural) not in self.forbidden
             case kube.GetObject(resource, name):
@@ -187,10 +184,8 @@ class InProcessPodApi:
             continue_token=request.continue_token,
             resource_version=request.resource_version,
         )
-        pods = [pod for pod in map(self.decoder.pod, answer.items) if pod is not None]
-        kept = self.deduplicator.listed(pods, answer.resource_version)
-        malformed = len(answer.items) - len(pods)
-        return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, malformed, kept.moved)
+        kept = self.deduplicator.listed(map(self.decoder.pod, answer.items), answer.resource_version)
+        return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, moved=kept.moved)
 
     def after_leg(self, step: Callable[[], None], call: OpenCall[Any] | None = None) -> None:
         """Run the step after half of the latency, or now without latency; not if `call` completes before."""
@@ -200,14 +195,6 @@ class InProcessPodApi:
             scheduled = self.timers.schedule(self._leg, step)
             if call is not None:
                 call.depends_on(scheduled)
-
-    def _pod(self, obj: Mapping[str, Any]) -> Pod:
-        """Decode one pod completely; the pods of lists and watches are trimmed and deduplicated."""
-        try:
-            return msgspec.convert(obj, Pod)
-        except msgspec.ValidationError:
-            name = obj["metadata"]["name"]
-            raise ApiError(f'the answer is not a pod: "{name}" cannot be decoded', status=200) from None
 
 
 class _Watch:
@@ -265,12 +252,10 @@ class _Watch:
                 ends = metadata.get("annotations", {}).get(INITIAL_EVENTS_END) == "true"
                 self.stream.deliver(WatchEvents((), metadata["resourceVersion"], initial_events_end=ends))
             case event_type:
-                pod = self._api.decoder.pod(message.object)
-                events = [] if pod is None else [PodEvent(event_type, pod)]
-                changed = self._api.deduplicator.watched(events, self._connection)
+                event = PodEvent(event_type, self._api.decoder.pod(message.object))
+                changed = self._api.deduplicator.watched((event,), self._connection)
                 version = message.object["metadata"]["resourceVersion"]
-                unchanged = len(events) - len(changed)
-                self.stream.deliver(WatchEvents(tuple(changed), version, 1 - len(events), unchanged=unchanged))
+                self.stream.deliver(WatchEvents(tuple(changed), version, unchanged=1 - len(changed)))
 
 
 class PodDecoder:
@@ -280,20 +265,15 @@ class PodDecoder:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Mapping[str, Any], Pod | None]] = {}
+        self._known: dict[int, tuple[Mapping[str, Any], Pod]] = {}
 
-    def pod(self, obj: Mapping[str, Any]) -> Pod | None:
-        """Return the pod, or None if it cannot be decoded (logged once per version)."""
+    def pod(self, obj: Mapping[str, Any]) -> Pod:
+        """Return the pod, without its unusable fields."""
         metadata = obj["metadata"]
         known = self._known.get(id(metadata))
         if known is not None and known[0] is metadata:
             return known[1]
-        pod: Pod | None
-        try:
-            pod = msgspec.convert(obj, Pod)
-        except msgspec.ValidationError as problem:
-            logger.warning("malformed pod left out: name=%s problem=%s", metadata.get("name"), problem)
-            pod = None
+        pod = pod_from(obj)
         if len(self._known) >= _CACHED_PODS:
             self._known.clear()
         self._known[id(metadata)] = (metadata, pod)

@@ -254,14 +254,9 @@ def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
 
 
 def _ended_before(end: TerminatedState | None, moment: datetime | None) -> bool:
-    """Return whether a container ended before a moment. The API's timestamps have whole seconds.
-
-    False if only one of the timestamps has a time zone: they cannot be compared.
-    """
+    """Return whether a container ended before a moment. The API's timestamps have whole seconds."""
     finished = end.finished_at if end is not None else None
-    if finished is None or moment is None or (finished.tzinfo is None) != (moment.tzinfo is None):
-        return False
-    return finished < moment
+    return finished is not None and moment is not None and finished < moment
 
 
 # ── containers ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,17 +11,20 @@ from msgspec.structs import replace
 from actors import kube
 from actors.lease.record import LAST_ID, lease_name
 from actors.local.inprocess import InProcessPodApi
-from actors.messages import ExecutorRemoved, ExecutorRunning
+from actors.local.kubelet.scripted_kubelet import Run
+from actors.messages import BackendFailed, ExecutorRemoved, ExecutorRunning
 from actors.pods.ids import LAST_BELIEVED_ID
+from actors.pods.loss import LossKind
 from actors.pods.pod import EXECUTOR_ID_LABEL
-from tests.scenarios.fleets import fleet, name, names
+from tests.scenarios.fleets import ended, fleet, name, names
+from tests.scenarios.liar import LyingWorld
 from tests.scenarios.rivals import Rivals
 from tests.scenarios.test_volumes import Disks
 from tests.scenarios.world import World
 from tests.unit.builders import labels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from actors.kube.api import Call, WatchSink
 
@@ -159,3 +163,95 @@ def test_where_the_selector_is_ignored_pods_of_others_are_neither_counted_nor_wr
         assert names(world) == [name(1), name(2), "other-exec-7"]
         assert world.stop(delete_pods=True).left_behind == ()
         assert names(world) == ["other-exec-7"]
+
+
+# ── unusable fields ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+TIMES: tuple[Any, ...] = (
+    "2024-01-01T00:00:00",
+    "0000-01-01T00:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+14:00",
+    "9999-12-31T23:59:59-14:00",
+    "99999-01-01T00:00:00Z",
+    "yesterday",
+    "",
+    7,
+    [],
+)
+NUMBERS: tuple[Any, ...] = (9 * 10**18, 10**14, 2**63, 10**30, -1, -(10**18), 0.5, 1e300, "30", True, [], {})
+
+
+def says(pod_name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Make a server that changes what it says of one pod."""
+
+    def say(pod: dict[str, Any]) -> dict[str, Any]:
+        if pod["metadata"]["name"] == pod_name:
+            change(pod)
+        return pod
+
+    return say
+
+
+def field_of(place: str, value: Any) -> Callable[[dict[str, Any]], object]:
+    *way, last = place.split(".")
+
+    def change(pod: dict[str, Any]) -> None:
+        for step in way:
+            pod = pod.setdefault(step, {})
+        pod[last] = value
+
+    return change
+
+
+def deleting(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
+    return lambda pod: change(pod) if "deletionTimestamp" in pod["metadata"] else None
+
+
+def survives_a_deletion(change: Callable[[dict[str, Any]], object]) -> None:
+    """Somebody deletes an executor, of which the server says odd things: it ends, it is replaced, and that is all."""
+    with LyingWorld(executor={"instances": 3}) as world:
+        world.liar.say = says(name(2), deleting(change))
+        world.kubelet.script = lambda _: Run(stop_delay=timedelta(seconds=90))
+        world.advance(5)
+        world.store.delete("pods", "default", name(2), grace_period_seconds=120)
+        world.advance(40)
+        assert (names(world), world.removals()) == ([name(1), name(2), name(3), name(4)], {})
+        world.advance(100)
+        assert names(world) == [name(1), name(3), name(4)]
+        assert world.removals().keys() == {2}
+        assert ended(world, 2).kind in {LossKind.DELETED, LossKind.NODE_LOST, LossKind.EXITED}
+        assert world.heard(BackendFailed) == []
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=str)
+def test_any_grace_period_harms_at_most_the_pod_that_has_it(value: Any) -> None:
+    survives_a_deletion(field_of("metadata.deletionGracePeriodSeconds", value))
+
+
+@pytest.mark.parametrize("value", TIMES, ids=str)
+def test_any_deletion_timestamp_harms_at_most_the_pod_that_has_it(value: Any) -> None:
+    survives_a_deletion(field_of("metadata.deletionTimestamp", value))
+
+
+@pytest.mark.parametrize("value", TIMES, ids=str)
+def test_any_start_time_harms_nobody(value: Any) -> None:
+    with LyingWorld(executor={"instances": 3}) as world:
+        say = world.liar.say = says(name(2), field_of("status.startTime", value))
+        world.advance(100)
+        world.stop(delete_pods=False)
+        world.restart()
+        world.liar.say = say
+        world.advance(100)
+        assert (names(world), running_ids(world)) == ([name(1), name(2), name(3)], [1, 2, 3])
+        assert (world.removals(), world.heard(BackendFailed)) == ({}, [])
+
+
+def test_a_field_that_cannot_be_used_is_logged_once_and_costs_no_executor(caplog: pytest.LogCaptureFixture) -> None:
+    with LyingWorld(executor={"instances": 3}) as world:
+        world.liar.say = says(name(2), field_of("spec.containers", "none"))
+        world.advance(200)
+        assert (names(world), world.removals()) == ([name(1), name(2), name(3)], {})
+        told = [record.getMessage() for record in caplog.records if "unusable fields" in record.getMessage()]
+        assert len(told) == 1
+        assert name(2) in told[0]

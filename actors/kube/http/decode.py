@@ -6,6 +6,7 @@ harms no other: it is left out, counted, and logged once per name.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from actors.kube.api import PodPage
 from actors.kube.deduplication import Kept, PodDeduplicator, PodHeader
 from actors.pods.pod import Pod
+from actors.pods.repair import pod_from
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ T = TypeVar("T")
 
 MAX_COMPLAINTS: Final = 1000
 """Names of undecodable pods that are remembered as logged: two full pages."""
+
+MAX_DIGITS: Final = 20
+"""Longer numbers fit no 64-bit integer."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -96,20 +101,43 @@ NOT_A_POD: Final = (msgspec.ValidationError, UnicodeDecodeError)
 
 @final
 class Complaints:
-    """Remembers which undecodable pods were logged, so that each is logged once and not with each LIST."""
+    """Remembers which pods with unusable fields were logged: each is logged once, not with each LIST."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
-    def about(self, raw: msgspec.Raw, error: Exception) -> None:
-        """Log this pod, unless it was logged before."""
+    def repaired(self, raw: msgspec.Raw, error: Exception) -> Pod | None:
+        """Return the usable part of a pod that could not be decoded, None if it must be left out. Log it once."""
+        try:
+            pod = repaired(raw)
+        except (ValueError, RecursionError):
+            self._about(raw, "undecodable pod left out: pod=%s error=%s", error)
+            return None
+        self._about(raw, "pod read without its unusable fields: pod=%s error=%s", error)
+        return pod
+
+    def _about(self, raw: msgspec.Raw, text: str, error: Exception) -> None:
         found = _metadata(raw).name
         name = found if isinstance(found, str) else "?"
         if name not in self._logged:
             if len(self._logged) >= MAX_COMPLAINTS:
                 self._logged.clear()
             self._logged.add(name)
-            logger.warning("undecodable pod left out: pod=%s error=%s", name, error)
+            logger.warning(text, name, error)
+
+
+def repaired(body: bytes | msgspec.Raw) -> Pod:
+    """Decode a pod with unusable fields, see `pod_from`.
+
+    Raises:
+        ValueError: the body is not JSON, or not a pod.
+    """
+    return pod_from(json.loads(bytes(body).decode("utf-8", "replace"), parse_int=_number))
+
+
+def _number(digits: str) -> float:
+    """Python refuses to read an `int` of thousands of digits; for our fields a `float` is as much too large."""
+    return int(digits) if len(digits) < MAX_DIGITS else float(digits)
 
 
 def pod(body: bytes) -> Pod:
@@ -118,7 +146,10 @@ def pod(body: bytes) -> Pod:
     Raises:
         ValueError: the body is not JSON, or not a pod.
     """
-    found = _POD.decode(body)
+    try:
+        found = _POD.decode(body)
+    except NOT_A_POD:
+        found = repaired(body)
     if not found.metadata.name:
         raise msgspec.ValidationError("Object has no `name` - at `$.metadata`")
     return found
@@ -213,7 +244,8 @@ def _pods_one_by_one(items: Sequence[msgspec.Raw], complaints: Complaints) -> li
         try:
             pods.append(_POD.decode(raw))
         except ValueError as error:
-            complaints.about(raw, error)
+            if (pod := complaints.repaired(raw, error)) is not None:
+                pods.append(pod)
     return pods
 
 

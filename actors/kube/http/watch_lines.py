@@ -6,7 +6,7 @@ no other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from actors.errors import ApiError
     from actors.kube.deduplication import PodDeduplicator
     from actors.kube.http.decode import Complaints
+    from actors.pods.pod import EventType
 
 __all__ = ["LineSplitter", "LineTooLong", "WatchDecoder"]
 
@@ -171,12 +172,13 @@ class WatchDecoder:
             if (metadata.annotations or {}).get("k8s.io/initial-events-end") == "true":
                 reads.append(self._flush(initial_events_end=True))
             return None
-        self._malformed += 1
         self._advance_to(version_of(line.object))
-        if line.type in _KNOWN_TYPES:
-            self._complaints.about(line.object, why)
-        else:
+        if line.type not in _KNOWN_TYPES:
             logger.warning("watch event of unknown type: type=%.40r", line.type)
+        elif line.type != "BOOKMARK" and (pod := self._complaints.repaired(line.object, why)) is not None:
+            self._take_events((PodEvent(cast("EventType", line.type), pod),))
+            return None
+        self._malformed += 1
         return None
 
     def _advance_to(self, version: str) -> None:

@@ -195,14 +195,6 @@ def test_a_pod_that_ended_before_its_deletion_began_ended_by_itself(state: type[
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, 3, True)
 
 
-def test_timestamps_that_cannot_be_compared_do_not_blame_the_application() -> None:
-    subject = made_of(deleted=True, executor=ended(3, after=-100))
-    naive = BEGUN.replace(tzinfo=None)
-    metadata = msgspec.structs.replace(subject.metadata, deletion_timestamp=naive)
-
-    assert explain(7, PodFailed(msgspec.structs.replace(subject, metadata=metadata)), RULES).kind is LossKind.DELETED
-
-
 @pytest.mark.parametrize("deleted", [True, False], ids=["gracefully", "by force"])
 def test_a_running_pod_that_is_gone_was_deleted(*, deleted: bool) -> None:
     state = PodDeleted(made_of(phase="Running", executor=RUNNING, deleted=deleted))

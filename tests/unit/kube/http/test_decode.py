@@ -33,7 +33,7 @@ def test_lines_do_not_depend_on_where_they_were_cut(lines: list[bytes], rest: by
 def test_the_last_version_and_every_good_event_are_kept(kinds: list[str], portion: int) -> None:
     lines = []
     for number, kind in enumerate(kinds, 10):
-        obj = pod(kind, number, **({"labels": 3} if kind == "bad" else {}))
+        obj = pod(kind, number, **({"uid": 3} if kind == "bad" else {}))
         lines.append(json.dumps({"type": "BOOKMARK" if kind == "mark" else "ADDED", "object": obj}).encode())
     decoder = WatchDecoder("9", Complaints(), PodDeduplicator())
     events, malformed, version = 0, 0, "9"
@@ -77,7 +77,7 @@ def test_no_bytes_make_anything_but_a_value_error(body: bytes) -> None:
 def test_the_names_of_bad_pods_do_not_pile_up(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints()
     for batch in range(3):
-        bad = [pod(f"bad-{batch}-{i}", labels=3) for i in range(decode.MAX_COMPLAINTS)]
+        bad = [pod(f"bad-{batch}-{i}", uid=3) for i in range(decode.MAX_COMPLAINTS)]
         assert (
             decode.pod_page(json.dumps(page(*bad)).encode(), complaints, PodDeduplicator()).malformed
             == decode.MAX_COMPLAINTS
