@@ -31,8 +31,9 @@ class Liar(InProcessPodApi):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.say: Callable[[Said], Any] = lambda pod: pod
-        self.also: Callable[[], list[Said]] = list
+        self.also: Callable[[], list[Any]] = list
         """More items of each list."""
+        self._open: list[tuple[OpenStream, WatchDecoder]] = []
         self._complaints = Complaints()
 
     def _json(self, pod: Any) -> bytes:
@@ -40,7 +41,7 @@ class Liar(InProcessPodApi):
 
     def _page(self, request: kube.List) -> PodPage:
         answer = self.store.list("pods", self.namespace, label_selector=request.selector)
-        items = [self._json(pod) for pod in [*answer.items, *self.also()]]
+        items = [*map(self._json, answer.items), *(json.dumps(pod).encode() for pod in self.also())]
         body = b'{"metadata":{"resourceVersion":"%b"},"items":[%b]}' % (
             answer.resource_version.encode(),
             b",".join(items),
@@ -67,19 +68,23 @@ class Liar(InProcessPodApi):
         except (ValueError, RecursionError) as error:
             raise failures.unreadable(error, "the liar", write=write) from None
 
+    def babble(self, lines: bytes) -> None:
+        """Send these lines to each watch."""
+        for stream, decoder in self._open:
+            if not stream.done:
+                _deliver(lines, stream, decoder)
+
     def watch(self, request: kube.Watch, sink: WatchSink) -> Call:
         """See `PodApi`."""
         stream = OpenStream(sink, self.calls)
         decoder = WatchDecoder(request.resource_version, self._complaints, self.deduplicator)
 
+        self._open = [(stream, decoder), *((one, its) for one, its in self._open if not one.done)]
+
         def pass_on(message: WatchMessage) -> None:
             said = self._json(message.object) if message.type in {"ADDED", "MODIFIED", "DELETED"} else None
             body = json.dumps(message.object).encode() if said is None else said
-            batches, error = decoder.decode(b'{"type":"%b","object":%b}\n' % (message.type.encode(), body))
-            for events in batches:
-                stream.deliver(events)
-            if error is not None:
-                stream.end(error if isinstance(error, ApiError) else Unavailable(str(error)), in_stream=True)
+            _deliver(b'{"type":"%b","object":%b}\n' % (message.type.encode(), body), stream, decoder)
 
         def opens() -> None:
             if stream.done:
@@ -105,6 +110,14 @@ class Liar(InProcessPodApi):
         else:
             self.after_leg(opens)
         return stream
+
+
+def _deliver(lines: bytes, stream: OpenStream, decoder: WatchDecoder) -> None:
+    batches, error = decoder.decode(lines)
+    for events in batches:
+        stream.deliver(events)
+    if error is not None:
+        stream.end(error if isinstance(error, ApiError) else Unavailable(str(error)), in_stream=True)
 
 
 class LyingWorld(World):
