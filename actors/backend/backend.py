@@ -108,6 +108,7 @@ class Backend(Actor):
                 namespace=settings.namespace,
                 request_timeout=settings.backend.request_timeout,
                 max_connections=settings.allocation.connections,
+                bounds=settings.api.bounds,
             )
         ours = isinstance(owner, Address)  # an actor of this runtime receives `Terminated` too, as owners do
         runs_on = system or ActorSystem()

@@ -32,6 +32,10 @@ __all__ = ["DriverPod", "DriverPodMessage"]
 
 logger = get_logger(__name__)
 
+PATIENCE: Final = timedelta(seconds=5)
+"""How long an error that no retry should help must last to end the start. A server, or a proxy before it, that starts
+itself may answer 401, 404 or 400 for a moment."""
+
 READ_EVERY: Final = timedelta(seconds=1)
 
 
@@ -75,6 +79,8 @@ class DriverPod:
         self._uid: str | None = None
         """Set once the pod is found."""
         self._is_done = False
+        self._refused_at: Moment | None = None
+        """When the GET was first answered with an error that no retry should help, None after another answer."""
         self._suspected_at: Moment | None = None
         """When the pod was last read because an executor was deleted."""
 
@@ -149,16 +155,23 @@ class DriverPod:
     def _failed_to_read(self, error: ApiError) -> None:
         """Retry, unless no retry helps. Once the pod is found, only its end is such an error."""
         self.error = error if self._uid is None else None
+        if not isinstance(error, Unauthorized | BadRequest):
+            self._refused_at = None
         match error:
             case NotFound():
                 self._is_gone()
             case Forbidden() if self._uid is None:
                 self._fail(lacking((Right("get"),), self._api.namespace, said=error))
-            case Unauthorized() | BadRequest() if self._uid is None:
+            case Unauthorized() | BadRequest() if self._uid is None and self._lasts():
                 self._fail(error)
             case _:
                 logger.debug("reading the driver's pod failed, retrying: pod=%s error=%s", self._name, error)
                 self._retry()
+
+    def _lasts(self) -> bool:
+        now = self._backend.clock.monotonic()
+        self._refused_at = now if self._refused_at is None else self._refused_at
+        return elapsed(self._refused_at, now) >= PATIENCE
 
     def _is_gone(self) -> None:
         """Fail: executors of an owner that is gone are garbage collected as fast as they are created."""

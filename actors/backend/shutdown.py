@@ -117,6 +117,7 @@ class Shutdown:
         self._app_id = settings.app_id
         self._delete_inactive = settings.backend.delete_inactive_on_stop
         self._timeout = settings.backend.shutdown_timeout
+        self._bounds = settings.api
         self._lease = supervisor.address(LEASE) if settings.uses_lease else None
         self._pool = supervisor.address(POOL)
         self._supervisor = supervisor
@@ -160,7 +161,7 @@ class Shutdown:
         self._one_by_one = self._only is not None
         self._bulk_delete = DeletePods(self._only, reply_to=self._backend.myself, include_inactive=include_inactive)
         selector = fleet_selector(self._app_id, active_only=not include_inactive)
-        self._listing = PagedList(self._api, selector, self._backend.clock, self._backend.myself)
+        self._listing = PagedList(self._api, selector, self._backend.clock, self._backend.myself, bounds=self._bounds)
         self._step = _Step.WRITERS
         self.permission_changed()
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from actors import kube
-from actors.backend.driver_pod import DriverPod, DriverPodMessage
+from actors.backend.driver_pod import PATIENCE, DriverPod, DriverPodMessage
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from actors.messages import BackendStarted, KeepLease, Relist, StartPolling, StartWatching, names
@@ -47,6 +47,10 @@ class _Reviewed:
 
 class _TimedOut:
     """`backend.start_timeout` is over."""
+
+
+class _PatienceOver:
+    """An error that no retry should help was first answered `PATIENCE` ago."""
 
 
 class Startup:
@@ -101,6 +105,7 @@ class Startup:
             **dict.fromkeys(DriverPod.handles, self._driver_pod_changed),
             _Reviewed: self._reviewed,
             _TimedOut: self._timed_out,
+            _PatienceOver: self._patience_over,
         }
 
     def begin(self) -> None:
@@ -139,7 +144,7 @@ class Startup:
         if not self.is_done:
             outcome = opened(self._reviews, self._sources.values(), self._api.namespace)
             if isinstance(outcome, ApiError):
-                self._fail(outcome)
+                self._refused(outcome)
             if outcome is not True:
                 return
             self._begin_fleet()
@@ -180,6 +185,7 @@ class Startup:
         """Take no more steps."""
         self._is_over = True
         self._backend.timers.cancel("start")
+        self._backend.timers.cancel("patience")
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,6 +201,7 @@ class Startup:
     def _begin_fleet(self) -> None:
         self.is_done = True
         self._backend.timers.cancel("start")
+        self._backend.timers.cancel("patience")
         if self._reviews.error is not None:
             logger.info("rights not reviewed, assuming that we have them: error=%s", self._reviews.error)
         self._tell(BackendStarted(self._app_id, self._api.namespace))
@@ -212,6 +219,18 @@ class Startup:
     def _reviewed(self, message: _Reviewed) -> None:
         self._reviews = self._reviews.answered(message.right, message.answer)
         self.advance()
+
+    def _refused(self, error: ApiError) -> None:
+        """Fail if a right is missing. Any other error has to last."""
+        if isinstance(error, Forbidden):
+            self._fail(error)
+        elif not self._backend.timers.active("patience"):
+            self._backend.timers.start("patience", PATIENCE, _PatienceOver())
+
+    def _patience_over(self, _: _PatienceOver) -> None:
+        outcome = opened(self._reviews, self._sources.values(), self._api.namespace)
+        if isinstance(outcome, ApiError):
+            self._fail(outcome)
 
     def _timed_out(self, _: _TimedOut) -> None:
         outcome = out_of_time(self._reviews, self._sources.values(), self._api.namespace, self._timeout)

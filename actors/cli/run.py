@@ -105,6 +105,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             namespace=request.settings.namespace,
             request_timeout=request.settings.backend.request_timeout,
             max_connections=request.settings.allocation.connections,
+            bounds=request.settings.api.bounds,
         )
         stack.callback(api.close)
         system = ActorSystem()

@@ -52,6 +52,7 @@ from actors.kube.api import (
     WatchEvents,
     WatchSink,
 )
+from actors.kube.bounds import AnswerBounds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +63,7 @@ __all__ = [
     "CLAIMS",
     "LEASES",
     "PODS",
+    "AnswerBounds",
     "Call",
     "Create",
     "CreateObject",
@@ -97,6 +99,7 @@ def connect(
     *,
     request_timeout: timedelta = timedelta(seconds=10),
     max_connections: int = 16,
+    bounds: AnswerBounds | None = None,
 ) -> HttpPodApi:
     """Return a client of the real API. Reads the configuration and sends nothing yet.
 
@@ -106,6 +109,7 @@ def connect(
         namespace: by default the namespace of the context or service account, else `default`.
         request_timeout: the limit of every call, of a watch until its headers arrive, and of an exec plugin.
         max_connections: the number of calls that run at once, each in its own thread; further calls queue.
+        bounds: how much of an answer is accepted; by default that of the settings.
 
     Raises:
         SettingsError: no kubeconfig, context or credential is usable.
@@ -119,4 +123,5 @@ def connect(
         namespace=namespace or access.namespace,
         request_timeout=request_timeout,
         max_connections=max_connections,
+        bounds=bounds,
     )

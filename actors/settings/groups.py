@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from actors.kube.bounds import AnswerBounds
 from actors.kube.retries import MAX_RETRY_AFTER
 from actors.settings.durations import format_duration
 from actors.settings.profiles import ShapeSettings
 from actors.settings.types import (
+    ByteSize,
     Count,
     DeletionCost,
     DnsLabel,
@@ -25,6 +27,7 @@ from actors.settings.types import (
     Ratio,
     Size,
     Switch,
+    bytes_of,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +51,25 @@ class ApiSettings(Group):
     """The longest `Retry-After` of the server that counts. A longer one, as of a proxy's maintenance page, counts as
     this long. Up to half as much is added, so that not all clients come back at once.
     """
+    max_answer_size: ByteSize = "64Mi"
+    """How many bytes, after decompression, a list may have in one page. A page of 500 pods has about 3Mi; with
+    `executor.polling_from_cache` the whole fleet may come in one page.
+    """
+    max_object_size: ByteSize = "16Mi"
+    """How many bytes one object may have, or one event of a watch. An API server accepts objects of at most 3Mi."""
+    max_header_size: ByteSize = "64Ki"
+    """How many bytes the headers of an answer may have."""
+    max_pages: Count = 1000
+    """How many pages a list may have. The fleet asks for 500 pods a page."""
+    max_pods: Count = 250_000
+    """How many pods a list may have in all its pages, and the streaming list (`source.streaming_list`)."""
+
+    @property
+    def bounds(self) -> AnswerBounds:
+        """The bounds in bytes."""
+        return AnswerBounds(
+            bytes_of(self.max_answer_size), bytes_of(self.max_object_size), bytes_of(self.max_header_size)
+        )
 
 
 class ExecutorSettings(ShapeSettings):

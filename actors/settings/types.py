@@ -31,6 +31,7 @@ __all__ = [
     "RESERVED_LABELS",
     "AccessMode",
     "Argv",
+    "ByteSize",
     "ClaimSize",
     "Consistent",
     "Count",
@@ -56,6 +57,7 @@ __all__ = [
     "Switch",
     "Template",
     "Word",
+    "bytes_of",
 ]
 
 RESERVED_LABELS: Final = "executor-pods/"
@@ -72,6 +74,10 @@ _LARGEST_TEMPLATE: Final = 100_000
 
 _DEEPEST_TEMPLATE: Final = 64
 """A v1 Pod has no recursive field: it is less than 20 levels deep."""
+
+_FEWEST_BYTES: Final = 1024
+_MOST_BYTES: Final = 16 * 1024**3
+"""Of a `ByteSize`: no answer is smaller, and no process has the memory for a larger one."""
 
 _STANDARD_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
@@ -197,6 +203,18 @@ def _claim_size(value: object) -> str:
     return str(value)
 
 
+def _byte_size(value: object) -> str:
+    number = parse_quantity(value)
+    if number is None or not _FEWEST_BYTES <= number <= _MOST_BYTES:
+        raise ValueError('must be a size from "1Ki" to "16Gi", such as "64Mi"')
+    return str(value)
+
+
+def bytes_of(size: str) -> int:
+    """Return a `ByteSize` as a number of bytes."""
+    return int(parse_quantity(size) or 0)
+
+
 def _mount_path(text: str) -> str:
     if not re.fullmatch(r"/[^:\s][^:]*", text):
         raise ValueError("must be an absolute path without ':', such as \"/data\"")
@@ -307,6 +325,7 @@ def _not_json(template: Mapping[object, object]) -> str:
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), NoDecode]
+ByteSize = Annotated[str, BeforeValidator(_byte_size)]
 ClaimSize = Annotated[str, BeforeValidator(_claim_size)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 DeletionCost = Annotated[int, BeforeValidator(_no_bool), Field(ge=-(2**31), le=2**31 - 1)]

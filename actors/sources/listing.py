@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors import kube
-from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized
+from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized, Unavailable
 from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
 from actors.messages import ReplaceSnapshot
 
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.runtime import Address, Clock, Moment
+    from actors.settings import ApiSettings
     from actors.sources.freshness import FreshnessReporter
 
 __all__ = ["PageArrived", "PagedList", "StreamedList", "cannot_stream"]
@@ -32,6 +33,10 @@ MAX_RESTARTS: Final = 3
 """After so many expired tokens the LIST fails: the server's tokens expire faster than we read pages."""
 
 
+MAX_EMPTY: Final = 100
+"""Empty pages in a row. A server may answer some while it looks for pods that the selector matches."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageArrived:
     """The page that answers request `number`, or its error."""
@@ -44,15 +49,27 @@ class PagedList:
     """Requests page after page. `start` abandons the LIST under way."""
 
     def __init__(
-        self, api: PodApi, selector: str, clock: Clock, myself: Address, freshness: FreshnessReporter | None = None
+        self,
+        api: PodApi,
+        selector: str,
+        clock: Clock,
+        myself: Address,
+        *,
+        bounds: ApiSettings,
+        freshness: FreshnessReporter | None = None,
     ) -> None:
         self._api = api
+        self._bounds = bounds
         self._selector = selector
         self._clock = clock
         self._myself = myself
         self._freshness = freshness
         self._pods: list[Pod] = []
         self._moved: dict[str, str] = {}
+        self._pages = self._empty = 0
+        """Pages of the LIST under way, and how many of them, the last ones, were empty."""
+        self._token = ""
+        """What the request under way continues."""
         self._number = 0
         self._call: Call | None = None
 
@@ -84,6 +101,9 @@ class PagedList:
             case PodPage() as page:
                 self._pods.extend(page.pods)
                 self._moved.update(page.moved)
+                if (endless := self._endless(page)) is not None:
+                    self._pods, self._moved = [], {}
+                    return Unavailable(f"the list of pods does not end: {endless}")
                 if page.continue_token:
                     self._ask(page.continue_token)
                     if self._freshness is not None:
@@ -95,13 +115,31 @@ class PagedList:
                     pods, page.resource_version, self._requested_at, consistent=self._consistent, moved=moved
                 )
 
+    def _endless(self, page: PodPage) -> str | None:
+        """Return why no page may follow this one; None if one may, or if it is the last."""
+        self._pages += 1
+        self._empty = 0 if page.pods or page.malformed else self._empty + 1
+        if len(self._pods) > self._bounds.max_pods:
+            return f"it has more than {self._bounds.max_pods} pods (api.max_pods)"
+        if not page.continue_token:
+            return None
+        if page.continue_token == self._token:
+            return "a page names itself as the next one"
+        if self._empty >= MAX_EMPTY:
+            return f"{self._empty} pages in a row were empty"
+        if self._pages >= self._bounds.max_pages:
+            return f"it has more than {self._bounds.max_pages} pages (api.max_pages)"
+        return None
+
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()
         self._pods, self._moved = [], {}
+        self._pages = self._empty = 0
         self._ask("")
 
     def _ask(self, continue_token: str) -> None:
         self._number += 1
+        self._token = continue_token
         self._continuing = bool(continue_token)
         number, myself = self._number, self._myself
         version = None if continue_token or self._consistent else FROM_CACHE
@@ -117,17 +155,20 @@ class StreamedList:
     Changes may arrive among the initial events, because the server reads on while it sends. They are applied.
     """
 
-    def __init__(self, requested_at: Moment) -> None:
+    def __init__(self, requested_at: Moment, max_pods: int) -> None:
         self._requested_at = requested_at
+        self._max_pods = max_pods
         self._pods: dict[str, Pod] = {}
 
-    def arrived(self, read: WatchEvents) -> ReplaceSnapshot | None:
-        """Return the whole LIST; None until the initial events end."""
+    def arrived(self, read: WatchEvents) -> ReplaceSnapshot | ApiError | None:
+        """Return the whole LIST, or why it is too large; None until the initial events end."""
         for event in read.events:
             if event.type == "DELETED":
                 self._pods.pop(event.pod.uid, None)
             else:
                 self._pods[event.pod.uid] = event.pod
+        if len(self._pods) > self._max_pods:
+            return Unavailable(f"the streaming list has more than {self._max_pods} pods (api.max_pods)")
         if not read.initial_events_end:
             return None
         return ReplaceSnapshot(tuple(self._pods.values()), read.resource_version, self._requested_at, consistent=True)

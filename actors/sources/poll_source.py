@@ -50,7 +50,9 @@ class PollSource(Actor):
         self._store = store
         self._backend = backend
         self._freshness = FreshnessReporter(Source.POLL, backend, self.clock)
-        self._listing = PagedList(api, selector, self.clock, self.myself, self._freshness)
+        self._listing = PagedList(
+            api, selector, self.clock, self.myself, bounds=settings.api, freshness=self._freshness
+        )
         self._started = False
         self.at_end(self._listing.cancel)
         self.at_end(self._freshness.stopped)

@@ -103,12 +103,15 @@ class WatchSource(Actor):
         self._selector = selector
         self._store = store
         self._max_retry_after = settings.api.max_retry_after
+        self._max_pods = settings.api.max_pods
         self._silence = settings.source.inactivity_timeout
         self._list_silence = min(settings.backend.request_timeout, self._silence)
         """The limit while a connection delivers its LIST, because the server then has no reason to be silent."""
         self._streams_list = settings.source.streaming_list
         self._freshness = FreshnessReporter(Source.WATCH, backend, self.clock)
-        self._listing = PagedList(api, selector, self.clock, self.myself, self._freshness)
+        self._listing = PagedList(
+            api, selector, self.clock, self.myself, bounds=settings.api, freshness=self._freshness
+        )
         self._started = False
         self.at_end(self._close)
         self._stream = context.incarnation << 32
@@ -164,7 +167,7 @@ class WatchSource(Actor):
         if self._version is not None:
             self._connect(self._version)
         elif self._streams_list:
-            self._connect("", StreamedList(self.clock.monotonic()))
+            self._connect("", StreamedList(self.clock.monotonic(), self._max_pods))
         else:
             self._listing.start()
 
@@ -224,12 +227,14 @@ class WatchSource(Actor):
     def _received(self, connection: _Connection, what: WatchEvents | WatchEnded) -> None:
         match what:
             case WatchEvents() if connection.streamed_list is not None:
-                listed = connection.streamed_list.arrived(what)
-                if listed is None:
-                    self._freshness.received(works=False)
-                else:  # only changes follow
-                    connection.streamed_list = None
-                    self._synced(listed)
+                match connection.streamed_list.arrived(what):
+                    case None:
+                        self._freshness.received(works=False)
+                    case ApiError() as error:
+                        self._ended(error)
+                    case listed:  # only changes follow
+                        connection.streamed_list = None
+                        self._synced(listed)
             case WatchEvents(events, version, unchanged=unchanged):
                 self._version = version or self._version
                 if self._version is not None:

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from actors.allocation import claims
 from actors.errors import ApiError
+from actors.kube.bounds import TooLarge
 from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
 from actors.kube.http.decode import Complaints
-from actors.kube.http.watch_lines import LineSplitter, LineTooLong, WatchDecoder
+from actors.kube.http.watch_lines import LineSplitter, WatchDecoder
 from actors.kube.status import error_from_status
 from actors.lease import record as lease
 from actors.pods.loss import explain, missing
@@ -169,7 +170,7 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
     splitter = LineSplitter()
     for _ in range(16):
         assert splitter.feed(b"x" * (1 << 20)) == b""
-    with pytest.raises(LineTooLong):
+    with pytest.raises(TooLarge):
         splitter.feed(b"x")
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import ssl
-from http.client import HTTPResponse, IncompleteRead
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from typing import TYPE_CHECKING, Any, Final, final
+
+from actors.kube.bounds import AnswerBounds, TooLarge
 
 if TYPE_CHECKING:
     import socket
@@ -73,9 +75,11 @@ class Chunks:
             raise IncompleteRead(b"")
 
 
-@final
 class Answer(HTTPResponse):
     """An HTTP answer whose `read1` returns all that has arrived. Do not mix `read1` with other reads."""
+
+    most_headers = AnswerBounds.headers
+    """Bytes of the status line and all headers."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -84,6 +88,32 @@ class Answer(HTTPResponse):
         self._chunks = Chunks()
         self.ahead = b""
         """The content of the next read, already here: fetched when a read had its full size."""
+
+    def begin(self) -> None:
+        """Read the status line and the headers.
+
+        Raises:
+            TooLarge: they exceed `most_headers`.
+        """
+        whole: Any = self.fp
+        head: Any = _Head(whole, self.most_headers)
+        self.fp = head
+        try:
+            super().begin()
+        except HTTPException as error:
+            if str(error).startswith("got more than"):  # a line or a number of lines that is fixed in `http.client`
+                raise TooLarge(f"sent too many headers: {error}") from None
+            raise
+        finally:
+            if self.fp is not None:
+                self.fp = whole
+
+    def _read_next_chunk_size(self) -> int:
+        """Refuse a negative size, which `http.client` would take for all that is to come."""
+        size: int = super()._read_next_chunk_size()  # type: ignore[misc]  # typeshed leaves private methods out
+        if size < 0:
+            raise IncompleteRead(b"")
+        return size
 
     def read1(self, n: int = -1) -> bytes:
         """Return up to `n` bytes as soon as one is there; none at the end.
@@ -119,6 +149,30 @@ class Answer(HTTPResponse):
         finally:
             self._socket.settimeout(timeout)
         return b"".join(pieces)
+
+
+class _Head:
+    """The head of an answer, line by line."""
+
+    def __init__(self, file: Any, most: int) -> None:
+        self._file = file
+        self._most = self._left = most
+
+    def readline(self, most: int) -> bytes:
+        """Return the next line, of at most `most` bytes.
+
+        Raises:
+            TooLarge: the lines exceed the bound.
+        """
+        line: bytes = self._file.readline(min(most, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise TooLarge(f"sent headers of more than {self._most} bytes (api.max_header_size)")
+        return line
+
+    def close(self) -> None:
+        """Close the connection's file."""
+        self._file.close()
 
 
 def has_more(response: urllib3.BaseHTTPResponse) -> bool:

@@ -7,10 +7,12 @@ certificate, is sent again if there is a newer credential.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, final
 
 from actors.errors import ApiError, Untrusted
+from actors.kube.bounds import MIB
 from actors.kube.http import failures
+from actors.kube.http.body import read_body, read_start
 from actors.kube.http.wire import Transport, Wire, WireCut, WireLate
 
 if TYPE_CHECKING:
@@ -20,14 +22,18 @@ if TYPE_CHECKING:
     import urllib3
 
     from actors.kube.auth.credentials import Access, Credential
+    from actors.kube.bounds import AnswerBounds
     from actors.runtime import Clock
 
 __all__ = ["Client", "HttpRequest"]
 
 A = TypeVar("A")
 
-_LONGEST_REFUSAL: Final = 1024 * 1024
+_LONGEST_REFUSAL: Final = MIB
 """Bytes that are read of an error's body. A `Status` has a few hundred; a proxy's page may be endless."""
+
+_KEPT: Final = 1024
+"""Bytes that are kept of a body that is not decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,8 @@ class HttpRequest:
     accept_encoding: str = "identity"
     changes: bool = True
     """Whether a POST changes anything; an access review does not."""
+    answer: Literal["object", "list", "dropped"] = "object"
+    """What a successful answer has: one object, many, or as much as there is and nothing that matters."""
 
     @property
     def write(self) -> bool:
@@ -52,8 +60,11 @@ class HttpRequest:
 class Client:
     """Not thread-safe, except for the wires."""
 
-    def __init__(self, access: Access, *, limit: timedelta, user_agent: str, clock: Clock) -> None:
+    def __init__(
+        self, access: Access, *, limit: timedelta, user_agent: str, clock: Clock, bounds: AnswerBounds
+    ) -> None:
         self._access = access
+        self._bounds = bounds
         self._limit = limit
         self._user_agent = user_agent
         self._clock = clock
@@ -68,14 +79,17 @@ class Client:
             WireLate: the wire's deadline has passed.
         """
         server = self._access.server
+        response: urllib3.BaseHTTPResponse | ApiError | None = None
         try:
             response = self.open(request, wire)
             if isinstance(response, ApiError):
                 return response
-            body = response.read()
+            body = self._read(response, request)
         except (WireCut, WireLate):
             raise
         except Exception as error:  # noqa: BLE001 - whatever happened, the call completes with one of our errors
+            if response is not None and not isinstance(response, ApiError):
+                response.close()
             return failures.lost(error, server, sent=wire.sent, write=request.write)
         finally:
             wire.release()
@@ -102,9 +116,18 @@ class Client:
                 credential, answer = newer, self._send(request, wire, newer)
         if isinstance(answer, ApiError) or 200 <= answer.status < 300:
             return answer
-        body = answer.read(_LONGEST_REFUSAL)
+        body = read_start(answer, _LONGEST_REFUSAL)
         _discard(answer)
         return failures.refused(answer, body, self._access.server, self._clock.now(), credential=credential.source)
+
+    def _read(self, response: urllib3.BaseHTTPResponse, request: HttpRequest) -> bytes:
+        match request.answer:
+            case "object":
+                return read_body(response, self._bounds.one_object, "api.max_object_size")
+            case "list":
+                return read_body(response, self._bounds.answer, "api.max_answer_size")
+            case "dropped":
+                return read_body(response, _KEPT, "", drop_rest=True)
 
     def close(self) -> None:
         """Close the connection."""
@@ -132,7 +155,7 @@ class Client:
         """Return the transport; a new one if our certificate or the CA has changed."""
         if self._transport is None or self._transport_of != credential.connects_with:
             self.close()
-            self._transport = Transport(credential.configuration, self._limit)
+            self._transport = Transport(credential.configuration, self._limit, self._bounds.headers)
             self._transport_of = credential.connects_with
         return self._transport
 

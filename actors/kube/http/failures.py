@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib3 import exceptions
 
 from actors.errors import Ambiguous, ApiError, Unavailable, Untrusted
+from actors.kube.bounds import TooLarge
 from actors.kube.http import decode
 from actors.kube.status import error_from_status, wait_of
 
@@ -117,6 +118,8 @@ def _retry_after(header: str | None, now: datetime) -> timedelta | None:
 
 
 def _sentence(error: BaseException, server: str) -> str:
+    if isinstance(cause := _first_cause(error), TooLarge):
+        return f"{server} {cause}"
     match error:
         case exceptions.NameResolutionError():
             return f"the name of {server} cannot be resolved: {_problem(error)}"

@@ -16,6 +16,7 @@ import msgspec
 from actors.errors import ApiError, BadRequest, SettingsError, Unavailable
 from actors.kube import api
 from actors.kube.api import PODS
+from actors.kube.bounds import AnswerBounds
 from actors.kube.calls import OpenCall, OpenCalls
 from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode, failures
@@ -59,6 +60,7 @@ class HttpPodApi:
         namespace: str,
         request_timeout: timedelta,
         max_connections: int,
+        bounds: AnswerBounds | None = None,
         clock: Clock | None = None,
         timers: TimerService | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class HttpPodApi:
         self._access = access
         self.namespace = namespace
         self._limit = request_timeout
+        self._bounds = bounds or AnswerBounds()
         self._clock = clock or SystemClock()
         self._user_agent = f"executor-pods/{_version()}"
         self._complaints = Complaints()
@@ -117,6 +120,7 @@ class HttpPodApi:
             client=self._client(),
             server=self._access.server,
             limit=self._limit,
+            longest=self._bounds.one_object,
             decoder=WatchDecoder(request.resource_version, self._complaints, self._deduplicator),
             sink=sink,
             calls=self._calls,
@@ -162,19 +166,18 @@ class HttpPodApi:
                     query["continue"] = continue_token
                 elif resource_version is not None:
                     query["resourceVersion"] = resource_version
-                return _get(self._path(PODS, query=query), compressed=True), self._read_page
+                return _list(self._path(PODS, query=query)), self._read_page
             case api.Get(name):
                 return _get(self._path(PODS, name)), decode.pod
             case api.Create(manifest):
                 return HttpRequest("POST", self._path(PODS), _json(manifest)), decode.pod
             case api.Delete(name, options):
-                return HttpRequest("DELETE", self._path(PODS, name), _json(_delete_options(options))), decode.anything
+                return _delete(self._path(PODS, name), options), decode.anything
             case api.DeleteCollection(selector):
                 if not selector.strip():
                     raise BadRequest("not sent: a bulk delete without a selector would delete every pod")
-                body = _json(_delete_options(api.DeleteOptions()))
                 path = self._path(PODS, query={"labelSelector": selector})
-                return HttpRequest("DELETE", path, body), decode.anything
+                return _delete(path, api.DeleteOptions()), decode.anything
             case api.Patch(name, patch):
                 return _patch(self._path(PODS, name), patch), decode.pod
             case api.ReviewAccess(verb, resource):
@@ -182,7 +185,7 @@ class HttpPodApi:
             case api.GetObject(resource, name):
                 return _get(self._path(resource, name)), decode.json_object
             case api.ListObjects(resource, selector):
-                return _get(self._path(resource, query={"labelSelector": selector}), compressed=True), decode.json_items
+                return _list(self._path(resource, query={"labelSelector": selector})), decode.json_items
             case api.CreateObject(resource, manifest):
                 return HttpRequest("POST", self._path(resource), _json(manifest)), decode.json_object
             case api.PatchObject(resource, name, patch):
@@ -239,11 +242,22 @@ class HttpPodApi:
             call.complete(_no_thread(error))
 
     def _client(self) -> Client:
-        return Client(self._access, limit=self._limit, user_agent=self._user_agent, clock=self._clock)
+        return Client(
+            self._access, limit=self._limit, user_agent=self._user_agent, clock=self._clock, bounds=self._bounds
+        )
 
 
-def _get(path: str, *, compressed: bool = False) -> HttpRequest:
-    return HttpRequest("GET", path, accept_encoding="gzip" if compressed else "identity")
+def _get(path: str) -> HttpRequest:
+    return HttpRequest("GET", path)
+
+
+def _list(path: str) -> HttpRequest:
+    return HttpRequest("GET", path, accept_encoding="gzip", answer="list")
+
+
+def _delete(path: str, options: DeleteOptions) -> HttpRequest:
+    """A bulk delete is answered with all that it deletes."""
+    return HttpRequest("DELETE", path, _json(_delete_options(options)), answer="dropped")
 
 
 def _patch(path: str, patch: Manifest) -> HttpRequest:

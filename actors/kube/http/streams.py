@@ -10,11 +10,12 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from actors.errors import ApiError, Unavailable
+from actors.errors import ApiError
 from actors.kube.calls import OpenStream
 from actors.kube.http import failures
+from actors.kube.http.body import inflater_of
 from actors.kube.http.chunks import has_more
-from actors.kube.http.watch_lines import LineSplitter, LineTooLong
+from actors.kube.http.watch_lines import LineSplitter
 from actors.kube.http.wire import Wire, WireCut
 from actors.kube.http.workers import deliver
 
@@ -51,6 +52,7 @@ class Stream(OpenStream):
         client: Client,
         server: str,
         limit: timedelta,
+        longest: int,
         decoder: WatchDecoder,
         sink: WatchSink,
         calls: OpenCalls,
@@ -60,6 +62,7 @@ class Stream(OpenStream):
         self._client = client
         self._server = server
         self._limit = limit
+        self._longest = longest
         self._decoder = decoder
         self._wire = Wire()
         self.depends_on(self._wire)
@@ -102,22 +105,27 @@ class Stream(OpenStream):
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> None:
         """Read and deliver events until the stream ends."""
-        splitter = LineSplitter()
-        compressed = "Content-Encoding" in response.headers  # else urllib3 would copy every read
+        splitter = LineSplitter(self._longest)
+        inflater = inflater_of(response)
         held = 0
-        try:
-            while not self.done:
-                data = response.read1(READ_SIZE, decode_content=compressed)
-                more = not compressed and has_more(response) and held < READS_HELD
-                held = held + 1 if more else 0
-                batches, error = self._decoder.decode(splitter.feed(data) if data else splitter.rest(), more=more)
-                for events in batches:
-                    self.deliver(events)
-                if isinstance(error, ApiError):
-                    self.end(error, in_stream=True)
-                elif error is not None:
-                    self.end(failures.unreadable(error, self._server, write=False))
-                elif not data:
-                    self.end(None)
-        except LineTooLong:
-            self.end(Unavailable(f"{self._server} sent an endless watch event"))
+        while not self.done:
+            data = response.read1(READ_SIZE, decode_content=False)
+            more = inflater is None and has_more(response) and held < READS_HELD
+            held = held + 1 if more else 0
+            if inflater is None or not data:
+                self._take(splitter.feed(data) if data else splitter.rest(), more=more)
+            else:
+                for piece in inflater.feed(data):
+                    self._take(splitter.feed(piece), more=False)
+            if not data:
+                self.end(None)
+
+    def _take(self, lines: bytes, *, more: bool) -> None:
+        """Deliver the events of whole lines. One that cannot be decoded, or an ERROR event, ends the stream."""
+        batches, error = self._decoder.decode(lines, more=more)
+        for events in batches:
+            self.deliver(events)
+        if isinstance(error, ApiError):
+            self.end(error, in_stream=True)
+        elif error is not None:
+            self.end(failures.unreadable(error, self._server, write=False))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 import msgspec
 
 from actors.kube.api import WatchEvents
+from actors.kube.bounds import AnswerBounds, TooLarge
 from actors.kube.deduplication import Connection
 from actors.kube.http.decode import NOT_A_POD, status, version_of
 from actors.kube.status import error_from_status
@@ -25,16 +26,12 @@ if TYPE_CHECKING:
     from actors.kube.http.decode import Complaints
     from actors.pods.pod import EventType
 
-__all__ = ["LineSplitter", "LineTooLong", "WatchDecoder"]
+__all__ = ["LineSplitter", "WatchDecoder"]
 
 logger = get_logger(__name__)
 
-MAX_LINE: Final = 16 * 1024 * 1024
-"""Bytes of one line. By default etcd accepts objects up to 1.5 MiB and an API server requests up to 3 MiB."""
-
-
-class LineTooLong(Exception):  # noqa: N818 - private to this package, says what it is
-    """The answer has `MAX_LINE` bytes without an end of line: it is not a watch."""
+LONGEST_VERSION: Final = 1024
+"""Characters of a version to resume from, which is sent back in a URL. A real one has at most 20 digits."""
 
 
 class _BookmarkMeta(msgspec.Struct, rename="camel"):
@@ -62,7 +59,8 @@ _KNOWN_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 class LineSplitter:
     """Splits reads, which may end anywhere, after the last complete line."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = AnswerBounds.one_object) -> None:
+        self._longest = longest
         self._pieces: list[bytes] = []
         self._size = 0
 
@@ -70,7 +68,7 @@ class LineSplitter:
         """Return the lines that `data` completes, with their line ends; empty if there are none.
 
         Raises:
-            LineTooLong: no line end came within `MAX_LINE` bytes.
+            TooLarge: no line end came within `longest` bytes.
         """
         end = data.rfind(b"\n") + 1
         if not end:
@@ -90,8 +88,8 @@ class LineSplitter:
         if piece:
             self._pieces.append(piece)
             self._size += len(piece)
-        if self._size > MAX_LINE:
-            raise LineTooLong
+        if self._size > self._longest:
+            raise TooLarge(f"sent a watch event of more than {self._longest} bytes (api.max_object_size)")
 
 
 @final
@@ -183,7 +181,8 @@ class WatchDecoder:
 
     def _advance_to(self, version: str) -> None:
         self._pending = True
-        self._version = version or self._version
+        if version and len(version) <= LONGEST_VERSION:
+            self._version = version
 
 
 def _newest(events: Sequence[PodEvent]) -> str:

@@ -140,10 +140,10 @@ class Wire:
 class Transport:
     """One thread's connection pool of the `kubernetes` client (TLS, proxy, keep-alive), with wires."""
 
-    def __init__(self, configuration: Configuration, limit: timedelta) -> None:
+    def __init__(self, configuration: Configuration, limit: timedelta, most_headers: int) -> None:
         self._manager: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
         self._manager.pool_classes_by_scheme = {
-            scheme: _wired(pool) for scheme, pool in self._manager.pool_classes_by_scheme.items()
+            scheme: _wired(pool, most_headers) for scheme, pool in self._manager.pool_classes_by_scheme.items()
         }
         # The call has its own limit. This one is shared among the addresses of a name, see `_connected`.
         self._timeout = urllib3.Timeout(connect=limit.total_seconds(), read=None)
@@ -181,8 +181,6 @@ class Transport:
 
 class _Wired(HTTPConnection):
     """A connection that gives its socket to the current wire."""
-
-    response_class = Answer
 
     def _new_conn(self) -> socket.socket:
         sock = super()._new_conn()
@@ -250,9 +248,10 @@ def _wire() -> Wire:
     return wire
 
 
-def _wired(pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
+def _wired(pool: type[HTTPConnectionPool], most_headers: int) -> type[HTTPConnectionPool]:
     """Return the pool class with wired connections. The connections of a SOCKS proxy keep their own way to connect."""
+    answer = type("BoundAnswer", (Answer,), {"most_headers": most_headers})
     connection: Any = pool.ConnectionCls
     base = _WiredDirect if connection._new_conn is HTTPConnection._new_conn else _Wired  # noqa: SLF001 - the seam of urllib3.contrib.socks
-    wired: Final = type(f"Wired{connection.__name__}", (base, connection), {})
+    wired: Final = type(f"Wired{connection.__name__}", (base, connection), {"response_class": answer})
     return type(f"Wired{pool.__name__}", (pool,), {"ConnectionCls": wired})

@@ -12,6 +12,7 @@ import pykka
 import pytest
 
 from actors.backend.backend import Backend
+from actors.backend.driver_pod import PATIENCE
 from actors.errors import ApiError, Forbidden, NotFound, Refused, SettingsError, Unauthorized, Unavailable
 from actors.kube.api import PodPage
 from actors.local.inprocess import InProcessPodApi
@@ -204,9 +205,23 @@ class Starting:
 def test_an_error_that_no_retry_helps_fails_the_start(kit: Kit, error: ApiError, reviewed: bool) -> None:
     subject = Starting(kit, reviewed=reviewed)
     subject.answer_list(error)
+    kit.advance(PATIENCE - timedelta(milliseconds=1))
+    subject.driver.expect_nothing()
+    kit.advance(timedelta(milliseconds=1))
     assert subject.driver.take(BackendFailed).cause is error
     assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
     assert subject.api.closed
+
+
+@pytest.mark.parametrize("error", [NotFound("no such path", status=404), Unauthorized("who?", status=401)])
+def test_an_error_that_passes_in_time_fails_no_start(kit: Kit, error: ApiError) -> None:
+    subject = Starting(kit)
+    subject.answer_list(error)
+    kit.advance(2 * SECOND)
+    subject.answer_list(PodPage((), "7"))
+    subject.driver.take(BackendStarted)
+    kit.advance(PATIENCE)
+    assert subject.driver.take_all(BackendFailed) == []
 
 
 def test_an_api_that_does_not_answer_fails_the_start_after_its_timeout(kit: Kit) -> None:

@@ -124,8 +124,21 @@ def test_a_pod_that_may_not_be_read_fails_the_start_with_what_to_grant(rig: Rig)
 
 @pytest.mark.parametrize("error", [Unauthorized("who?", status=401), BadRequest("what?", status=400)])
 def test_an_error_that_no_retry_helps_ends_the_start(rig: Rig, error: ApiError) -> None:
+    for _ in range(5):
+        rig.found(error)
+        rig.driver.expect_nothing()
+        rig.kit.advance(SECOND)
     rig.found(error)
     assert rig.driver.take(BackendFailed).cause is error
+
+
+def test_an_error_that_passes_is_no_trouble(rig: Rig) -> None:
+    for error in (Unauthorized("who?", status=401), Unavailable("busy")) * 5:
+        rig.found(error)
+        rig.kit.advance(SECOND)
+    rig.found(driver_pod())
+    rig.listed()
+    rig.driver.take(BackendStarted)
 
 
 def test_an_api_that_does_not_answer_is_retried_until_the_start_times_out(rig: Rig) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from actors.kube import Call
+    from actors.kube import AnswerBounds, Call
 
 LIMIT = timedelta(seconds=10)
 """Of a client whose limits pass by hand."""
@@ -66,10 +66,17 @@ class Client:
         self._folder = folder
         self._made: list[HttpPodApi] = []
 
-    def connect(self, *, limit: timedelta = timedelta(seconds=SAFETY), workers: int = 4, **user: Any) -> HttpPodApi:
+    def connect(
+        self,
+        *,
+        limit: timedelta = timedelta(seconds=SAFETY),
+        workers: int = 4,
+        bounds: AnswerBounds | None = None,
+        **user: Any,
+    ) -> HttpPodApi:
         """`user` is the kubeconfig's user."""
         path = self._server.kubeconfig(self._folder, **user)
-        api = kube.connect(path, namespace="ns", request_timeout=limit, max_connections=workers)
+        api = kube.connect(path, namespace="ns", request_timeout=limit, max_connections=workers, bounds=bounds)
         self._made.append(api)
         return api
 

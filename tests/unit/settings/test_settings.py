@@ -102,6 +102,11 @@ DEFAULTS = {
     "backend.lease": "auto",
     "backend.lease_duration": "15s",
     "api.max_retry_after": "1m",
+    "api.max_answer_size": "64Mi",
+    "api.max_object_size": "16Mi",
+    "api.max_header_size": "64Ki",
+    "api.max_pages": 1000,
+    "api.max_pods": 250_000,
     "roll.interval": None,
     "roll.policy": "id",
 }

@@ -10,6 +10,7 @@ import pytest
 from actors.errors import Gone, Unavailable
 from actors.kube.api import PodPage
 from actors.messages import ReplaceSnapshot
+from actors.settings import ApiSettings
 from actors.sources.listing import MAX_RESTARTS, PAGE_SIZE, PageArrived, PagedList
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import pod
@@ -17,6 +18,7 @@ from tests.unit.builders import pod
 if TYPE_CHECKING:
     from actors.testing import Kit, Probe
 
+BOUNDS = ApiSettings(max_pages=5, max_pods=6)
 EXPIRED = Gone("the continue token is too old", status=410)
 
 
@@ -27,7 +29,7 @@ class Owner:
         self.api = ManualPodApi()
         self._kit = kit
         self._probe: Probe = kit.probe("owner")
-        self.list = PagedList(self.api, "a=b", kit.clock, self._probe.address)
+        self.list = PagedList(self.api, "a=b", kit.clock, self._probe.address, bounds=BOUNDS)
 
     def hand_over(self) -> ReplaceSnapshot | object | None:
         self._kit.settle()
@@ -143,3 +145,50 @@ def test_a_page_that_was_answered_before_its_list_was_abandoned_is_dropped(owner
     owner.list.cancel()
     assert owner.hand_over() is None
     assert owner.api.open() == ()
+
+
+# ── lists without an end ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def error_of(owner: Owner, *pages: PodPage) -> str:
+    """How a list ends whose pages these are."""
+    owner.list.start()
+    for page in pages[:-1]:
+        assert owner.answer(page) is None
+    error = owner.answer(pages[-1])
+    assert isinstance(error, Unavailable)
+    assert owner.api.open() == ()
+    return error.message
+
+
+def test_a_list_of_endless_pages_ends_with_the_setting_that_bounds_it(owner: Owner) -> None:
+    pages = [PodPage((pod(1),), "7", f"token-{number}") for number in range(BOUNDS.max_pages)]
+    assert error_of(owner, *pages) == "the list of pods does not end: it has more than 5 pages (api.max_pages)"
+
+
+def test_a_list_of_endless_pods_ends_with_the_setting_that_bounds_it(owner: Owner) -> None:
+    few, many = tuple(map(pod, range(1, 7))), tuple(map(pod, range(1, 8)))
+    owner.list.start()
+    assert isinstance(owner.answer(PodPage(few, "7")), ReplaceSnapshot)
+    assert "more than 6 pods (api.max_pods)" in error_of(owner, PodPage(many, "7"))
+    assert "more than 6 pods (api.max_pods)" in error_of(owner, PodPage(few, "7", "next"), PodPage((pod(7),), "7", "x"))
+
+
+def test_a_page_that_names_itself_as_the_next_one_ends_the_list(owner: Owner) -> None:
+    assert "names itself" in error_of(owner, PodPage((), "7", "same"), PodPage((), "7", "same"))
+
+
+def test_a_list_of_endless_empty_pages_ends(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.sources.listing.MAX_EMPTY", 3)
+    empty = [PodPage((), "7", f"token-{number}") for number in range(3)]
+    assert "3 pages in a row were empty" in error_of(owner, PodPage((pod(1),), "7", "a"), *empty)
+
+
+def test_a_list_after_one_without_an_end_starts_from_nothing(owner: Owner) -> None:
+    error_of(owner, *(PodPage((pod(1),), "7", f"token-{number}") for number in range(BOUNDS.max_pages)))
+    owner.list.start()
+    for number in range(BOUNDS.max_pages - 1):
+        assert owner.answer(PodPage((pod(1),), "7", f"token-{number}")) is None
+    listed = owner.answer(PodPage((), "7"))
+    assert isinstance(listed, ReplaceSnapshot)
+    assert len(listed.pods) == BOUNDS.max_pages - 1

@@ -158,7 +158,7 @@ def test_each_page_counts_as_fresh_data_and_only_the_last_clears_the_error(world
     asked_at = kit.clock.monotonic()
     for page in range(1, 4):
         kit.advance(timedelta(seconds=2))
-        world.answer(PodPage((pod(page),), "7", "next"))
+        world.answer(PodPage((pod(page),), "7", f"next-{page}"))
         assert world.backend.take(Freshness) == Freshness(Source.POLL, None, error, asked_at + 2.0 * page)
     world.answer(PodPage((), "7"))
     assert world.backend.take(Freshness) == Freshness(Source.POLL, asked_at, None, asked_at + 6.0)

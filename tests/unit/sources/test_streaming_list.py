@@ -12,7 +12,7 @@ from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooMan
 from actors.kube.api import PodPage
 from actors.kube.retries import REFLECTOR
 from actors.messages import Freshness, Relist, ReplaceSnapshot, Source, StartWatching, StreamAbandoned, UpdatePods
-from actors.settings import Settings, SourceSettings
+from actors.settings import ApiSettings, Settings, SourceSettings
 from actors.sources.watch_source import ABANDON_AFTER, HEALTHY_LIFETIME
 from tests.unit.builders import event, pod
 from tests.unit.sources.test_watch_source import World
@@ -66,6 +66,18 @@ def test_the_watch_begins_with_the_list_and_no_list_is_requested(world: World) -
     assert (stream.request.selector, stream.request.resource_version) == ("a=b", "")
     assert stream.request.send_initial_events is True
     assert lists(world) == 0
+
+
+def test_a_list_of_endless_initial_events_ends_with_the_setting_that_bounds_it(kit: Kit) -> None:
+    streaming = SourceSettings(streaming_list=True)
+    world = World(kit, Settings(app_id="app", source=streaming, api=ApiSettings(max_pods=2)))
+    stream = started(world)
+    for executor_id in (1, 2, 3):
+        sent(world, stream, pod(executor_id, version=executor_id), version=executor_id)
+    assert stream.cancelled
+    error = world.backend.take_all(Freshness)[-1].error
+    assert isinstance(error, Unavailable)
+    assert "more than 2 pods (api.max_pods)" in error.message
 
 
 def test_the_list_is_sent_once_at_its_end_mark_and_later_events_as_updates(world: World, kit: Kit) -> None:

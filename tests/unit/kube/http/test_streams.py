@@ -12,7 +12,7 @@ import pytest
 
 from actors import kube
 from actors.errors import ApiError, Cancelled, Gone, TooManyRequests, Unavailable
-from actors.kube import WatchEnded, WatchEvents
+from actors.kube import AnswerBounds, WatchEnded, WatchEvents
 from actors.kube.http import streams
 from actors.kube.http.streams import Stream
 from tests.unit.kube.http.test_cancel import Stall
@@ -205,7 +205,7 @@ def test_an_error_event_that_says_little_is_unavailable(server: ScriptedServer, 
 
     server.then(stream)
     sink = Sink()
-    watch(client.connect(), sink)
+    watch(client.connect(bounds=AnswerBounds(one_object=100_000)), sink)
     assert type(sink.end()) is Unavailable
 
 
@@ -248,11 +248,7 @@ def test_what_is_no_event_ends_the_stream(server: ScriptedServer, client: Client
     assert server.name in error.message
 
 
-def test_a_line_without_an_end_ends_the_stream(
-    server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("actors.kube.http.watch_lines.MAX_LINE", 100_000)
-
+def test_a_line_without_an_end_ends_the_stream(server: ScriptedServer, client: Client) -> None:
     def stream(peer: Peer) -> None:
         peer.stream()
         while not peer.gone(0):
@@ -260,7 +256,7 @@ def test_a_line_without_an_end_ends_the_stream(
 
     server.then(stream)
     sink = Sink()
-    watch(client.connect(), sink)
+    watch(client.connect(bounds=AnswerBounds(one_object=100_000)), sink)
     assert type(sink.end()) is Unavailable
 
 
@@ -270,7 +266,7 @@ def test_a_stream_that_is_cut_is_unavailable(
 ) -> None:
     server.then(loss)
     sink = Sink()
-    watch(client.connect(), sink)
+    watch(client.connect(bounds=AnswerBounds(one_object=100_000)), sink)
     assert type(sink.end()) is Unavailable
 
 

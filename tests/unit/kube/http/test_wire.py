@@ -29,6 +29,8 @@ from tests.unit.kube.http.test_cancel import Stall
 from tests.unit.kube.http.test_pod_api import pod
 from tests.unit.kube.scripted import SAFETY, Peer, ScriptedServer, write_kubeconfig
 
+HEADERS = 64 * 1024
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -224,8 +226,8 @@ def test_a_connection_made_another_way_can_be_cut_too(server: ScriptedServer, mo
     class OwnWayPool(urllib3.HTTPConnectionPool):
         ConnectionCls = OwnWay
 
-    transport = Transport(Configuration(host=f"http://{server.name}"), LIMIT)
-    monkeypatch.setitem(transport._manager.pool_classes_by_scheme, "http", wire._wired(OwnWayPool))
+    transport = Transport(Configuration(host=f"http://{server.name}"), LIMIT, HEADERS)
+    monkeypatch.setitem(transport._manager.pool_classes_by_scheme, "http", wire._wired(OwnWayPool, HEADERS))
     stall = Stall()
     server.then(stall)
     held = Wire()
@@ -255,7 +257,7 @@ def test_a_wire_that_was_cut_goes_no_step_further(step: Callable[[Wire], None]) 
 
 
 def test_a_wire_that_was_cut_sends_nothing(server: ScriptedServer) -> None:
-    transport = Transport(Configuration(host=f"http://{server.name}"), LIMIT)
+    transport = Transport(Configuration(host=f"http://{server.name}"), LIMIT, HEADERS)
     held = Wire()
     held.cancel()
     with pytest.raises(WireCut):
