@@ -6,7 +6,7 @@ or of another type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -50,19 +50,22 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
 }
 
 
-def error_from_status(status: Mapping[str, Any], code: int, retry_after: timedelta | None) -> ApiError:
+def error_from_status(
+    status: Mapping[str, Any], code: int, retry_after: timedelta | None, redacted: Callable[[str], str] = str
+) -> ApiError:
     """Return the error of a failed call.
 
     Args:
         status: the `v1.Status` in the answer's body or in a watch's ERROR event; may be empty.
         code: the answer's HTTP status, or the `code` of the ERROR event.
         retry_after: the answer's `Retry-After`; without it, `details.retryAfterSeconds` counts.
+        redacted: returns a text of the server without our credential.
     """
-    reason = _text(status, "reason")
-    message = _text(status, "message") or f"the server answered {code} without saying why"
+    reason = redacted(_text(status, "reason"))
+    message = redacted(_text(status, "message")) or f"the server answered {code} without saying why"
     details = status.get("details")
     details = details if isinstance(details, Mapping) else {}
-    causes = _causes(details)
+    causes = tuple((redacted(field), redacted(message)) for field, message in _causes(details))
     return _class_of(code, reason, message, causes)(
         message,
         status=code,

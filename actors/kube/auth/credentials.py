@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from urllib.parse import urlsplit
 
 from actors.errors import SettingsError
+from actors.kube.auth.secrets import Secrets
 from actors.runtime import elapsed, later
 from actors.text import get_logger
 
@@ -93,6 +94,8 @@ class Credentials:
         self._clock = clock
         self._lock = threading.Lock()
         self._newest = first
+        self._secrets = Secrets()
+        self._secrets.add(first.configuration)
         self._not_before: Moment | None = None
         self._complained_at: Moment | None = None
 
@@ -111,6 +114,10 @@ class Credentials:
         """
         return self._renew(refused, wait=True, refused=True)
 
+    def redacted(self, text: str) -> str:
+        """Return text that came from a server, without the credentials that it got from us."""
+        return self._secrets.redacted(text)
+
     def _renew(self, old: Credential, *, wait: bool, refused: bool) -> Credential:
         if not self._lock.acquire(blocking=wait):
             return old
@@ -119,6 +126,7 @@ class Credentials:
             none_newer = self._newest is old or (refused and not self._newest.differs_from(old))
             if none_newer and not self._too_soon():
                 self._newest = self._read_or(self._newest, refused=refused)
+                self._secrets.add(self._newest.configuration)
             return self._newest
         finally:
             self._lock.release()

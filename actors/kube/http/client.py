@@ -96,7 +96,7 @@ class Client:
         try:
             return decode(body)
         except (ValueError, RecursionError) as error:
-            return failures.unreadable(error, server, write=request.write)
+            return failures.unreadable(error, server, write=request.write, redacted=self._access.credentials.redacted)
 
     def open(self, request: HttpRequest, wire: Wire) -> urllib3.BaseHTTPResponse | ApiError:
         """Send the request and wait for the headers. Return a 2xx answer with its body unread, or the server's error.
@@ -118,7 +118,14 @@ class Client:
             return answer
         body = read_start(answer, _LONGEST_REFUSAL)
         _discard(answer)
-        return failures.refused(answer, body, self._access.server, self._clock.now(), credential=credential.source)
+        return failures.refused(
+            answer,
+            body,
+            self._access.server,
+            self._clock.now(),
+            credential=credential.source,
+            redacted=self._access.credentials.redacted,
+        )
 
     def _read(self, response: urllib3.BaseHTTPResponse, request: HttpRequest) -> bytes:
         match request.answer:

@@ -19,7 +19,7 @@ from actors.pods.repair import pod_from
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 __all__ = [
@@ -109,7 +109,9 @@ NOT_A_POD: Final = (msgspec.ValidationError, UnicodeDecodeError)
 class Complaints:
     """Remembers which pods with unusable fields were logged: each is logged once, not with each LIST."""
 
-    def __init__(self) -> None:
+    def __init__(self, redacted: Callable[[str], str] = str) -> None:
+        self.redacted = redacted
+        """Returns a text of the server without our credential."""
         self._logged: set[str] = set()
 
     def repaired(self, raw: msgspec.Raw, error: Exception) -> Pod | None:
@@ -129,7 +131,7 @@ class Complaints:
             if len(self._logged) >= MAX_COMPLAINTS:
                 self._logged.clear()
             self._logged.add(name)
-            logger.warning(text, name, error)
+            logger.warning(text, self.redacted(name), self.redacted(str(error)))
 
 
 def repaired(body: bytes | msgspec.Raw) -> Pod:

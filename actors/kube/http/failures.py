@@ -20,7 +20,7 @@ from actors.kube.http import decode
 from actors.kube.status import error_from_status, wait_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import timedelta
 
     import urllib3
@@ -43,17 +43,27 @@ _UNREADABLE: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EISDIR})
 
 
 def refused(
-    response: urllib3.BaseHTTPResponse, body: bytes, server: str, now: datetime, *, credential: str
+    response: urllib3.BaseHTTPResponse,
+    body: bytes,
+    server: str,
+    now: datetime,
+    *,
+    credential: str,
+    redacted: Callable[[str], str],
 ) -> ApiError:
-    """Return the error of an answer that is not 2xx. `credential` is the source of the credential."""
+    """Return the error of an answer that is not 2xx.
+
+    `credential` is the source of the credential; `redacted` returns a text of the server without the credential.
+    """
     status: Mapping[str, object] = decode.status(body)
     if not status.get("message"):
-        quote = " ".join(body[:4096].decode("utf-8", "replace").split())[:_LONGEST_QUOTE]
-        phrase = f"{response.status} {response.reason or ''}".strip()
+        quote = " ".join(redacted(body.decode("utf-8", "replace"))[:4096].split())[:_LONGEST_QUOTE]
+        phrase = f"{response.status} {redacted(response.reason or '')}".strip()
         status = {**status, "message": f"{server} answered {phrase}" + (f": {quote}" if quote else "")}
     if response.status == 401:  # the server's own message is just "Unauthorized"
         status = {**status, "message": f"{server} does not accept the credential of {credential}: {status['message']}"}
-    return error_from_status(status, response.status, _retry_after(response.headers.get("Retry-After"), now))
+    retry_after = _retry_after(response.headers.get("Retry-After"), now)
+    return error_from_status(status, response.status, retry_after, redacted)
 
 
 def untrusted(error: BaseException, server: str, credential: Credential) -> Untrusted | None:
@@ -93,9 +103,12 @@ def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: boo
     return _unanswered(f"{server} gave no full answer in {seconds}", carried_out=write)
 
 
-def unreadable(error: Exception, server: str, *, write: bool) -> ApiError:
+def unreadable(error: Exception, server: str, *, write: bool, redacted: Callable[[str], str]) -> ApiError:
     """Return the error of a 2xx answer that cannot be decoded."""
-    return _unanswered(f"{server} answered with something other than the request asks for: {error}", carried_out=write)
+    problem = redacted(str(error))  # which may quote a value
+    return _unanswered(
+        f"{server} answered with something other than the request asks for: {problem}", carried_out=write
+    )
 
 
 def _unanswered(sentence: str, *, carried_out: bool) -> ApiError:

@@ -73,7 +73,7 @@ class HttpPodApi:
         self._bounds = bounds or AnswerBounds()
         self._clock = clock or SystemClock()
         self._user_agent = f"executor-pods/{_version()}"
-        self._complaints = Complaints()
+        self._complaints = Complaints(access.credentials.redacted)
         self._deduplicator = PodDeduplicator()
         self._own_timers = TimerThread(self._clock)
         self._timers = self._own_timers if timers is None else timers
@@ -121,6 +121,7 @@ class HttpPodApi:
             server=self._access.server,
             limit=self._limit,
             longest=self._bounds.one_object,
+            redacted=self._access.credentials.redacted,
             decoder=WatchDecoder(request.resource_version, self._complaints, self._deduplicator),
             sink=sink,
             calls=self._calls,

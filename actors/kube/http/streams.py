@@ -20,6 +20,7 @@ from actors.kube.http.wire import Wire, WireCut
 from actors.kube.http.workers import deliver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     import urllib3
@@ -53,6 +54,7 @@ class Stream(OpenStream):
         server: str,
         limit: timedelta,
         longest: int,
+        redacted: Callable[[str], str],
         decoder: WatchDecoder,
         sink: WatchSink,
         calls: OpenCalls,
@@ -63,6 +65,7 @@ class Stream(OpenStream):
         self._server = server
         self._limit = limit
         self._longest = longest
+        self._redacted = redacted
         self._decoder = decoder
         self._wire = Wire()
         self.depends_on(self._wire)
@@ -128,4 +131,4 @@ class Stream(OpenStream):
         if isinstance(error, ApiError):
             self.end(error, in_stream=True)
         elif error is not None:
-            self.end(failures.unreadable(error, self._server, write=False))
+            self.end(failures.unreadable(error, self._server, write=False, redacted=self._redacted))

@@ -19,7 +19,7 @@ from actors.pods.pod import PodEvent
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from actors.errors import ApiError
     from actors.kube.deduplication import PodDeduplicator
@@ -163,7 +163,7 @@ class WatchDecoder:
     def _take_other(self, line: _RawLine, why: Exception, reads: list[WatchEvents]) -> ApiError | None:
         """Decode a line that is not an event of a pod, or has an undecodable pod."""
         if line.type == "ERROR":
-            return _event_error(line.object)
+            return _event_error(line.object, self._complaints.redacted)
         metadata = _bookmark(line.object) if line.type == "BOOKMARK" else None
         if metadata is not None:
             self._advance_to(metadata.resource_version)
@@ -172,7 +172,7 @@ class WatchDecoder:
             return None
         self._advance_to(version_of(line.object))
         if line.type not in _KNOWN_TYPES:
-            logger.warning("watch event of unknown type: type=%.40r", line.type)
+            logger.warning("watch event of unknown type: type=%.40r", self._complaints.redacted(line.type))
         elif line.type != "BOOKMARK" and (pod := self._complaints.repaired(line.object, why)) is not None:
             self._take_events((PodEvent(cast("EventType", line.type), pod),))
             return None
@@ -197,7 +197,7 @@ def _bookmark(raw: msgspec.Raw) -> _BookmarkMeta | None:
         return None
 
 
-def _event_error(raw: msgspec.Raw) -> ApiError:
+def _event_error(raw: msgspec.Raw, redacted: Callable[[str], str]) -> ApiError:
     details = status(bytes(raw))
     code = details.get("code")
-    return error_from_status(details, code if isinstance(code, int) else 500, None)
+    return error_from_status(details, code if isinstance(code, int) else 500, None, redacted)
