@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from actors.cli.streams import discard, has_no_reader, is_of_stream, say, unwritten
 from actors.errors import SettingsError
 from actors.settings.durations import parse_duration
 from actors.settings.model import Settings
@@ -39,9 +40,25 @@ def execute(inbox: Inbox, arguments: Sequence[str] | None = None) -> int:
         problem = error.format_message()
     except SettingsError as error:
         problem = str(error)
+    except OSError as error:
+        return _unwritten(error)
     for line in problem.splitlines():
-        print(f"executor-pods: {one_line(line)}", file=sys.stderr)
+        say(one_line(line))
     return EXIT_USAGE
+
+
+def _unwritten(error: OSError) -> int:
+    """Return the exit code of a command, such as `--help`, whose stdout cannot be written. Raise any other error."""
+    from actors.cli.run import EXIT_FAILED, EXIT_OK  # noqa: PLC0415 - as below
+
+    if not is_of_stream(error):
+        raise error
+    is_closed = has_no_reader(error)
+    discard(sys.stdout)
+    if is_closed:
+        return EXIT_OK
+    say(unwritten(error))
+    return EXIT_FAILED
 
 
 def _duration(text: str) -> timedelta:

@@ -12,6 +12,8 @@ import signal
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from actors.cli.streams import prepare
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -22,6 +24,7 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run the command with the process's arguments; return the exit code."""
+    prepare()
     inbox: Inbox = SimpleQueue()
     _take_signals(inbox)
     from actors.cli.arguments import execute  # noqa: PLC0415 - see the module's docstring

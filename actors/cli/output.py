@@ -1,7 +1,7 @@
 """Outputs of the command: a live table, plain lines, or JSON lines.
 
-Only the main thread calls them; other threads put their events into the command's inbox. When the reader of stdout ends
-(`| head`), they raise `BrokenPipeError`, and the command stops.
+Only the main thread calls them; other threads put their events into the command's inbox. When stdout cannot be written
+(`| head`, a full disk), they raise `OSError`, and the command stops.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actors.cli.events import Event, to_json, to_line
+from actors.cli.streams import say
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def choose_output(kind: OutputFormat, *, target: int, now: Callable[[], datetime
     if kind == "json":
         return Lines(sys.stdout, to_json)
     console = Console()
-    return LiveTable(console, target=target, now=now) if console.is_terminal else Lines(sys.stdout, to_line)
+    # rich also takes a pipe for a terminal, if FORCE_COLOR is set
+    is_terminal = console.is_terminal and sys.stdout.isatty()
+    return LiveTable(console, target=target, now=now) if is_terminal else Lines(sys.stdout, to_line)
 
 
 class Lines(Output):
@@ -82,7 +85,7 @@ class Lines(Output):
 
     def note(self, text: str) -> None:
         """Write the text to stderr."""
-        print(f"executor-pods: {one_line(text, LONGEST_LINE)}", file=sys.stderr, flush=True)
+        say(one_line(text, LONGEST_LINE))
 
 
 @dataclass(slots=True)

@@ -7,10 +7,9 @@ reads one inbox: events of the driver, warnings of the library, signals of the u
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -22,6 +21,7 @@ from actors.backend.backend import Backend
 from actors.cli.driver import FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import Event
 from actors.cli.output import Output, OutputFormat, choose_output
+from actors.cli.streams import discard, has_no_reader, say, unwritten
 from actors.manifests import executor_pod
 from actors.runtime import ActorSystem, Address, Clock, Moment, SystemClock, later
 
@@ -144,8 +144,12 @@ def run_local(port: int, kubeconfig: Path | None, inbox: Inbox) -> int:
 
     with LocalCluster(port=port, kubeconfig=kubeconfig) as cluster:
         path = cluster.kubeconfig_path
-        with suppress(BrokenPipeError):
+        try:
             print(f"cluster ready; its pods are processes of this machine\nexport KUBECONFIG={path}", flush=True)
+        except OSError as error:
+            if not has_no_reader(error):
+                raise
+            discard(sys.stdout)
         return EXIT_INTERRUPTED if inbox.get() is signal.SIGINT else EXIT_OK
 
 
@@ -237,22 +241,22 @@ class MainLoop:
         return self._exit_code
 
     def _write(self, write: Callable[[], None]) -> None:
-        """Write to the output. Stop the fleet if stdout is closed."""
+        """Write to the output. Stop the fleet if stdout cannot be written: only a reader that ended is no failure."""
         try:
             write()
-        except OSError:
-            self._output = Output()
-            _discard_stdout()
-            self._stop(EXIT_OK, "stdout was closed")
+        except OSError as error:
+            self._output, is_closed = Output(), has_no_reader(error)
+            discard(sys.stdout)
+            if is_closed:
+                self._stop(EXIT_OK, "stdout was closed")
+                return
+            say(f"{unwritten(error)}; stopping the fleet")
+            self._stop(EXIT_FAILED, "stdout cannot be written")
+            if self._exit_code == EXIT_OK:
+                self._exit_code = EXIT_FAILED
 
 
 def _text(record: logging.LogRecord) -> str:
     """Return a warning as one line, with the exception but without its traceback, which is no use to the user."""
     error = record.exc_info[1] if record.exc_info else None
     return f"{record.getMessage()}: {error!r}" if error else record.getMessage()
-
-
-def _discard_stdout() -> None:
-    """Redirect stdout, so that the interpreter's last flush does not fail too."""
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device, not a path
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())

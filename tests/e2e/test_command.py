@@ -15,7 +15,7 @@ import uuid
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.request import urlopen
 
 import pytest
@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import actors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 SAFETY_SECONDS = 60.0
 """A command that hangs is killed after this; no test waits for it."""
@@ -35,16 +35,25 @@ Event = dict[str, Any]
 class Command:
     """`executor-pods` with these arguments, its temporary files in a folder of its own."""
 
-    def __init__(self, tmp: Path, *arguments: str, stdout: int = subprocess.PIPE) -> None:
+    def __init__(
+        self,
+        tmp: Path,
+        *arguments: str,
+        stdout: int | IO[str] = subprocess.PIPE,
+        stderr: int | IO[str] = subprocess.PIPE,
+        closed: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.tmp = tmp
         root = Path(actors.__file__).parents[1]
         env = {name: value for name, value in os.environ.items() if not name.startswith("EXECUTOR_PODS_")}
+        shell = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh") if closed else ()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "actors", *arguments],
+            [*shell, sys.executable, "-m", "actors", *arguments],
             stdout=stdout,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
-            env=env | {"TMPDIR": str(tmp), "PYTHONPATH": str(root)},
+            env=env | {"TMPDIR": str(tmp), "PYTHONPATH": str(root)} | dict(environ or {}),
         )
         self._safety = threading.Timer(SAFETY_SECONDS, self.process.kill)
         self._safety.start()
@@ -200,6 +209,60 @@ def test_a_reader_that_goes_away_ends_the_fleet(tmp: Path, marker: str, executor
         assert command.leftovers(marker) == []
 
 
+WRITTEN = {
+    "run": ("run", "--local", "--executors", "2", "--output", "json"),
+    "local": ("local",),
+    "help": ("run", "--help"),
+}
+
+
+@pytest.mark.parametrize("arguments", WRITTEN.values(), ids=WRITTEN)
+def test_a_stdout_that_is_full_ends_the_command_in_order_with_a_sentence_and_a_failure(
+    tmp: Path, marker: str, executor: list[str], arguments: tuple[str, ...]
+) -> None:
+    commands = executor if "--local" in arguments else []
+    with Path("/dev/full").open("w") as full, Command(tmp, *arguments, *commands, stdout=full) as command:
+        assert command.end() == 1
+        assert command.errors.splitlines()[0].startswith(
+            "executor-pods: stdout cannot be written: No space left on device"
+        )
+        assert command.errors.count("\n") == 1
+        assert command.leftovers(marker) == []
+
+
+def test_a_stderr_that_is_full_costs_the_notes_only(tmp: Path, marker: str, executor: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        arguments = ["run", "--local", "--executors", "1", "--metrics-port", "0", "--output", "json", *executor]
+        with Command(tmp, *arguments, stderr=full) as command:
+            command.until_event("running", 1)
+            command.interrupt()
+            assert command.end() == 130
+            assert command.events[-1]["event"] == "stopped"
+            assert command.leftovers(marker) == []
+
+
+def test_closed_streams_discard_what_is_written(tmp: Path, marker: str, executor: list[str]) -> None:
+    arguments = ["run", "--local", "--executors", "1", "--metrics-port", "0", "--for", "1s", *executor]
+    with Command(tmp, *arguments, closed=True) as command:
+        assert command.end() == 0
+        assert command.leftovers(marker) == []
+
+
+def test_a_pipe_that_is_not_utf_8_gets_escapes_and_no_colours_even_if_they_are_forced(
+    tmp: Path, executor: list[str]
+) -> None:
+    folder = tmp / "größe"
+    folder.mkdir()
+    environ = {"TMPDIR": str(folder), "PYTHONIOENCODING": "ascii", "FORCE_COLOR": "1"}
+    with Command(tmp, "run", "--local", "--executors", "1", "--for", "1s", *executor, environ=environ) as command:
+        assert command.process.stdout is not None
+        lines = command.process.stdout.read()
+        assert command.end() == 0
+        assert command.errors == ""
+    assert r"gr\xf6\xdfe" in lines
+    assert "\x1b" not in lines
+
+
 def test_into_a_pipe_the_live_output_is_lines_until_the_time_is_up(tmp: Path, marker: str, executor: list[str]) -> None:
     with Command(tmp, "run", "--local", "--executors", "2", "--for", "2s", *executor) as command:
         assert command.process.stdout is not None
@@ -225,7 +288,8 @@ def rest_of(terminal: int) -> str:
 
 def test_on_a_terminal_the_live_output_is_a_table(tmp: Path, marker: str, executor: list[str]) -> None:
     ours, theirs = pty.openpty()
-    with Command(tmp, "run", "--local", "--executors", "2", *executor, stdout=theirs) as command:
+    arguments = ["run", "--local", "--executors", "2", *executor]
+    with Command(tmp, *arguments, stdout=theirs, environ={"PYTHONIOENCODING": "ascii"}) as command:
         os.close(theirs)
         seen = ""
         while "running 2" not in seen:

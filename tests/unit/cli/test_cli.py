@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -337,7 +338,7 @@ def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
 class Screen:
     """An output that records what is shown."""
 
-    def __init__(self, fail: type[OSError] | None = None) -> None:
+    def __init__(self, fail: OSError | None = None) -> None:
         self.shown: list[str] = []
         self.notes: list[str] = []
         self.on_refresh: Callable[[], None] = lambda: None
@@ -383,7 +384,7 @@ class Loop:
         kit: Kit,
         *items: Event | signal.Signals | logging.LogRecord | None,
         patience: timedelta | None = None,
-        fail: type[OSError] | None = None,
+        fail: OSError | None = None,
         alive: bool = True,
     ) -> None:
         self.screen = Screen(fail)
@@ -449,13 +450,37 @@ def test_warnings_of_the_library_are_shown(kit: Kit) -> None:
     assert Loop(kit, record, STOPPED).screen.notes == ["the watch is cut: error=boom"]
 
 
-def test_a_closed_stdout_ends_the_fleet(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    discarded: list[bool] = []
-    monkeypatch.setattr("actors.cli.run._discard_stdout", lambda: discarded.append(True))
-    loop = Loop(kit, event("running"), event("running"), STOPPED, fail=BrokenPipeError)
-    assert loop.stops == ["stdout was closed"]
-    assert loop.exit_code == 0
-    assert discarded == [True]
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "items", "why", "exit_code"),
+    [
+        (BrokenPipeError(), [], "stdout was closed", 0),
+        (FULL, [], "stdout cannot be written", 1),
+        (FULL, [signal.SIGTERM], "stdout cannot be written", 1),
+        (FULL, [signal.SIGINT], "stdout cannot be written", 130),
+        (OSError(errno.EIO, "Input/output error"), [], "stdout cannot be written", 1),
+    ],
+    ids=str,
+)
+def test_a_stdout_that_cannot_be_written_ends_the_fleet(
+    kit: Kit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: OSError,
+    items: list[signal.Signals],
+    why: str,
+    exit_code: int,
+) -> None:
+    with (tmp_path / "out").open("w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        loop = Loop(kit, *items, event("running"), event("running"), STOPPED, fail=error)
+        assert loop.stops[-1] == why
+        assert len(loop.stops) == len(items) + 1
+        assert loop.exit_code == exit_code
+        print("nobody reads it", flush=True)
+    assert (tmp_path / "out").read_text() == ""
 
 
 # ── The table ────────────────────────────────────────────────────────────────────────────────────────────────────

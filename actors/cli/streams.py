@@ -1,0 +1,73 @@
+"""stdout and stderr of the command: whatever becomes of them, the fleet is stopped in order.
+
+A full disk, a reader that ends, a stream that the caller closed, an encoding without a character: none of them may end
+the process in the middle of something.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+__all__ = ["discard", "has_no_reader", "is_of_stream", "prepare", "say", "unwritten"]
+
+_OF_WRITES: Final = frozenset({errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def prepare() -> None:
+    """Let stdout and stderr take every character, and discard what is written to a stream that the caller closed.
+
+    Without this, the next opened file or socket would get the descriptor of a closed stream.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
+    sys.stdout = sys.stdout or _discarding(1)
+    sys.stderr = sys.stderr or _discarding(2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discarding(descriptor: int) -> TextIO:
+    return open(descriptor, "w", encoding="utf-8", closefd=False)
+
+
+def discard(stream: TextIO) -> None:
+    """Discard what is written to a stream that failed, so that the interpreter's last flush does not fail too."""
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device, not a path
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def is_of_stream(error: OSError) -> bool:
+    """Whether writing to a stream failed, not opening a file or a connection."""
+    return error.filename is None and error.errno in _OF_WRITES
+
+
+def has_no_reader(error: OSError) -> bool:
+    """Whether writing to stdout failed because its reader has ended: a pipe's other end, or a terminal."""
+    if error.errno == errno.EIO:  # of a terminal that was closed; of a disk it is a failure
+        return stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
+    return isinstance(error, BrokenPipeError)
+
+
+def unwritten(error: OSError) -> str:
+    """Return what to say of a write to stdout that failed."""
+    return f"stdout cannot be written: {error.strerror or error}"
+
+
+def say(text: str) -> None:
+    """Write a line to stderr. If that fails, stderr is discarded from then on: nobody can be notified of it."""
+    try:
+        print(f"executor-pods: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
