@@ -7,6 +7,7 @@ it has a target, the ledger, and a full sync requested after its own start, nor 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, assert_never, cast
 
 from actors.allocation.creation_block import CreationBlock
@@ -333,7 +334,7 @@ class Allocator(Actor):
             self._creator.request(missing, snapshot)
             missing = self._tracker.missing(snapshot, totals)
         self._report_all_blocks(missing)
-        self._report_status(sorted(missing), snapshot)
+        self._report_status(missing, snapshot)
         self._profiles.forget_strangers(missing)
 
     def _is_synced(self, batch: SnapshotBatch) -> bool:
@@ -366,9 +367,9 @@ class Allocator(Actor):
         for name in sorted({*missing, *self._profiles}):
             self._report_block(self._profiles[name], fleet, lacks_some=missing.get(name, 0) > 0)
 
-    def _report_status(self, names: Sequence[str], snapshot: PodsSnapshot) -> None:
+    def _report_status(self, missing: Mapping[str, int], snapshot: PodsSnapshot) -> None:
         """Tell the Backend the counts when they change."""
-        statuses = {name: self._status(self._profiles[name], snapshot) for name in names}
+        statuses = {name: self._status(self._profiles[name], snapshot) for name in sorted(missing)}
         counts = {
             name: profile.starts for name, profile in self._profiles.items() if profile.starts != StartFailureCount()
         }
@@ -376,6 +377,8 @@ class Allocator(Actor):
         status = AllocatorStatus(statuses, StartFailureRecord(counts, failed, since))
         if status != self._reported:
             self._reported = status
+            if logger.isEnabledFor(logging.DEBUG):
+                _log(statuses, missing)
             self._backend.tell(status)
 
     def _status(self, profile: Profile, snapshot: PodsSnapshot) -> ProfileStatus:
@@ -390,4 +393,21 @@ class Allocator(Actor):
             blocked=block.message if block is not None else None,
             blocked_since=block.since if block is not None else None,
             blocked_by=block.cause if block is not None else None,
+        )
+
+
+def _log(statuses: Mapping[str, ProfileStatus], missing: Mapping[str, int]) -> None:
+    """Log what a round knows after its decisions; negative `missing` is excess."""
+    for name, status in statuses.items():
+        logger.debug(
+            "allocation round: profile=%s target=%d newly_created=%d pending=%d running=%d terminating=%d missing=%d "
+            "blocked=%s",
+            name,
+            status.target,
+            status.requested,
+            status.pending,
+            status.running,
+            status.terminating,
+            missing[name],
+            status.blocked_by,
         )

@@ -90,6 +90,7 @@ def specs(
                 LifecycleManager,
                 settings=settings,
                 rules=rules,
+                namespace=api.namespace,
                 store=store,
                 pool=pool,
                 backend=backend,

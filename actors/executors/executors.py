@@ -6,7 +6,7 @@ A plain object of the Backend. `Kills` handles what the driver ends.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from actors.messages import (
     AllocatorStatus,
@@ -55,6 +55,10 @@ __all__ = ["Executors"]
 logger = get_logger(__name__)
 
 
+MAX_UNKNOWN: Final = 1000
+"""Ids that are remembered as warned of; after that, each is warned of again."""
+
+
 @dataclass(frozen=True, slots=True)
 class _ForgetDue:
     """Time to forget executors that ended longer than `executor.removed_executors_ttl` ago."""
@@ -89,6 +93,8 @@ class Executors:
         self._children = children
         self._tell = tell
         self._counts = counts or BackendCounts()
+        self._unknown: set[int] = set()
+        """Ids of which a registration was refused with a warning."""
         self._takeovers = 0
         """The serial of the last `TakeOver`. Only its answer counts."""
 
@@ -230,12 +236,22 @@ class Executors:
         now = self._clock.monotonic()
         ledger = self._state.ledger.registered(message.executor_id, now)
         if ledger is None:
-            logger.warning("unknown or ended executor registered: executor=%s", message.executor_id)
+            self._warn_of_unknown(message.executor_id)
             return False
         self._state.ledger = ledger
+        logger.debug("executor registered: executor=%d", message.executor_id)
         for name in (LIFECYCLE, ALLOCATOR):
             self._children[name].tell(ExecutorRegistered(message.executor_id, now))
         return True
+
+    def _warn_of_unknown(self, executor_id: int) -> None:
+        """Warn once: an executor of an earlier driver may try again every second."""
+        if executor_id in self._unknown:
+            return
+        if len(self._unknown) >= MAX_UNKNOWN:
+            self._unknown.clear()
+        self._unknown.add(executor_id)
+        logger.warning("unknown or ended executor registered: executor=%.40r", executor_id)
 
     def _disconnect(self, message: ExecutorDisconnected) -> None:
         now = self._clock.monotonic()

@@ -83,6 +83,7 @@ class LifecycleManager(Actor):
         context: see `Actor`.
         settings: of the Backend.
         rules: how pods are classified.
+        namespace: of the pods, for the log.
         store: the SnapshotStore.
         pool: the RequestPool.
         backend: receives the reports.
@@ -95,6 +96,7 @@ class LifecycleManager(Actor):
         *,
         settings: Settings,
         rules: PodRules,
+        namespace: str,
         store: Address,
         pool: Address,
         backend: Address,
@@ -103,6 +105,7 @@ class LifecycleManager(Actor):
         super().__init__(context)
         self._settings = settings.executor
         self._rules = rules
+        self._namespace = namespace
         self._store = store
         self._pool = pool
         self._backend = backend
@@ -275,11 +278,15 @@ class LifecycleManager(Actor):
             if isinstance(state, PodUnknown):
                 phase = state.pod.status.phase if state.pod.status else None
                 logger.warning(
-                    "unknown phase, executor counted as alive: executor=%d pod=%s phase=%s",
+                    "unknown phase, executor counted as alive: executor=%d namespace=%s pod=%s phase=%s",
                     executor_id,
+                    self._namespace,
                     state.pod.name,
                     phase,
                 )
+            logger.debug(
+                "executor seen: executor=%d pod=%s state=%s", executor_id, state.pod.name, type(state).__name__
+            )
             self._backend.tell(ExecutorSeen(executor_id, state.pod.uid, state))
         self._label(executor_id, now)
         if isinstance(state, PodRunning):

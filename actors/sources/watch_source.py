@@ -35,6 +35,9 @@ from actors.sources.listing import PageArrived, PagedList, StreamedList, cannot_
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from actors.pods.pod import PodEvent
     from actors.settings.model import Settings
 
 __all__ = ["WatchSource"]
@@ -160,6 +163,7 @@ class WatchSource(Actor):
         if self._started:
             raise Refused("Cannot start the watcher twice.")
         self._started = True
+        logger.info("watch started: labels=%s", self._selector)
         self._freshness.started(self.context.incarnation)
         self._resume()
 
@@ -236,6 +240,8 @@ class WatchSource(Actor):
                         connection.streamed_list = None
                         self._synced(listed)
             case WatchEvents(events, version, unchanged=unchanged):
+                if logger.isEnabledFor(logging.DEBUG):
+                    _log(events)
                 self._version = version or self._version
                 if self._version is not None:
                     self._store.tell(UpdatePods(events, self._version, self._stream, unchanged))
@@ -331,3 +337,11 @@ class WatchSource(Actor):
         if self._connection is not None and self._connection.streamed_list is None:
             self._disconnect()
             self._resume()
+
+
+def _log(events: Iterable[PodEvent]) -> None:
+    """Log events that have news; the others are not delivered."""
+    for event in events:
+        pod = event.pod
+        phase = pod.status.phase if pod.status is not None else None
+        logger.debug("event: type=%s pod=%s phase=%s version=%s", event.type, pod.name, phase, pod.resource_version)

@@ -84,6 +84,7 @@ class Rig:
     def spawn(self, owner: dict[str, Any] | None = None) -> Address:
         make = partial(
             LifecycleManager,
+            namespace="default",
             settings=self.settings,
             rules=RULES,
             store=self.store.address,

@@ -182,13 +182,13 @@ def test_a_server_without_support_is_asked_for_pages_at_once_and_for_good_and_th
     world.kit.settle()
     assert [call.operation for call in world.api.open()] == ["list"], "at once, without a backoff"
     assert world.backend.take_all(Freshness) == [], "no error is reported"
-    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO"], "the start, and why pages"
     assert str(error) in caplog.text
     stream = world.listed("10")
     assert stream.request.send_initial_events is False
     world.end(stream, Gone("too old", status=410))
     world.wait_for("list")
-    assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "INFO"]
 
 
 @pytest.mark.parametrize(

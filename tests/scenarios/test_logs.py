@@ -1,0 +1,109 @@
+"""What an operator finds in the log of a fleet."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors.messages import RegisterExecutor
+from tests.scenarios.fleets import fleet, name
+from tests.scenarios.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SELECTOR = "executor-pods/app-id=app,executor-pods/role=executor,executor-pods/inactive!=true"
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Callable[..., list[str]]:
+    """The messages of the log that begin so, of one level or of all."""
+    caplog.set_level(logging.DEBUG, "actors")
+
+    def said(beginning: str, level: str = "") -> list[str]:
+        records = [record for record in caplog.records if level in {"", record.levelname}]
+        return [message for record in records if (message := record.getMessage()).startswith(beginning)]
+
+    return said
+
+
+def test_the_watch_says_once_which_labels_it_selects(said: Callable[..., list[str]]) -> None:
+    with fleet(1) as world:
+        world.api.cut()
+        world.advance(30)
+        assert said("watch started:", "INFO") == [f"watch started: labels={SELECTOR}"]
+
+
+def test_each_event_with_news_is_logged_at_debug(said: Callable[..., list[str]]) -> None:
+    with fleet(1) as world:
+        before = len(said("event:", "DEBUG"))
+        world.store.patch("pods", "default", name(1), {"metadata": {"annotations": {"no": "news"}}}, "merge")
+        world.advance(5)
+        assert len(said("event:", "DEBUG")) == before
+        world.kubelet.exit(name(1), 3)
+        world.target(0)
+        world.advance(5)
+        events = [line.split(" version=")[0] for line in said("event:", "DEBUG")]
+        assert list(dict.fromkeys(events)) == [
+            f"event: type=ADDED pod={name(1)} phase=Pending",
+            f"event: type=MODIFIED pod={name(1)} phase=Pending",
+            f"event: type=MODIFIED pod={name(1)} phase=Running",
+            f"event: type=MODIFIED pod={name(1)} phase=Failed",
+            f"event: type=DELETED pod={name(1)} phase=Failed",
+        ]
+
+
+def test_a_round_of_the_allocator_that_changes_something_is_logged_at_debug(said: Callable[..., list[str]]) -> None:
+    with World(executor={"instances": 2}) as world:
+        world.advance(10)
+        world.target(1)
+        world.advance(10)
+        rounds = said("allocation round:", "DEBUG")
+        assert rounds[0].startswith(
+            "allocation round: profile=default target=2 newly_created=2 pending=0 running=0 terminating=0 missing=0"
+        )
+        assert any("newly_created=0 pending=0 running=2" in line for line in rounds)
+        assert len(rounds) < 12, "a round without a change says nothing"
+
+
+def test_an_executor_that_is_seen_pending_running_or_registered_is_logged_at_debug(
+    said: Callable[..., list[str]],
+) -> None:
+    with fleet(1, start_delay=timedelta(seconds=10), seconds=30) as world:
+        world.ask(RegisterExecutor(1))
+        assert said("executor seen:", "DEBUG") == [
+            f"executor seen: executor=1 pod={name(1)} state={state}" for state in ("PodPending", "PodRunning")
+        ]
+        assert said("executor registered:", "DEBUG") == ["executor registered: executor=1"]
+
+
+def test_an_unknown_phase_is_a_warning_with_the_namespace(said: Callable[..., list[str]]) -> None:
+    with fleet(1) as world:
+        world.store.patch("pods", "default", name(1), {"status": {"phase": "Odd"}}, "merge", subresource="status")
+        world.advance(60)
+        assert said("unknown phase", "WARNING") == [
+            f"unknown phase, executor counted as alive: executor=1 namespace=default pod={name(1)} phase=Odd"
+        ]
+
+
+def test_an_executor_of_an_earlier_life_that_reconnects_every_second_is_one_warning(
+    said: Callable[..., list[str]],
+) -> None:
+    with fleet(1) as world:
+        for _ in range(30):
+            assert world.ask(RegisterExecutor(77)) is False
+            assert world.ask(RegisterExecutor(78)) is False
+            world.advance(1)
+        assert said("unknown or ended executor", "WARNING") == [
+            f"unknown or ended executor registered: executor={executor_id}" for executor_id in (77, 78)
+        ]
+
+
+def test_without_debug_nothing_is_logged_for_each_event(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "actors")
+    with fleet(1) as world:
+        world.advance(5)
+        assert not [record for record in caplog.records if record.levelno < logging.INFO]
