@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
+from contextlib import ExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -18,7 +22,7 @@ from prometheus_client.registry import REGISTRY
 import actors
 from actors import errors
 from actors.allocation.creation_block import CreationBlock
-from actors.cli.metrics_page import serve_metrics
+from actors.cli.metrics_page import MOST_CONNECTIONS, REQUEST_WITHIN, serve_metrics
 from actors.errors import ApiError, SettingsError
 from actors.messages import FleetStatus, ProfileStatus, ReplaceSnapshot, Source, UpdatePods, names
 from actors.metrics.counts import FleetCounts, StoreCounts
@@ -327,6 +331,53 @@ def test_the_page_is_served_until_the_context_ends_with_the_process_own_metrics(
         assert "process_resident_memory_bytes" in page
     with pytest.raises(OSError, match="refused"):
         urlopen(url, timeout=60)
+
+
+def connections(stack: ExitStack, url: str, number: int) -> list[socket.socket]:
+    """Open connections that send nothing."""
+    split = urlsplit(url)
+    return [
+        stack.enter_context(socket.create_connection((split.hostname or "", split.port or 0), timeout=60))
+        for _ in range(number)
+    ]
+
+
+def test_idle_connections_neither_lock_out_a_scrape_nor_cost_a_thread_each() -> None:
+    with ExitStack() as stack:
+        _, url = stack.enter_context(serve_metrics("127.0.0.1", 0))
+        idle = connections(stack, url, 3 * MOST_CONNECTIONS)
+        with urlopen(url, timeout=60) as response:
+            assert b"process_resident_memory_bytes" in response.read()
+        assert [connection.recv(1) for connection in idle[:MOST_CONNECTIONS]] == [b""] * MOST_CONNECTIONS
+        serving = [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+        assert len(serving) <= MOST_CONNECTIONS + 1, "one may be about to end"
+
+
+def test_a_request_that_does_not_end_is_cut_when_its_time_is_over(kit: Kit) -> None:
+    with ExitStack() as stack:
+        _, url = stack.enter_context(serve_metrics("127.0.0.1", 0, clock=kit.clock))
+        idle, slow = connections(stack, url, 2)
+        slow.sendall(b"GET /metrics HTTP/1.1\r\nX-A: b\r\nX-")
+        with urlopen(url, timeout=60) as response:  # by now both were accepted
+            response.read()
+        kit.clock.move_to(kit.clock.elapsed + REQUEST_WITHIN + timedelta(seconds=1))
+        assert idle.recv(1) == slow.recv(1) == b""
+
+
+def test_endless_headers_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        _, url = stack.enter_context(serve_metrics("127.0.0.1", 0))
+        for length in (1, 60_000, 70_000):
+            (endless,) = connections(stack, url, 1)
+            answer = b""
+            with suppress(ConnectionError):
+                endless.sendall(b"GET /metrics HTTP/1.1\r\n" + (b"X-A: " + b"b" * length + b"\r\n") * 300)
+            with suppress(ConnectionError):
+                answer = endless.recv(1000)
+            assert answer == b"" or answer.split()[1] == b"431"
+        with urlopen(url, timeout=60) as response:
+            assert response.status == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_in_use_and_an_address_of_another_machine_are_errors_that_say_so() -> None:
