@@ -37,7 +37,8 @@ registered, disconnected
 abandoned
     A requested executor that the Allocator no longer expects. If its pod is observed later, the pod is deleted.
 excluded
-    An executor that is abandoned, has ended, or is unknown. The driver must refuse its connection.
+    An executor that is abandoned, is scaled down, has ended, is unknown, or is deleted by a stop. The driver must
+    refuse its connection.
 adopted
     A living pod of a previous driver with the same `app_id`: it keeps its id and counts for the target. The new
     driver's pod, if there is one, becomes its owner.

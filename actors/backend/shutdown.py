@@ -157,6 +157,7 @@ class Shutdown:
         """Stop the writers. `delete` says whether to delete all executors, or only those that were killed."""
         include_inactive = delete and self._delete_inactive
         self._only = None if delete else self._state.ledger.killed_ids()
+        self._state.ending = self._only
         self._deletes = self._only is None or bool(self._only)
         self._one_by_one = self._only is not None
         self._bulk_delete = DeletePods(self._only, reply_to=self._backend.myself, include_inactive=include_inactive)

@@ -107,7 +107,7 @@ class Executors:
             ExecutorsAbandoned: self._abandoned,
             ExecutorsObserved: self._observed,
             ExecutorsRequested: self._requested,
-            ExecutorsScaledDown: self._children[LIFECYCLE].tell,
+            ExecutorsScaledDown: self._scaled_down,
             RemoveExecutor: self._removed,
             StartFailuresExceeded: self._start_failures_exceeded,
             StuckObserved: self._stuck,
@@ -213,6 +213,10 @@ class Executors:
             logger.info("executor abandoned: executor=%d reason=%s", executor_id, message.reason)
             self._tell(report)
 
+    def _scaled_down(self, message: ExecutorsScaledDown) -> None:
+        self._children[LIFECYCLE].tell(message)
+        self._state.ledger = self._state.ledger.scaled_down(message.pods)
+
     def _forget(self, _: _ForgetDue) -> None:
         """Forget our executors. For another driver's, ask LifecycleManager whether their pods are gone."""
         before = self._clock.monotonic() - self._settings.executor.removed_executors_ttl.total_seconds()
@@ -234,7 +238,8 @@ class Executors:
 
     def _register(self, message: RegisterExecutor) -> bool:
         now = self._clock.monotonic()
-        ledger = self._state.ledger.registered(message.executor_id, now)
+        excluded = self._state.is_excluded(message.executor_id)
+        ledger = None if excluded else self._state.ledger.registered(message.executor_id, now)
         if ledger is None:
             self._warn_of_unknown(message.executor_id)
             return False
@@ -268,7 +273,7 @@ class Executors:
         return self._state.ledger.is_active(message.executor_id)
 
     def _is_excluded(self, message: IsExecutorExcluded) -> bool:
-        return self._state.ledger.is_excluded(message.executor_id)
+        return self._state.is_excluded(message.executor_id)
 
     def _has_enough(self, _: HasEnoughExecutors) -> bool:
         initial = self._settings.initial_totals

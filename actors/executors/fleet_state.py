@@ -30,12 +30,18 @@ class FleetState:
     """The newest snapshot's states. The Backend keeps pods only here."""
     profiles: Mapping[str, ProfileStatus] = field(default_factory=dict)
     """What the Allocator counted last."""
+    ending: frozenset[int] | None = frozenset()
+    """The executors that a stop deletes; None means all."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
     """What the Allocator knows of failed starts, kept for its next incarnation."""
 
     def counts(self) -> Mapping[str, ProfileStatus]:
         """Return what the Allocator counted last; before its first count, the targets."""
         return self.profiles or {name: ProfileStatus(target=total) for name, total in self.totals.items()}
+
+    def is_excluded(self, executor_id: int) -> bool:
+        """Whether the connection of an executor must be refused."""
+        return self.ending is None or executor_id in self.ending or self.ledger.is_excluded(executor_id)
 
     def profile_of(self, executor_id: int) -> str:
         """Return the profile of an executor in the ledger."""

@@ -6,6 +6,7 @@ deleted, by label, so that a pod whose POST is still in flight is deleted, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -149,10 +150,11 @@ class Kills:
         self, executor_ids: Iterable[int], *, adjust_target: bool = False, message: str = ENDED_BY_DRIVER
     ) -> tuple[int, ...]:
         """Kill executors. Delete pods that run after the grace period, others now; return the ids."""
+        counted = self._state.ledger.counted() if adjust_target else Counter()
         killed = [self._end_one(executor_id, message) for executor_id in self._known(executor_ids, "kill")]
         new = [entry for entry in killed if entry.killed is None]
         if adjust_target and new:
-            self._lower_target(entry.profile for entry in new)
+            self._lower_target(Counter(entry.profile for entry in new), counted)
         self._delete(entry.executor_id for entry in killed if not entry.running)
         if running := tuple(entry.executor_id for entry in new if entry.running):
             self._timers.start(("kill", running), self._grace, _DeleteDue(running))
@@ -190,11 +192,15 @@ class Kills:
             logger.info("decommissioning executors: ids=%s", _few(ids))
         return tuple(ids)
 
-    def _lower_target(self, profiles: Iterable[str]) -> None:
-        """Lower the target of each of these profiles by one."""
+    def _lower_target(self, killed: Counter[str], counted: Counter[str]) -> None:
+        """Lower each profile's target by its killed executors, without those that were in excess of it.
+
+        `counted` is how many there were before, with them.
+        """
         totals = self._state.totals
-        for profile in profiles:
-            totals[profile] = max(0, totals.get(profile, 0) - 1)
+        for profile in killed.keys() & totals.keys():
+            excess = max(0, counted[profile] - totals[profile])
+            totals[profile] -= min(totals[profile], max(0, killed[profile] - excess))
         self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals)))
 
     def _delete(self, executor_ids: Iterable[int]) -> None:

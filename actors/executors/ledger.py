@@ -6,6 +6,7 @@ end is reported exactly once, whatever restarts: only an end that is not recorde
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from actors.pods.state import PodPending, PodRunning, PodTerminating
 from actors.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from actors.messages import ExecutorKilled, LedgerEntries, ToDriver
@@ -107,6 +108,7 @@ class Ledger:
             running=entry.running or isinstance(message, ExecutorRunning),
             running_at=running_at,
             terminating=entry.terminating or isinstance(message, ExecutorTerminating),
+            scaled_down=entry.scaled_down and isinstance(state, PodPending | PodTerminating),
         )
         return self._with(changed), message, True
 
@@ -127,6 +129,19 @@ class Ledger:
     def decommissioned(self, executor_id: int) -> Ledger:
         """The driver lets an executor finish, which has not ended."""
         return self._with(replace(self.entries[executor_id], decommissioned=True))
+
+    def scaled_down(self, pods: Mapping[int, str]) -> Ledger:
+        """The Allocator deletes these executors as excess (id → the pod's UID), unless they run meanwhile."""
+        ledger = self
+        for executor_id, uid in pods.items():
+            entry = ledger.current(executor_id)
+            if entry is not None and entry.uid in (None, uid) and not entry.running:
+                ledger = ledger._with(replace(entry, scaled_down=True))
+        return ledger
+
+    def counted(self) -> Counter[str]:
+        """Return how many executors of each profile count toward its target."""
+        return Counter(entry.profile for entry in self.entries.values() if entry.counts)
 
     def current(self, executor_id: int) -> LedgerEntry | None:
         """Return the entry of an executor that has neither ended nor been abandoned."""
@@ -175,9 +190,9 @@ class Ledger:
         return ledger, ExecutorRemoved(executor_id, loss)
 
     def registered(self, executor_id: int, now: Moment) -> Ledger | None:
-        """An executor has connected. None if it is unknown or has ended."""
+        """An executor has connected. None if it is excluded."""
         entry = self.current(executor_id)
-        if entry is None:
+        if entry is None or entry.scaled_down:
             return None
         notified_at = _first(entry.notified_at, now)
         return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None, notified_at=notified_at))
@@ -225,13 +240,16 @@ class Ledger:
         return sorted(entries, key=lambda entry: entry.executor_id)
 
     def is_active(self, executor_id: int) -> bool:
-        """Whether the driver was notified of it, and it is not ended, killed or disconnected."""
+        """Whether the driver was notified of it, and it is not ended, killed, scaled down or disconnected."""
         entry = self.current(executor_id)
-        return entry is not None and entry.notified_at is not None and entry.active and entry.killed is None
+        if entry is None or entry.scaled_down:
+            return False
+        return entry.notified_at is not None and entry.active and entry.killed is None
 
     def is_excluded(self, executor_id: int) -> bool:
-        """Whether it is abandoned, ended or unknown: its connection must be refused."""
-        return self.current(executor_id) is None
+        """Whether it is abandoned, scaled down, ended or unknown: its connection must be refused."""
+        entry = self.current(executor_id)
+        return entry is None or entry.scaled_down
 
     def registered_count(self, profile: str = DEFAULT_PROFILE) -> int:
         """Return how many of a profile are registered now."""

@@ -63,6 +63,8 @@ class DriverIntents:
                 self._decommissioned.add(entry.executor_id)
             if entry.disconnected_at is not None:
                 self._disconnected[entry.executor_id] = entry.disconnected_at
+            if entry.scaled_down and entry.uid is not None:
+                self.scale_down([entry.uid])
 
     def kill(self, kill: ExecutorKilled) -> None:
         """Record that the driver killed an executor."""

@@ -194,7 +194,9 @@ class RequestTotalExecutors:
 
 @dataclass(frozen=True, slots=True)
 class KillExecutors:
-    """End these executors. They are replaced, unless `adjust_target` lowers the target by their number.
+    """End these executors, at most 100,000 at a time. They are replaced, unless `adjust_target` lowers the target.
+
+    Executors that are in excess of the target are not replaced and do not lower it: each other one lowers it by one.
 
     A running executor has `executor.kill_grace_period` to end by itself, then its pod is deleted; one that does not run
     yet is deleted at once. If the driver dies meanwhile, the next driver adopts those that live on like any others. The
@@ -219,7 +221,7 @@ class DecommissionExecutors:
 
 @dataclass(frozen=True, slots=True)
 class RegisterExecutor:
-    """This executor has connected to the driver. Answered with a bool: it is one of the fleet, and has not ended."""
+    """This executor has connected to the driver. Answered with a bool: it is not excluded, see `IsExecutorExcluded`."""
 
     executor_id: int
 
@@ -238,14 +240,17 @@ class GetExecutorIds:
 
 @dataclass(frozen=True, slots=True)
 class IsExecutorActive:
-    """Answered with a bool: the driver was notified of it, and it is not killed, disconnected or removed."""
+    """Answered with a bool: the driver was notified of it, and it is not killed, scaled down, disconnected or gone."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class IsExecutorExcluded:
-    """Answered with a bool: refuse this executor if it connects. It is abandoned, has ended or is unknown."""
+    """Answered with a bool: refuse this executor if it connects.
+
+    It is abandoned, scaled down, has ended or is unknown, or a stop deletes it.
+    """
 
     executor_id: int
 

@@ -68,6 +68,8 @@ class LedgerEntry:
     """Set once the driver killed it."""
     decommissioned: bool = False
     """The driver lets it finish: it is not replaced before it is gone."""
+    scaled_down: bool = False
+    """The Allocator deletes it as excess. Unset if it runs after all."""
     stuck: frozenset[StuckKind] = frozenset()
     """The causes of being stuck that the driver was notified of."""
     abandoned: bool = False
@@ -79,6 +81,11 @@ class LedgerEntry:
     def is_present(self) -> bool:
         """The driver was notified of this executor, and it has not ended."""
         return self.notified_at is not None and self.removed_at is None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts toward the target: nothing has ended it, and nobody has begun to."""
+        return self.removed_at is None and self.killed is None and not (self.terminating or self.scaled_down)
 
     def pod_in(self, states: Mapping[int, PodState]) -> Pod | None:
         """Return its pod from a snapshot's states, None if it is not there."""

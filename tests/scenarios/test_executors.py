@@ -5,12 +5,14 @@ Lines 10 to 12 and 15 of the issue "Allocate and account for executors under eve
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.local.kubelet.scripted_kubelet import StayWaiting
-from actors.messages import ExecutorDisconnected, ExecutorRunning, RegisterExecutor
+from actors.local.faults.kinds import DelayRequest
+from actors.local.kubelet.scripted_kubelet import Run, StayWaiting
+from actors.messages import ExecutorDisconnected, ExecutorRunning, IsExecutorExcluded, RegisterExecutor, StopBackend
 from actors.pods.loss import CAUSED_BY_APP, LossKind
 from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, patch, pod
 
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.scenarios.world import World
+
+
+def is_accepted(world: World, executor_id: int) -> bool:
+    """Whether the driver may take its connection: two questions, one answer. A question alone changes nothing."""
+    is_excluded = world.ask(IsExecutorExcluded(executor_id))
+    if is_excluded:
+        assert not world.ask(RegisterExecutor(executor_id))
+    return not is_excluded
 
 
 # ── 10: why they are gone ────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,6 +164,53 @@ def test_an_excess_pending_executor_is_reported_as_scaled_down() -> None:
         reason = ended(world, 2)
         assert reason.kind is LossKind.KILLED_BY_DRIVER
         assert "was scaled down, as the target is lower" in reason.message
+
+
+def test_one_that_is_scaled_down_is_excluded_from_its_delete_to_its_end() -> None:
+    with fleet(1) as world:
+        world.kubelet.script = lambda _: StayWaiting()
+        world.target(2)
+        world.advance(61)
+        assert is_accepted(world, 2)
+        world.kubelet.hold()
+        world.target(1)
+        world.advance(1)
+        assert is_going(world, 2)
+        assert not is_accepted(world, 2)
+        world.crash("lifecycle-manager")
+        world.advance(20)
+        assert not is_accepted(world, 2)
+        world.kubelet.release()
+        world.advance(60)
+        assert not is_accepted(world, 2)
+        assert "was scaled down" in ended(world, 2).message
+
+
+def test_one_that_runs_before_it_could_be_scaled_down_is_accepted() -> None:
+    """Its DELETE names the version in which it was pending, and is refused."""
+    with fleet(1) as world:
+        world.kubelet.script = lambda _: Run(start_delay=timedelta(seconds=64))
+        world.target(2)
+        world.advance(61)
+        world.api.fail_next("delete", DelayRequest(timedelta(seconds=5)))
+        world.target(1)
+        world.advance(1)
+        assert not is_accepted(world, 2)
+        world.advance(10)
+        assert is_accepted(world, 2)
+        assert name(2) in names(world)
+        assert not is_going(world, 2)
+
+
+@pytest.mark.parametrize("delete_pods", [True, False])
+def test_whoever_is_deleted_in_a_stop_is_excluded_as_soon_as_it_begins(*, delete_pods: bool) -> None:
+    with fleet(2) as world:
+        world.kubelet.hold()
+        world.kill(1)
+        world.backend.tell(StopBackend(delete_pods))
+        world.advance(1)
+        assert not is_accepted(world, 1)
+        assert is_accepted(world, 2) is not delete_pods
 
 
 # ── 11: once ─────────────────────────────────────────────────────────────────────────────────────────────────────────

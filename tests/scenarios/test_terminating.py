@@ -81,6 +81,31 @@ def test_one_that_does_not_run_yet_is_deleted_at_once() -> None:
         assert ended(world, 2).kind is LossKind.KILLED_BY_DRIVER
 
 
+def test_killed_excess_does_not_lower_the_target_that_was_lowered_before() -> None:
+    """Twelve run; the driver wants three, and ends the nine in excess, which only it may choose."""
+    with fleet(12) as world:
+        world.target(3)
+        world.advance(2)
+        world.backend.tell(KillExecutors((1, 2, 3, 4, 5, 6, 7), adjust_target=True))
+        world.advance(20)
+        assert (target(world), world.running()) == (3, 5)
+        world.backend.tell(KillExecutors((8, 9, 10), adjust_target=True))
+        world.advance(20)
+        assert (target(world), world.running()) == (2, 2), "two were in excess, the third was not"
+        world.stop()
+
+
+def test_executors_killed_while_others_are_still_missing_lower_the_target_by_their_number() -> None:
+    with fleet(4) as world:
+        world.kubelet.script = lambda _: StayWaiting()
+        world.target(12)
+        world.advance(5)
+        world.backend.tell(KillExecutors((1, 2, 5), adjust_target=True))
+        world.advance(20)
+        assert (target(world), len(names(world))) == (9, 9)
+        world.stop()
+
+
 @pytest.mark.parametrize("code", [0, 3])
 def test_one_that_ends_by_itself_within_its_time_was_ended_by_the_driver(code: int) -> None:
     with fleet(1) as world:
