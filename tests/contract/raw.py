@@ -181,8 +181,9 @@ class HttpDoor(Door):
             authority.write_bytes(base64.b64decode(data))
         else:
             authority = kubeconfig.parent / cluster["certificate-authority"]
-        self._server = cluster["server"]
-        self._token = config["users"][0]["user"]["token"]
+        self.server: str = cluster["server"]
+        self.token: str = config["users"][0]["user"]["token"]
+        self.authority = authority
         self._pool = urllib3.PoolManager(ca_certs=str(authority), retries=False, timeout=SAFETY)
 
     def request(
@@ -207,10 +208,10 @@ class HttpDoor(Door):
     def _open(
         self, method: str, path: str, query: Mapping[str, str], body: Any, headers: Mapping[str, str]
     ) -> urllib3.BaseHTTPResponse:
-        sent = {"Authorization": f"Bearer {self._token}", "Content-Type": JSON, **headers}
+        sent = {"Authorization": f"Bearer {self.token}", "Content-Type": JSON, **headers}
         return self._pool.request(
             method,
-            f"{self._server}{path}?{urlencode(query)}" if query else f"{self._server}{path}",
+            f"{self.server}{path}?{urlencode(query)}" if query else f"{self.server}{path}",
             body=body if body is None or isinstance(body, bytes) else json.dumps(body).encode(),
             headers={name: value for name, value in sent.items() if value},
             preload_content=False,

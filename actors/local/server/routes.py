@@ -38,7 +38,7 @@ from actors.local.server.pod_logs import LogSource, stream_log
 from actors.local.server.responses import json_response, large_json_response
 from actors.local.server.reviews import PATH, reviewed
 from actors.local.server.tables import table
-from actors.local.server.watch_stream import WatchQueue, stream_watch
+from actors.local.server.watch_stream import WatchQueue, check_upgrade, stream_watch
 
 if TYPE_CHECKING:
     from actors.local.server.tables import IncludeObject
@@ -161,6 +161,7 @@ class Routes:
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         query, include = request.query, table_rows(request)
         _check_initial_events(query)
+        check_upgrade(request)
         seconds = float(integer(query, "timeoutSeconds") or 0)
         if seconds <= 0:
             seconds = self._entropy.uniform(_MIN_WATCH_SECONDS, 2 * _MIN_WATCH_SECONDS)

@@ -1,7 +1,8 @@
-"""One watch over HTTP: passes messages from the store's threads to one client, without ever blocking the store.
+"""One watch, over a chunked body or a WebSocket: passes messages from the store's threads to one client.
 
-The store calls `WatchQueue.put` on the thread that made a change; the stream writes what has gathered. A client that
-reads too slowly fills its queue and is disconnected: it must list again, as it would have to anyway.
+It never blocks the store. The store calls `WatchQueue.put` on the thread that made a change; the stream writes what has
+gathered. A client that reads too slowly fills its queue and is disconnected: it must list again, as it would have to
+anyway.
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiohttp import web
 
+from actors.local.schema.statuses import ApiStatus, bad_request
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from actors.local.store.history import WatchMessage
 
-__all__ = ["WatchQueue", "stream_watch"]
+__all__ = ["WatchQueue", "check_upgrade", "stream_watch"]
 
 _QUEUED: Final = 10_000
 """Messages that a client may lag behind: as many as the store keeps, so it could not resume from further back."""
 _LINES_A_WRITE: Final = 200
 """The loop serves other requests between two writes."""
+_MAX_RECEIVED: Final = 64 * 1024
+"""Bytes of a frame from a client, which has nothing to say; a longer one ends its watch."""
 _CLOSE_SECONDS: Final = 5.0
 """For a client to read the end of its stream; one that stopped reading never will."""
 
@@ -76,32 +81,117 @@ class WatchQueue:
         return taken
 
 
+def check_upgrade(request: web.Request) -> bool:
+    """Return whether a watch is asked for over WebSocket.
+
+    Raises:
+        ApiStatus: without an `Origin`, or with a choice of subprotocols, as on a real server.
+    """
+    if not _is_upgrade(request):
+        return False
+    if not request.headers.get("Origin"):
+        raise ApiStatus(403, "Forbidden", "a WebSocket needs an Origin header")
+    if len(_protocols(request)) > 1:
+        raise bad_request("a WebSocket for a watch takes at most one subprotocol")
+    return True
+
+
+def _is_upgrade(request: web.Request) -> bool:
+    connection = request.headers.get("Connection", "").lower()
+    return "upgrade" in connection and request.headers.get("Upgrade", "").lower() == "websocket"
+
+
+def _protocols(request: web.Request) -> list[str]:
+    sent = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
+    return [name.strip() for name in sent.split(",") if name.strip()]
+
+
 async def stream_watch(
     request: web.Request,
     queue: WatchQueue,
     seconds: float,
     render: Callable[[WatchMessage], Mapping[str, Any]],
 ) -> web.StreamResponse:
-    """Write messages as JSON lines until `seconds` have passed or an ERROR is written; then end the body cleanly."""
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    response.enable_chunked_encoding()
+    """Write messages as JSON until `seconds` have passed or an ERROR is written; then end the stream.
+
+    A chunked body has one message a line, a WebSocket one a text frame.
+    """
+    stream: _Body | _Frames = _Frames(request) if _is_upgrade(request) else _Body(request)
     try:
         async with asyncio.timeout(seconds):
-            await response.prepare(request)
+            await stream.open()
             over = False
             while not over:
                 messages = await queue.take()
                 lines = [{"type": each.type, "object": render(each)} for each in messages]
-                await response.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+                await stream.write([msgspec.json.encode(line) for line in lines])
                 over = messages[-1].type == "ERROR"
     except TimeoutError:
         pass
     except ConnectionError:
-        return response  # the client has closed the connection, which is how most watches end
-    try:
-        async with asyncio.timeout(_CLOSE_SECONDS):
-            await response.write_eof()
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-    return response
+        return stream.response  # the client has closed the connection, which is how most watches end
+    finally:
+        stream.release()
+    await stream.close()
+    return stream.response
+
+
+class _Body:
+    """A chunked body: one message a line."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        self.response.enable_chunked_encoding()
+
+    async def open(self) -> None:
+        await self.response.prepare(self._request)
+
+    async def write(self, messages: Sequence[bytes]) -> None:
+        await self.response.write(b"".join(message + b"\n" for message in messages))
+
+    def release(self) -> None:
+        """Nothing runs beside a body."""
+
+    async def close(self) -> None:
+        """End the body cleanly."""
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.response.write_eof()
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+
+
+class _Frames:
+    """A WebSocket: one message a text frame. It ends with its connection, without a close frame, as a real server's."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.WebSocketResponse(protocols=_protocols(request), compress=False, max_msg_size=_MAX_RECEIVED)
+        self._receiving: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self.response.prepare(self._request)
+        self._receiving = asyncio.create_task(self._receive())
+
+    async def write(self, messages: Sequence[bytes]) -> None:
+        for message in messages:
+            await self.response.send_str(message.decode())
+
+    def release(self) -> None:
+        """Stop to read what the client says."""
+        if self._receiving is not None:
+            self._receiving.cancel()
+
+    async def close(self) -> None:
+        """Close the connection, once what was written is sent."""
+        if self._request.transport is not None:
+            self._request.transport.close()
+
+    async def _receive(self) -> None:
+        """Answer pings and ignore what else the client says, until it closes: that cancels the handler."""
+        while not self.response.closed:
+            await self.response.receive()
+        if self._request.transport is not None:
+            self._request.transport.abort()  # a TLS connection that is only closed waits for its client

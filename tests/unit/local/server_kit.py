@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +89,13 @@ class Endpoint:
 
     def watch(self, path: str) -> Watch:
         return Watch(self.open("GET", path))
+
+    def connect(self) -> ssl.SSLSocket:
+        """A connection without a client library."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        address = ("127.0.0.1", int(self.server.url.rpartition(":")[2]))
+        return context.wrap_socket(socket.create_connection(address, SAFETY_SECONDS))
 
     def close(self) -> None:
         self.server.stop()

@@ -373,8 +373,10 @@ def test_a_client_that_does_not_read_is_disconnected_and_no_other(
     reading.close()
 
 
-def test_a_watch_whose_client_has_disconnected_is_cancelled(api: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgotten = threading.Event()
+@pytest.fixture
+def forgotten(api: Endpoint, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the server cancels the subscription of a watch."""
+    event = threading.Event()
     subscribe = api.store.watch
 
     def watched(*args: Any, **options: Any) -> Subscription:
@@ -383,15 +385,40 @@ def test_a_watch_whose_client_has_disconnected_is_cancelled(api: Endpoint, monke
 
         def cancel_and_tell() -> None:
             cancel()
-            forgotten.set()
+            event.set()
 
         monkeypatch.setattr(subscription, "cancel", cancel_and_tell)
         return subscription
 
     monkeypatch.setattr(api.store, "watch", watched)
+    return event
+
+
+def test_a_watch_whose_client_has_disconnected_is_cancelled(api: Endpoint, forgotten: threading.Event) -> None:
     watch = api.watch(f"{PODS}?watch=1&resourceVersion=1")
     assert not forgotten.is_set()
     watch.close()
+    assert forgotten.wait(SAFETY_SECONDS)
+
+
+CLOSE = b"\x88\x80abcd"
+"""A WebSocket's close frame without a code, masked as a client's frames are."""
+
+
+@pytest.mark.parametrize("last", [CLOSE, b"\x82\xff" + b"\xff" * 8 + b"abcd", b""])
+def test_a_websocket_whose_client_closes_says_too_much_or_is_gone_is_cancelled(
+    api: Endpoint, forgotten: threading.Event, last: bytes
+) -> None:
+    with api.connect() as stream:
+        upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nOrigin: https://x\r\n"
+        key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        head = f"Host: localhost\r\nAuthorization: Bearer {api.token}\r\n{upgrade}{key}\r\n"
+        stream.sendall(f"GET {PODS}?watch=1 HTTP/1.1\r\n{head}".encode())
+        assert stream.recv(12) == b"HTTP/1.1 101"
+        assert not forgotten.is_set()
+        if last:
+            stream.sendall(last)
+            assert forgotten.wait(SAFETY_SECONDS)
     assert forgotten.wait(SAFETY_SECONDS)
 
 
