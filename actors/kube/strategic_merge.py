@@ -99,11 +99,16 @@ def _merge_field(key: str, current: Any, value: Any) -> Any:
         case Mapping():
             return strategic_merge(current, value)
         case list() if key in _MERGE_KEYS and all(isinstance(item, Mapping) for item in value):
-            return _merge_list(_MERGE_KEYS[key], current if isinstance(current, list) else [], value)
+            return _merge_list(_merge_key(key, value), current if isinstance(current, list) else [], value)
         case list() if key in _MERGED_SETS and isinstance(current, list):
             return [*value, *(item for item in current if item not in value)]
         case _:
             return copy_json(value)
+
+
+def _merge_key(key: str, items: Sequence[Mapping[str, Any]]) -> str:
+    """Return the merge key of a list. The ports of a Service have another than those of a container."""
+    return "port" if key == "ports" and any("port" in item for item in items) else _MERGE_KEYS[key]
 
 
 def _merge_list(merge_key: str, current: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -156,12 +161,13 @@ def _delete_from_set(merged: dict[str, Any], key: str, values: Any) -> None:
 
 def _reorder(merged: dict[str, Any], document: Mapping[str, Any], key: str, order: Sequence[Any]) -> None:
     """Sort a merged list as a `$setElementOrder` directive says."""
-    current, merge_key = merged.get(key), _MERGE_KEYS.get(key)
+    current = merged.get(key)
     if not isinstance(current, list):
         return
-    if merge_key is None:
+    if key not in _MERGE_KEYS:
         merged[key] = _interleaved(current, order, document.get(key) or [])
         return
+    merge_key = _merge_key(key, current)
     items = {_key_of(item, merge_key): item for item in current}
     before = [_key_of(item, merge_key) for item in document.get(key) or []]
     merged[key] = [items[each] for each in _interleaved(list(items), [_key_of(o, merge_key) for o in order], before)]

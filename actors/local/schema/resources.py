@@ -70,6 +70,7 @@ _ALL: Final = (
     Resource("namespaces", "Namespace", namespaced=False, short_names=("ns",), subresources=("status",)),
     Resource("events", "Event", short_names=("ev",), keep=timedelta(hours=1)),
     Resource("configmaps", "ConfigMap", short_names=("cm",)),
+    Resource("services", "Service", short_names=("svc",), categories=("all",), subresources=("status",)),
     Resource("secrets", "Secret"),
     Resource("serviceaccounts", "ServiceAccount", short_names=("sa",)),
     Resource("persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=("status",)),

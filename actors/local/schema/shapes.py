@@ -113,6 +113,7 @@ def _micro_time(text: str) -> str:
 _STRING: Final = Leaf((str,), "string")
 _INT: Final = Leaf((int,), "int64")
 _INT32: Final = Leaf((int,), "int32")
+_INT_OR_STRING: Final = Leaf((int, str), "intstr.IntOrString")
 _BOOL: Final = Leaf((bool,), "bool")
 _MOMENT: Final = Leaf((str,), "v1.MicroTime", _micro_time)
 _ANY: Final = Leaf((object, bool), "interface {}")
@@ -290,6 +291,20 @@ _LEASE_SPEC: Final = _struct(
     acquireTime=_MOMENT,
     renewTime=_MOMENT,
 )
+_SERVICE_PORT: Final = _struct(
+    "ServicePort", strings="name protocol appProtocol", ints="port nodePort", targetPort=_INT_OR_STRING
+)
+_SERVICE_SPEC: Final = _struct(
+    "ServiceSpec",
+    strings="type clusterIP externalName sessionAffinity loadBalancerIP loadBalancerClass externalTrafficPolicy "
+    "internalTrafficPolicy ipFamilyPolicy trafficDistribution",
+    ints="healthCheckNodePort",
+    bools="publishNotReadyAddresses allocateLoadBalancerNodePorts",
+    string_lists="clusterIPs externalIPs ipFamilies loadBalancerSourceRanges",
+    objects="sessionAffinityConfig",
+    selector=_STRING_MAP,
+    ports=ListOf(_SERVICE_PORT),
+)
 KINDS: Final[Mapping[str, Struct]] = MappingProxyType(
     {
         "Pod": _kind("Pod", spec=_POD_SPEC, status=_POD_STATUS),
@@ -303,6 +318,11 @@ KINDS: Final[Mapping[str, Struct]] = MappingProxyType(
             objects="involvedObject source series related",
         ),
         "ConfigMap": _kind("ConfigMap", bools="immutable", data=_STRING_MAP, binaryData=_STRING_MAP),
+        "Service": _kind(
+            "Service",
+            spec=_SERVICE_SPEC,
+            status=_struct("ServiceStatus", objects="loadBalancer", object_lists="conditions"),
+        ),
         "Secret": _kind("Secret", strings="type", bools="immutable", data=_STRING_MAP, stringData=_STRING_MAP),
         "ServiceAccount": _kind(
             "ServiceAccount", bools="automountServiceAccountToken", object_lists="secrets imagePullSecrets"

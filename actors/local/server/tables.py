@@ -229,6 +229,21 @@ def _data(obj: Object, _now: datetime) -> int:
     return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
 
 
+def _service_selector(service: Object, _now: datetime) -> str:
+    selector = value_at(service, "spec", "selector") or {}
+    return ",".join(f"{key}={selector[key]}" for key in sorted(selector)) or _NONE
+
+
+def _service_ports(service: Object, _now: datetime) -> str:
+    ports = value_at(service, "spec", "ports") or ()
+    shown = (f"{port.get('port')}{_node_port(port)}/{port.get('protocol')}" for port in ports)
+    return ",".join(shown) or _NONE
+
+
+def _node_port(port: Object) -> str:
+    return f":{port['nodePort']}" if port.get("nodePort") else ""
+
+
 _NAME: Final = _Column("Name", _at("metadata", "name"))
 _AGE: Final = _Column("Age", _age)
 _GENERIC: Final = (_NAME, _AGE)
@@ -267,5 +282,14 @@ _COLUMNS: Final[Mapping[str, Sequence[_Column]]] = {
         _Column("Name", _at("metadata", "name"), priority=1),
     ),
     "configmaps": (_NAME, _Column("Data", _data, type="integer"), _AGE),
+    "services": (
+        _NAME,
+        _Column("Type", _at("spec", "type")),
+        _Column("Cluster-IP", _at("spec", "clusterIP")),
+        _Column("External-IP", _at("spec", "externalName")),
+        _Column("Port(s)", _service_ports),
+        _AGE,
+        _Column("Selector", _service_selector, priority=1),
+    ),
     "secrets": (_NAME, _Column("Type", _at("type")), _Column("Data", _data, type="integer"), _AGE),
 }

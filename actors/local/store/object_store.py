@@ -52,6 +52,8 @@ __all__ = [
 
 _FIRST_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _GENERATED_SUFFIX: Final = 5
+_RETURNED: Final = frozenset({"namespaces", "pods", "resourcequotas", "serviceaccounts", "services"})
+"""A DELETE of these is always answered with the object: `ReturnDeletedObject` of a real server's storage."""
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
@@ -307,7 +309,7 @@ class ObjectStore:
             found = state.existing(table, key)["metadata"]
             _check_preconditions(table.resource, found, options)
             last = state.delete(table, key, options.get("grace_period_seconds"))
-            as_object = resource in ("pods", "namespaces") or "deletionTimestamp" in last["metadata"]
+            as_object = resource in _RETURNED or "deletionTimestamp" in last["metadata"]
             return table.complete(last) if as_object else deleted(table.resource, name, found["uid"])
 
     def evict(

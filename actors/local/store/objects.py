@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.local.schema.statuses import bad_request, internal_error
-from actors.local.store import claims
+from actors.local.store import claims, services
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +100,8 @@ def defaulted(resource: Resource, obj: Object) -> Object:
         return _with_encoded_strings(obj)
     if resource.plural == "persistentvolumeclaims":
         return obj | {"spec": claims.defaulted_spec(obj.get("spec", {}))}
+    if resource.plural == "services":
+        return obj | {"spec": services.defaulted_spec(obj.get("spec", {}))}
     if resource.plural == "leases":
         return obj | {"spec": {key: value for key, value in obj.get("spec", {}).items() if key not in _GATED_OFF}}
     if resource.plural != "pods":
@@ -192,6 +194,8 @@ def _with_first_status(resource: Resource, created: Object, now: datetime) -> Ob
                 metadata["finalizers"] = [*metadata.get("finalizers", ()), claims.PROTECTION]
         case "resourcequotas":
             created["status"] = {}
+        case "services":
+            created["status"] = {"loadBalancer": {}}
         case "secrets":
             created.setdefault("type", "Opaque")
         case _:

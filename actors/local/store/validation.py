@@ -17,7 +17,7 @@ from actors.kube.names import (
 )
 from actors.kube.quantities import parse_quantity
 from actors.local.schema.statuses import Cause, forbidden, invalid, invalid_kind, undecodable
-from actors.local.store import claims, quota
+from actors.local.store import claims, quota, services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -120,6 +120,8 @@ def _kind_specific(resource: Resource, obj: Object) -> list[Cause]:
             return quota.unsupported(obj)
         case "persistentvolumeclaims":
             return list(claims.problems(obj["spec"]))
+        case "services":
+            return list(services.problems(obj["spec"]))
         case "leases":
             return list(_lease(obj["spec"]))
         case _:
@@ -160,9 +162,24 @@ def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause
             yield Cause.invalid(f"metadata.finalizers[{index}]", finalizer, detail)
 
 
+def _service_name_problem(name: str) -> str | None:
+    """Check an RFC 1035 label, whose first character is a letter."""
+    if dns_label_problem(name) is None and not name[0].isdecimal():
+        return None
+    return (
+        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+        "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation "
+        "is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+    )
+
+
+_NAME_RULES: Final = {"namespaces": dns_label_problem, "services": _service_name_problem}
+"""The rules of names that are not DNS subdomains."""
+
+
 def _object_names(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause]:
     name, base = metadata.get("name", ""), metadata.get("generateName", "")
-    name_problem = dns_label_problem if resource.plural == "namespaces" else dns_subdomain_problem
+    name_problem = _NAME_RULES.get(resource.plural, dns_subdomain_problem)
     if base:  # the suffix makes a trailing dash valid
         yield from _problem("metadata.generateName", base, lambda text: name_problem(re.sub("-$", "a", text)))
     if not name:
