@@ -272,7 +272,9 @@ class StoreDoor(Door):
             "label_selector": query.get("labelSelector", ""),
             "field_selector": query.get("fieldSelector", ""),
         }
-        deletion: Any = delete_options(body, query) if method == "DELETE" else {}
+        deletion: Any
+        deletion, dry = delete_options(body, query) if method == "DELETE" else ({}, "dryRun" in query)
+        store = store.rehearsal() if dry else store
         match method, name, target.subresource:
             case "GET", None, _:
                 pages: Any = {
@@ -301,8 +303,9 @@ class StoreDoor(Door):
                 raise AssertionError(f"the store has no method for {method} {target}")
 
     def _evict(self, namespace: str, name: str, body: Any, warnings: list[str]) -> Any:
-        options, dry_run = eviction_options(body, namespace, name, warnings)
-        self._store.evict(namespace, name, dry_run=dry_run, **options)
+        options, dry = eviction_options(body, namespace, name, warnings)
+        store = self._store.rehearsal() if dry else self._store
+        store.evict(namespace, name, **options)
         return done()
 
 

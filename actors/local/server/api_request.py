@@ -166,8 +166,11 @@ async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES)
     return found
 
 
-async def delete_body(request: web.Request) -> DeleteOptions:
-    """Return the options from the body, or else from the query. Malformed JSON is a 500 here, as on a real server."""
+async def delete_body(request: web.Request) -> tuple[DeleteOptions, bool]:
+    """Return the options from the body, or else from the query, and whether it is a dry run.
+
+    Malformed JSON is a 500 here, as on a real server.
+    """
     try:
         body = await json_body(request)
     except ApiStatus as problem:

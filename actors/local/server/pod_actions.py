@@ -21,12 +21,12 @@ _BACKGROUND: Final = "Background"
 _ALL: Final = "All"
 
 
-def delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
-    """Return the options in a DELETE's body, or else in its query; 501 for unsupported ones."""
-    options, dry_run = _supported(_from_query(query) if body is None else decode_delete_options(body))
-    if dry_run:
-        raise not_implemented("dryRun")
-    return options
+def delete_options(body: Any, query: Mapping[str, str]) -> tuple[DeleteOptions, bool]:
+    """Return the options in a DELETE's body, or else in its query, and whether it is a dry run.
+
+    501 for unsupported ones.
+    """
+    return _supported(_from_query(query) if body is None else decode_delete_options(body))
 
 
 def _from_query(query: Mapping[str, str]) -> dict[str, Any]:

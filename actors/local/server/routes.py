@@ -61,7 +61,7 @@ _NOT_IMPLEMENTED: Final = frozenset(
 _OLD_WATCH: Final = re.compile("/api/[^/]+/watch/|/apis/[^/]+/[^/]+/watch/")
 """The form of watches before `?watch=true`; a real server still serves it."""
 _OPTIONS: Final[Mapping[str, str]] = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
-"""Methods with `dryRun` in the query only; a DELETE may have it in the body, too."""
+"""Methods with `dryRun` in the query only; a DELETE may have it in the body, too, and so may an eviction."""
 _PATCH_TYPES: Final[Mapping[str, Literal["json", "merge", "strategic"]]] = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -107,10 +107,11 @@ class Routes:
         handler = self._methods(target).get(request.method)
         if handler is None:
             raise method_not_allowed()
-        options = _OPTIONS.get(request.method) if target.subresource != "eviction" else None
-        if options is not None and dry_run(request, options):
-            raise not_implemented("dryRun")
         return await handler(request, target)
+
+    def _writable(self, *, dry: bool) -> ObjectStore:
+        """Return the store, or a copy for a dry run."""
+        return self._store.rehearsal() if dry else self._store
 
     def _methods(self, target: Target) -> Mapping[str, _Handler]:
         resource, subresource = target.resource, target.subresource
@@ -199,15 +200,16 @@ class Routes:
         return render
 
     async def _create(self, request: web.Request, target: Target) -> web.StreamResponse:
-        options = _validation(request)
-        created = self._store.create(*target.collection, await json_body(request), **options)
+        options, dry = _validation(request), _is_dry(request)
+        body = await json_body(request)
+        created = self._writable(dry=dry).create(*target.collection, body, **options)
         return json_response(created, 201, warnings=options["warnings"])
 
     async def _delete_collection(self, request: web.Request, target: Target) -> web.StreamResponse:
         if request.query.get("limit") or request.query.get("continue"):
             raise not_implemented("deletecollection in pages")
-        options = await delete_body(request)
-        result = self._store.delete_collection(*target.collection, **_selectors(request.query), **options)
+        options, dry = await delete_body(request)
+        result = self._writable(dry=dry).delete_collection(*target.collection, **_selectors(request.query), **options)
         metadata = {"resourceVersion": result.resource_version}
         return await large_json_response(request, _list_body(target, result, metadata))
 
@@ -219,23 +221,25 @@ class Routes:
         return json_response(found if include is None else self._table(target, [found], _version(found), include))
 
     async def _replace(self, request: web.Request, target: Target) -> web.StreamResponse:
-        options = _validation(request)
+        options, dry = _validation(request), _is_dry(request)
         body = await json_body(request)
-        replaced = self._store.replace(*target.place, body, subresource=target.subresource, **options)
+        store = self._writable(dry=dry)
+        replaced = store.replace(*target.place, body, subresource=target.subresource, **options)
         return json_response(replaced, warnings=options["warnings"])
 
     async def _patch(self, request: web.Request, target: Target) -> web.StreamResponse:
-        options = _validation(request)
+        options, dry = _validation(request), _is_dry(request)
         patch = await json_body(request, frozenset(_PATCH_TYPES))
         if patch is None:
             raise bad_request("the body of a PATCH must not be empty")
         patch_type = _PATCH_TYPES[request.content_type]
-        patched = self._store.patch(*target.place, patch, patch_type, subresource=target.subresource, **options)
+        store = self._writable(dry=dry)
+        patched = store.patch(*target.place, patch, patch_type, subresource=target.subresource, **options)
         return json_response(patched, warnings=options["warnings"])
 
     async def _delete(self, request: web.Request, target: Target) -> web.StreamResponse:
-        options = await delete_body(request)
-        return json_response(self._store.delete(*target.place, **options))
+        options, dry = await delete_body(request)
+        return json_response(self._writable(dry=dry).delete(*target.place, **options))
 
     # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -244,16 +248,16 @@ class Routes:
 
     async def _bind(self, request: web.Request, target: Target) -> web.StreamResponse:
         _, namespace, name = target.place
+        dry = _is_dry(request)
         node, uid = binding_target(await json_body(request), name)
-        self._store.bind(namespace, name, node, uid=uid)
+        self._writable(dry=dry).bind(namespace, name, node, uid=uid)
         return json_response(done(), 201)
 
     async def _evict(self, request: web.Request, target: Target) -> web.StreamResponse:
         _, namespace, name = target.place
         warnings: list[str] = []
         options, dry = eviction_options(await json_body(request), namespace, name, warnings)
-        dry = dry_run(request, "CreateOptions") or dry
-        self._store.evict(namespace, name, dry_run=dry, **options)
+        self._writable(dry=_is_dry(request) or dry).evict(namespace, name, **options)
         return json_response(done(), 201, warnings=warnings)
 
     # ── Answered without the store ────────────────────────────────────────────────────────────────────────────────
@@ -267,6 +271,10 @@ class Routes:
 
 def _selectors(query: Mapping[str, str]) -> Selectors:
     return {"label_selector": query.get("labelSelector", ""), "field_selector": query.get("fieldSelector", "")}
+
+
+def _is_dry(request: web.Request) -> bool:
+    return dry_run(request, _OPTIONS[request.method])
 
 
 def _validation(request: web.Request) -> Validation:

@@ -10,6 +10,7 @@ subscription. Every returned object is shared and read-only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from actors.local.schema.decode import decode
@@ -114,6 +115,9 @@ class ObjectStore:
         self._clock = clock
         self._entropy = entropy
         self._state = State(clock, window=window, max_objects=max_objects, max_bytes=max_bytes)
+        self._empty = partial(
+            ObjectStore, clock, entropy.fork("rehearsal"), window=0, max_objects=max_objects, max_bytes=max_bytes
+        )
         for name in _FIRST_NAMESPACES:
             self.create("namespaces", None, {"metadata": {"name": name}})
 
@@ -312,25 +316,16 @@ class ObjectStore:
             as_object = resource in _RETURNED or "deletionTimestamp" in last["metadata"]
             return table.complete(last) if as_object else deleted(table.resource, name, found["uid"])
 
-    def evict(
-        self,
-        namespace: str | None,
-        name: str,
-        *,
-        dry_run: bool = False,
-        **options: Unpack[DeleteOptions],
-    ) -> None:
+    def evict(self, namespace: str | None, name: str, **options: Unpack[DeleteOptions]) -> None:
         """Evict a pod, as `kubectl drain` asks for: add a condition and delete it. No disruption budget is checked.
 
-        409 if a precondition does not hold. A dry run checks only that.
+        409 if a precondition does not hold.
         """
         state, table = self._state, self._state.tables["pods"]
         key = _key(table, namespace, name)
         with state.changing():
             pod = state.existing(table, key)
             _check_preconditions(table.resource, pod["metadata"], options)
-            if dry_run:
-                return
             evicted = objects.evicted(pod, self._clock.now())
             if evicted != pod:
                 state.put(table, key, evicted)
@@ -360,6 +355,16 @@ class ObjectStore:
                 if key in table.objects:  # unless deleted with its owner
                     state.delete(table, key, options.get("grace_period_seconds"))
             return result
+
+    def rehearsal(self) -> ObjectStore:
+        """Return a copy, for a dry run: what it is asked to do, nobody sees.
+
+        Its objects keep their versions when they change; new ones get none.
+        """
+        copy = self._empty()
+        copy.restore(self.snapshot())
+        copy._state.rehearsing = True  # noqa: SLF001 - of its own class
+        return copy
 
     # ── For servers and tests only ────────────────────────────────────────────────────────────────────────────────
 

@@ -39,6 +39,8 @@ class State:
     def __init__(self, clock: Clock, *, window: int, max_objects: int, max_bytes: int) -> None:
         self.tables: Mapping[str, Table] = {plural: Table(resource, window) for plural, resource in RESOURCES.items()}
         self.version = 0
+        self.rehearsing = False
+        """What is stored gets no version: it is the state of a dry run."""
         self._clock = clock
         self._max_objects = max_objects
         self._max_bytes = max_bytes
@@ -113,7 +115,7 @@ class State:
     def put(self, table: Table, key: Key, obj: Object) -> Object:
         """Store an object as the next version."""
         before = table.objects.get(key)
-        after = at_version(obj, self.version + 1)
+        after = self._unstored(obj, before) if self.rehearsing else at_version(obj, self.version + 1)
         size = len(msgspec.json.encode(after))
         grown = size - table.sizes.get(key, 0)
         if self._bytes + grown > self._max_bytes and "deletionTimestamp" not in after["metadata"]:
@@ -128,6 +130,10 @@ class State:
             self._owners.change(place, before, after)
         self._commit(table, "ADDED" if before is None else "MODIFIED", key, before, after)
         return after
+
+    def _unstored(self, obj: Object, before: Object | None) -> Object:
+        """Return the object as a dry run answers it: with the version that the stored object keeps."""
+        return at_version(obj, before["metadata"]["resourceVersion"]) if before is not None else obj
 
     # ── Deletion ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,7 +151,7 @@ class State:
             self._unprotect(key)
         if key in table.objects and self._is_finished(resource, key, obj):
             self._remove(table, key)
-            obj = at_version(obj, self.version)
+            obj = obj if self.rehearsing else at_version(obj, self.version)
         return obj
 
     def _remove(self, table: Table, key: Key) -> None:

@@ -110,11 +110,11 @@ def test_an_unsupported_propagation_is_refused_and_nothing_is_deleted(api: Endpo
     assert api.request("DELETE", f"{PODS}/a", {"propagationPolicy": "Background"}).status == 200
 
 
-def test_a_dry_run_is_refused_and_does_nothing(api: Endpoint) -> None:
-    assert api.request("POST", f"{PODS}?dryRun=All", manifest("a")).status == 501
-    api.store.create("pods", "default", manifest("b"))
-    assert api.request("DELETE", f"{PODS}/b", {"dryRun": ["All"]}).status == 501
-    assert [each["metadata"]["name"] for each in api.request("GET", PODS).json["items"]] == ["b"]
+def test_a_dry_binding_gives_no_node(api: Endpoint) -> None:
+    api.store.create("pods", "default", manifest("a"))
+    binding = {"kind": "Binding", "metadata": {"name": "a"}, "target": {"name": "n"}}
+    assert api.request("POST", f"{PODS}/a/binding?dryRun=All", binding).status == 201
+    assert "nodeName" not in api.request("GET", f"{PODS}/a").json["spec"]
 
 
 def test_delete_collection_answers_what_it_deletes(api: Endpoint) -> None:
