@@ -309,6 +309,51 @@ def test_a_review_of_nothing_or_of_two_things_is_refused(http: Raw, body: dict[s
     assert http.post(REVIEWS, body).status == status
 
 
+# ── Protobuf ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PROTOBUF = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+
+
+def field(number: int, value: bytes | str) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def message(version: str, kind: str, *fields: bytes) -> bytes:
+    """An object as kubectl encodes it, with the empty texts that it does not leave out."""
+    envelope = field(1, field(1, version) + field(2, kind))
+    return b"k8s\0" + envelope + field(2, b"".join(fields)) + field(3, "") + field(4, "")
+
+
+def named(name: str) -> bytes:
+    return field(1, field(1, name) + field(2, "") + field(3, "") + b"\x38\x00" + field(8, b""))
+
+
+def test_a_review_in_protobuf_is_answered(http: Raw) -> None:
+    about = field(1, http.namespace) + field(2, "create") + field(3, "") + field(5, "pods") + field(7, "")
+    body = message("authorization.k8s.io/v1", "SelfSubjectAccessReview", field(2, field(1, about)))
+    answer = http.ask("POST", REVIEWS, body, PROTOBUF)
+    attributes = {"namespace": http.namespace, "verb": "create", "resource": "pods"}
+    assert (answer.status, answer.body["spec"]) == (201, {"resourceAttributes": attributes})
+    assert answer.body["status"]["allowed"] is True
+
+
+def test_what_kubectl_creates_without_a_file_is_read(http: Raw) -> None:
+    pair = field(1, "key") + field(2, "value")
+    made = http.ask("POST", "configmaps", message("v1", "ConfigMap", named("a"), field(2, pair)), PROTOBUF)
+    assert (made.status, made.body["metadata"]["name"], made.body["data"]) == (201, "a", {"key": "value"})
+    made = http.ask("POST", "secrets", message("v1", "Secret", named("a"), field(2, pair), field(3, "t")), PROTOBUF)
+    assert (made.status, made.body["type"], made.body["data"]) == (201, "t", {"key": "dmFsdWU="})
+    made = http.ask("POST", "serviceaccounts", message("v1", "ServiceAccount", named("a")), PROTOBUF)
+    assert (made.status, made.body["metadata"]["name"]) == (201, "a")
+
+
+@pytest.mark.parametrize("cut", [1, 5, -3])
+def test_a_message_that_is_cut_off_is_400(http: Raw, cut: int) -> None:
+    body = message("v1", "ConfigMap", named("a"))[:cut]
+    assert http.ask("POST", "configmaps", body, PROTOBUF).status == 400
+
+
 def test_discovery_names_eviction_and_reviews_where_kubectl_looks_for_them(http: Raw) -> None:
     core = {each["name"]: each for each in http.get("/api/v1").body["resources"]}
     eviction = core["pods/eviction"]

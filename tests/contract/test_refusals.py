@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import pytest
 
 from tests.contract.raw import Raw
+from tests.contract.test_http import PROTOBUF, message, named
 from tests.contract.test_writing import pod
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ def test_every_line_of_the_table_is_understood() -> None:
 def test_what_it_does_not_do_it_refuses_and_nothing_has_changed(embedded: EmbeddedCluster, row: re.Match[str]) -> None:
     raw = Raw(embedded.door(), embedded.new_namespace())
     made = raw.made("pods", pod("a", node="n"))
-    body = {"POST": pod("b"), "PUT": made, "PATCH": {"metadata": {"labels": {"x": "y"}}}}.get(row["method"])
+    body: Any = {"POST": pod("b"), "PUT": made, "PATCH": {"metadata": {"labels": {"x": "y"}}}}.get(row["method"])
     if row["path"].endswith("binding"):
         body = {"kind": "Binding", "metadata": {"name": "a"}, "target": {"name": "m"}}
+    if row["method"] == "POST" and row["media"] == PROTOBUF["Content-Type"]:
+        body = message("v1", "Pod", named("b"))
     before = raw.get("pods").body["items"]
     headers = {"Content-Type": "application/merge-patch+json"} if row["method"] == "PATCH" else {}
     if row["media"]:

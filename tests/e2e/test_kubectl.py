@@ -243,6 +243,40 @@ def test_what_is_not_implemented_says_so(person: Person, ready: str, arguments: 
     assert "is not implemented by the embedded cluster" in person.run(*arguments, code=1)
 
 
+def test_auth_can_i_says_yes(person: Person) -> None:
+    assert person.run("auth", "can-i", "create", "pods").startswith("yes")
+
+
+def test_what_kubectl_makes_without_a_file_is_made(person: Person) -> None:
+    person.run("create", "configmap", "made", "--from-literal=a=b")
+    assert person.run("get", "configmap", "made", "-o", "jsonpath={.data.a}") == "b"
+    person.run("create", "secret", "generic", "made", "--from-literal=a=b")
+    assert person.run("get", "secret", "made", "-o", "jsonpath={.data.a}") == "Yg=="
+    person.run("create", "namespace", "made")
+    person.run("create", "serviceaccount", "made")
+
+
+def test_a_service_is_applied_changed_and_listed(person: Person) -> None:
+    spec = {
+        "clusterIP": "None",
+        "selector": {"app": "x"},
+        "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}],
+    }
+    service: Any = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "applied"}, "spec": spec}
+    assert "created" in person.run("apply", "-f", "-", stdin=service)
+    spec["ports"] = [{"name": "b", "port": 82}]
+    assert "configured" in person.run("apply", "-f", "-", stdin=service)
+    header, row = person.run("get", "service", "applied").splitlines()
+    assert words(header) == ["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"]
+    assert words(row)[:5] == ["applied", "ClusterIP", "None", "<none>", "82/TCP"]
+
+
+def test_a_dry_run_of_the_server_creates_nothing(person: Person) -> None:
+    for verb in ("create", "apply"):
+        assert "(server dry run)" in person.run(verb, "--dry-run=server", "-f", "-", stdin=manifest("dry"))
+    assert 'pods "dry" not found' in person.run("get", "pod", "dry", code=1)
+
+
 def test_without_its_token_every_request_is_refused(person: Person) -> None:
     refused = person.run("get", "pods", "--token=wrong", code=1)
     assert "Unauthorized" in refused or "must be logged in" in refused

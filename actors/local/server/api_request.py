@@ -17,6 +17,7 @@ from actors.local.schema.nesting import DEEPEST, is_too_deep
 from actors.local.schema.resources import RESOURCES, Resource, find_resource
 from actors.local.schema.statuses import ApiStatus, bad_request, internal_error, no_such_path
 from actors.local.server.pod_actions import delete_options, is_dry_run
+from actors.local.server.protobuf import MEDIA_TYPE, decode_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,6 +154,8 @@ async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES)
     body = await request.read()
     if not body:
         return None
+    if request.content_type == MEDIA_TYPE and (sent := decode_message(body)) is not None:
+        return sent
     if request.content_type not in allowed:
         names = ", ".join(sorted(name for name in allowed if name.endswith("json")))
         message = f"the body of the request was in an unknown format - accepted media types include: {names}"
