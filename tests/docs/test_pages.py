@@ -85,6 +85,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "FaultyPodApi",
         "InProcessPodApi",
         "ImagePullBackOff",
+        "KubernetesExecutorBackend",
         "ObjectStore",
         "PersistentVolumeClaim",
         "ScriptedKubelet",

@@ -31,6 +31,11 @@ ELSEWHERE: Final = {
     "docs/how-to/monitoring.md": {
         "executor-pods run --local --metrics-port 9464": "has no end: tests/e2e/test_metrics.py",
     },
+    "docs/how-to/spark-without-kubernetes.md": {
+        "pip install executor-pods pyspark": "needs a network",
+        "# job.py": "needs java and pyspark: tests/e2e/test_spark.py",
+        "python job.py": "needs java and pyspark: tests/e2e/test_spark.py",
+    },
     "docs/how-to/in-a-cluster.md": {
         "FROM python:3.12-slim": "there is no program here that builds images",
     },
