@@ -49,7 +49,7 @@ class Liar(InProcessPodApi):
         try:
             return decode.pod_page(body, self._complaints, self.deduplicator)
         except (ValueError, RecursionError) as error:
-            raise failures.unreadable(error, "the liar", write=False) from None
+            raise failures.unreadable(error, "the liar", write=False, redacted=str) from None
 
     def _answer(self, request: kube.Request[Any]) -> Any:
         match request:
@@ -66,7 +66,7 @@ class Liar(InProcessPodApi):
         try:
             return decode.pod(self._json(pod))
         except (ValueError, RecursionError) as error:
-            raise failures.unreadable(error, "the liar", write=write) from None
+            raise failures.unreadable(error, "the liar", write=write, redacted=str) from None
 
     def babble(self, lines: bytes) -> None:
         """Send these lines to each watch."""
