@@ -164,8 +164,8 @@ def one_bad_pod_ends_all(right: Any, merging: Any, pod: Any) -> Any:
 ONE_FOR_ALL: Final[list[Any]] = []
 
 
-def lists_share_a_default(right: Any, listing: Any, *args: Any) -> None:
-    right(listing, *args)
+def lists_share_a_default(right: Any, listing: Any, *args: Any, **kwargs: Any) -> None:
+    right(listing, *args, **kwargs)
     listing._default = ONE_FOR_ALL
 
 

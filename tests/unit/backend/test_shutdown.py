@@ -55,18 +55,23 @@ class Rig:
             review.answer(True)  # noqa: FBT003 - the answer of a review
         if lease:
             self.answer("get_object", lease_of("", 1))
-            self.answer("patch_object", lease_of("me", 2))
+            self.renewed(2)
         self.answer("list", PodPage((), "1"))
         self.watch = self.api.take("watch")
         kit.advance(SECOND)
         if lease and instances:
-            self.answer("patch_object", lease_of("me", 3))  # with the allocated ids
+            self.renewed(3)  # with the allocated ids
 
     def answer(self, verb: Any, answer: object) -> ManualCall:
         call = self.api.take(verb)
         call.answer(answer)
         self.kit.settle()
         return call
+
+    def renewed(self, version: int) -> None:
+        """The PATCH of the Lease succeeds."""
+        (call,) = self.api.open("patch_object")
+        self.answer("patch_object", lease_of(call.request.patch["spec"]["holderIdentity"], version))
 
     def run(self, *executor_ids: int) -> Rig:
         """The POSTs of these are answered, and the watch delivers that they run."""
