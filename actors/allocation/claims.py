@@ -36,6 +36,7 @@ class ClaimMeta(_Json, frozen=True):
     """`metadata`."""
 
     name: str = ""
+    uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     creation_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None

@@ -197,6 +197,7 @@ class Backend(Actor):
             supervisor=self._supervisor,
             state=self._state,
             permission=self._permission,
+            driver_pod=self._driver_pod,
             tell=tell,
             end=self._end,
         )

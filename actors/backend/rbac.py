@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from actors.settings import Settings
 
-__all__ = ["LIST_PODS", "Reviews", "Right", "lacking", "needed"]
+__all__ = ["LIST_PODS", "Reviews", "Right", "lacking", "makes_claims", "needed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,14 @@ _TO_MAKE_CLAIMS: Final = Right("create", CLAIMS)
 def needed(settings: Settings) -> tuple[Right, ...]:
     """Return every right that a fleet of these settings needs.
 
-    It needs no lease unless `backend.lease` is true, and no list of claims: without one it reuses none.
+    It needs no lease unless `backend.lease` is true. It needs neither to list claims nor to delete them: without these
+    rights it reuses none, and a stop leaves them.
     """
     return (
         *_ALWAYS,
         *((_TO_CHANGE_PODS,) if _changes_pods(settings) else ()),
         *(_TO_KEEP_A_LEASE if settings.backend.lease is True else ()),
-        *((_TO_MAKE_CLAIMS,) if _makes_claims(settings) else ()),
+        *((_TO_MAKE_CLAIMS,) if makes_claims(settings) else ()),
     )
 
 
@@ -70,8 +71,8 @@ def _changes_pods(settings: Settings) -> bool:
     )
 
 
-def _makes_claims(settings: Settings) -> bool:
-    """Claims that the executor's own pod owns are created by the cluster."""
+def makes_claims(settings: Settings) -> bool:
+    """Return whether the driver's pod owns claims. Those that an executor's pod owns are created by the cluster."""
     owned = settings.driver_pod_name is not None and settings.executor.own_claims
     return owned and any(settings.profile(name).claims for name in settings.profile_names)
 

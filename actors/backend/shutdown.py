@@ -1,10 +1,11 @@
 """The stop of a Backend: a small state machine, driven by messages, that never blocks and always ends in time.
 
 The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that every create is
-resolved. The fleet is deleted by label and listed until it is gone; then the other actors stop. If the fleet is to be
-left, killed executors are deleted all the same. The lease is kept until no actor is left that writes, then released.
-While it is not ours nothing is deleted, and nothing at all if another driver holds it. Each step runs even if the
-previous one failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may be left.
+resolved. The fleet is deleted by label and listed until it is gone, then its claims are deleted, and the other actors
+stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
+that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. Each
+step runs even if the previous one failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may
+be left.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from actors.backend.claims_deletion import ClaimsDeletion
+from actors.backend.rbac import makes_claims
 from actors.errors import ApiError
 from actors.kube.api import DeleteOptions
 from actors.messages import (
     BackendStopped,
+    ClaimDeleted,
+    ClaimsListed,
     DeletePod,
     DeletePods,
     Drain,
@@ -38,6 +43,7 @@ from actors.text import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from actors.backend.driver_pod import DriverPod
     from actors.executors.fleet_state import FleetState
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
@@ -82,6 +88,7 @@ class _Step(Enum):
     DRAIN = "waiting for creates under way"
     PERMISSION = "waiting for the lease, to delete the fleet"
     FLEET = "waiting for the fleet to be gone"
+    CLAIMS = "waiting for the fleet's claims to be deleted"
     OTHERS = "waiting for the other actors that write"
     LEASE = "waiting for the lease to be released"
     CHILDREN = "waiting for the other actors"
@@ -109,6 +116,7 @@ class Shutdown:
         supervisor: Supervisor,
         state: FleetState,
         permission: WritePermission,
+        driver_pod: DriverPod,
         tell: Callable[[ToDriver], None],
         end: Callable[[BackendStopped], None],
     ) -> None:
@@ -123,6 +131,9 @@ class Shutdown:
         self._supervisor = supervisor
         self._state = state
         self._permission = permission
+        self._driver_pod = driver_pod
+        self._makes_claims = makes_claims(settings)
+        self._claims = ClaimsDeletion(backend, self._pool)
         self._tell = tell
         self._end = end
         self._deletes = False
@@ -140,6 +151,8 @@ class Shutdown:
     def handlers(self) -> dict[type, Callable[..., object]]:
         """Map each message to its handler."""
         return {
+            ClaimDeleted: self._claims_answered,
+            ClaimsListed: self._claims_answered,
             Drained: self._drained,
             LeaseReleased: self._lease_released,
             PageArrived: self._listed,
@@ -197,7 +210,7 @@ class Shutdown:
         if self._permission.holder is not None and self._deletes:
             logger.warning("fleet not deleted, another driver holds the lease: holder=%s", self._permission.holder)
             self._deletes = False
-        if self._step in {_Step.PERMISSION, _Step.FLEET}:
+        if self._step in {_Step.PERMISSION, _Step.FLEET, _Step.CLAIMS}:
             self._backend.timers.cancel("list")
             self._listing.cancel()
             self._decide()
@@ -209,6 +222,8 @@ class Shutdown:
             self._pool.tell(Drain(self._backend.myself))
         elif self._step is _Step.FLEET:
             self._pool.tell(self._bulk_delete)
+        elif self._step is _Step.CLAIMS:
+            self._claims.begin()
 
     def fail(self, cause: BaseException) -> None:
         """End the stop now, because a child failed too often."""
@@ -263,7 +278,7 @@ class Shutdown:
                 if self._step is _Step.PERMISSION:
                     return
                 if not pods:
-                    self._stop_others()
+                    self._delete_claims()
                     return
                 self._delete([pod for pod in pods if not pod.terminating])
         self._backend.timers.start("list", self._delay, _ListDue())
@@ -293,6 +308,19 @@ class Shutdown:
                 self._slices += 1
                 ids_of_slice = frozenset(ids[start : start + SLICE])
                 self._pool.tell(replace(self._bulk_delete, executor_ids=ids_of_slice))
+
+    def _delete_claims(self) -> None:
+        """Delete the claims of a fleet that is gone, if the driver's pod owns them."""
+        if self._only is None and self._makes_claims and self._driver_pod.owner is not None:
+            self._step = _Step.CLAIMS
+            self._claims.begin()
+        else:
+            self._stop_others()
+
+    def _claims_answered(self, message: ClaimsListed | ClaimDeleted) -> None:
+        owner = self._driver_pod.owner
+        if self._step is _Step.CLAIMS and owner is not None and self._claims.handle(message, owner):
+            self._stop_others()
 
     def _lease_released(self, _: LeaseReleased) -> None:
         if self._step is _Step.LEASE:

@@ -29,6 +29,7 @@ __all__ = [
     "CreateObject",
     "Delete",
     "DeleteCollection",
+    "DeleteObject",
     "DeleteOptions",
     "Get",
     "GetObject",
@@ -131,6 +132,7 @@ Operation: TypeAlias = Literal[
     "list_objects",
     "create_object",
     "patch_object",
+    "delete_object",
 ]
 """The name of an operation, in metrics and injected faults."""
 
@@ -234,6 +236,15 @@ class PatchObject(Request[Manifest], frozen=True):
     resource: Resource
     name: str
     patch: Manifest
+
+
+class DeleteObject(Request[None], frozen=True):
+    """DELETE one object of another kind, if it has this UID. None means that it is being deleted, or is gone."""
+
+    operation = "delete_object"
+    resource: Resource
+    name: str
+    uid: str
 
 
 class Watch(msgspec.Struct, frozen=True):

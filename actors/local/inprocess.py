@@ -122,7 +122,7 @@ class InProcessPodApi:
         if (verb, resource.plural) in self.forbidden:
             raise _error(lacks_right(verb, resource.plural, resource.group, self.namespace))
 
-    def _answer(self, request: Request[Any]) -> Any:  # noqa: C901 - one case a request
+    def _answer(self, request: Request[Any]) -> Any:  # noqa: C901, PLR0912 - one case a request
         """Return the store's answer.
 
         Raises:
@@ -172,6 +172,10 @@ class InProcessPodApi:
             case kube.PatchObject(resource, name, patch):
                 self.right("patch", resource)
                 return store.patch(resource.plural, namespace, name, patch, "merge")
+            case kube.DeleteObject(resource, name, uid):
+                self.right("delete", resource)
+                store.delete(resource.plural, namespace, name, uid=uid)
+                return None
             case _:
                 raise TypeError(f"not a request to a PodApi: {request}")
 

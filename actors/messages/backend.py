@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from actors.errors import ApiError
-from actors.messages.executors import ExecutorsAbandoned, ExecutorsScaledDown
+from actors.messages.executors import ClaimsListed, ExecutorsAbandoned, ExecutorsScaledDown
 from actors.messages.lease import LeaseHeld, LeaseNotHeld, LeaseReleased
 from actors.messages.ledger import StartFailureRecord
 from actors.messages.observation import Freshness, Polled
@@ -20,6 +20,7 @@ from actors.runtime import Moment
 
 __all__ = [
     "AllocatorStatus",
+    "ClaimDeleted",
     "CreationBlocked",
     "DecommissionExecutors",
     "Drained",
@@ -144,6 +145,13 @@ class PodsDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimDeleted:
+    """A `DeleteClaim` was answered. If it was refused, the claim stays."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """The RequestPool has no create queued, in flight or unresolved, and accepts no more."""
 
@@ -166,10 +174,12 @@ FromInside: TypeAlias = (
     | Freshness
     | Polled
     | PodsDeleted
+    | ClaimsListed
+    | ClaimDeleted
     | Drained
     | LeaseReleased
 )
-"""What the Backend's children send to it. The last three are answers during a stop."""
+"""What the Backend's children send to it. The last five are answers during a stop."""
 
 
 # ── From the driver ────────────────────────────────────────────────────────────────────────────────────────────

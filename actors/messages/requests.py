@@ -17,6 +17,7 @@ __all__ = [
     "BeginEpoch",
     "ConfirmPod",
     "CreatePod",
+    "DeleteClaim",
     "DeletePod",
     "DeletePods",
     "Drain",
@@ -134,6 +135,15 @@ class ListClaims:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteClaim:
+    """DELETE one PersistentVolumeClaim; `reply_to` gets `ClaimDeleted`, once."""
+
+    name: str
+    uid: str
+    reply_to: Address
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendWrites:
     """Write nothing, because another driver may have the lease: refuse creates, drop other requests."""
 
@@ -180,6 +190,7 @@ ToRequestPool: TypeAlias = (
     | LabelPod
     | AdoptPod
     | ListClaims
+    | DeleteClaim
     | ConfirmPod
     | WithdrawPods
     | WithdrawRequests

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from actors import kube
 from actors.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import CLAIMS
-from actors.messages import ClaimsListed, PodConfirmed, PodsDeleted
+from actors.messages import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
 from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_EXECUTOR, ROLE_LABEL, Pod, fleet_selector
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.kube.api import Operation
-    from actors.messages import AdoptPod, ConfirmPod, DeletePod, DeletePods, LabelPod, ListClaims
+    from actors.messages import AdoptPod, ConfirmPod, DeleteClaim, DeletePod, DeletePods, LabelPod, ListClaims
     from actors.runtime import Moment
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "CONFIRM_TRIES",
     "IDS_PER_CALL",
     "BulkDelete",
+    "ClaimDelete",
     "ClaimList",
     "Confirm",
     "Done",
@@ -79,6 +80,7 @@ _LANES: Final[Mapping[Operation, Lane]] = {
     "list_objects": Lane.READ,
     "delete": Lane.DELETE,
     "delete_collection": Lane.DELETE,
+    "delete_object": Lane.DELETE,
     "patch": Lane.PATCH,
     "create": Lane.POST,
     "create_object": Lane.POST,
@@ -235,6 +237,19 @@ class ClaimList(Request):
     def report(self, answer: object) -> None:
         """Report the claims, or the error."""
         self._reply_to.tell(ClaimsListed(answer if isinstance(answer, ApiError) else tuple(answer)))  # type: ignore[arg-type]  # a LIST's answer
+
+
+class ClaimDelete(Request):
+    """DELETE one PersistentVolumeClaim, with its UID as precondition."""
+
+    def __init__(self, message: DeleteClaim) -> None:
+        self._reply_to = message.reply_to
+        call = kube.DeleteObject(CLAIMS, message.name, message.uid)
+        super().__init__("delete claim", message.name, message, call, message.uid)
+
+    def report(self, answer: object) -> None:  # noqa: ARG002 - an error was logged
+        """Report that the request has ended."""
+        self._reply_to.tell(ClaimDeleted(self.name))
 
 
 class Confirm(Request):

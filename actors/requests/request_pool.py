@@ -20,6 +20,7 @@ from actors.messages import (
     BeginEpoch,
     ConfirmPod,
     CreatePod,
+    DeleteClaim,
     DeletePod,
     DeletePods,
     Drain,
@@ -38,7 +39,7 @@ from actors.metrics.counts import PoolCounts
 from actors.requests.create import Create
 from actors.requests.dispatcher import Dispatcher, DispatcherEvent
 from actors.requests.epochs import Epochs
-from actors.requests.kinds import BulkDelete, ClaimList, Confirm, adopt, delete, label
+from actors.requests.kinds import BulkDelete, ClaimDelete, ClaimList, Confirm, adopt, delete, label
 from actors.runtime import Actor, Address, Context
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class RequestPool(Actor):
                 self._dispatcher.submit(adopt(message))
             case ListClaims():
                 self._dispatcher.submit(ClaimList(message, self._app_id))
+            case DeleteClaim():
+                self._dispatcher.submit(ClaimDelete(message))
             case ConfirmPod():
                 self._dispatcher.submit(Confirm(message))
             case SuspendWrites(why):

@@ -155,6 +155,9 @@ class Asking:
     def patch_object(self, resource: Resource, name: str, patch: dict[str, Any]) -> Any:
         return self._ask(lambda reply: self.api.send(kube.PatchObject(resource, name, patch), reply))
 
+    def delete_object(self, resource: Resource, name: str, uid: str) -> Any:
+        return self._ask(lambda reply: self.api.send(kube.DeleteObject(resource, name, uid), reply))
+
     def _ask(self, call: Callable[[Callable[[Any], None]], Call]) -> Any:
         answers: SimpleQueue[Any] = SimpleQueue()
         call(answers.put)

@@ -235,3 +235,14 @@ def test_the_owner_of_a_claim_can_be_changed_with_its_uid_as_a_precondition(admi
     assert patched["metadata"]["ownerReferences"] == owners
     refused = admin.patch_object(CLAIMS, "a", {"metadata": {"uid": "other", "ownerReferences": []}})
     assert type(refused) is Conflict
+
+
+@pytest.mark.parametrize("resource", [CLAIMS, LEASES], ids=lambda resource: resource.plural)
+def test_an_object_is_deleted_with_its_uid_as_a_precondition(admin: Asking, resource: Resource) -> None:
+    created = admin.create_object(resource, claim("a", **ASKED) if resource is CLAIMS else lease("a"))
+    assert type(admin.delete_object(resource, "a", "other")) is Conflict
+    assert admin.get_object(resource, "a")["metadata"] == created["metadata"]
+    assert admin.delete_object(resource, "a", created["metadata"]["uid"]) is None
+    left = admin.get_object(resource, "a")  # only a cluster with controllers takes a claim's finalizer away
+    assert isinstance(left, NotFound) or "deletionTimestamp" in left["metadata"]
+    assert type(admin.delete_object(resource, "b", "other")) is NotFound

@@ -49,6 +49,8 @@ EVERYTHING: dict[str, Any] = {
 """Settings that need every right that there is a need for."""
 
 LIST_CLAIMS = Right("list", CLAIMS)
+OPTIONAL = {LIST_CLAIMS, Right("delete", CLAIMS)}
+"""A fleet with claims runs without these."""
 
 
 class Driver(pykka.ThreadingActor):
@@ -149,13 +151,13 @@ def test_with_all_rights_a_fleet_starts_and_a_stop_leaves_nothing(
     assert lease(plane, namespace)["holderIdentity"] == ""
 
 
-def test_every_right_that_is_shipped_is_needed_by_some_settings_except_to_list_claims() -> None:
+def test_every_right_that_is_shipped_is_needed_by_some_settings_except_to_list_and_delete_claims() -> None:
     subject = Settings(app_id="rights", **{**EVERYTHING, "executor": {"image": "worker:1", **EVERYTHING["executor"]}})
-    assert {*needed(subject)} == {*rights()} - {LIST_CLAIMS}
+    assert {*needed(subject)} == {*rights()} - OPTIONAL
 
 
 @pytest.mark.parametrize(
-    "right", [right for right in rights() if right != LIST_CLAIMS], ids=lambda r: f"{r.verb} {r.resource}"
+    "right", [right for right in rights() if right not in OPTIONAL], ids=lambda r: f"{r.verb} {r.resource}"
 )
 def test_without_one_right_the_start_fails_and_says_which_and_nothing_is_created(
     plane: ControlPlane, fleet: Callable[..., Fleet], namespace: str, right: Right

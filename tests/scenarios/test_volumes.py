@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors.local.faults.kinds import server_error
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import Run
-from actors.messages import AllocationBlocked, AllocationUnblocked, ExecutorRunning, GetFleetStatus
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    BackendStopped,
+    ExecutorRunning,
+    GetFleetStatus,
+    StopBackend,
+)
 from actors.pods.pod import ROLE_LABEL
 from tests.scenarios.fleets import is_going, name, pod
 from tests.scenarios.seeds import seeds
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 CLAIM: dict[str, Any] = {"name": "scratch", "mount_path": "/scratch", "size": "10Gi"}
 DRIVER = {"kind": "Pod", "metadata": {"name": "driver"}, "spec": {"containers": [{"name": "driver", "image": "d:1"}]}}
 LIST_CLAIMS = ("list", "persistentvolumeclaims")
+DELETE_CLAIMS = ("delete", "persistentvolumeclaims")
 CRASHING = ("allocator", "watch-source")
 OLD = 61
 """Seconds after which a claim is older than `allocation.creation_timeout`."""
@@ -132,13 +141,6 @@ def test_claims_go_with_the_drivers_pod_once_no_executor_uses_them() -> None:
         world.advance(40)
 
         assert (world.pods(), world.claims()) == ([], [])
-
-
-def test_a_stop_leaves_the_claims_to_the_drivers_pod() -> None:
-    with Disks() as world:
-        assert world.stop().left_behind == ()
-
-        assert (world.pods(), len(world.claims())) == ([], 2)
 
 
 # ── taken over ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -268,6 +270,7 @@ def test_a_driver_that_comes_back_takes_over_the_claims_of_those_that_ended_mean
 def test_a_driver_that_comes_back_asking_for_other_claims_gets_new_ones(changes: dict[str, Any]) -> None:
     with Disks(1) as world:
         world.advance(OLD)
+        world.forbidden.add(DELETE_CLAIMS)
         world.stop()
         executor = world.settings.executor.model_copy(
             update={"claims": (world.settings.executor.claims[0].model_copy(update=changes),)}
@@ -282,6 +285,7 @@ def test_a_driver_that_comes_back_asking_for_other_claims_gets_new_ones(changes:
 
 def test_where_claims_are_left_and_not_listed_ids_go_on_until_names_are_free() -> None:
     with Disks(3, executor={"reuse_claims": False}) as world:
+        world.forbidden.add(DELETE_CLAIMS)
         world.stop()
         world.restart()
         world.advance(5)
@@ -427,3 +431,69 @@ def _disturb(world: Disks, random: Random) -> None:
             world.crash(random.choice(CRASHING))
         case _:
             world.target(random.randrange(4, 8))
+
+
+# ── the end of the fleet ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def someone_elses(world: Disks) -> str:
+    """Create a claim with the fleet's labels that the driver's pod does not own, and return its name."""
+    claim = world.store.get("persistentvolumeclaims", "default", "app-exec-1-pvc-0")
+    metadata = {"name": "other", "labels": claim["metadata"]["labels"]}
+    world.store.create("persistentvolumeclaims", "default", {"metadata": metadata, "spec": claim["spec"]})
+    return "other"
+
+
+def test_a_stop_that_deletes_the_fleet_deletes_the_claims_that_the_drivers_pod_owns_too() -> None:
+    with Disks(20) as world:
+        left = someone_elses(world)
+        world.die(3)
+        assert world.stop().left_behind == ()
+        assert world.pods() == []
+        assert world.claims() == [left]
+
+
+@pytest.mark.parametrize("delete_pods", [False, True])
+def test_a_stop_that_leaves_executors_leaves_the_claims(*, delete_pods: bool) -> None:
+    with Disks() as world:
+        world.kill(1)
+        if delete_pods:
+            world.api.fail_next("delete_collection", server_error(), times=1000)
+            world.api.fail_next("delete", server_error(), times=1000)
+        world.stop(delete_pods=delete_pods)
+        assert len(world.claims()) == 2
+
+
+@pytest.mark.parametrize("verb", ["list", "delete"])
+def test_a_stop_without_a_right_to_claims_leaves_them_and_says_so_once(
+    verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Disks(3) as world:
+        world.forbidden.add((verb, "persistentvolumeclaims"))
+        world.backend.tell(StopBackend())
+        world.advance(5)
+        assert world.heard(BackendStopped) == [BackendStopped()], "it takes no longer"
+        assert len(world.claims()) == 3
+    refused = [record for record in caplog.records if "refused" in record.getMessage()]
+    assert len(refused) == 1
+    assert "claim" in refused[0].getMessage()
+
+
+@pytest.mark.parametrize("part", ["request-pool", "lifecycle-manager"])
+@pytest.mark.parametrize("after", [0.03 * step for step in range(1, 8)])
+def test_claims_are_deleted_although_an_actor_crashes_during_the_stop(part: str, after: float) -> None:
+    with Disks(20, latency=timedelta(milliseconds=50)) as world:
+        world.backend.tell(StopBackend())
+        world.advance(2.1 + after)
+        if world.lives(part):
+            world.crash(part)
+        world.advance(60)
+        assert world.claims() == []
+
+
+def test_claims_are_deleted_although_the_server_fails_for_a_while() -> None:
+    with Disks(5) as world:
+        world.api.fail_next("list_objects", server_error(), times=3)
+        world.api.fail_next("delete_object", server_error(), times=10)
+        assert world.stop().left_behind == ()
+        assert world.claims() == []

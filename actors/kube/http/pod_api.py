@@ -191,6 +191,9 @@ class HttpPodApi:
                 return HttpRequest("POST", self._path(resource), _json(manifest)), decode.json_object
             case api.PatchObject(resource, name, patch):
                 return _patch(self._path(resource, name), patch), decode.json_object
+            case api.DeleteObject(resource, name, uid):
+                body = _json(_delete_options(api.DeleteOptions(uid=uid)))
+                return HttpRequest("DELETE", self._path(resource, name), body), decode.anything
             case _:
                 raise TypeError(f"not a request to a PodApi: {request}")
 

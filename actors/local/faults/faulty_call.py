@@ -19,7 +19,9 @@ __all__ = ["FaultyCall"]
 
 A = TypeVar("A")
 
-_WRITES: Final = frozenset({"create", "delete", "delete_collection", "patch", "create_object", "patch_object"})
+_WRITES: Final = frozenset(
+    {"create", "delete", "delete_collection", "patch", "create_object", "patch_object", "delete_object"}
+)
 
 
 class FaultyCall(OpenCall[A]):

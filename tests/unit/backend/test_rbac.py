@@ -81,7 +81,7 @@ def test_a_right_to_create_claims_is_needed_where_the_drivers_pod_owns_them() ->
     assert more(driver_pod_name="driver-0", executor={"claims": [CLAIM], "own_claims": False}) == {PATCH_PODS}
 
 
-def test_the_role_that_is_shipped_has_what_any_settings_need_and_a_list_of_claims() -> None:
+def test_the_role_that_is_shipped_has_what_any_settings_need_and_may_list_and_delete_claims() -> None:
     (role,) = (document for document in yaml.safe_load_all(RBAC.read_text()) if document["kind"] == "Role")
     granted = [
         (group, plural, verb)
@@ -90,8 +90,9 @@ def test_the_role_that_is_shipped_has_what_any_settings_need_and_a_list_of_claim
         for plural in rule["resources"]
         for verb in rule["verbs"]
     ]
-    needed_rights = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, MAKE_CLAIMS, Right("list", CLAIMS)}
-    assert {*granted} == {(right.resource.group, right.resource.plural, right.verb) for right in needed_rights}
+    of_claims = {MAKE_CLAIMS, Right("list", CLAIMS), Right("delete", CLAIMS)}
+    rights = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, *of_claims}
+    assert {*granted} == {(right.resource.group, right.resource.plural, right.verb) for right in rights}
     assert len(granted) == len({*granted})
 
 
