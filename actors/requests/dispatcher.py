@@ -156,9 +156,9 @@ class Dispatcher:
     def withdraw(self, pods: Mapping[str, str]) -> None:
         """Send nothing more that writes to these pods, name → UID, and forget them. Creates are not concerned."""
         self._carried_out.forget(pods)
-        for request in list(self._open.values()):
-            concerned = request.lane in {Lane.DELETE, Lane.PATCH} and request.name in pods
-            if not concerned or request.uid not in {None, pods[request.name]}:
+        named = [request for request in self._open.values() if request.name in pods]
+        for request in named:
+            if request.lane not in {Lane.DELETE, Lane.PATCH} or request.uid not in {None, pods[request.name]}:
                 continue
             if self.is_in_flight(request):
                 request.is_last_try = True
