@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from actors.text import LONGEST_LINE
 from tests.contract.control_plane import ASSETS, WITHOUT_ASSETS, ControlPlane
 
 if TYPE_CHECKING:
@@ -41,6 +43,31 @@ REAL_SERVER = (
 )
 """Parts of the names of tests that use the real API server. One worker runs them all: the server takes seconds to
 start."""
+
+
+class _Ear(logging.Handler):
+    """Keeps the log records of the library that are not one line of text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if not message.isprintable() or len(message) > LONGEST_LINE:
+            self.bad.append(f"{record.name}: {message[:500]!r}")
+
+
+_EAR = _Ear()
+logging.getLogger("actors").addHandler(_EAR)
+
+
+@pytest.fixture(autouse=True)
+def _every_log_line_is_text() -> Iterator[None]:
+    """Whatever a test's pods, servers and files say, no line of the log has a character that acts."""
+    yield
+    bad, _EAR.bad = _EAR.bad, []
+    assert bad == []
 
 
 def pytest_configure() -> None:
