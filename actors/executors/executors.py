@@ -197,10 +197,11 @@ class Executors:
 
     def _removed(self, removed: RemoveExecutor) -> None:
         now, ledger = self._clock.monotonic(), self._state.ledger
-        self._state.ledger, report = ledger.removed(removed.executor_id, removed.uid, removed.reason, now)
-        if report is not None:
-            logger.info("executor removed: executor=%d reason=%s", report.executor_id, report.reason.message)
+        self._state.ledger, reports = ledger.removed(removed.executor_id, removed.uid, removed.reason, now, removed.pod)
+        for report in reports:
             self._tell(report)
+        if reports:
+            logger.info("executor removed: executor=%d reason=%s", removed.executor_id, removed.reason.message)
             if removed.since is not None:
                 self._counts.reaction.observe(now - removed.since)
 

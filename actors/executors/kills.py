@@ -18,6 +18,7 @@ from actors.messages import (
     ExecutorDecommissioned,
     ExecutorKilled,
     KillExecutors,
+    ProfileStatus,
     SetTotalExpectedExecutors,
 )
 from actors.messages.names import ALLOCATOR, LIFECYCLE, POOL
@@ -195,11 +196,14 @@ class Kills:
     def _lower_target(self, killed: Counter[str], counted: Counter[str]) -> None:
         """Lower each profile's target by its killed executors, without those that were in excess of it.
 
-        `counted` is how many there were before, with them.
+        `counted` is how many counted toward it before, by the ledger. The ledger may not know yet that some have ended,
+        which the Allocator has replaced already: there were no more than that says.
         """
-        totals = self._state.totals
+        totals, statuses = self._state.totals, self._state.counts()
         for profile in killed.keys() & totals.keys():
-            excess = max(0, counted[profile] - totals[profile])
+            status = statuses.get(profile, ProfileStatus())
+            alive = min(counted[profile], status.requested + status.pending + status.running)
+            excess = max(0, alive - totals[profile])
             totals[profile] -= min(totals[profile], max(0, killed[profile] - excess))
         self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals)))
 

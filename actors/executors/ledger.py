@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.messages import ExecutorKilled, LedgerEntries, ToDriver
+    from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.pods.stuck import StuckKind
     from actors.runtime import Moment
@@ -156,21 +157,24 @@ class Ledger:
         return self._with(replace(entry, stuck=entry.stuck | {kind}))
 
     def removed(
-        self, executor_id: int, uid: str | None, reason: LossReason, now: Moment
-    ) -> tuple[Ledger, ExecutorRemoved | None]:
-        """An executor has ended. The driver is notified once, also of an executor that was never observed alive.
+        self, executor_id: int, uid: str | None, reason: LossReason, now: Moment, pod: Pod | None = None
+    ) -> tuple[Ledger, tuple[ToDriver, ...]]:
+        """An executor has ended. The driver is notified once; of one that was never observed alive, of its `pod` first.
 
         It is not notified of an abandoned executor, of another pod with the same id, or of an executor that ended
         before this driver began.
         """
         entry = self.entries.get(executor_id)
         if entry is None:
-            return replace(self, next_id=max(self.next_id, believed(executor_id) + 1)), None
+            return replace(self, next_id=max(self.next_id, believed(executor_id) + 1)), ()
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
         if entry.removed_at is not None or other_pod:
-            return self, None
+            return self, ()
         ledger = self._with(replace(entry, uid=uid or entry.uid, removed_at=now))
-        return ledger, ExecutorRemoved(executor_id, reason)
+        end = ExecutorRemoved(executor_id, reason)
+        if entry.notified_at is not None:
+            return ledger, (end,)
+        return ledger, (ExecutorPending(executor_id, pod), end) if pod is not None else ()
 
     def abandoned(
         self, executor_id: int, reason: str, now: Moment, *, created: bool = True

@@ -353,7 +353,7 @@ class LifecycleManager(Actor):
             logger.log(level, "executor succeeded: executor=%d pod=%s expected=%s", executor_id, pod.name, expected)
         else:
             logger.debug("executor ended: executor=%d pod=%s state=%s", executor_id, pod.name, type(state).__name__)
-        self._remove(executor_id, pod.uid, reason, visible=visible)
+        self._remove(executor_id, pod.uid, reason, pod, visible=visible)
 
     def _forget(self, executor_id: int) -> None:
         """Forget an executor that ended or was abandoned."""
@@ -362,13 +362,15 @@ class LifecycleManager(Actor):
         self._adoption.forget(executor_id)
         self._intents.forget(executor_id)
 
-    def _remove(self, executor_id: int, uid: str | None, reason: LossReason, *, visible: bool = False) -> None:
+    def _remove(
+        self, executor_id: int, uid: str | None, reason: LossReason, pod: Pod | None, *, visible: bool = False
+    ) -> None:
         """Report the end of an executor, once. A pod that appears later is deleted and not reported."""
         self._forget(executor_id)
         if uid is not None:
             self._intents.forget_pod(uid)
         self._reported.add(executor_id, uid, visible=visible)
-        self._backend.tell(RemoveExecutor(executor_id, uid, reason, self._urgent_since))
+        self._backend.tell(RemoveExecutor(executor_id, uid, reason, self._urgent_since, pod))
 
     # ── at the end of a round ────────────────────────────────────────────────────────────────────────────────
 
@@ -392,7 +394,8 @@ class LifecycleManager(Actor):
             if overdue and executor.absent_since < synced_at:
                 logger.info("executor missing: executor=%d", executor_id)
                 requested = self._intents.requested_end(executor_id, executor.uid)
-                self._remove(executor_id, executor.uid, missing(executor_id, executor.pod, self._rules, requested))
+                reason = missing(executor_id, executor.pod, self._rules, requested)
+                self._remove(executor_id, executor.uid, reason, executor.pod)
 
     def _delete_killed(self, now: Moment) -> None:
         """Delete killed executors after their grace period. The Backend has requested it once; repeat it."""
@@ -410,7 +413,7 @@ class LifecycleManager(Actor):
             logger.info("executor removed, disconnected for too long: executor=%d", executor_id)
             self._cleanup.remove(executor_id, now)
             reason = disconnected(executor_id, known.state.pod, self._rules)
-            self._remove(executor_id, known.uid, reason, visible=True)
+            self._remove(executor_id, known.uid, reason, known.pod, visible=True)
 
     def _report_lost_nodes(self, now: Moment) -> None:
         """Report executors whose pods outlive their grace period: their nodes no longer respond."""

@@ -13,7 +13,7 @@ from actors.messages.lease import LeaseHeld, LeaseNotHeld, LeaseReleased
 from actors.messages.ledger import StartFailureRecord
 from actors.messages.observation import Freshness, Polled
 from actors.pods.loss import LossReason
-from actors.pods.pod import DEFAULT_PROFILE
+from actors.pods.pod import DEFAULT_PROFILE, Pod
 from actors.pods.state import PodState
 from actors.pods.stuck import Stuck
 from actors.runtime import Moment
@@ -80,6 +80,8 @@ class RemoveExecutor:
     reason: LossReason
     since: Moment | None = field(default=None, compare=False)
     """When the store got the event of the end, None if it was found out without one. Measures the reaction time."""
+    pod: Pod | None = field(default=None, compare=False)
+    """The pod as it was last observed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class BackendStarted:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPending:
-    """The executor's pod exists, and does not run yet."""
+    """The executor's pod exists, and does not run yet. It may have ended: then `ExecutorRemoved` follows at once."""
 
     executor_id: int
     pod: Pod
@@ -60,7 +60,7 @@ class ExecutorTerminating:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRemoved:
-    """The executor is gone. Sent exactly once for each executor that the driver was notified of."""
+    """The executor is gone. Sent exactly once for each executor that the driver was notified of, and for no other."""
 
     executor_id: int
     reason: LossReason

@@ -254,11 +254,13 @@ class Chaos(World):
         """The driver ends executors, perhaps for good."""
         profiles = {m.executor_id: m.pod.profile for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
         ended = self.ask(KillExecutors(executor_ids, adjust_target))
-        totals = dict(self.totals)
-        for executor_id in ended:
-            if adjust_target and executor_id not in self._adjusted and executor_id in profiles:
-                totals[profiles[executor_id]] = max(0, totals.get(profiles[executor_id], 0) - 1)
+        new = Counter(profiles.get(i) for i in ended if adjust_target and i not in self._adjusted)
         self._adjusted.update(ended)
+        totals: dict[str, int] = dict(self._actor("backend")._state.totals)  # only the Backend knows what was in excess
+        for profile, before in self.totals.items():
+            lowest = max(0, before - new[profile])
+            if not lowest <= totals.get(profile, 0) <= before:
+                self._break([f"{new[profile]} killed: the target of {profile} is {totals}, it was {before}"])
         self._retarget(totals)
 
     def leave(self, *, in_order: bool) -> None:

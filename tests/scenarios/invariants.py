@@ -178,13 +178,15 @@ class Invariants:
             self._broken(1, f"{counted} {profile} pods live, {target} are wanted, {allowed} are allowed")
 
     def told(self, message: object) -> None:
-        """2: every executor the driver was told of is reported removed exactly once, and not heard of after that."""
+        """2: the executors that the driver was told of, and no others, are reported removed, once and as the last."""
         match message:
             case ExecutorPending(executor_id) | ExecutorRunning(executor_id) | ExecutorTerminating(executor_id):
                 if executor_id in self._removed:
                     self._broken(2, f"executor {executor_id} is {type(message).__name__} after its removal")
                 self._told[executor_id] = type(message).__name__
             case ExecutorRemoved(executor_id):
+                if executor_id not in self._told:
+                    self._broken(2, f"executor {executor_id} is removed, and the driver did not know it")
                 self._removed[executor_id] = self._removed.get(executor_id, 0) + 1
                 if self._removed[executor_id] > 1:
                     self._broken(2, f"executor {executor_id} is removed {self._removed[executor_id]} times")

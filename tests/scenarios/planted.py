@@ -72,9 +72,9 @@ def an_answer_is_as_good_as_a_pod(right: Any, unseen: Any, executor_id: int, at:
 # ── told twice ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def an_end_is_not_noted(right: Any, book: Any, executor_id: int, uid: Any, reason: Any, now: float) -> Any:
-    after, told = right(book, executor_id, uid, reason, now)
-    return (book, told) if told is not None else (after, told)
+def an_end_is_not_noted(right: Any, book: Any, *args: Any) -> Any:
+    after, told = right(book, *args)
+    return (book, told) if told else (after, told)
 
 
 def the_stop_tells_all_ends(right: Any, book: Any) -> Any:

@@ -12,7 +12,15 @@ import pytest
 
 from actors.local.faults.kinds import DelayRequest
 from actors.local.kubelet.scripted_kubelet import Run, StayWaiting
-from actors.messages import ExecutorDisconnected, ExecutorRunning, IsExecutorExcluded, RegisterExecutor, StopBackend
+from actors.messages import (
+    ExecutorDisconnected,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    IsExecutorExcluded,
+    RegisterExecutor,
+    StopBackend,
+)
 from actors.pods.loss import CAUSED_BY_APP, LossKind
 from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, patch, pod
 
@@ -214,6 +222,18 @@ def test_whoever_is_deleted_in_a_stop_is_excluded_as_soon_as_it_begins(*, delete
 
 
 # ── 11: once ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_ends_before_anybody_sees_it_alive_is_reported_pending_and_then_removed() -> None:
+    """`command = ["false"]`: it starts and ends between two rounds."""
+    with fleet(1) as world:
+        world.kubelet.script = lambda _: Run(start_delay=timedelta(0), exits_after=timedelta(0), exit_code=1)
+        world.target(3)
+        world.advance(0.9)
+        assert [type(message) for message in world.about(2)] == [ExecutorPending, ExecutorRemoved]
+        assert ended(world, 2).exit_code == 1
+        world.advance(60)
+        assert len(world.removals()) > 3
 
 
 @pytest.mark.parametrize("adopted", [False, True], ids=["its own", "an earlier life's"])

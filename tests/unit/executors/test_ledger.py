@@ -46,8 +46,8 @@ def seen(ledger: Ledger, *states: PodState) -> tuple[Ledger, list[ToDriver | Non
     return ledger, messages
 
 
-def removed(ledger: Ledger, executor_id: int, uid: str | None = None) -> tuple[Ledger, ExecutorRemoved | None]:
-    return ledger.removed(executor_id, uid or f"uid-{executor_id}", GONE, 2.0)
+def removed(ledger: Ledger, executor_id: int, uid: str | None = None) -> tuple[Ledger, tuple[ToDriver, ...]]:
+    return ledger.removed(executor_id, uid or f"uid-{executor_id}", GONE, 2.0, running(executor_id))
 
 
 def kinds(messages: list[ToDriver | None]) -> list[type[ToDriver] | None]:
@@ -83,19 +83,19 @@ def test_an_end_is_reported_once_however_often_it_is_repeated() -> None:
     ledger, _ = seen(requested(1), PodRunning(running(1)))
     ledger, first = removed(ledger, 1)
     ledger, second = removed(ledger, 1)
-    assert (first, second) == (ExecutorRemoved(1, GONE), None)
+    assert (first, second) == ((ExecutorRemoved(1, GONE),), ())
     assert not ledger.is_active(1)
 
 
-def test_the_end_of_an_executor_that_was_never_observed_alive_is_reported() -> None:
-    _, message = removed(requested(1), 1)
-    assert message == ExecutorRemoved(1, GONE)
+def test_an_executor_that_was_never_observed_alive_is_reported_before_its_end() -> None:
+    _, messages = removed(requested(1), 1)
+    assert messages == (ExecutorPending(1, running(1)), ExecutorRemoved(1, GONE))
 
 
 def test_the_end_of_another_pod_of_the_same_id_is_not_reported() -> None:
     ledger, _ = seen(requested(1), PodRunning(running(1)))
-    _, message = removed(ledger, 1, uid="another")
-    assert message is None
+    _, messages = removed(ledger, 1, uid="another")
+    assert messages == ()
 
 
 def test_nothing_is_reported_of_an_executor_after_its_end_and_it_is_no_longer_ours() -> None:
@@ -117,14 +117,14 @@ def test_an_executor_of_a_previous_driver_is_adopted_and_its_id_is_not_used_agai
 
 
 def test_an_executor_that_ended_before_this_driver_is_not_reported_but_its_id_is_not_used_again() -> None:
-    ledger, message = removed(Ledger(), 7)
-    assert (message, ledger.next_id) == (None, 8)
+    ledger, messages = removed(Ledger(), 7)
+    assert (messages, ledger.next_id) == ((), 8)
 
 
 def test_a_terminating_executor_of_a_previous_driver_is_reported_only_at_its_end() -> None:
     ledger, messages = seen(Ledger(), PodTerminating(going(running(7))))
     assert kinds(messages) == [None]
-    assert removed(ledger, 7)[1] == ExecutorRemoved(7, GONE)
+    assert kinds([*removed(ledger, 7)[1]]) == [ExecutorPending, ExecutorRemoved]
 
 
 def test_an_allocated_id_that_was_forgotten_is_no_longer_ours() -> None:
@@ -148,7 +148,7 @@ def test_an_executor_abandoned_before_it_was_observed_is_not_reported() -> None:
     assert removal is None
     _, message, ours = ledger.seen(1, PodRunning(running(1)), 3.0)
     assert (message, ours) == (None, False)
-    assert removed(ledger, 1)[1] is None
+    assert removed(ledger, 1)[1] == ()
 
 
 def test_an_executor_abandoned_after_the_driver_was_notified_is_reported_as_never_started() -> None:
