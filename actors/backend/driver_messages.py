@@ -123,7 +123,7 @@ def _shown(value: object) -> str:
         case bool() | float() | None:
             return repr(value)
         case str() | bytes():
-            return repr(value[:_LONGEST_VALUE]) + ("…" if len(value) > _LONGEST_VALUE else "")
+            return repr(value[:_LONGEST_VALUE]) + ("..." if len(value) > _LONGEST_VALUE else "")
         case int():
             return str(int(value)) if value.bit_length() <= _LONGEST_VALUE else f"a number of {value.bit_length()} bits"
         case _:

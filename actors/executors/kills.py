@@ -221,4 +221,4 @@ class Kills:
 def _few(executor_ids: Sequence[int]) -> str:
     """Return the first ids as text, and how many there are."""
     text = ", ".join(map(str, executor_ids[:FEW]))
-    return text if len(executor_ids) <= FEW else f"{text}, … ({len(executor_ids)} executors)"
+    return text if len(executor_ids) <= FEW else f"{text}, ... ({len(executor_ids)} executors)"

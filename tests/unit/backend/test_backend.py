@@ -457,7 +457,7 @@ WRONG: list[tuple[Any, tuple[Any, ...], str]] = [
     (KillExecutors, ((1,), 1), "KillExecutors.adjust_target = 1: must be True or False"),
     (KillExecutors, (None,), "KillExecutors.executor_ids = None: must be a tuple of executor ids"),
     (KillExecutors, (range(10**8),), "has 100000000 executor ids: must have at most 100000"),
-    (DecommissionExecutors, (("\x1b[2J" * 50,),), r"executor_ids has '\\x1b\[2J.{50,130}'…: an executor id is"),
+    (DecommissionExecutors, (("\x1b[2J" * 50,),), r"executor_ids has '\\x1b\[2J.{50,130}'\.\.\.: an executor id is"),
     (RequestTotalExecutors, ({"default": 10**30},), r"totals\['default'\] = a number of 100 bits: .* from 0 to 100000"),
     (StopBackend, ("no",), "StopBackend.delete_pods = 'no': must be True, False or None"),
 ]

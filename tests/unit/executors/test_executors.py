@@ -176,7 +176,7 @@ def test_many_unknown_executors_are_one_line_of_the_log(
     subject.have(1)
     assert subject.ask(message(tuple(range(1, 1_001)))) == (1,)
     (line,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert line.endswith("ids=2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … (999 executors)")
+    assert line.endswith("ids=2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ... (999 executors)")
 
 
 # ── decommissioned, connected, ended ───────────────────────────────────────────────────────────────────────────
