@@ -54,6 +54,7 @@ from actors.runtime import (
     SupervisorMessage,
     Terminated,
 )
+from actors.settings import Settings
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from actors.kube.api import PodApi
     from actors.messages import FromDriver
     from actors.metrics.counts import Metrics
-    from actors.settings import Settings
 
 __all__ = ["Backend"]
 
@@ -99,8 +99,13 @@ class Backend(Actor):
         `actors.metrics`.
 
         Raises:
+            TypeError: `settings` or `owner` is something else.
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
         """
+        if not isinstance(settings, Settings):
+            raise TypeError(f"settings must be Settings(...) or Settings.load(path), not {type(settings).__name__}")
+        if not isinstance(owner, ActorRef | Address):
+            raise TypeError(f"owner must be the driver's actor_ref, not {type(owner).__name__}")
         settings = settings.for_one_backend()
         executor_pod.check_template(settings)
         if api is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from actors.messages import FleetStatus, Freshness, HeldPod, ProfileStatus, Source, SourceStatus
@@ -53,9 +52,8 @@ def fleet_status(
     }
     nothing = {source: Freshness(source, None, None) for source in Source}
     freshness = {source.value: _source_status(last, now) for source, last in {**nothing, **sources}.items()}
-    read_only = MappingProxyType(counts), MappingProxyType(freshness)
     return FleetStatus(
-        app_id, namespace, *read_only, stopping=stopping, may_write=may_write, lease_held=lease_held, held=held
+        app_id, namespace, counts, freshness, stopping=stopping, may_write=may_write, lease_held=lease_held, held=held
     )
 
 

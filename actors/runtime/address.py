@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pykka import ActorDeadError, Timeout
@@ -12,8 +13,6 @@ from actors.runtime.handle import thread_counts
 from actors.runtime.mailbox import DeadLetters, Mailbox, Reply, Signal
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from pykka import ActorRef, Future
 
     from actors.runtime.handle import Handle
@@ -82,8 +81,12 @@ class Address:
         elif not isinstance(message, Signal):
             self._dead_letters.record(self.name, message)
 
-    def ask(self, message: object, timeout: timedelta) -> Any:
+    def ask(self, message: object, timeout: timedelta | float) -> Any:
         """Send a message and wait for the answer. Never call this inside an actor: it handles nothing meanwhile.
+
+        Args:
+            message: the question.
+            timeout: how long to wait; a number means seconds.
 
         Raises:
             ActorDeadError: there is no live actor, or it ended before it answered.
@@ -91,11 +94,14 @@ class Address:
             ActorCrashed: the message crashed the actor with a `BaseException` that is no `Exception`.
             Exception: the actor raised it. The actor is dead, unless it is `Refused`.
         """
+        if not isinstance(timeout, timedelta | int | float):
+            raise TypeError(f"a timeout is a timedelta or a number of seconds, not {timeout!r}")
+        limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
         future = self.request(message)
         try:
-            return future.get(timeout=timeout.total_seconds())
+            return future.get(timeout=limit.total_seconds())
         except Timeout:
-            raise Timeout(f"{self.name} did not answer {type(message).__name__} within {timeout}") from None
+            raise Timeout(f"{self.name} did not answer {type(message).__name__} within {limit}") from None
 
     def request(self, message: object) -> Future[Any]:
         """Send a message and return the future of the answer. Only an actor that hangs leaves it unresolved."""

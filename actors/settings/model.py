@@ -9,6 +9,7 @@ change: all models are frozen.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError
@@ -50,7 +51,7 @@ from actors.settings.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from os import PathLike
 
 __all__ = [
     "Settings",
@@ -126,13 +127,13 @@ class Settings(Consistent, BaseSettings):
             raise SettingsError("\n".join(problems))
 
     @classmethod
-    def load(cls, path: Path | None = None, **overrides: Any) -> Self:
+    def load(cls, path: str | PathLike[str] | None = None, **overrides: Any) -> Self:
         """Load settings from a TOML file. The environment overrides it, and `overrides` override both.
 
         Raises:
             SettingsError: the file cannot be read, is not TOML, or some value is wrong.
         """
-        token = _file_values.set(None if path is None else read_file(path))
+        token = _file_values.set(None if path is None else read_file(Path(path)))
         try:
             return cls(**overrides)
         finally:

@@ -132,6 +132,16 @@ def fleet(kit: Kit) -> Iterator[Callable[..., Fleet]]:
 # ── the start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_settings_or_an_owner_that_are_none_are_refused_in_a_sentence(kit: Kit) -> None:
+    start: Any = Backend.start
+    driver = kit.probe("driver")
+    with pytest.raises(TypeError, match=r"^settings must be Settings\(\.\.\.\) or Settings\.load\(path\), not dict$"):
+        start({"executor": {"instances": 3}}, driver.address)
+    with pytest.raises(TypeError, match=r"^owner must be the driver's actor_ref, not Probe$"):
+        start(settings(), driver)
+    assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
+
+
 def test_children_start_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver", "backend", *CHILDREN]

@@ -115,6 +115,9 @@ def test_an_ask_that_gets_no_answer_in_time_says_who_and_what() -> None:
         address.ask("hello?", timedelta(milliseconds=10))
     leave.set()
     assert address.ask("hello?", WAIT) == (1, "hello?")
+    assert address.ask("in seconds", SAFETY) == (1, "in seconds")
+    with pytest.raises(TypeError, match=r"^a timeout is a timedelta or a number of seconds, not '5s'$"):
+        address.ask("hello?", "5s")  # type: ignore[arg-type]  # this is wrong
     address.stop()
     system.close()
 

@@ -291,6 +291,11 @@ def test_a_group_as_broken_json_in_the_environment_is_refused(monkeypatch: pytes
     assert "must be JSON" in line
 
 
+def test_a_file_may_be_named_by_text(tmp_path: Path) -> None:
+    (tmp_path / "fleet.toml").write_text('app_id = "etl"')
+    assert Settings.load(str(tmp_path / "fleet.toml")).app_id == "etl"
+
+
 def test_a_file_that_is_not_there_or_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.toml: cannot be read: No such file"):
         Settings.load(tmp_path / "nowhere.toml")
