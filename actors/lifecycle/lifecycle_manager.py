@@ -72,6 +72,7 @@ class _Executor:
     state: PodState | None = None
     """The last observed state. None after our restart: every state is reported again, the Backend drops known ones."""
     pod: Pod | None = None
+    registered_at: Moment | None = None
     absent_since: Moment | None = None
     """When the first full sync without its pod was requested; None while the pod is visible."""
 
@@ -142,7 +143,7 @@ class LifecycleManager(Actor):
             ) if self._reported.has_ended(executor_id):
                 pass  # the Backend sent it before it received our report
             case ExecutorRegistered(executor_id, at):
-                self._executors.setdefault(executor_id, _Executor(since=at))
+                self._executors.setdefault(executor_id, _Executor(since=at)).registered_at = at
                 self._intents.connected(executor_id)
             case ExecutorKilled(executor_id):
                 self._intents.kill(message)
@@ -184,7 +185,9 @@ class LifecycleManager(Actor):
         for entry in live:
             since = entry.notified_at if entry.notified_at is not None else entry.registered_at
             if since is not None:
-                self._executors[entry.executor_id] = _Executor(since, entry.uid, None, entry.pod_in(observed))
+                self._executors[entry.executor_id] = _Executor(
+                    since, entry.uid, None, entry.pod_in(observed), entry.registered_at
+                )
         self._store.tell(AddSubscriber(self.address, self._settings.event_processing_interval))
 
     def _abandon(self, executor_ids: Iterable[int]) -> None:
@@ -394,7 +397,15 @@ class LifecycleManager(Actor):
             if overdue and executor.absent_since < synced_at:
                 logger.info("executor missing: executor=%d", executor_id)
                 requested = self._intents.requested_end(executor_id, executor.uid)
-                reason = missing(executor_id, executor.pod, self._rules, requested)
+                registered_at = executor.registered_at
+                reason = missing(
+                    executor_id,
+                    executor.pod,
+                    self._rules,
+                    requested,
+                    absent=elapsed(executor.absent_since, now),
+                    registered=None if registered_at is None else elapsed(registered_at, now),
+                )
                 self._remove(executor_id, executor.uid, reason, executor.pod)
 
     def _delete_killed(self, now: Moment) -> None:

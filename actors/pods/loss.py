@@ -167,13 +167,26 @@ def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
     return _reason(LossKind.DISCONNECTED, message, _exit_code(_end(pod, rules)))
 
 
-def missing(executor_id: int, pod: Pod | None, rules: PodRules, requested: RequestedEnd | None = None) -> LossReason:
+def missing(
+    executor_id: int,
+    pod: Pod | None,
+    rules: PodRules,
+    requested: RequestedEnd | None = None,
+    *,
+    absent: timedelta,
+    registered: timedelta | None,
+) -> LossReason:
     """Return the reason of an executor that has no pod although no end was observed.
 
     `pod` is the last observed pod, if there was one. If its end was `requested`, it is assumed to have happened.
+    `absent` is for how long no list has had its pod, `registered` how long ago it registered, None if it never did.
     """
     headline = "is missing" if requested is None else requested.text
-    message = f"executor {executor_id} {headline}: the cluster has no pod of it and reported no end"
+    known = "never registered" if registered is None else f"registered {registered.total_seconds():.0f} s ago"
+    message = (
+        f"executor {executor_id} {headline}: the cluster has had no pod of it for {absent.total_seconds():.0f} s "
+        f"and reported no end; it {known}"
+    )
     kind = LossKind.MISSING if requested is None else LossKind.KILLED_BY_DRIVER
     if pod is None:
         return _reason(kind, message)

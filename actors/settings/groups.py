@@ -109,7 +109,9 @@ class ExecutorSettings(ShapeSettings):
     Spark: `spark.kubernetes.executor.deleteOnTermination`.
     """
     missing_pod_detect_delta: Duration = timedelta(seconds=30)
-    """How long an executor that the driver knows may be absent from the API before it counts as missing.
+    """How long an executor that the driver knows may have no pod in the API before it counts as missing.
+
+    A pod that was observed, and that the API lists no more, was deleted: its end is reported without this delay.
 
     Spark: `spark.kubernetes.executor.missingPodDetectDelta`.
     """

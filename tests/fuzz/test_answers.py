@@ -115,7 +115,7 @@ def as_far_as_it_goes(found: Pod) -> None:
     state = classify(found, rules)
     if malformed(found) is None:
         explain(1, state, rules)
-        missing(1, found, rules)
+        missing(1, found, rules, absent=timedelta(0), registered=timedelta(0))
         why_stuck(found)
         does_not_start(found, timedelta(minutes=1))
         list(claims_of(found))

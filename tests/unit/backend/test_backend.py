@@ -388,7 +388,8 @@ def test_a_target_replaces_the_previous_one(fleet: Callable[..., Fleet]) -> None
     subject = fleet(instances=1)
     subject.tell(RequestTotalExecutors(3))
     assert len(subject.pods()) == 3
-    subject.tell(RequestTotalExecutors({"default": 4}))
+    assert subject.ask(RequestTotalExecutors({"default": 4})) is True
+    subject.kit.advance(2 * SECOND)
     assert len(subject.pods()) == 4
 
 

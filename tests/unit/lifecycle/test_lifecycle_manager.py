@@ -380,6 +380,18 @@ def test_a_registered_executor_without_a_pod_in_two_full_syncs_is_missing(rig: C
     subject.round(synced=True)
     reason = subject.removed()[1]
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.MISSING, -1, False)
+    assert reason.message == (
+        "executor 1 is missing: the cluster has had no pod of it for 10 s and reported no end; it registered 30 s ago"
+    )
+
+
+def test_a_missing_executor_that_never_registered_is_reported_so(rig: Callable[..., Rig]) -> None:
+    subject = rig(start=False)
+    subject.know(entry(1))
+    for _ in range(2):
+        subject.kit.advance(31 * SECOND)
+        subject.round(synced=True)
+    assert "no pod of it for 31 s and reported no end; it never registered" in subject.removed()[1].message
 
 
 def test_one_full_sync_without_it_does_not_make_one_missing(rig: Callable[..., Rig]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -337,21 +338,24 @@ def test_every_kind_has_a_message_for_every_state() -> None:
 # ── without an observed end ──────────────────────────────────────────────────────────────────────────────────────
 
 
+TIMES: Any = {"absent": timedelta(seconds=31), "registered": None}
+
+
 def test_a_missing_executor_has_the_exit_code_of_its_last_observed_pod() -> None:
-    unknown = missing(7, None, RULES)
+    unknown = missing(7, None, RULES, **TIMES)
     assert (unknown.kind, unknown.exit_code, unknown.caused_by_app) == (LossKind.MISSING, -1, False)
     assert unknown.message.startswith("executor 7 is missing")
 
-    known = missing(7, made_of(executor=ended(3)), RULES)
+    known = missing(7, made_of(executor=ended(3)), RULES, **TIMES)
     assert (known.kind, known.exit_code) == (LossKind.MISSING, 3)
     assert "app-exec-7; containers: executor ended with 3" in known.message
 
 
 def test_a_missing_executor_whose_end_was_requested_was_ended_by_the_driver() -> None:
-    reason = missing(7, made_of(executor=RUNNING), RULES, BY_US)
+    reason = missing(7, made_of(executor=RUNNING), RULES, BY_US, **TIMES)
 
     assert (reason.kind, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, False)
-    assert reason.message.startswith("executor 7 was ended by us: the cluster has no pod of it")
+    assert reason.message.startswith("executor 7 was ended by us: the cluster has had no pod of it")
 
 
 def test_the_message_of_an_executor_that_never_started_has_the_cause() -> None:
