@@ -297,5 +297,5 @@ def _same_labels(new: Mapping[str, str] | None, old: Mapping[str, str] | None) -
 def _shared_labels(labels: dict[str, str], share: Callable[[Any, Any], Any]) -> Mapping[str, str]:
     """Return the labels in the form in which they are kept."""
     executor_id = labels.pop(EXECUTOR_ID_LABEL, None)
-    common: Mapping[str, str] = share(tuple(labels.items()), labels)
+    common: Mapping[str, str] = share((Labels, *labels.items()), labels)  # no other shared value has such a key
     return common if executor_id is None else Labels(common, executor_id)

@@ -349,3 +349,14 @@ def test_an_event_without_a_version_is_not_ignored_in_favour_of_the_one_before()
     del changed["metadata"]["resourceVersion"]
     assert versions(watch.brings(pod(1), changed)) == ["7", ""]
     assert versions(watch.brings(at(9, pod(1)))) == ["9"]
+
+
+@pytest.mark.parametrize("statuses_first", [True, False])
+def test_labels_of_nothing_but_an_id_are_not_mistaken_for_another_empty_value(*, statuses_first: bool) -> None:
+    bare = pod(1)
+    bare["metadata"]["labels"] = {EXECUTOR_ID_LABEL: "1"}
+    both = [pod(2, containerStatuses=[]), bare]
+    found = {each.name: each for each in listed(*(both if statuses_first else reversed(both)))}
+    assert dict(found["app-exec-1"].labels) == {EXECUTOR_ID_LABEL: "1"}
+    assert found["app-exec-2"].status is not None
+    assert found["app-exec-2"].status.container_statuses == ()
