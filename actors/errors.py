@@ -16,6 +16,7 @@
         ├── Conflict             409: a precondition failed, or another client wrote first
         ├── Gone                 410: the version or continue token is outside the server's window
         ├── Invalid              422: the server's validation names the fields
+        ├── Altered              201, but an admission step changed the pod
         ├── TooManyRequests      429: wait for `retry_after`
         └── Unavailable          5xx, no connection, no answer in time
             ├── NotSent          the call's deadline had passed before it could be sent
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActorCrashed",
     "AlreadyExists",
+    "Altered",
     "Ambiguous",
     "ApiError",
     "BadRequest",
@@ -151,6 +153,10 @@ class Gone(ApiError):
 
 class Invalid(ApiError):
     """422: the server's validation rejects the object; `causes` lists the fields."""
+
+
+class Altered(ApiError):
+    """A POST was answered with a pod that is not what was requested: an admission step changed it. It is deleted."""
 
 
 class TooManyRequests(ApiError):

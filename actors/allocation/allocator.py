@@ -17,7 +17,7 @@ from actors.allocation.executor_tracker import ExecutorTracker
 from actors.allocation.profile import Profile, Profiles
 from actors.allocation.start_failures import StartFailures
 from actors.allocation.volumes import Volumes
-from actors.errors import AlreadyExists, ApiError, Conflict
+from actors.errors import AlreadyExists, Altered, ApiError, Conflict
 from actors.messages import (
     NOT_DESIRED,
     AddSubscriber,
@@ -225,14 +225,19 @@ class Allocator(Actor):
 
     def _create_failed(self, answer: PodCreateFailed) -> None:
         requested = self._tracker.requested.get(answer.executor_id)
-        if answer.epoch != self._epoch or requested is None:
+        if answer.epoch != self._epoch:
+            return
+        now = self.clock.monotonic()
+        if requested is None:
+            if isinstance(answer.error, Altered) and (name := self._profile_of(answer.executor_id)) is not None:
+                self._profiles[name].refused(answer.error, now=now, entropy=self.entropy)  # observed before the answer
             return
         self._creator.created -= 1
         self._volumes.refused(answer.executor_id, taken=isinstance(answer.error, AlreadyExists))
         self._deleter.abandon([answer.executor_id], f"it could not be created: {answer.error}", created=False)
         profile = self._profiles[requested.profile]
         before = profile.refusal
-        is_last = profile.answered(answer.error, now=self.clock.monotonic(), entropy=self.entropy)
+        is_last = profile.answered(answer.error, now=now, entropy=self.entropy)
         if profile.refusal is not before:
             logger.warning("creation refused: profile=%s error=%s", profile.name, answer.error)
             self._report_block(profile, None, lacks_some=True)
@@ -272,17 +277,19 @@ class Allocator(Actor):
         self._store.tell(BatchDone(self.address, batch.seq))
 
     def _note_observed(self, batch: SnapshotBatch) -> None:
-        """Stop expecting observed executors. Tell the pool of those that were observed before their POST's answer."""
+        """Stop expecting observed executors, and tell the pool of them: the POSTs of some may not be answered."""
         observed = {ended.executor_id: ended.state.pod for ended in batch.ended}
         observed |= {i: state.pod for i in batch.appeared if (state := batch.snapshot.states.get(i)) is not None}
-        unanswered: dict[int, Pod] = {}
+        seen: dict[int, Pod] = {}
         for executor_id in sorted(observed.keys() & self._tracker.requested.keys()):
             removed = self._tracker.requested.remove(executor_id)
-            if removed.answered_at is None and not removed.lost and self._epoch_at is not None:
-                unanswered[executor_id] = observed[executor_id]
+            if removed.lost or self._epoch_at is None:
+                continue
+            seen[executor_id] = observed[executor_id]
+            if removed.answered_at is None:
                 self._profiles[removed.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy)
-        if unanswered:
-            self._pool.tell(PodsObserved(unanswered))
+        if seen:
+            self._pool.tell(PodsObserved(seen))
 
     def _follow(self, batch: SnapshotBatch) -> None:
         """Apply a batch to what is known of single executors and their claims."""
@@ -312,6 +319,10 @@ class Allocator(Actor):
             logger.warning("fleet failed, creation stopped: cause=%s", cause)
             self._backend.tell(StartFailuresExceeded(cause))
 
+    def _never_seen(self, profile: Profile, executor_ids: Sequence[int]) -> None:
+        if count := profile.add_never_seen(executor_ids, newest=self._creator.next_id - 1):
+            self._start_failed(profile, count, self.clock.monotonic())
+
     def _short_lived(self, profile: Profile, executor_ids: Sequence[int], now: Moment) -> None:
         if profile.add_short_lived(executor_ids, newest=self._creator.next_id - 1, now=now, entropy=self.entropy):
             wait = max(0.0, profile.starts.waves_until - now)
@@ -324,7 +335,8 @@ class Allocator(Actor):
         snapshot, stale = batch.snapshot, self._is_stale(batch)
         if not stale:
             self._has_acted = True
-            self._deleter.abandon_overdue(snapshot)
+            for name, executor_ids in self._deleter.abandon_overdue(snapshot).items():
+                self._never_seen(self._profiles[name], executor_ids)
             self._deleter.abandon_lost()
             if self._failed is None:
                 self._deleter.replace_stuck(snapshot)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import (
+    Altered,
     Ambiguous,
     ApiError,
     BadRequest,
@@ -40,6 +41,7 @@ _MEANINGS: Final[tuple[tuple[type[ApiError], str], ...]] = (
     (NotFound, "the namespace does not exist"),
     (Invalid, "the manifest is invalid"),
     (BadRequest, "the request is refused"),
+    (Altered, "the cluster makes other pods than are requested"),
     (TooManyRequests, "the API server throttles our requests"),
     (Conflict, "the namespace's quota is being changed concurrently"),
     (Untrusted, "a certificate is not trusted"),

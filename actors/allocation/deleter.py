@@ -14,7 +14,7 @@ from actors.messages import NOT_DESIRED, DeletePod, ExecutorsAbandoned, Executor
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from actors.allocation.executor_tracker import ExecutorTracker
     from actors.allocation.start_failures import StartFailures
@@ -40,14 +40,19 @@ class Deleter:
     pool: Address
     backend: Address
 
-    def abandon_overdue(self, snapshot: PodsSnapshot) -> None:
-        """Abandon executors whose pods never appeared: others are requested in the same round."""
+    def abandon_overdue(self, snapshot: PodsSnapshot) -> Mapping[str, Sequence[int]]:
+        """Abandon executors whose pods never appeared, and return them by profile."""
         now = self.clock.monotonic()
-        if ids := self.tracker.overdue(snapshot, now):
+        ids = self.tracker.overdue(snapshot, now)
+        overdue: dict[str, list[int]] = {}
+        for executor_id in ids:
+            overdue.setdefault(self.tracker.requested[executor_id].profile, []).append(executor_id)
+        if ids:
             logger.warning("executors abandoned, not observed after their creation: ids=%s", list(ids))
             seconds = self.tracker.unseen_timeout.total_seconds()
             self.abandon_and_delete(ids, f"its pod was not observed within {seconds:g} s after its creation")
         self.tracker.forget_abandoned(now)
+        return overdue
 
     def replace_stuck(self, snapshot: PodsSnapshot) -> None:
         """Delete stuck executors, unless they have made progress meanwhile. Others are requested once they are gone."""

@@ -61,6 +61,8 @@ class Profile:
         """A POST of the newest batch created no pod."""
         self.starts = StartFailureCount()
         """Early ends; the Backend keeps them for the next Allocator."""
+        self._never_seen: int | None = None
+        """The highest id when executors were last abandoned because their pods never appeared."""
         self._failures_allowed = settings.executor.failures_allowed
         self._failures_count_for = settings.executor.failures_validity_interval
         self.claim_wait: tuple[int, str] | None = None
@@ -137,7 +139,7 @@ class Profile:
             self._batch_failed = True
             self.batch_size = min(self.batch_size, self._first_size)
             if not isinstance(error, AlreadyExists | Cancelled):
-                self._refused(CreationBlock.of(error), now, entropy)
+                self.refused(error, now=now, entropy=entropy)
         if self.awaited > 0:
             return False
         if not self._batch_failed:
@@ -148,18 +150,22 @@ class Profile:
         self._batch_failed = False
         return True
 
-    def _refused(self, block: CreationBlock, now: Moment, entropy: Entropy) -> None:
+    def refused(self, error: ApiError, *, now: Moment, entropy: Entropy) -> None:
+        """Note that a POST was refused. Refusals of one batch count once, whatever each of them says."""
         self.batch_size = 1  # one POST shows whether the cause is gone
-        if now >= self._retry_at:  # refusals of one batch count once
-            self._retry_at = later(now, CREATE_BACKOFF.delay(self._refusals, entropy))
-            self._refusals += 1
+        if now < self._retry_at:
+            return
+        self._retry_at = later(now, CREATE_BACKOFF.delay(self._refusals, entropy))
+        self._refusals += 1
+        block = CreationBlock.of(error)
         if not block.is_same(self.refusal):
             self.refusal = block
 
     def delayed(self, error: ApiError, now: Moment, retry_at: datetime) -> None:
         """Note that a POST is retried. The cause may change; the delay counts from the first."""
-        since = self._delay[0] if self._delay is not None else now
-        self._delay = (since, CreationBlock.of(error, retry_at))
+        block = CreationBlock.of(error, retry_at)
+        since, before = self._delay or (now, block)
+        self._delay = (since, replace(block, identity=before.identity) if block.cause == before.cause else block)
 
     def ended(self, now: Moment) -> None:
         """Note that an executor has ended: a quota that was full may have room now."""
@@ -189,6 +195,14 @@ class Profile:
     def _counts(self, failed_at: Moment, now: Moment) -> bool:
         return self._failures_count_for is None or elapsed(failed_at, now) <= self._failures_count_for
 
+    def add_never_seen(self, executor_ids: Iterable[int], *, newest: int) -> int:
+        """Return how many of these abandoned executors count as start failures; `newest` is the highest id so far.
+
+        The first ones are replaced at once. Their replacements count: something takes each pod out of our sight.
+        """
+        before, self._never_seen = self._never_seen, newest
+        return 0 if before is None else sum(executor_id > before for executor_id in executor_ids)
+
     def add_short_lived(self, executor_ids: Iterable[int], *, newest: int, now: Moment, entropy: Entropy) -> bool:
         """Count short-lived executors; `newest` is the highest id so far. Return whether any was a replacement.
 
@@ -203,6 +217,7 @@ class Profile:
 
     def succeeded(self) -> None:
         """Note that an executor ran long enough: the waits start again from the shortest."""
+        self._never_seen = None
         self.starts = replace(self.starts, rounds=0, until=0.0, waves=0, waves_until=0.0)
 
     def forgive(self) -> None:

@@ -13,11 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from actors import kube
 from actors.backend.claims_deletion import ClaimsDeletion
 from actors.backend.rbac import makes_claims
-from actors.errors import ApiError
+from actors.errors import ApiError, NotFound
 from actors.kube.api import DeleteOptions
 from actors.messages import (
     BackendStopped,
@@ -36,7 +38,7 @@ from actors.messages import (
 )
 from actors.messages.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
-from actors.pods.pod import executor_id, fleet_selector, is_selected
+from actors.pods.pod import Pod, executor_id, fleet_selector, is_selected
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
     from actors.messages import ToDriver
-    from actors.pods.pod import Pod
     from actors.runtime import Actor, Supervisor
     from actors.settings import Settings
 
@@ -80,6 +81,14 @@ class _TimedOut:
 @dataclass(frozen=True, slots=True)
 class _ListDue:
     """Time to list what is left of the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedUp:
+    """The answer about a pod that was created and never observed."""
+
+    name: str
+    found: Pod | ApiError
 
 
 class _Step(Enum):
@@ -139,9 +148,11 @@ class Shutdown:
         self._deletes = False
         self._delay = FIRST_DELAY
         self._left: tuple[str, ...] | None = None
-        """Names of the pods in the last list, None before the first."""
+        """Names of the pods in the last list, and of unseen ones; None before the first list."""
         self._listed_uids: Mapping[str, str] = {}
-        """UIDs of these pods, by name."""
+        """UIDs of the pods in the last list, by name."""
+        self._unseen: dict[str, str] = {}
+        """UIDs, by name, of pods that were created and never observed, until they are known to be gone."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
         self._one_by_one = False
@@ -158,6 +169,7 @@ class Shutdown:
             PageArrived: self._listed,
             PodsDeleted: self._bulk_deleted,
             _ListDue: self._list,
+            _LookedUp: self._looked_up,
             _TimedOut: self._timed_out,
         }
 
@@ -231,9 +243,16 @@ class Shutdown:
         self._supervisor.stop_all()
         self._finish()
 
-    def _drained(self, _: Drained) -> None:
+    def _drained(self, message: Drained) -> None:
         if self._step is _Step.DRAIN:
+            self._unseen = {name: pod.uid for name, pod in message.unseen.items() if self._is_unseen(pod.executor_id)}
             self._decide()
+
+    def _is_unseen(self, executor_id: int) -> bool:
+        """Whether this executor's pod is to be deleted and was never observed: no list may have it."""
+        entry = self._state.ledger.entries.get(executor_id)
+        is_to_go = self._only is None or executor_id in self._only
+        return is_to_go and (entry is None or entry.uid is None)
 
     def _decide(self) -> None:
         """Delete the fleet if that is requested and permitted."""
@@ -277,12 +296,35 @@ class Shutdown:
                 self._note_left(pods)
                 if self._step is _Step.PERMISSION:
                     return
-                if not pods:
+                if not self._left:
                     self._delete_claims()
                     return
                 self._delete([pod for pod in pods if not pod.terminating])
+                if not pods:
+                    self._look_up_unseen()
         self._backend.timers.start("list", self._delay, _ListDue())
         self._delay = min(2 * self._delay, LAST_DELAY)
+
+    def _look_up_unseen(self) -> None:
+        """Look up by name the pods that no list has had: an admission step may have taken their labels off."""
+        for name in self._unseen:
+            self._api.send(kube.Get(name), partial(self._tell_looked_up, name))
+
+    def _tell_looked_up(self, name: str, found: Pod | ApiError) -> None:
+        self._backend.myself.tell(_LookedUp(name, found))
+
+    def _looked_up(self, message: _LookedUp) -> None:
+        """Delete a pod that was created and never observed. It is looked up again after the next list."""
+        name, found = message.name, message.found
+        uid = self._unseen.get(name)
+        if uid is None or self._step is not _Step.FLEET:
+            return
+        if isinstance(found, NotFound) or (isinstance(found, Pod) and found.uid != uid):
+            del self._unseen[name]
+            if not self._unseen:
+                self._list()
+        elif isinstance(found, Pod) and not found.terminating:
+            self._pool.tell(DeletePod(name, DeleteOptions(uid=uid)))
 
     def _is_to_go(self, pod: Pod) -> bool:
         active_only = not self._bulk_delete.include_inactive
@@ -293,7 +335,7 @@ class Shutdown:
     def _note_left(self, pods: Sequence[Pod]) -> None:
         """Note the pods of a list, and withdraw the requests to those that it no longer has: they may live on."""
         before, self._listed_uids = self._listed_uids, {pod.name: pod.uid for pod in pods}
-        self._left = tuple(sorted(self._listed_uids))
+        self._left = tuple(sorted(self._listed_uids.keys() | self._unseen.keys()))
         if gone := {name: uid for name, uid in before.items() if self._listed_uids.get(name) != uid}:
             self._pool.tell(WithdrawRequests(gone))
 

@@ -49,6 +49,7 @@ __all__ = [
     "StopBackend",
     "StuckObserved",
     "TakenOver",
+    "UnseenPod",
 ]
 
 # ── From its children ───────────────────────────────────────────────────────────────────────────────────────────
@@ -154,8 +155,19 @@ class ClaimDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class UnseenPod:
+    """A pod that a POST has created and that no snapshot has had."""
+
+    executor_id: int
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """The RequestPool has no create queued, in flight or unresolved, and accepts no more."""
+
+    unseen: Mapping[str, UnseenPod] = field(default_factory=dict)
+    """Pods that were created, and neither observed nor known to be gone, by name: they may lack our labels."""
 
 
 FromInside: TypeAlias = (

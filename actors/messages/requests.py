@@ -170,7 +170,7 @@ class ConfirmPod:
 
 @dataclass(frozen=True, slots=True)
 class PodsObserved:
-    """These pods, by executor id, were observed before their POSTs were answered: do not POST them again."""
+    """These pods, by executor id, were observed for the first time: do not POST one that is not answered again."""
 
     pods: Mapping[int, Pod]
 

@@ -136,6 +136,7 @@ class PodSpec(_Json, frozen=True):
     containers: tuple[ContainerSpec, ...] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
+    restart_policy: str | None = None
 
 
 class WaitingState(_Json, frozen=True):

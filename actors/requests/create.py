@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from actors import kube
 from actors.errors import (
     AlreadyExists,
+    Altered,
     Ambiguous,
     ApiError,
     Cancelled,
@@ -19,11 +20,11 @@ from actors.errors import (
 )
 from actors.kube.api import CLAIMS
 from actors.messages import PodCreateDelayed
-from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, INACTIVE_LABEL, Pod
+from actors.pods.pod import Pod
+from actors.requests.alteration import alteration
 from actors.requests.kinds import Done, Request, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from actors.kube.api import Manifest
@@ -51,6 +52,8 @@ class Create(Request):
     before names, so our own pod may be what exhausted it. A GET then decides: a pod of ours that is not terminating is
     success. A 409 that is not about the name is a conflict on the quota object and is retried.
 
+    A pod that an admission step has changed is no success: the pool deletes it.
+
     An existing claim is ours if an earlier try may have made it, or if it was made for an earlier executor whose pod
     was refused. Any other is left from an earlier incarnation and may hold foreign data, so the create fails.
     """
@@ -68,6 +71,8 @@ class Create(Request):
         self.withdrawn = False
         """The Allocator cancelled it, and it was not in flight."""
         self.delete_when_made = False
+        self.altered: Pod | None = None
+        """The pod that was created, if it is not what was requested."""
         self._claims = deque(message.claims)
         """Claims that are not made yet."""
         self._stage: Stage
@@ -80,7 +85,7 @@ class Create(Request):
         verdict = self._step(answer)
         return verdict if isinstance(verdict, Done) else self.settle(verdict)
 
-    def _step(self, answer: object) -> Verdict:  # noqa: C901 - one case an answer
+    def _step(self, answer: object) -> Verdict:  # noqa: C901, PLR0912 - one case an answer
         match self._stage, answer:
             case _, TooManyRequests() | Conflict() as error:
                 return Retry(error)
@@ -104,6 +109,10 @@ class Create(Request):
             case Stage.CLAIM, _:
                 return self._next_post()
             case Stage.VERIFY, Pod() as pod if not self._is_ours(pod):
+                return Done()
+            case Stage.POD, Pod() as pod if (what := alteration(self.message.manifest, pod)) is not None:
+                self.altered = pod
+                self.outcome = Altered(f"an admission step changed the pod, which is deleted: {what}")
                 return Done()
             case _, Pod() as pod:
                 self.outcome = pod
@@ -146,12 +155,8 @@ class Create(Request):
         return str(claim["metadata"]["name"]).startswith(f"{self.name}-")
 
     def _is_ours(self, pod: Pod) -> bool:
-        metadata: Mapping[str, Any] = self.message.manifest["metadata"]
-        same = all(pod.labels.get(key) == metadata["labels"][key] for key in (APP_ID_LABEL, EXECUTOR_ID_LABEL))
-        owners = {reference.uid for reference in pod.metadata.owner_references or ()}
-        owned = all(reference["uid"] in owners for reference in metadata.get("ownerReferences", ()))
-        set_aside = pod.labels.get(INACTIVE_LABEL) == "true"  # by an earlier incarnation
-        return same and owned and not pod.terminating and not set_aside
+        """Whether an earlier try made the pod. Earlier incarnations may have left one with an inactive label."""
+        return not pod.terminating and alteration(self.message.manifest, pod) is None
 
     def refusal(self, answer: object) -> None:
         """Return None: the Allocator logs refused creates."""

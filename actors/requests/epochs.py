@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from actors.messages import Drained, EpochBegun
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from actors.messages import BeginEpoch, CreatePod
+    from actors.messages import BeginEpoch, CreatePod, UnseenPod
     from actors.runtime import Address
 
 __all__ = ["Epochs"]
@@ -67,12 +67,12 @@ class Epochs:
         if self._begin is not None and create.epoch < self._begin.epoch:
             self._dropped.add(create.executor_id)
 
-    def settle(self, epochs: Collection[int]) -> None:
-        """Send the answers that no create blocks. `epochs` are those of all open creates."""
+    def settle(self, epochs: Collection[int], unseen: Mapping[str, UnseenPod]) -> None:
+        """Send the answers that no create blocks. `epochs` are those of all open creates, `unseen` is for `Drained`."""
         if self._begin is not None and all(epoch >= self._begin.epoch for epoch in epochs):
             begin, self._begin = self._begin, None
             begin.reply_to.tell(EpochBegun(begin.epoch, frozenset(self._dropped), self._lost))
             self._dropped.clear()
         if self._draining is not None and not epochs:
             drained, self._draining = self._draining, None
-            drained.tell(Drained())
+            drained.tell(Drained(dict(unseen)))

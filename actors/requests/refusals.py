@@ -29,6 +29,9 @@ BACKOFF: Final = Backoff(
 )
 """Rights change from outside, so a refused request is tried again every minute or so."""
 
+MAX_CAUSES: Final = 20
+"""Causes of refusals to log for a kind of request: a server may have another text each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Held:
@@ -57,9 +60,10 @@ class Refusals:
         error = request.refusal(answer)
         if error is not None:
             known, cause = self._known.setdefault(request.kind, set()), (type(error).__name__, error.reason)
-            level = logging.DEBUG if cause in known else logging.WARNING
+            level = logging.DEBUG if cause in known or len(known) >= MAX_CAUSES else logging.WARNING
             logger.log(level, "request refused: request=%s error=%s", request, error)
-            known.add(cause)
+            if level == logging.WARNING:
+                known.add(cause)
             self._hold(request, now, entropy)
             return
         self._held.pop(request.key, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from actors import kube
 from actors.errors import ApiError, Cancelled
 from actors.kube.api import DeleteOptions
 from actors.kube.retries import MAX_RETRY_AFTER
@@ -32,6 +33,7 @@ from actors.messages import (
     PodsObserved,
     SuspendWrites,
     ToRequestPool,
+    UnseenPod,
     WithdrawPods,
     WithdrawRequests,
 )
@@ -54,6 +56,9 @@ __all__ = ["RequestPool"]
 DELETED: Final = "it was deleted before it was created"
 STALE: Final = "the Allocator that requested it has ended"
 DRAINING: Final = "the fleet is being stopped"
+
+MAX_UNSEEN: Final = 10_000
+"""Pods to look up at a stop. More than a fleet requests at a time; only refused deletions can add up to so many."""
 """Why a create is cancelled."""
 
 
@@ -80,6 +85,8 @@ class RequestPool(Actor):
         """By executor id: creates without a final answer."""
         self._epoch = 0
         self._epochs = Epochs()
+        self._unseen: dict[str, UnseenPod] = {}
+        """See `Drained`; oldest first, without those whose deletion the API has accepted."""
         self._draining = False
         self._suspended: str | None = None
         """Why writes are suspended; None while they are allowed."""
@@ -165,6 +172,7 @@ class RequestPool(Actor):
     def _observed(self, pods: Mapping[int, Pod]) -> None:
         """End the creates of observed pods: a further POST could make a second one, as the first may have ended."""
         for executor_id, pod in pods.items():
+            self._unseen.pop(pod.name, None)
             if (create := self._creates.get(executor_id)) is not None:
                 create.observed = pod
                 self._dispatcher.reconsider(create)
@@ -194,8 +202,10 @@ class RequestPool(Actor):
                 self._created(request)
             else:
                 request.report(answer)
+                if isinstance(request.call, kube.Delete) and not isinstance(answer, ApiError):
+                    self._unseen.pop(request.call.name, None)
         if self._epochs:
-            self._epochs.settle([create.message.epoch for create in self._creates.values()])
+            self._epochs.settle([create.message.epoch for create in self._creates.values()], self._unseen)
 
     def _created(self, create: Create) -> None:
         """Report a create to its Allocator, or to that one's successor.
@@ -209,8 +219,21 @@ class RequestPool(Actor):
             if self._suspended is not None:
                 self._epochs.refused(message.executor_id)
             message.reply_to.tell(PodCreateFailed(message.executor_id, message.epoch, outcome))
+            if create.altered is not None:
+                self._note_unseen(create, create.altered)
+                self._delete(create.altered)
             return
+        if create.observed is None:
+            self._note_unseen(create, outcome)
         message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))
         made_again = create.observed is not None and create.observed.uid != outcome.uid
         if create.delete_when_made or made_again:
-            self._dispatcher.submit(delete(DeletePod(outcome.name, DeleteOptions(uid=outcome.uid))))
+            self._delete(outcome)
+
+    def _note_unseen(self, create: Create, pod: Pod) -> None:
+        if len(self._unseen) >= MAX_UNSEEN:
+            del self._unseen[next(iter(self._unseen))]
+        self._unseen[pod.name] = UnseenPod(create.message.executor_id, pod.uid)
+
+    def _delete(self, pod: Pod) -> None:
+        self._dispatcher.submit(delete(DeletePod(pod.name, DeleteOptions(uid=pod.uid))))

@@ -72,10 +72,13 @@ class HostileFleet(LyingWorld):
                 case "leave out":
                     del owner[last]
                 case "add" if isinstance(owner, dict):
-                    owner[str(self.random.choice(EXTREMES))] = self.random.choice(EXTREMES)
+                    owner[str(self._extreme())] = self._extreme()
                 case _:
-                    owner[last] = self.random.choice(EXTREMES)
+                    owner[last] = self._extreme()
         return result
+
+    def _extreme(self) -> Any:
+        return copy.deepcopy(self.random.choice(EXTREMES))
 
     def _say(self, pod: dict[str, Any]) -> Any:
         honest = pod["metadata"]["name"] in {name(i) for i in range(1, HONEST + 1)}

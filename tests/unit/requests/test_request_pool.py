@@ -9,10 +9,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from actors import kube
 from actors.errors import (
     AlreadyExists,
+    Altered,
     Ambiguous,
     ApiError,
     Cancelled,
@@ -46,6 +48,7 @@ from actors.messages import (
     PodsDeleted,
     PodsObserved,
     SuspendWrites,
+    UnseenPod,
     WithdrawPods,
     WithdrawRequests,
 )
@@ -1186,3 +1189,32 @@ def test_a_create_that_was_not_sent_made_no_pod(world: World) -> None:
     world.tell(SuspendWrites("another driver has the lease"))
     assert world.allocator.take_all(PodCreateFailed) != []
     assert world.open() == [], "there is nothing to verify"
+
+
+# ── pods that were created and not observed ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_is_not_what_was_requested_is_deleted_by_its_uid_and_reported_as_refused(world: World) -> None:
+    world.create(1)
+    made = pod(1, uid="made")
+    world.answer_next("create", replace(made, metadata=replace(made.metadata, labels=None)))
+    failed = world.allocator.take(PodCreateFailed)
+    assert isinstance(failed.error, Altered)
+    assert "label executor-pods/app-id is missing" in failed.error.message
+    call = world.api.take("delete")
+    assert call.request == kube.Delete("app-exec-1", DeleteOptions(uid="made"))
+    world.answer(call, FORBIDDEN)
+    world.tell(Drain(world.backend.address))
+    assert world.backend.take(Drained).unseen == {"app-exec-1": UnseenPod(1, "made")}
+
+
+def test_a_drain_names_the_pods_that_were_created_and_neither_observed_nor_deleted(world: World) -> None:
+    world.create(1, 2, 3)
+    for number in (1, 2, 3):
+        world.answer_next("create", pod(number))
+    world.create(4)
+    world.tell(PodsObserved({2: pod(2), 4: pod(4)}), DeletePod("app-exec-3"))
+    world.answer_next("create", pod(4))
+    world.answer_next("delete", None)
+    world.tell(Drain(world.backend.address))
+    assert world.backend.take(Drained).unseen == {"app-exec-1": UnseenPod(1, "uid-1")}
