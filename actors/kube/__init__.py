@@ -53,7 +53,7 @@ from actors.kube.api import (
     WatchEvents,
     WatchSink,
 )
-from actors.kube.bounds import AnswerBounds
+from actors.kube.http.bounds import AnswerBounds
 
 if TYPE_CHECKING:
     from pathlib import Path

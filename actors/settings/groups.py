@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from actors.kube.bounds import AnswerBounds
+from actors.kube.http.bounds import AnswerBounds
 from actors.kube.retries import MAX_RETRY_AFTER
 from actors.settings.durations import format_duration
 from actors.settings.profiles import ShapeSettings

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.errors import SettingsError
+from actors.kube import files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,7 @@ def read_file(path: Path) -> dict[str, Any]:
         SettingsError: the file cannot be read, or is not TOML.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(files.read(path).decode("utf-8"))
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

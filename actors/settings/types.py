@@ -17,6 +17,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import NoDecode
 
+from actors.kube import files
+from actors.kube.http.bounds import MIB
 from actors.kube.names import dns_label_problem, dns_subdomain_problem, label_key_problem, label_value_problem
 from actors.kube.quantities import parse_quantity
 from actors.pods.pod import DEFAULT_PROFILE
@@ -69,8 +71,8 @@ LONGEST_DNS_LABEL: Final = 63
 LARGEST_FLEET: Final = 100_000
 """Executors of one profile, and executors that one message can name. Kubernetes supports 150,000 pods in a cluster."""
 
-_LARGEST_TEMPLATE: Final = 100_000
-"""Values in a pod template. An API server accepts 3 MiB, about as many of the shortest values."""
+_LARGEST_TEMPLATE: Final = 4 * MIB
+"""Bytes of a pod template as JSON. An API server accepts 3 MiB."""
 
 _DEEPEST_TEMPLATE: Final = 64
 """A v1 Pod has no recursive field: it is less than 20 levels deep."""
@@ -266,9 +268,8 @@ def _template(value: object) -> object:
     """Read a pod template: a mapping, JSON in the environment, or the path of a YAML file."""
     match _from_json(value):
         case str() | Path() as path:
-            source = Path(path)
             try:
-                template = yaml.safe_load(source.read_text(encoding="utf-8"))
+                template = files.read_yaml(Path(path))
             except OSError as error:
                 raise ValueError(f"cannot be read: {error.strerror or error}") from None
             except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -297,10 +298,10 @@ def _what_is_wrong(error: Exception) -> str:
 
 def _not_json(template: Mapping[object, object]) -> str:
     """Return why no API server would accept it, or "". YAML aliases may expand to more than fits into memory."""
+    if files.expands_beyond(template, _LARGEST_TEMPLATE):
+        return "is too large for a pod"
     left: list[tuple[object, int]] = [(template, 0)]
-    for _ in range(_LARGEST_TEMPLATE):
-        if not left:
-            return ""
+    while left:
         value, depth = left.pop()
         match value:
             case Mapping():
@@ -320,7 +321,7 @@ def _not_json(template: Mapping[object, object]) -> str:
         if depth >= _DEEPEST_TEMPLATE:
             return "is nested too deeply"
         left.extend((item, depth + 1) for item in reversed(inner))
-    return "is too large for a pod"
+    return ""
 
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]

@@ -13,8 +13,8 @@ import pytest
 
 from actors import kube
 from actors.backend.backend import Backend
-from actors.kube.bounds import MIB
 from actors.kube.http import pod_api  # noqa: F401 - its import must not count as memory of an answer
+from actors.kube.http.bounds import MIB
 from actors.messages import BackendFailed
 from actors.runtime import Actor, ActorSystem, Context
 from actors.settings import Settings

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from urllib.parse import urlsplit
 
 from actors.errors import SettingsError
+from actors.kube import files
 from actors.kube.auth.secrets import Secrets
 from actors.runtime import elapsed, later
 from actors.text import get_logger
@@ -220,7 +221,7 @@ def _is_url(text: str) -> bool:
 def _digest(file: str | None) -> str:
     """Return a digest of a file's content; empty if it cannot be read: connecting with it gives the error."""
     with suppress(OSError):
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+        return hashlib.sha256(files.read(Path(file))).hexdigest() if file else ""
     return ""
 
 

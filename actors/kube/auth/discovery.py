@@ -57,17 +57,17 @@ def load(
 
 def _kubeconfig_files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     if kubeconfig is not None:
-        if not kubeconfig.is_file():
+        if not kubeconfig.exists():
             raise SettingsError(f"kubeconfig {kubeconfig}: there is no such file")
         return (kubeconfig,)
     named = tuple(Path(name).expanduser() for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name)
     if named:
-        there = tuple(path for path in named if path.is_file())
+        there = tuple(path for path in named if path.exists())
         if not there:
             raise SettingsError(f"KUBECONFIG names {', '.join(map(str, named))}: there is no such file")
         return there
     default = _default_kubeconfig(environ)
-    return (default,) if default.is_file() else ()
+    return (default,) if default.exists() else ()
 
 
 def _default_kubeconfig(environ: Mapping[str, str]) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -20,11 +21,11 @@ from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConf
 from actors.errors import SettingsError
 from actors.kube.auth import exec_plugin
 from actors.kube.auth.credentials import Credential, refresh_time
+from actors.kube.files import LARGEST, TooManyMerged, check, expands_beyond, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
-    from pathlib import Path
 
 __all__ = ["Chosen", "choose", "read"]
 
@@ -82,6 +83,7 @@ def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
         expires_at = _run_plugin(merger.config, context, chosen, limit)
     configuration = Configuration()
     try:
+        _check_files(merger.config, context)
         loader = KubeConfigLoader(
             merger.config,
             active_context=chosen.context,
@@ -122,15 +124,22 @@ def _authority(configuration: Configuration, cluster: Mapping[str, Any], chosen:
 
 def _merged(files: tuple[Path, ...]) -> KubeConfigMerger:
     names = _names(files)
+    too_large = False
     try:
-        merger = KubeConfigMerger(_SEPARATOR.join(map(str, files)))
+        too_large = any(expands_beyond(read_yaml(file), LARGEST) for file in files)
+        merger = KubeConfigMerger(_SEPARATOR.join(map(str, () if too_large else files)))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        raise SettingsError(f"{names} is not YAML" + (f" (line {mark.line + 1})" if mark else "")) from None
+        line = f" (line {mark.line + 1})" if mark else ""
+        if isinstance(error, TooManyMerged):
+            raise SettingsError(f"{names} {error.problem}{line}") from None
+        raise SettingsError(f"{names} is not YAML{line}") from None
     except OSError as error:
-        raise SettingsError(f"{names} cannot be read: {error.strerror}") from None
+        raise SettingsError(f"{error.filename or names} cannot be read: {error.strerror}") from None
     except Exception:  # noqa: BLE001 - as above
         raise SettingsError(f"{names} is not a kubeconfig") from None
+    if too_large:
+        raise SettingsError(f"{names} is too large for a kubeconfig")
     if merger.config is None or not isinstance(merger.config.value, dict):
         raise SettingsError(f"{names} is not a kubeconfig")
     return merger
@@ -139,6 +148,20 @@ def _merged(files: tuple[Path, ...]) -> KubeConfigMerger:
 def _persister(merger: KubeConfigMerger, user: Mapping[str, Any]) -> Any:
     """Return what saves a new OIDC refresh token in the file, as kubectl does: the old one works only once."""
     return merger.save_changes if "auth-provider" in user else None
+
+
+def _check_files(config: ConfigNode, context: Mapping[str, Any]) -> None:
+    """Check the files that cluster and user name, before the package reads them.
+
+    Raises:
+        OSError: one of them is no regular file, or too large.
+    """
+    for kind, key, names in _FILES:
+        if context.get(key):
+            entry = config[kind].get_with_name(context[key])
+            for name in names:
+                if isinstance(file := entry.value[key].get(name), str):
+                    check(Path(_folder(entry), file))
 
 
 def _run_plugin(config: ConfigNode, context: Mapping[str, Any], chosen: Chosen, limit: timedelta) -> datetime | None:
@@ -200,6 +223,12 @@ def _folder(node: ConfigNode) -> str:
 def _names(files: Iterable[Path]) -> str:
     return ", ".join(map(str, files))
 
+
+_FILES: Final = (
+    ("clusters", "cluster", ("certificate-authority",)),
+    ("users", "user", ("tokenFile", "client-certificate", "client-key")),
+)
+"""The files that a cluster and a user may name."""
 
 _SEPARATOR: Final = ":"
 """The package's separator of file names on POSIX, the only platform of this library."""

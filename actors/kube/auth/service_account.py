@@ -10,6 +10,7 @@ from kubernetes.config import ConfigException
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
 from actors.errors import SettingsError
+from actors.kube import files
 from actors.kube.auth.credentials import Credential
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential
     """
     configuration = Configuration()
     try:
+        for name in ("token", "ca.crt"):
+            files.check(account / name)
         InClusterConfigLoader(
             token_filename=str(account / "token"),
             cert_filename=str(account / "ca.crt"),
@@ -54,6 +57,6 @@ def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential
 def namespace(account: Path) -> str:
     """Return the namespace of the pod, or `default` if it cannot be read."""
     try:
-        return (account / "namespace").read_text(encoding="ascii").strip() or "default"
+        return files.read(account / "namespace").decode("ascii").strip() or "default"
     except (OSError, UnicodeDecodeError):
         return "default"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from urllib3.exceptions import DecodeError
 
-from actors.kube.bounds import TooLarge
+from actors.kube.http.bounds import TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import ssl
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from typing import TYPE_CHECKING, Any, Final, final
 
-from actors.kube.bounds import AnswerBounds, TooLarge
+from actors.kube.http.bounds import AnswerBounds, TooLarge
 
 if TYPE_CHECKING:
     import socket

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, final
 
 from actors.errors import ApiError, Untrusted
-from actors.kube.bounds import MIB
 from actors.kube.http import failures
 from actors.kube.http.body import read_body, read_start
+from actors.kube.http.bounds import MIB
 from actors.kube.http.wire import Transport, Wire, WireCut, WireLate
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import urllib3
 
     from actors.kube.auth.credentials import Access, Credential
-    from actors.kube.bounds import AnswerBounds
+    from actors.kube.http.bounds import AnswerBounds
     from actors.runtime import Clock
 
 __all__ = ["Client", "HttpRequest"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 import msgspec
 
 from actors.kube.api import PodPage
-from actors.kube.bounds import MIB
 from actors.kube.deduplication import Kept, PodDeduplicator, PodHeader
+from actors.kube.http.bounds import MIB
 from actors.pods.pod import Pod
 from actors.pods.repair import pod_from
 from actors.text import get_logger

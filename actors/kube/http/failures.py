@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from urllib3 import exceptions
 
 from actors.errors import Ambiguous, ApiError, Unavailable, Untrusted
-from actors.kube.bounds import TooLarge
 from actors.kube.http import decode
+from actors.kube.http.bounds import TooLarge
 from actors.kube.status import error_from_status, wait_of
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import msgspec
 from actors.errors import ApiError, BadRequest, SettingsError, Unavailable
 from actors.kube import api
 from actors.kube.api import PODS
-from actors.kube.bounds import AnswerBounds
 from actors.kube.calls import OpenCall, OpenCalls
 from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode, failures
+from actors.kube.http.bounds import AnswerBounds
 from actors.kube.http.client import Client, HttpRequest
 from actors.kube.http.decode import Complaints
 from actors.kube.http.streams import Stream

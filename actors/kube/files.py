@@ -1,0 +1,121 @@
+"""Reads the files that a user names: only regular ones, of bounded size, and YAML that expands to no more than that.
+
+A path may lead to a pipe, on which a read blocks, or to a device that never ends; and a few lines of YAML, whose
+aliases name each other, may stand for more than fits into memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from actors.kube.http.bounds import MIB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["LARGEST", "TooManyMerged", "check", "expands_beyond", "read", "read_yaml"]
+
+LARGEST: Final = 16 * MIB
+"""Bytes of a file. A kubeconfig with a thousand clusters has about 5 MiB."""
+
+COST: Final = 32
+"""Bytes that a value counts besides its text: about what the shortest value with its key takes in a file."""
+
+MOST_MERGED: Final = 100
+"""Mappings that one `<<` merges, and COST × this the bytes that a mapping may have by merging."""
+
+
+def read(path: Path, most: int = LARGEST) -> bytes:
+    """Return a file's content.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or has more than `most` bytes.
+    """
+    with os.fdopen(_open(path), "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return content
+
+
+def check(path: Path) -> None:
+    """Check that others may read a file, if it exists.
+
+    Raises:
+        OSError: as `read` does.
+    """
+    try:
+        descriptor = _open(path)
+    except FileNotFoundError:
+        return
+    size = os.fstat(descriptor).st_size
+    os.close(descriptor)
+    if size > LARGEST:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST} bytes", str(path))
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the YAML document in a file.
+
+    Raises:
+        OSError: as `read` does.
+        yaml.YAMLError: it is not one YAML document, or merges too many mappings.
+        ValueError: it is not text, or has an impossible number or date.
+        RecursionError: it is nested too deeply.
+    """
+    return yaml.load(read(path).decode("utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+
+
+def expands_beyond(document: object, most: int) -> bool:
+    """Whether a document, written without aliases, has more than about `most` bytes."""
+    left: list[object] = [document]
+    while left:
+        value = left.pop()
+        most -= COST
+        match value:
+            case str():
+                most -= len(value)
+            case Mapping():
+                left.extend(value.keys())
+                left.extend(value.values())
+            case list() | tuple():
+                left.extend(value)
+            case _:
+                pass
+        if most < len(left):
+            return True
+    return False
+
+
+class TooManyMerged(yaml.constructor.ConstructorError):
+    """A mapping has too many keys by merging."""
+
+
+class _Loader(yaml.SafeLoader):
+    """A SafeLoader that stops when merges (`<<`) multiply a mapping's keys."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        for key, value in node.value:
+            is_merge = key.tag == "tag:yaml.org,2002:merge"
+            if is_merge and isinstance(value, yaml.SequenceNode) and len(value.value) > MOST_MERGED:
+                raise TooManyMerged(None, None, "merges too many mappings", node.start_mark)
+        super().flatten_mapping(node)
+        if len(node.value) > COST * MOST_MERGED:
+            raise TooManyMerged(None, None, "merges too many mappings", node.start_mark)
+
+
+def _open(path: Path) -> int:
+    """Open a regular file. `O_NONBLOCK`: opening a pipe would wait for its writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        code, why = (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, "")
+        raise OSError(code, why or "it is no regular file", str(path))
+    return descriptor
