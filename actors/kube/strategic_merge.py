@@ -164,13 +164,17 @@ def _reorder(merged: dict[str, Any], document: Mapping[str, Any], key: str, orde
     current = merged.get(key)
     if not isinstance(current, list):
         return
+    before = document.get(key)
+    before = before if isinstance(before, list) else []
     if key not in _MERGE_KEYS:
-        merged[key] = _interleaved(current, order, document.get(key) or [])
+        merged[key] = _interleaved(current, order, before)
         return
     merge_key = _merge_key(key, current)
     items = {_key_of(item, merge_key): item for item in current}
-    before = [_key_of(item, merge_key) for item in document.get(key) or []]
-    merged[key] = [items[each] for each in _interleaved(list(items), [_key_of(o, merge_key) for o in order], before)]
+    keys = _interleaved(
+        list(items), [_key_of(each, merge_key) for each in order], [_key_of(each, merge_key) for each in before]
+    )
+    merged[key] = [items[each] for each in keys]
 
 
 def _go_map(value: Mapping[str, Any]) -> str:

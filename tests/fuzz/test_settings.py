@@ -94,6 +94,11 @@ def made_or_refused(**changes: Any) -> None:
 @example(TEMPLATE, {"spec": {"containers": [{"image": SECRET}]}})
 @example(TEMPLATE, {"spec": {"$patch": "improve", "x": SECRET}})
 @example({**TEMPLATE, "spec": {**TEMPLATE["spec"], "volumes": [{"name": []}]}}, None)
+@example(
+    {"spec": {"containers": 5, "x": 5}},
+    {"spec": {"$setElementOrder/x": [1], "x": [1], "$setElementOrder/containers": []}},
+)
+@example({"spec": {"containers": 5}}, {"spec": {"$setElementOrder/containers": [], "containers": [{"name": "a"}]}})
 @example({"spec": {"containers": [{"name": "executor", "image": "i", "volumeMounts": [{"mountPath": {}}]}]}}, None)
 def test_any_template_makes_pods_or_is_refused(template: Any, patch: Any) -> None:
     made_or_refused(executor={"pod_template": template, "template_patch": patch})
