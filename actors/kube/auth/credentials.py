@@ -40,6 +40,10 @@ REFRESH_BEFORE: Final = timedelta(minutes=5)
 that is later: a plugin with short-lived tokens must not run for every request."""
 
 
+LONGEST_LIFETIME: Final = timedelta(days=365)
+"""Far below what a date can hold; a plugin may print any date."""
+
+
 TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
 """The minimum delay after a refresh that failed or changed nothing: a refresh may run a program."""
 
@@ -235,4 +239,5 @@ def _url(credential: Credential) -> str:
 
 def refresh_time(now: datetime, expires_at: datetime) -> datetime:
     """Return when to renew a credential that expires at `expires_at`."""
-    return max(expires_at - REFRESH_BEFORE, now + (expires_at - now) / 2)
+    left = min(expires_at - now, LONGEST_LIFETIME)
+    return now + max(left - REFRESH_BEFORE, left / 2)

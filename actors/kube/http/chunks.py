@@ -107,6 +107,8 @@ class Answer(HTTPResponse):
         finally:
             if self.fp is not None:
                 self.fp = whole
+        self.msg.defects = []  # urllib3 would log what is no header, and that may be our credential
+        self.msg.set_payload("")
 
     def _read_next_chunk_size(self) -> int:
         """Refuse a negative size, which `http.client` would take for all that is to come."""

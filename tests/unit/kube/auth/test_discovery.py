@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -474,3 +474,10 @@ def test_a_clock_in_utc_is_what_expiry_is_compared_with() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert auth.refresh_time(now, now + timedelta(hours=1)) == now + timedelta(minutes=55)
     assert auth.refresh_time(now, now + timedelta(minutes=4)) == now + timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("hours", [-14, 0, 14])
+def test_an_expiry_at_the_ends_of_time_is_taken(hours: int) -> None:
+    now, zone = datetime(2024, 1, 1, tzinfo=UTC), timezone(timedelta(hours=hours))
+    assert auth.refresh_time(now, datetime.min.replace(tzinfo=zone)) < now
+    assert auth.refresh_time(now, datetime.max.replace(tzinfo=zone)) > now

@@ -56,6 +56,10 @@ def as_answer(peer: Peer) -> None:
     peer.answer(200, {"metadata": {"name": 3}, echoed(peer.asked): 1, "kind": echoed(peer.asked)})
 
 
+def as_broken_header(peer: Peer) -> None:
+    peer.send(f"HTTP/1.1 500 No\r\nX: y\r\n{echoed(peer.asked)}\r\nContent-Length: 0\r\n\r\n".encode())
+
+
 def secrets(text: str) -> list[str]:
     """What of our credentials is in a text, whole or nearly so."""
     encoded = base64.b64encode(f"ali:{PASSWORD}".encode()).decode()
@@ -63,15 +67,23 @@ def secrets(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("user", [{"token": TOKEN}, {"username": "ali", "password": PASSWORD}], ids=["token", "basic"])
-@pytest.mark.parametrize("echo", [as_status, as_escaped_status, as_page, as_reason, as_refusal, as_answer])
+@pytest.mark.parametrize(
+    "echo", [as_status, as_escaped_status, as_page, as_reason, as_refusal, as_answer, as_broken_header]
+)
 @pytest.mark.parametrize("call", [READ[1], WRITE[0]])
 def test_no_error_has_the_credential(
-    server: ScriptedServer, client: Client, call: Any, echo: Callable[[Peer], None], user: dict[str, Any]
+    server: ScriptedServer,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    call: Any,
+    echo: Callable[[Peer], None],
+    user: dict[str, Any],
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     server.then(echo)
     error = ask(lambda reply: call(client.connect(**user), reply))
     assert isinstance(error, ApiError)
-    assert secrets(f"{error} {error!r} {error.reason} {error.causes}") == []
+    assert secrets(f"{error} {error!r} {error.reason} {error.causes} {caplog.text}") == []
 
 
 def test_no_end_of_a_watch_and_no_line_of_the_log_has_the_credential(
