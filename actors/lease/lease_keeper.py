@@ -52,6 +52,10 @@ VALID_FOR: Final = 0.75
 """Of the duration: then the Backend must not write, even without a report. Other drivers wait for all of it."""
 
 
+_LONGEST_HOLDER: Final = 300
+"""Characters of a holder's name that are shown: ours are a pod's or a host's name and a token."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     """The answer to a GET."""
@@ -112,8 +116,8 @@ class LeaseKeeper(Actor):
         """Who waits for the release. Once set, nothing is acquired or renewed."""
         self._held: bool | None = None
         """What was last reported to the Backend, None before the first report."""
-        self._reported: object = None
-        """The kind of the last reason why it is not ours."""
+        self._reported: set[object] = set()
+        """The last reason why it is not ours, or the classes of the refusals that were reported since it was."""
         self._last: Lease | None = None
         """The lease as last read or written."""
         self._last_id = 0
@@ -197,7 +201,7 @@ class LeaseKeeper(Actor):
         except ApiError as error:
             return error
         if written and lease.holder != self._identity:
-            return ApiError(f"it was written, but the server says that {lease.holder!r} holds it", status=200)
+            return ApiError(f"it was written, but the server says that {_quoted(lease.holder)} holds it", status=200)
         return lease
 
     # ── looking and taking ──────────────────────────────────────────────────────────────────────────────────────
@@ -225,13 +229,13 @@ class LeaseKeeper(Actor):
                 self._not_held(self._describe(holder, lease.duration), holder=holder)
                 self._again(RETRY)
 
-    def _describe(self, identity: str, duration: timedelta) -> str:
-        holder = one_line(identity)
+    def _describe(self, holder: str, duration: timedelta) -> str:
         """Say who holds it. The text stays the same until we know more, so that it is reported once."""
+        held = f"it is held by {_quoted(holder)}"
         if self._holder_is_alive:
-            return f"it is held by {holder!r}, another driver with this app_id"
+            return f"{held}, another driver with this app_id"
         seconds = math.ceil((duration + RETRY * (1 + RETRY_JITTER)).total_seconds())
-        return f"it is held by {holder!r}, which may have ended: if it has, it is ours in at most {seconds} s"
+        return f"{held}, which may have ended: if it has, it is ours in at most {seconds} s"
 
     def _create(self) -> None:
         labels = {APP_ID_LABEL: self._app_id, MANAGED_BY_LABEL: "executor-pods"}
@@ -281,7 +285,7 @@ class LeaseKeeper(Actor):
     def _hold(self, until: Moment, last_id: int) -> None:
         if self._held is not True:
             logger.info("lease acquired: lease=%s identity=%s", self._name, self._identity)
-        self._held, self._reported = True, None
+        self._held, self._reported = True, set()
         self._backend.tell(LeaseHeld(until, last_id))
 
     def _expired(self) -> None:
@@ -294,19 +298,18 @@ class LeaseKeeper(Actor):
     def _failed(self, error: ApiError, *, written: bool) -> None:
         """Read again: another driver was faster, the API does not answer, or it refuses.
 
-        A refusal is reported once a kind: its words may differ each time.
+        A refusal is reported once a class: its words may differ each time.
         """
         self._error = error
-        kind = (type(error), error.reason)
         if isinstance(error, Forbidden):
-            self._not_held(f"it may not be read or written: {error}", kind=kind, forbidden=True)
+            self._not_held(f"it may not be read or written: {error}", refusal=type(error), forbidden=True)
         elif not isinstance(error, Conflict | AlreadyExists):
             logger.debug("reading or writing the lease failed, retrying: lease=%s error=%s", self._name, error)
             passes = isinstance(error, Unavailable | TooManyRequests)
             if written and self._held is not True and not (passes and self._held is None):
                 holder = "" if self._last is None else self._last.holder
-                held = f"is held by {holder!r}, and " if holder else ""
-                self._not_held(f"it {held}cannot be acquired: {error}", kind=kind)
+                held = f"is held by {_quoted(holder)}, and " if holder else ""
+                self._not_held(f"it {held}cannot be acquired: {error}", refusal=type(error))
         self._again(RETRY)
 
     def _again(self, delay: timedelta) -> None:
@@ -314,13 +317,14 @@ class LeaseKeeper(Actor):
         self.timers.start("get", self.entropy.jittered(min(delay, self._duration / 3), RETRY_JITTER), _GetDue())
 
     def _not_held(
-        self, reason: str, *, kind: object = None, holder: str | None = None, forbidden: bool = False
+        self, reason: str, *, refusal: type[ApiError] | None = None, holder: str | None = None, forbidden: bool = False
     ) -> None:
-        """Report the reason, unless one of this kind was the last to be reported. Without a kind, its words count."""
-        kind = kind or reason
-        if self._held is not False or kind != self._reported:
+        """Report the reason, unless it was the last to be reported, or a refusal of this class was among the last."""
+        kind = refusal or reason
+        if self._held is not False or kind not in self._reported:
             logger.warning("lease not held, writing nothing: lease=%s reason=%s", self._name, reason)
-            self._held, self._reported = False, kind
+            self._held = False
+            self._reported = {kind} if refusal is None else {*self._reported, kind}
             is_alive = holder is not None and self._holder_is_alive
             self._backend.tell(
                 LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)
@@ -348,3 +352,7 @@ class LeaseKeeper(Actor):
         if isinstance(answer, ApiError):
             logger.info("lease not released, it expires by itself: lease=%s error=%s", self._name, answer)
         reply_to.tell(LeaseReleased())
+
+
+def _quoted(holder: str) -> str:
+    return f"'{one_line(holder, _LONGEST_HOLDER)}'"

@@ -293,6 +293,25 @@ def test_an_acquisition_that_the_server_refuses_is_reported_in_its_words_once_a_
     rig.backend.take(LeaseHeld)
 
 
+def test_a_holders_name_is_shown_as_text(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(lease("a\n2024 ERROR\x1b[2J\u202e" + "x" * 1_000_000, 1))
+    reason = rig.backend.take(LeaseNotHeld).reason
+    assert "held by 'a\\n2024 ERROR\\x1b[2J\\u202exxx" in reason
+    assert reason.isprintable()
+    assert len(reason) < 500
+
+
+def test_refusals_of_several_classes_in_turn_are_reported_once_each(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    for _ in range(3):
+        for error in (Invalid("invalid", status=422), Forbidden("forbidden", status=403)):
+            rig.read(lease("", 1))
+            rig.written(error)
+            rig.kit.advance(3 * SECOND)
+    assert [report.forbidden for report in rig.backend.take_all(LeaseNotHeld)] == [False, True]
+
+
 def test_a_create_that_the_server_refuses_is_reported_in_its_words(rig: Rig) -> None:
     rig.tell(KeepLease())
     rig.read(NotFound("no such lease"))
