@@ -220,7 +220,10 @@ class Allocator(Actor):
         self._tracker.requested.answered(executor_id, self.clock.monotonic(), answer.pod)
         if answer.withdrawn:
             self._deleter.abandon_and_delete((executor_id,), NOT_DESIRED)
-        if self._profiles[requested.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy):
+        profile = self._profiles[requested.profile]
+        for other in self._profiles.sharing_quota_with(profile):
+            other.hasten(self.clock.monotonic())
+        if profile.answered(None, now=self.clock.monotonic(), entropy=self.entropy):
             self._round()
 
     def _create_failed(self, answer: PodCreateFailed) -> None:
@@ -303,8 +306,9 @@ class Allocator(Actor):
                 self._short_lived(self._profiles[name], executor_ids, now)
         tracker.follow(batch, now)
         self._volumes.follow(batch, tracker.may_appear)
-        for name in {ended.state.pod.profile for ended in batch.ended}:
-            self._profiles[name].ended(now)
+        if batch.ended:
+            for profile in self._profiles.values():
+                profile.hasten(now)
 
     def _start_failed(self, profile: Profile, count: int, now: Moment) -> None:
         exceeds = profile.add_start_failures(count, now=now, entropy=self.entropy)

@@ -55,34 +55,43 @@ class Creator:
         return self.settings.max_created is not None and self.created >= self.settings.max_created
 
     def request(self, missing: Mapping[str, int], snapshot: PodsSnapshot) -> None:
-        """Send lost requests again, then request missing executors within the limits, shared among the profiles."""
+        """Send lost requests again, and request missing executors within the limits, shared among the profiles."""
+        posts: list[CreatePod] = []
         for name, ids in self.tracker.lost().items():
             profile = self.profiles[name]
             if self._may_request(profile) and not profile.awaited:
                 batch = ids[: profile.batch_size]
-                self._send(profile, batch, self._mounts(profile, batch, snapshot), again=True)
+                posts += self._posts(profile, batch, self._mounts(profile, batch, snapshot))
         left = slots(self.settings.max_created, self.created)
         pending = slots(self.settings.max_pending_pods, self.tracker.pending(snapshot))
         free = min((limit for limit in (left, pending) if limit is not None), default=None)
+        has = {name: self.profiles[name].target - count for name, count in missing.items() if count > 0}
         requestable = {
-            name: self._requestable(self.profiles[name], count, snapshot)
-            for name, count in missing.items()
-            if count > 0
+            name: self._requestable(self.profiles[name], missing[name], snapshot)
+            for name in sorted(has, key=has.__getitem__)
         }
         for name, count in shares(requestable, free).items():
             new = range(self.next_id, self.next_id + count)
-            self._request(self.profiles[name], new, self._mounts(self.profiles[name], new, snapshot))
+            mounts = self._mounts(self.profiles[name], new, snapshot)
+            posts += self._request(self.profiles[name], new, mounts, has[name])
+        for post in sorted(posts, key=lambda post: post.rank):
+            self.pool.tell(post)
 
     def _requestable(self, profile: Profile, missing: int, snapshot: PodsSnapshot) -> int:
         """Return how many executors of a profile may be requested now, if it were the only one.
 
         With `pacing = "batch"` no executor may be requested or pending; with `"pipelined"` no POST may be unanswered.
+        Profiles that one full quota refuses go on together, with equal batches: none takes all the room that there is.
         """
         pending = self.tracker.pending(snapshot, profile.name)
         if not self._may_request(profile) or (pending if self.settings.pacing == "batch" else profile.awaited):
             return 0
+        together = self.profiles.sharing_quota_with(profile)
+        if not all(other.tries_quota(self.clock.monotonic()) for other in together):
+            return 0
+        batch_size = min((other.batch_size for other in together), default=profile.batch_size)
         limit = slots(self.settings.max_pending_pods_per_profile, pending)
-        return min(missing, profile.batch_size, *(() if limit is None else (limit,)))
+        return min(missing, profile.batch_size, batch_size, *(() if limit is None else (limit,)))
 
     def _may_request(self, profile: Profile) -> bool:
         return self.clock.monotonic() >= profile.blocked_until
@@ -97,30 +106,38 @@ class Creator:
             self.pool.tell(ListClaims(self.reply_to))
         return ()
 
-    def _request(self, profile: Profile, ids: Sequence[int], mounts: Sequence[Mounts]) -> None:
-        """Request as many new executors as have mounts."""
+    def _request(
+        self, profile: Profile, ids: Sequence[int], mounts: Sequence[Mounts], rank: int
+    ) -> Sequence[CreatePod]:
+        """Request as many new executors as have mounts. The profile has `rank` executors already."""
         new = tuple(ids[: len(mounts)])
         if not new:
-            return
+            return ()
         self.next_id += len(new)
         self.created += len(new)
         self.backend.tell(ExecutorsRequested(new, profile.name))
         now = self.clock.monotonic()
         for executor_id in new:
             self.tracker.requested.add(executor_id, profile.name, now)
-        self._send(profile, new, mounts)
+        return self._posts(profile, new, mounts, rank)
 
-    def _send(self, profile: Profile, ids: Sequence[int], mounts: Sequence[Mounts], *, again: bool = False) -> None:
-        sent = ids[: len(mounts)]
+    def _posts(
+        self, profile: Profile, ids: Sequence[int], mounts: Sequence[Mounts], rank: int | None = None
+    ) -> Sequence[CreatePod]:
+        """Return the requests; without a rank they were lost, and are sent again before all others."""
+        sent, again = ids[: len(mounts)], rank is None
         if not sent:
-            return
+            return ()
         logger.info("executors requested: profile=%s ids=%d-%d again=%s", profile.name, sent[0], sent[-1], again)
         profile.requested(len(sent))
-        for executor_id, mounted in zip(sent, mounts, strict=True):
+        posts = []
+        for number, (executor_id, mounted) in enumerate(zip(sent, mounts, strict=True)):
             if again:
                 self.tracker.requested.requested_again(executor_id)
             pod = self.manifests.pod(executor_id, profile.name, mounted.names)
-            self.pool.tell(CreatePod(executor_id, self.epoch, pod, self.reply_to, mounted.made, again))
+            order = 0 if rank is None else rank + number
+            posts.append(CreatePod(executor_id, self.epoch, pod, self.reply_to, mounted.made, again, order))
+        return posts
 
 
 def slots(limit: int | None, used: int) -> int | None:

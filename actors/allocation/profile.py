@@ -167,9 +167,18 @@ class Profile:
         since, before = self._delay or (now, block)
         self._delay = (since, replace(block, identity=before.identity) if block.cause == before.cause else block)
 
-    def ended(self, now: Moment) -> None:
-        """Note that an executor has ended: a quota that was full may have room now."""
-        if self.refusal is not None and self.refusal.cause == QuotaExceeded.__name__:
+    @property
+    def lacks_quota(self) -> bool:
+        """A full quota refuses its executors."""
+        return self.refusal is not None and self.refusal.cause == QuotaExceeded.__name__
+
+    def tries_quota(self, now: Moment) -> bool:
+        """Whether a POST may show now if a quota is still full. One that hangs for other reasons does not count."""
+        return now >= self._retry_at and (not self.awaited or self._delay is not None)
+
+    def hasten(self, now: Moment) -> None:
+        """Retry soon: a quota that was full may have room now, as an executor has ended or was created."""
+        if self.lacks_quota:
             self._refusals = 0
             self._retry_at = min(self._retry_at, later(now, CREATE_BACKOFF.initial))
 
@@ -235,6 +244,13 @@ class Profiles(dict[str, Profile]):
     def __missing__(self, name: str) -> Profile:
         profile = self[name] = Profile(name, self._settings)
         return profile
+
+    def sharing_quota_with(self, profile: Profile) -> tuple[Profile, ...]:
+        """Return the other profiles that the same full quota refuses."""
+        if not profile.lacks_quota or profile.refusal is None:
+            return ()
+        others = (other for other in self.values() if other is not profile)
+        return tuple(other for other in others if profile.refusal.is_same(other.refusal))
 
     def forget_strangers(self, alive: Iterable[str]) -> None:
         """Forget profiles that are not in the settings and have no executor any more: anybody can create a pod."""

@@ -55,6 +55,8 @@ class CreatePod:
     """
     again: bool = False
     """A crashed pool had received this request: if the pod or its claims exist, they are ours."""
+    rank: int = 0
+    """POSTs of a lower rank go first: how many executors the profile has before this one."""
 
 
 NOT_DESIRED: Final = "it is no longer desired"

@@ -62,6 +62,7 @@ class Create(Request):
         self.message = message
         name = str(message.manifest["metadata"]["name"])
         super().__init__("create", name, ("create", message.executor_id), kube.Create(message.manifest))
+        self.rank = message.rank
         self.outcome: Pod | ApiError = Cancelled("it was not sent")
         """The result. In stage VERIFY: the result if no such pod is ours."""
         self.observed: Pod | None = None

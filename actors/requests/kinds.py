@@ -109,6 +109,8 @@ class Request:
     """No POST is sent while it is open, unless it has failed `BLOCKING_TRIES` times for reasons of its own."""
     max_tries: int | None = None
     """Any answer to the last try is final."""
+    rank: int = 0
+    """POSTs go in the order of their rank, then of their submission."""
     serial: int = field(default=0, init=False)
     """Its place in the order of submission."""
     tries: int = field(default=0, init=False)

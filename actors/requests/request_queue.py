@@ -2,7 +2,8 @@
 
 The kinds of calls wait in lanes of their own, so that many of one kind keep none of another waiting: the next request
 is of the kind with the fewest calls in flight, then of the kind that was sent longest ago. POSTs are sent in the order
-of their submission, so that a retried POST goes before newer ones; others in the order in which they were queued.
+of their rank, so that profiles which compete for the last room of a quota get equally much, and then of their
+submission, so that a retried POST goes before newer ones; others in the order in which they were queued.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class RequestQueue:
     def add(self, request: Request) -> None:
         """Queue a request."""
         if request.lane is Lane.POST:
-            insort(self._lanes[Lane.POST], request, key=lambda post: post.serial)
+            insort(self._lanes[Lane.POST], request, key=lambda post: (post.rank, post.serial))
         else:
             self._lanes[request.lane].append(request)
 

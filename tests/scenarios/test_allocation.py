@@ -868,6 +868,83 @@ def test_a_stuck_one_that_the_driver_kills_is_no_start_failure() -> None:
         world.stop()
 
 
+# ── a quota that several profiles share ──────────────────────────────────────────────────────────────────────────────
+
+
+def with_room(world: World, pods: int) -> None:
+    """The namespace's quota allows so many pods, from now on."""
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": str(pods)}}}
+    if world.store.list("resourcequotas", "default").items:
+        world.store.patch("resourcequotas", "default", "q", {"spec": quota["spec"]}, "merge")
+    else:
+        world.store.create("resourcequotas", "default", quota)
+
+
+def three_profiles(**options: Any) -> World:
+    """Three profiles, of which each wants more than there is room for."""
+    return World(profiles={"a": LARGE, "b": LARGE}, **options)
+
+
+EVERYBODY = {"default": 60, "a": 60, "b": 60}
+
+
+def test_what_a_quota_leaves_at_the_start_is_shared_evenly() -> None:
+    with three_profiles() as world:
+        with_room(world, 20)
+        want(world, EVERYBODY)
+        world.advance(10)
+        assert sorted(of_profiles(world).values()) == [6, 7, 7]
+        world.stop()
+
+
+@pytest.mark.parametrize(("pods", "later"), [(3, 23), (6, 66), (0, 20)])
+def test_what_a_full_quota_leaves_later_is_shared_evenly(pods: int, later: int) -> None:
+    with three_profiles() as world:
+        with_room(world, pods)
+        want(world, EVERYBODY)
+        world.advance(300)
+        with_room(world, later)
+        world.advance(100)
+        found = of_profiles(world).values()
+        assert sum(found) == later
+        assert max(found) - min(found) <= 1, found
+        world.stop()
+
+
+def test_a_profile_that_comes_to_a_full_quota_gets_its_share_of_what_ends() -> None:
+    with three_profiles() as world:
+        with_room(world, 12)
+        want(world, {"default": 60})
+        world.advance(60)
+        want(world, EVERYBODY)
+        world.advance(60)
+        for _ in range(8):
+            most = max(world.pods("Running"), key=lambda pod: of_profiles(world)[profile_of(pod)])
+            world.kubelet.exit(most["metadata"]["name"], 0)
+            world.advance(70)
+        assert sorted(of_profiles(world).values()) == [4, 4, 4]
+        world.stop()
+
+
+def test_a_profile_that_needs_little_leaves_its_share_of_a_quota_to_the_others() -> None:
+    with three_profiles() as world:
+        with_room(world, 20)
+        want(world, {"default": 60, "a": 2, "b": 60})
+        world.advance(10)
+        assert of_profiles(world) == {"default": 9, "a": 2, "b": 9}
+        world.stop()
+
+
+def test_a_quota_of_one_profile_alone_holds_no_other_back() -> None:
+    quota = {"metadata": {"name": "cpu"}, "spec": {"hard": {"requests.cpu": "4"}}}
+    with World(profiles={"large": {**LARGE, "resources": {"requests": {"cpu": "2"}}}}) as world:
+        world.store.create("resourcequotas", "default", quota)
+        want(world, {"default": 30, "large": 30})
+        world.advance(120)
+        assert of_profiles(world) == {"default": 30, "large": 2}
+        world.stop()
+
+
 # ── 16: the status ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

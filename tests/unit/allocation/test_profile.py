@@ -161,13 +161,28 @@ def test_a_refusal_is_not_over_while_answers_are_awaited_though_no_executor_is_m
     assert subject.block is None
 
 
+def test_profiles_that_the_same_full_quota_refuses_go_on_together() -> None:
+    profiles = Profiles(settings())
+    a, b, c, d = (profiles[name] for name in "abcd")
+    for subject, error in ((a, quota(1)), (b, quota(2)), (c, quota(3, "another")), (d, NO)):
+        answer(subject, error, now=0.0)
+    assert profiles.sharing_quota_with(a) == (b,)
+    assert profiles.sharing_quota_with(c) == profiles.sharing_quota_with(d) == ()
+    assert not b.tries_quota(0.1), "its backoff is not over"
+    assert b.tries_quota(5.0)
+    b.requested(1)
+    assert not b.tries_quota(5.0), "the answer is awaited"
+    b.delayed(Unavailable("a webhook does not answer", status=500), 5.0, AT)
+    assert b.tries_quota(5.0), "who waits for something else holds nobody up"
+
+
 @pytest.mark.parametrize(("error", "hastens"), [(quota(), True), (NO, False), (invalid("x"), False)])
 def test_the_end_of_an_executor_may_make_room_in_a_quota_and_nowhere_else(error: ApiError, hastens: bool) -> None:
     subject = profile()
     for now in (0.0, 10.0, 20.0, 30.0, 50.0):
         answer(subject, error, now=now)
     until = subject.blocked_until
-    subject.ended(51.0)
+    subject.hasten(51.0)
     assert subject.blocked_until == (52.0 if hastens else until)
 
 

@@ -99,10 +99,10 @@ class World:
             self.pool.tell(message)
         self.kit.settle()
 
-    def create(self, *executor_ids: int, epoch: int = 1, again: bool = False) -> None:
+    def create(self, *executor_ids: int, epoch: int = 1, again: bool = False, rank: int = 0) -> None:
         for executor_id in executor_ids:
             manifest = {"metadata": {"name": pod_name(executor_id), "labels": labels(executor_id)}}
-            self.tell(CreatePod(executor_id, epoch, manifest, self.allocator.address, again=again))
+            self.tell(CreatePod(executor_id, epoch, manifest, self.allocator.address, again=again, rank=rank))
 
     def answer(self, call: ManualCall, answer: object) -> None:
         call.answer(answer)
@@ -153,6 +153,17 @@ def world(kit: Kit) -> World:
 
 
 # ── order and bound ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_posts_of_profiles_that_have_fewer_executors_go_first(world: World) -> None:
+    world.create(1, 2, 3)  # all slots for POSTs are taken
+    for executor_id, rank in ((4, 7), (5, 8), (6, 0), (7, 1), (8, 7)):
+        world.create(executor_id, rank=rank)
+    sent = []
+    for executor_id in (1, 2, 3, 6, 7):
+        world.answer_next("create", pod(executor_id))
+        sent.append(world.open()[-1])
+    assert sent == [f"create {pod_name(executor_id)}" for executor_id in (6, 7, 4, 8, 5)]
 
 
 def test_at_most_the_limit_of_calls_is_in_flight(world: World) -> None:
