@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta  # noqa: TC003 - typer reads annotations
+from datetime import timedelta
 from importlib.metadata import version
-from pathlib import Path  # noqa: TC003 - the same
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["execute"]
 
 EXIT_USAGE: Final = 2
-
-LOCAL_IMAGE: Final = "executor-pods/local"
-"""A pod needs an image, but the embedded cluster runs processes of this machine and ignores its name."""
 
 UsageError: Any = typer.BadParameter.__base__
 """The base class in the click that this typer uses. Newer versions of typer bundle a click that is not public."""
@@ -73,6 +70,34 @@ def _print_version(wanted: bool) -> None:
         print(f"executor-pods {version('executor-pods')}")
         raise typer.Exit
 
+
+_FailPulls: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-pulls",
+        metavar="PATTERN",
+        show_default=False,
+        help="Fault of the embedded cluster: images that cannot be pulled, such as 'worker:1.*'. May be repeated.",
+    ),
+]
+_LoseNode: TypeAlias = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--lose-node",
+        parser=_duration,
+        metavar="DURATION",
+        help="Fault of the embedded cluster: lose its node after this.",
+    ),
+]
+_NodeOutage: TypeAlias = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--node-outage",
+        parser=_duration,
+        metavar="DURATION",
+        help="With --lose-node: the node is back after this. Default: never.",
+    ),
+]
 
 app = typer.Typer(
     help="Keeps a fleet of executor pods alive on Kubernetes.",
@@ -136,6 +161,9 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             parser=_duration, metavar="DURATION", help="With --local: kill a random executor at this interval."
         ),
     ] = None,
+    fail_pulls: _FailPulls = None,
+    lose_node: _LoseNode = None,
+    node_outage: _NodeOutage = None,
     output: Annotated[
         str,
         typer.Option(
@@ -158,6 +186,9 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         raise typer.BadParameter("--local has its own cluster: use neither --kubeconfig nor --context with it")
     if kill_every is not None and not local:
         raise typer.BadParameter("--kill-every needs --local")
+    if not local and (fail_pulls or lose_node is not None):
+        raise typer.BadParameter("--fail-pulls and --lose-node need --local")
+    _check_outage(lose_node, node_outage)
     if metrics_address is not None and metrics_port is None:
         raise typer.BadParameter("--metrics-address needs --metrics-port")
     if output not in {"live", "json"}:
@@ -170,9 +201,11 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:
             raise typer.BadParameter("no image: set --image, executor.image or a pod template")
-        executor_settings = settings.executor.model_copy(update={"image": LOCAL_IMAGE})
+        from actors.local.kubelet.containers import NO_IMAGE  # noqa: PLC0415 - only a run on the embedded cluster needs it
+
+        executor_settings = settings.executor.model_copy(update={"image": NO_IMAGE})
         settings = settings.model_copy(update={"executor": executor_settings})
-    from actors.cli.run import Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
+    from actors.cli.run import ClusterFaults, Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
 
     return run_fleet(
         Request(
@@ -183,6 +216,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             context=kube_context,
             run_for=run_for,
             kill_every=kill_every,
+            faults=ClusterFaults(tuple(fail_pulls or ()), lose_node, node_outage),
             metrics_port=metrics_port,
             metrics_address=metrics_address or "127.0.0.1",
         ),
@@ -191,14 +225,23 @@ def run(  # noqa: PLR0917 - typer passes them all by name
 
 
 @app.command()
-def local(
+def local(  # noqa: PLR0917 - as above
     context: typer.Context,
     port: Annotated[int, typer.Option(metavar="P", min=0, max=65535, help="Port on 127.0.0.1; 0 chooses one.")] = 0,
     kubeconfig: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Where to write the kubeconfig. Default: a private folder.")
     ] = None,
+    fail_pulls: _FailPulls = None,
+    lose_node: _LoseNode = None,
+    node_outage: _NodeOutage = None,
 ) -> int:
     """Run the embedded cluster alone, for kubectl and other clients, until Ctrl-C."""
-    from actors.cli.run import run_local  # noqa: PLC0415 - as above
+    _check_outage(lose_node, node_outage)
+    from actors.cli.run import ClusterFaults, run_local  # noqa: PLC0415 - as above
 
-    return run_local(port, kubeconfig, context.obj)
+    return run_local(port, kubeconfig, ClusterFaults(tuple(fail_pulls or ()), lose_node, node_outage), context.obj)
+
+
+def _check_outage(lose_node: timedelta | None, node_outage: timedelta | None) -> None:
+    if node_outage is not None and lose_node is None:
+        raise typer.BadParameter("--node-outage needs --lose-node")

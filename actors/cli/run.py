@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from actors.metrics.counts import Metrics
     from actors.settings.model import Settings
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "Inbox", "MainLoop", "Request", "run_fleet", "run_local"]
+__all__ = [
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_OK",
+    "ClusterFaults",
+    "Inbox",
+    "MainLoop",
+    "Request",
+    "run_fleet",
+    "run_local",
+]
 
 EXIT_OK: Final = 0
 """Ended as asked: after `--for`, by SIGTERM, or because stdout was closed."""
@@ -53,6 +63,15 @@ Inbox = SimpleQueue[Event | logging.LogRecord | signal.Signals]
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterFaults:
+    """What goes wrong on the embedded cluster; see `LocalCluster`."""
+
+    failing_pulls: tuple[str, ...] = ()
+    lose_node_after: timedelta | None = None
+    node_outage: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A run, from its arguments."""
 
@@ -63,6 +82,7 @@ class Request:
     context: str | None = None
     run_for: timedelta | None = None
     kill_every: timedelta | None = None
+    faults: ClusterFaults = ClusterFaults()
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
 
@@ -96,7 +116,8 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         if request.local:
             from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only this needs the HTTP server
 
-            cluster = stack.enter_context(LocalCluster(namespace=request.settings.namespace or "default"))
+            namespace = request.settings.namespace or "default"
+            cluster = stack.enter_context(LocalCluster(namespace=namespace, **asdict(request.faults)))
             kubeconfig, context = cluster.kubeconfig_path, None
             plan = replace(plan, kill_every=request.kill_every, kill=cluster.kill, kubeconfig=kubeconfig)
         api = kube.connect(
@@ -134,7 +155,7 @@ def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, 
     return stack.enter_context(serve_metrics(request.metrics_address, request.metrics_port))
 
 
-def run_local(port: int, kubeconfig: Path | None, inbox: Inbox) -> int:
+def run_local(port: int, kubeconfig: Path | None, faults: ClusterFaults, inbox: Inbox) -> int:
     """Run the embedded cluster alone until a signal comes; return the exit code.
 
     Raises:
@@ -142,7 +163,7 @@ def run_local(port: int, kubeconfig: Path | None, inbox: Inbox) -> int:
     """
     from actors.local.cluster import LocalCluster  # noqa: PLC0415 - as above
 
-    with LocalCluster(port=port, kubeconfig=kubeconfig) as cluster:
+    with LocalCluster(port=port, kubeconfig=kubeconfig, **asdict(faults)) as cluster:
         path = cluster.kubeconfig_path
         try:
             print(f"cluster ready; its pods are processes of this machine\nexport KUBECONFIG={path}", flush=True)

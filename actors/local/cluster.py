@@ -17,6 +17,8 @@ from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
 from actors.runtime import Clock, Entropy, SystemClock, TimerThread
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
     from types import TracebackType
 
 __all__ = ["LocalCluster"]
@@ -36,6 +38,9 @@ class LocalCluster:
         clock: for timestamps.
         entropy: for names, UIDs and the victims of `kill_random`.
         max_pods: the capacity of the node.
+        failing_pulls: images that cannot be pulled, by `*` and `?`; see `fail_pulls`.
+        lose_node_after: the time until the node is lost; see `lose_node`. None: it is not.
+        node_outage: the time until a node lost so is back. None: it does not come back.
     """
 
     def __init__(
@@ -47,6 +52,9 @@ class LocalCluster:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         max_pods: int = 500,
+        failing_pulls: Sequence[str] = (),
+        lose_node_after: timedelta | None = None,
+        node_outage: timedelta | None = None,
     ) -> None:
         if not 0 <= port <= _MAX_PORT:
             raise SettingsError(f"port {port}: not a port; allowed: 0 (any free one) to {_MAX_PORT}")
@@ -58,6 +66,9 @@ class LocalCluster:
         self._kubeconfig_target = kubeconfig
         self._namespace = namespace
         self._max_pods = max_pods
+        self._failing_pulls = tuple(failing_pulls)
+        self._lose_node_after = lose_node_after
+        self._node_outage = node_outage
         self._running: ExitStack | None = None
         self._kubelet: ProcessKubelet | None = None
         self._kubeconfig: Path | None = None
@@ -81,6 +92,9 @@ class LocalCluster:
             kubelet = ProcessKubelet(self.store, self._clock, timers, directory / "logs", max_pods=self._max_pods)
             kubelet.start()
             undo.callback(kubelet.stop)
+            kubelet.fail_pulls(*self._failing_pulls)
+            if self._lose_node_after is not None:
+                kubelet.plan_loss(self._lose_node_after, self._node_outage)
             credentials = new_credentials()
             server = ApiServer(self.store, kubelet, credentials, self._clock, self._watch_entropy, port=self._port)
             try:
@@ -143,6 +157,31 @@ class LocalCluster:
                 return name
             names.remove(name)  # it has ended since the list
         return None
+
+    def fail_pulls(self, *patterns: str) -> None:
+        """Let pulls of these images fail from now on (`"*"`: of all); without patterns, of none.
+
+        No image is really pulled: a pod that starts meanwhile waits with `ErrImagePull`, then `ImagePullBackOff`, and
+        tries again after 10 s, 20 s and so on up to 5 min.
+        """
+        self._running_kubelet().fail_pulls(*patterns)
+
+    def lose_node(self) -> None:
+        """Lose the node, as in a power failure, until `restore_node`: every process is killed, nothing is reported.
+
+        Its pods stay `Running`, are no longer ready, and are deleted after the time that they tolerate (5 min by
+        default); a deletion does not end. New pods stay unscheduled.
+        """
+        self._running_kubelet().lose_node()
+
+    def restore_node(self) -> None:
+        """Restart a lost node: it reports what ended, finishes deletions and runs new pods."""
+        self._running_kubelet().restore_node()
+
+    def _running_kubelet(self) -> ProcessKubelet:
+        if self._kubelet is None:
+            raise RuntimeError("the cluster is not running")
+        return self._kubelet
 
     def _create_namespace(self) -> None:
         existing = {item["metadata"]["name"] for item in self.store.list("namespaces", None).items}

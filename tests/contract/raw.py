@@ -205,6 +205,10 @@ class HttpDoor(Door):
         assert response.status == 200, response.read()
         return _HttpWatch(response)
 
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self._pool.clear()
+
     def _open(
         self, method: str, path: str, query: Mapping[str, str], body: Any, headers: Mapping[str, str]
     ) -> urllib3.BaseHTTPResponse:

@@ -22,6 +22,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import actors
+from tests.contract.raw import HttpDoor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -168,6 +169,17 @@ def test_kill_every_kills_and_the_fleet_recovers_until_ctrl_c(tmp: Path, marker:
         assert command.leftovers(marker) == []
     killed = [e for e in command.events if e["event"] == "removed" and e["exit_code"] == 137]
     assert len(killed) >= 3
+
+
+def test_an_executor_whose_image_cannot_be_pulled_is_reported_stuck(
+    tmp: Path, marker: str, executor: list[str]
+) -> None:
+    faults = ["--image", "worker:1", "--fail-pulls", "none", "--fail-pulls", "worker:*"]
+    with run_json(tmp, "--executors", "1", *faults, *executor) as command:
+        assert command.until_event("stuck")["reason"] == "ImagePullBackOff"
+        command.interrupt()
+        assert command.end() == 130
+    assert command.leftovers(marker) == []
 
 
 @pytest.mark.parametrize("moment", ["at once", "started"])
@@ -349,3 +361,21 @@ def test_a_cluster_that_is_away_fails_the_fleet_with_its_reason(tmp: Path, taken
         assert command.end() == 1
         assert [e["event"] for e in command.events] == ["failed", "stopped"]
         assert f"127.0.0.1:{taken_port}" in command.events[0]["message"]
+
+
+def test_the_embedded_cluster_alone_loses_its_node_and_has_it_back(tmp: Path) -> None:
+    path = tmp.parent / "kubeconfig"
+    faults = ["--lose-node", "1ms", "--node-outage", "1ms"]
+    with Command(tmp, "local", "--kubeconfig", str(path), *faults) as command:
+        assert command.process.stdout is not None
+        assert command.process.stdout.readline().startswith("cluster ready")
+        door = HttpDoor(path)
+        watch = door.watch("/api/v1/nodes", {"resourceVersion": "1"})
+        ready = [""]
+        while ready[-1] != "True" or "Unknown" not in ready:
+            conditions = watch.next()["object"]["status"].get("conditions", ())
+            ready += [each["status"] for each in conditions if each["type"] == "Ready"]
+        watch.close()
+        door.close()
+        command.interrupt()
+        assert command.end() == 130

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "NO_IMAGE",
     "CannotCreate",
     "argv",
     "environment",
@@ -30,6 +31,8 @@ __all__ = [
     "unsupported",
 ]
 
+NO_IMAGE: Final = "executor-pods/local"
+"""The image of a container that wants none; any other is named in an event, because it is not run."""
 _BUILT_IN_EXECUTOR: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("executor.py")))
 
 _INHERITED: Final = frozenset(
@@ -136,7 +139,11 @@ def ignored(pod: Mapping[str, Any]) -> list[str]:
 
 def _ignored(spec: Mapping[str, Any]) -> Iterator[str]:
     yield from (field for field in ("activeDeadlineSeconds", "nodeSelector", "affinity") if spec.get(field))
+    if any(volume.get("persistentVolumeClaim") or volume.get("ephemeral") for volume in spec.get("volumes") or ()):
+        yield "claims"
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        if container["image"] != NO_IMAGE:
+            yield "image"
         for field in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
             if container.get(field):
                 yield field

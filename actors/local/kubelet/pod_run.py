@@ -29,7 +29,8 @@ _FIRST_BACKOFF: Final = timedelta(seconds=10)
 _MAX_BACKOFF: Final = timedelta(minutes=5)
 _BACKOFF_RESET: Final = timedelta(minutes=10)
 """Restart delays are 10s, 20s, 40s … up to 5 minutes, reset after 10 minutes without a failure; the first restart is
-immediate: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy"""
+immediate: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy. Pulls have the same
+backoff, from the first failure on: https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff"""
 
 
 @dataclass(slots=True)
@@ -55,6 +56,8 @@ class ContainerRun:
     restarts: int = 0
     quick_failures: int = 0
     """Consecutive runs shorter than `_BACKOFF_RESET`."""
+    failed_pulls: int = 0
+    """Consecutive pulls of its image that failed."""
     attempted: bool = False
     """A first start was attempted."""
     log: LogFile | None = None
@@ -104,10 +107,21 @@ class ContainerRun:
 
     def restart_delay(self) -> timedelta:
         """Return the delay before its next restart."""
-        doublings = self.quick_failures - 2
-        if doublings < 0:
-            return timedelta()
-        return min(_MAX_BACKOFF, _FIRST_BACKOFF * (1 << min(doublings, 10)))
+        return _backoff(self.quick_failures - 2) if self.quick_failures >= 2 else timedelta()
+
+    def pull_failed(self) -> tuple[str, timedelta]:
+        """Record a failed pull of its image; return the error and the delay before the next pull."""
+        image = self.spec["image"]
+        message = f'rpc error: code = NotFound desc = failed to resolve image "{image}": not found (injected)'
+        self.state = {"waiting": {"reason": "ErrImagePull", "message": message}}
+        self.failed_pulls += 1
+        return message, _backoff(self.failed_pulls - 1)
+
+    def will_pull(self, error: str) -> str:
+        """Record that the next pull waits; return why."""
+        message = f'Back-off pulling image "{self.spec["image"]}"'
+        self.state = {"waiting": {"reason": "ImagePullBackOff", "message": f"{message}: ErrImagePull: {error}"}}
+        return message
 
     def will_restart(self, delay: timedelta, pod_name: str) -> None:
         """Record that its last run will be followed by another."""
@@ -135,6 +149,10 @@ class ContainerRun:
     def _container_id(self) -> str:
         """Contains the pid, so that a person who lists containers can find the process with `ps`."""
         return f"process://{self.pid}"
+
+
+def _backoff(doublings: int) -> timedelta:
+    return min(_MAX_BACKOFF, _FIRST_BACKOFF * (1 << min(doublings, 10)))
 
 
 class PodRun:

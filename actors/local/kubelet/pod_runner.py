@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -66,9 +67,11 @@ class PodRunner:
         self._node = node
         self._environment = inherited_environment()
         self._events = EventRecorder(store, clock, host=node)
-        self._scheduler = Scheduler(store, self._events, node=node, max_pods=max_pods)
         self._runs: dict[str, PodRun] = {}
         self._by_key: dict[str, tuple[PodRun, ContainerRun]] = {}
+        self.failing_pulls: tuple[str, ...] = ()
+        """Patterns of images whose pulls fail."""
+        self.scheduler = Scheduler(store, self._events, node=node, max_pods=max_pods)
 
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -81,16 +84,16 @@ class PodRunner:
             if "deletionTimestamp" in pod["metadata"]:
                 self._terminate(run, pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         elif not node:
-            self._scheduler.offer(pod)
+            self.scheduler.offer(pod)
         elif node == self._node and pod["status"].get("phase") not in FINAL_PHASES:
-            self._scheduler.placed(uid)
+            self.scheduler.placed(uid)
             self._accept(pod)
 
     def pod_gone(self, pod: Mapping[str, Any]) -> None:
         """Handle the end of a pod's object, perhaps by a forced deletion: kill its processes."""
         run = self._runs.get(pod["metadata"]["uid"])
         if run is None:
-            self._scheduler.freed(pod["metadata"]["uid"])
+            self.scheduler.freed(pod["metadata"]["uid"])
         else:
             run.gone = True
             self._kill_containers(run)
@@ -126,11 +129,16 @@ class PodRunner:
         container.ended(event.exit_code, "Error" if event.exit_code else "Completed", message, self._clock.now())
         self._container_ended(run, container)
 
-    def launcher_lost(self) -> None:
-        """Handle the launcher's death: its processes are dead; record that, and start another launcher."""
+    def launcher_lost(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Handle the launcher's death: its processes are dead; start another launcher, and record the deaths.
+
+        `meanwhile` handles what happened in between.
+        """
         self._processes.close()
         self._processes.open()
         lost, self._by_key = list(self._by_key.values()), {}
+        if meanwhile is not None:
+            meanwhile()
         message = "The container could not be located when the pod was terminated"
         for _, container in lost:
             container.ended(128 + SIGKILL, "ContainerStatusUnknown", message, self._clock.now())
@@ -191,6 +199,10 @@ class PodRunner:
 
     def _start_container(self, run: PodRun, container: ContainerRun) -> None:
         container.attempted = True
+        if any(fnmatchcase(container.spec["image"], pattern) for pattern in self.failing_pulls):
+            self._plan_pull(run, container)
+            return
+        container.failed_pulls = 0
         pod = {**run.pod, "status": {"podIP": LOOPBACK, "hostIP": LOOPBACK}}
         try:
             env = environment(container.spec, pod, self._environment)
@@ -205,6 +217,16 @@ class PodRunner:
         self._by_key[container.key] = (run, container)
         arguments = argv(container.spec, env)
         self._processes.start(container.key, arguments, env, container.spec.get("workingDir"), log)
+
+    def _plan_pull(self, run: PodRun, container: ContainerRun) -> None:
+        """Fail to pull the container's image, and plan the next pull."""
+        error, delay = container.pull_failed()
+        self._events.record(run.pod, "Failed", f'Failed to pull image "{container.spec["image"]}": {error}', "Warning")
+        self._events.record(run.pod, "Failed", "Error: ErrImagePull", "Warning")
+        self._write_status(run)
+        self._events.record(run.pod, "BackOff", container.will_pull(error))
+        self._write_status(run)
+        run.timers[container.name] = self._later(delay, lambda: self._restart_due(run, container))
 
     # ── Ending ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +251,7 @@ class PodRunner:
         run.cancel_timers()
         if run.grace is not None:
             self._remove(run)
-        self._scheduler.freed(run.uid)
+        self.scheduler.freed(run.uid)
 
     def _plan_restart(self, run: PodRun, container: ContainerRun) -> None:
         delay = container.restart_delay()
@@ -286,7 +308,7 @@ class PodRunner:
         run.close_logs()
         self._runs.pop(run.uid, None)
         shutil.rmtree(self._log_dir / run.uid, ignore_errors=True)
-        self._scheduler.freed(run.uid)
+        self.scheduler.freed(run.uid)
 
     def _write_status(self, run: PodRun) -> None:
         """Write the pod's status. A strategic patch keeps conditions of other writers, such as a disruption."""

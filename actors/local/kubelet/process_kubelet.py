@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from actors.local.kubelet.nodes import local_node
+from actors.local.kubelet.nodes import NodeLifecycle, local_node
 from actors.local.kubelet.pod_runner import PodRunner
 from actors.local.kubelet.processes import (
     LauncherLost,
@@ -59,11 +59,18 @@ class _Do:
 
 
 @dataclass(frozen=True, slots=True)
+class _DoAtOnce:
+    """The same for an action that is not the node's: it runs while the node is lost, too."""
+
+    action: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Stop:
     """Kill everything and end."""
 
 
-_Message: TypeAlias = WatchMessage | ProcessEvent | _Do
+_Message: TypeAlias = WatchMessage | ProcessEvent | _Do | _DoAtOnce
 
 
 class ProcessKubelet:
@@ -97,6 +104,9 @@ class ProcessKubelet:
         self._inbox: SimpleQueue[_Message | _Stop] = SimpleQueue()
         self._processes = Processes(self._inbox.put)
         self._runner = PodRunner(store, clock, self._processes, self._later, log_dir, node=node, max_pods=max_pods)
+        self._lifecycle = NodeLifecycle(store, clock, self._later_in_any_case, node)
+        self._held: list[_Message] | None = None
+        """What the node has missed since it was lost; None while it is not lost."""
         self._subscription: Subscription | None = None
         self._thread: threading.Thread | None = None
 
@@ -126,11 +136,79 @@ class ProcessKubelet:
 
         0 if the kubelet does not run.
         """
-        if self._thread is None:
-            return 0
-        answer: Future[int] = Future()
-        self._inbox.put(_Do(lambda: answer.set_result(self._runner.kill(namespace, name, number))))
-        return answer.result(_ANSWER_SECONDS)
+        killed: list[int] = []
+
+        def kill() -> None:
+            if self._held is None:
+                killed.append(self._runner.kill(namespace, name, number))
+
+        self._ask(kill)
+        return sum(killed)
+
+    def fail_pulls(self, *patterns: str) -> None:
+        """Let pulls of these images fail from now on, by `*` and `?`; without patterns, none.
+
+        A container that waits pulls again after its backoff, as on a real node.
+        """
+
+        def fail() -> None:
+            self._runner.failing_pulls = patterns
+
+        self._ask(fail)
+
+    def lose_node(self) -> None:
+        """Lose the node: its processes are killed, and nothing is reported until `restore_node`.
+
+        Its pods stay as they were, are not ready, and are deleted when they no longer tolerate the loss. A deletion
+        does not end. A second call does nothing.
+        """
+        self._ask(self._lose_node)
+
+    def restore_node(self) -> None:
+        """Restart a lost node: it reports what ended, and goes on. A second call does nothing."""
+        self._ask(self._restore_node)
+
+    def plan_loss(self, after: timedelta, outage: timedelta | None = None) -> None:
+        """Lose the node after a time, and restore it after an outage, or never."""
+        self._later_in_any_case(after, self._lose_node)
+        if outage is not None:
+            self._later_in_any_case(after + outage, self._restore_node)
+
+    def _ask(self, action: Callable[[], None]) -> None:
+        """Run an action on the kubelet's thread and wait for its end; do nothing if the kubelet does not run."""
+        if self._thread is None or self._thread is threading.current_thread():
+            return
+        answer: Future[None] = Future()
+
+        def answered() -> None:
+            action()
+            answer.set_result(None)
+
+        self._inbox.put(_DoAtOnce(answered))
+        answer.result(_ANSWER_SECONDS)
+
+    def _lose_node(self) -> None:
+        if self._held is not None or self._subscription is None:
+            return
+        logger.info("node lost: node=%s", self._node)
+        self._held = []
+        self._processes.close()
+        self._runner.scheduler.node_lost()
+        self._lifecycle.lost()
+
+    def _restore_node(self) -> None:
+        held, self._held = self._held, None
+        if held is None:
+            return
+
+        def catch_up() -> None:
+            for message in held:
+                self._receive(message)
+
+        self._lifecycle.back()
+        self._runner.launcher_lost(catch_up)
+        self._runner.scheduler.node_back()
+        logger.info("node restored: node=%s", self._node)
 
     def log(self, uid: str, container: str, *, previous: bool = False) -> LogFile | None:
         """Return the log of a container's current (or previous) run, None if there is none."""
@@ -138,6 +216,9 @@ class ProcessKubelet:
 
     def _later(self, delay: timedelta, action: Callable[[], None]) -> Scheduled:
         return self._timers.schedule(delay, lambda: self._inbox.put(_Do(action)))
+
+    def _later_in_any_case(self, delay: timedelta, action: Callable[[], None]) -> Scheduled:
+        return self._timers.schedule(delay, lambda: self._inbox.put(_DoAtOnce(action)))
 
     def _run(self, ready: Future[None]) -> None:
         try:
@@ -154,13 +235,18 @@ class ProcessKubelet:
                 logger.exception("message not handled: type=%s", type(message).__name__)
         if self._subscription is not None:
             self._subscription.cancel()
+        self._subscription = self._held = None
         self._processes.close()
         self._runner.close()
         while not self._inbox.empty():  # answers a `kill` that came too late: nothing is left to signal
-            if isinstance(late := self._inbox.get(), _Do):
+            if isinstance(late := self._inbox.get(), _DoAtOnce):
                 late.action()
 
     def _receive(self, message: _Message) -> None:
+        if self._held is not None and not _concerns_control_plane(message):
+            if isinstance(message, WatchMessage | _Do):  # the end of a process is one that the loss has caused
+                self._held.append(message)
+            return
         match message:
             case WatchMessage(type="DELETED", object=pod):
                 self._runner.pod_gone(pod)
@@ -174,7 +260,7 @@ class ProcessKubelet:
                 self._runner.process_exited(message)
             case LauncherLost():
                 self._runner.launcher_lost()
-            case _Do(action=action):
+            case _Do(action=action) | _DoAtOnce(action=action):
                 action()
             case _:
                 assert_never(message)
@@ -187,3 +273,14 @@ class ProcessKubelet:
             if status.reason != "AlreadyExists":
                 raise
         self._store.patch("nodes", None, self._node, {"status": node["status"]}, "merge", subresource="status")
+
+
+def _concerns_control_plane(message: _Message) -> bool:
+    """Return whether a message is not for the node: it is handled while the node is lost, too."""
+    match message:
+        case WatchMessage(object=pod):
+            return not pod["spec"].get("nodeName")
+        case _DoAtOnce():
+            return True
+        case _:
+            return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from actors.local.kubelet.nodes import UNREACHABLE
 from actors.local.store.object_store import ApiStatus, ObjectStore
 from actors.local.store.objects import DEFAULT_SCHEDULER
 
@@ -28,6 +29,7 @@ class Scheduler:
         self._events = events
         self._node = node
         self._max_pods = max_pods
+        self._node_lost = False
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._placed: set[str] = set()
         """UIDs of the pods on the node, including those just bound, whose event has not come back yet."""
@@ -38,7 +40,7 @@ class Scheduler:
         self._waiting.pop(uid, None)
         if uid in self._placed or "deletionTimestamp" in pod["metadata"] or not is_schedulable(pod):
             return
-        if len(self._placed) < self._max_pods:
+        if self._has_room():
             self._bind(uid, pod)
         else:
             self._waiting[uid] = pod
@@ -53,7 +55,22 @@ class Scheduler:
         """Stop counting a pod that has ended or is gone, and bind waiting pods."""
         self._waiting.pop(uid, None)
         self._placed.discard(uid)
-        while self._waiting and len(self._placed) < self._max_pods:
+        self._bind_waiting()
+
+    def node_lost(self) -> None:
+        """Bind no pod until `node_back`."""
+        self._node_lost = True
+
+    def node_back(self) -> None:
+        """Bind the pods that wait."""
+        self._node_lost = False
+        self._bind_waiting()
+
+    def _has_room(self) -> bool:
+        return not self._node_lost and len(self._placed) < self._max_pods
+
+    def _bind_waiting(self) -> None:
+        while self._waiting and self._has_room():
             oldest = next(iter(self._waiting))
             self._bind(oldest, self._waiting.pop(oldest))
 
@@ -72,7 +89,9 @@ class Scheduler:
         """Write into the pod's status, once, why it is not bound."""
         if any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions") or ()):
             return
-        message = f"0/1 nodes are available: 1 Too many pods (the node takes {self._max_pods})."
+        full = f"1 Too many pods (the node takes {self._max_pods})"
+        tainted = f"1 node(s) had untolerated taint {{{UNREACHABLE}: }}"
+        message = f"0/1 nodes are available: {tainted if self._node_lost else full}."
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         meta = pod["metadata"]
         patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -160,3 +161,36 @@ def test_kill_random_hits_executors_only_and_says_whom() -> None:
         pods.wait("executor", "Failed")
         assert cluster.kill_random() is None
         assert cluster.store.get("pods", "default", "other")["status"]["phase"] == "Running"
+
+
+# ── Faults ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_node_that_is_lost_by_plan_is_back_after_the_outage() -> None:
+    moment = timedelta(milliseconds=1)
+    cluster = LocalCluster(lose_node_after=moment, node_outage=moment)
+    seen: SimpleQueue[WatchMessage] = SimpleQueue()
+    cluster.store.watch("nodes", None, seen.put)
+    states: list[str] = []
+    with cluster:
+        while "Unknown" not in states or states[-1] != "True":
+            conditions = seen.get(timeout=SAFETY_SECONDS).object.get("status", {}).get("conditions", ())
+            states += [each["status"] for each in conditions if each["type"] == "Ready"]
+
+
+def test_pulls_fail_from_the_start_on_and_a_lost_node_is_back_on_request() -> None:
+    with LocalCluster(failing_pulls=["none"]) as cluster:
+        pods = Pods(cluster)
+        container = {"name": "executor", "image": "none", "command": ["sleep", "1000"]}
+        pod = {"metadata": {"name": "a"}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+        cluster.store.create("pods", "default", pod)
+        while "containerStatuses" not in pods.wait("a", "Pending")["status"]:
+            pass
+        cluster.fail_pulls()
+        pods.run("b")
+        cluster.lose_node()
+        cluster.restore_node()
+        pods.wait("b", "Failed")
+    for fault in (cluster.lose_node, cluster.restore_node, cluster.fail_pulls):
+        with pytest.raises(RuntimeError, match="is not running"):
+            fault()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.local.kubelet.containers import argv, expand, ignored, unsupported
+from actors.local.kubelet.containers import NO_IMAGE, argv, expand, ignored, unsupported
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,8 @@ def test_without_a_command_the_built_in_executor_gets_the_args() -> None:
 
 def test_only_mounts_other_than_a_service_account_are_listed_as_ignored() -> None:
     def pod(path: str) -> dict[str, Any]:
-        return {"spec": {"containers": [{"name": "a", "volumeMounts": [{"name": "v", "mountPath": path}]}]}}
+        mounts = [{"name": "v", "mountPath": path}]
+        return {"spec": {"containers": [{"name": "a", "image": NO_IMAGE, "volumeMounts": mounts}]}}
 
     assert ignored(pod("/var/run/secrets/kubernetes.io/serviceaccount")) == []
     assert ignored(pod("/data")) == ["volumeMounts"]

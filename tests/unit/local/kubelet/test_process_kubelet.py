@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.local.kubelet.containers import argv
+from actors.local.kubelet.containers import NO_IMAGE, argv
 from actors.local.store.object_store import ApiStatus
 from tests.unit.local.process_kit import Laptop, ended, is_alive, process_of
 
@@ -289,7 +289,134 @@ def test_ignored_fields_are_listed_in_an_event(laptop: Laptop) -> None:
     laptop.create("a", ["true"], container={"livenessProbe": {"exec": {"command": ["true"]}}})
     laptop.wait_phase("a", "Succeeded")
     messages = [each["message"] for each in laptop.store.list("events", "default").items]
-    assert "not applied to processes of this machine: livenessProbe" in messages
+    assert "not applied to processes of this machine: image, livenessProbe" in messages
+
+
+def test_an_image_and_claims_that_are_not_used_are_named_in_the_event(laptop: Laptop) -> None:
+    claim = {"name": "scratch", "persistentVolumeClaim": {"claimName": "a-scratch"}}
+    laptop.create("a", ["true"], volumes=[claim], container={"image": "registry.example/worker:1.4"})
+    laptop.create("b", ["true"], container={"image": NO_IMAGE})
+    laptop.wait_phase("a", "Succeeded")
+    laptop.wait_phase("b", "Succeeded")
+    found = [each for each in laptop.store.list("events", "default").items if each["reason"] == "NotSupported"]
+    assert [(each["involvedObject"]["name"], each["message"]) for each in found] == [
+        ("a", "not applied to processes of this machine: claims, image")
+    ]
+
+
+# ── Faults ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def waiting(pod: dict[str, Any]) -> str:
+    reason: str = pod["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason", "")
+    return reason
+
+
+def reasons(laptop: Laptop) -> list[str]:
+    return [each["reason"] for each in laptop.store.list("events", "default").items]
+
+
+def test_a_pod_whose_image_cannot_be_pulled_waits_and_tries_again_with_backoff(laptop: Laptop) -> None:
+    laptop.kubelet.fail_pulls("broken:*")
+    laptop.create("fine", ["true"], container={"image": "works:1"})
+    laptop.wait_phase("fine", "Succeeded")
+    laptop.create("a", ["sleep", "1000"], container={"image": "broken:1"})
+    for seconds in (10, 20, 40):
+        laptop.wait("a", lambda pod: "containerStatuses" in pod["status"] and waiting(pod) == "ErrImagePull")
+        pod = laptop.wait("a", lambda pod: waiting(pod) == "ImagePullBackOff")
+        assert pod["status"]["phase"] == "Pending"
+        timer = laptop.timers.next()
+        assert timer.delay == timedelta(seconds=seconds)
+        if seconds == 40:
+            laptop.kubelet.fail_pulls()
+        timer.fire()
+    laptop.wait_phase("a", "Running")
+    assert {"Failed", "BackOff"} <= set(reasons(laptop))
+
+
+def test_a_pod_without_its_image_is_deleted_at_once(laptop: Laptop) -> None:
+    laptop.kubelet.fail_pulls("*")
+    laptop.create("a", ["sleep", "1000"])
+    laptop.wait("a", lambda pod: "containerStatuses" in pod["status"] and waiting(pod) == "ImagePullBackOff")
+    laptop.store.delete("pods", "default", "a")
+    laptop.wait_gone("a")
+
+
+def node(laptop: Laptop) -> tuple[str, int]:
+    found = laptop.store.get("nodes", None, "local")
+    ready = {each["type"]: each["status"] for each in found["status"]["conditions"]}["Ready"]
+    return ready, len(found["spec"].get("taints", ()))
+
+
+def test_a_lost_node_kills_its_processes_and_reports_nothing_until_it_is_back(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"])
+    process = process_of(laptop.wait_phase("a", "Running"))
+    laptop.kubelet.lose_node()
+    laptop.kubelet.lose_node()
+    assert not is_alive(process)
+    assert node(laptop) == ("Unknown", 2)
+    pod = laptop.store.get("pods", "default", "a")
+    assert (pod["status"]["phase"], conditions(pod)["Ready"]) == ("Running", "False")
+    assert laptop.kubelet.kill("default", "a") == 0
+    laptop.kubelet.restore_node()
+    laptop.kubelet.restore_node()
+    pod = laptop.wait_phase("a", "Failed")
+    assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (137, "ContainerStatusUnknown")
+    assert node(laptop) == ("True", 0)
+
+
+def test_new_pods_stay_unscheduled_until_the_node_is_back(laptop: Laptop) -> None:
+    laptop.kubelet.lose_node()
+    laptop.create("a", ["sleep", "1000"])
+    pod = laptop.wait("a", lambda pod: bool(pod["status"].get("conditions")))
+    (condition,) = pod["status"]["conditions"]
+    assert condition["reason"] == "Unschedulable"
+    assert "node.kubernetes.io/unreachable" in condition["message"]
+    laptop.kubelet.restore_node()
+    laptop.wait_phase("a", "Running")
+
+
+def test_a_deletion_on_a_lost_node_ends_when_the_node_is_back(laptop: Laptop) -> None:
+    for name in ("deleted", "forced"):
+        laptop.create(name, ["sleep", "1000"])
+        laptop.wait_phase(name, "Running")
+    laptop.kubelet.lose_node()
+    laptop.store.delete("pods", "default", "deleted")
+    laptop.store.delete("pods", "default", "forced", grace_period_seconds=0)
+    laptop.wait_gone("forced")
+    assert "deletionTimestamp" in laptop.store.get("pods", "default", "deleted")["metadata"]
+    laptop.kubelet.restore_node()
+    laptop.wait_gone("deleted")
+
+
+def test_pods_of_a_lost_node_are_evicted_when_they_tolerate_it_no_longer(laptop: Laptop) -> None:
+    unreachable = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    laptop.create("default", ["sleep", "1000"])
+    laptop.create("patient", ["sleep", "1000"], tolerations=[unreachable])
+    laptop.create("hasty", ["sleep", "1000"], tolerations=[unreachable | {"tolerationSeconds": 2}])
+    for name in ("default", "patient", "hasty"):
+        laptop.wait_phase(name, "Running")
+    laptop.kubelet.lose_node()
+    evictions = [laptop.timers.next() for _ in range(2)]
+    assert [each.delay for each in evictions] == [timedelta(minutes=5), timedelta(seconds=2)]
+    evictions[1].fire()
+    pod = laptop.wait("hasty", lambda pod: "deletionTimestamp" in pod["metadata"])
+    assert conditions(pod)["DisruptionTarget"] == "True"
+    laptop.kubelet.restore_node()
+    assert evictions[0].cancelled
+    laptop.wait_gone("hasty")
+
+
+def test_a_lost_node_can_be_stopped(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    laptop = Laptop(tmp_path)
+    laptop.kubelet.start()
+    laptop.create("a", ["sleep", "1000"])
+    laptop.wait_phase("a", "Running")
+    laptop.kubelet.lose_node()
+    laptop.kubelet.stop()
+    laptop.kubelet.restore_node()
+    assert set(threading.enumerate()) <= before
 
 
 def test_pods_beyond_the_nodes_room_wait_with_a_reason(tmp_path: Path) -> None:
