@@ -4,6 +4,9 @@ A client that can create a pod runs commands as the server's user. Therefore the
 speaks TLS only, and answers every request without the bearer token by 401, unknown paths included. The Host header must
 be a loopback name, which stops a web page whose own name resolves to 127.0.0.1.
 
+Any local user can connect, so a connection that has not shown the token may neither last nor be one of many, and what
+it sends is worth at most one line of the log, at DEBUG.
+
 It runs on a daemon thread with its own event loop; `stop` leaves no thread, task or socket.
 """
 
@@ -11,14 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import socket
 import threading
 import weakref
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from actors.local.schema.statuses import ApiStatus, internal_error
 from actors.local.server.responses import status_response
@@ -26,6 +31,7 @@ from actors.local.server.routes import Routes
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Sequence
 
     from aiohttp.typedefs import Handler, Middleware
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     from actors.local.store.object_store import ObjectStore
     from actors.runtime import Clock, Entropy
 
-__all__ = ["ApiServer"]
+__all__ = ["MAX_STRANGERS", "STRANGER_SECONDS", "ApiServer"]
 
 logger = get_logger(__name__)
 
@@ -47,6 +53,16 @@ _BOOKMARK_SECONDS: Final = 60.0
 """A real server's watch cache sends one about once a minute."""
 _SHUTDOWN_SECONDS: Final = 1.0
 """For cancelled handlers to end; they wait for nothing."""
+
+
+MAX_STRANGERS: Final = 64
+"""Connections that have not shown the token. For one more, the oldest is closed: who has the token shows it within
+milliseconds. A process may have 1,024 files open by default."""
+STRANGER_SECONDS: Final = 10.0
+"""For the TLS handshake and the headers of the first request."""
+_BACKLOG: Final = 128
+_NO_FILES_SECONDS: Final = 1.0
+"""Between two tries to accept while the process cannot open another file."""
 
 
 class ApiServer:
@@ -80,6 +96,7 @@ class ApiServer:
         self._requested_port = port
         self._middlewares = (self._guard, _statuses, *middlewares)
         self._port = 0
+        self._connections: _Connections | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -130,17 +147,24 @@ class ApiServer:
         application = web.Application(client_max_size=_MAX_BODY, middlewares=[link.through_middlewares])
         application.router.add_route("*", "/{path:.*}", link.handle, expect_handler=_expect_later)
         runner = web.AppRunner(
-            application, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            logger=_HttpLog(logger),
+            shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         await runner.setup()
         try:
+            assert runner.server is not None
             listener = _listen(self._requested_port)
-            await web.SockSite(runner, listener, ssl_context=self._credentials.tls).start()
+            self._connections = _Connections(listener, runner.server, self._credentials.tls)
             self._port = listener.getsockname()[1]
             self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
             listening.set_result(None)
             await self._until_stopped(self._stopping)
         finally:
+            if self._connections is not None:
+                await self._connections.close()
             await self._close_connections(runner)
             await runner.cleanup()
             link.close()
@@ -180,6 +204,8 @@ class ApiServer:
         given = f"{scheme.lower()}{space}{token}".encode(errors="surrogateescape")
         if not hmac.compare_digest(given, self._authorization):
             return status_response(ApiStatus(401, "Unauthorized", "Unauthorized"))
+        if self._connections is not None:
+            self._connections.token_shown(request.protocol)
         name = request.headers.get("Host", "").lower()
         name = name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.partition(":")[0]
         if name not in _LOOPBACK_NAMES:
@@ -197,6 +223,85 @@ class ApiServer:
             return await handler(request)
         finally:
             self._handlers.discard(task)
+
+
+class _Connections:
+    """Accepts connections, and closes those that do not show the token in time or are too many."""
+
+    def __init__(self, listener: socket.socket, protocols: web.Server, tls: ssl.SSLContext) -> None:
+        self._listener = listener
+        self._protocols = protocols
+        self._tls = tls
+        self._strangers: dict[asyncio.Task[None], None] = {}
+        """Those that have not shown the token, oldest first."""
+        self._shown: dict[asyncio.BaseProtocol, asyncio.Event] = {}
+        self._accepting = asyncio.create_task(self._accept())
+
+    def token_shown(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let a connection stay, for as long as it is used."""
+        if (shown := self._shown.get(protocol)) is not None:
+            shown.set()
+
+    async def close(self) -> None:
+        """Accept no more, and close who has not shown the token."""
+        tasks = [self._accepting, *self._strangers]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        self._listener.close()
+
+    async def _accept(self) -> None:
+        loop, warned = asyncio.get_running_loop(), False
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError as error:
+                if not warned:
+                    logger.warning("no connection accepted: error=%s", error.strerror)
+                warned = True
+                await asyncio.sleep(_NO_FILES_SECONDS)
+                continue
+            warned = False
+            if len(self._strangers) >= MAX_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.cancel()
+            stranger = asyncio.create_task(self._meet(connection))
+            self._strangers[stranger] = None
+            stranger.add_done_callback(lambda task: self._strangers.pop(task, None))
+            await asyncio.sleep(0)  # a flood of connections leaves the loop to others, too
+
+    async def _meet(self, connection: socket.socket) -> None:
+        """Serve a connection; close it if it does not show the token in time."""
+        protocol, shown = self._protocols(), asyncio.Event()
+        self._shown[protocol] = shown
+        transport: asyncio.BaseTransport | None = None
+        try:
+            async with asyncio.timeout(STRANGER_SECONDS):
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: protocol, connection, ssl=self._tls
+                )
+                await shown.wait()
+        except OSError:  # also a timeout and a failed handshake
+            pass
+        finally:
+            del self._shown[protocol]
+            if isinstance(transport, asyncio.Transport) and not shown.is_set():
+                transport.abort()
+            elif transport is None:
+                connection.close()
+
+
+class _HttpLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log: that a client does not speak HTTP is one quiet line, without what the client sent."""
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        """Log an error of this program with its traceback, one of a client without."""
+        error = options.get("exc_info")
+        if isinstance(error, HttpProcessingError):
+            super().log(logging.DEBUG, "malformed request refused: error=%s", type(error).__name__)
+        else:
+            super().log(level, msg, *args, **options)
 
 
 class _Link:
@@ -253,6 +358,8 @@ def _listen(port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((_ADDRESS, port))
+        listener.listen(_BACKLOG)
+        listener.settimeout(0)
     except BaseException:
         listener.close()
         raise
