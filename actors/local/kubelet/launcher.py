@@ -2,9 +2,13 @@
 
 It exists for two reasons: code between fork and exec is unsafe in the kubelet's program, which has threads; and no
 process may outlive the kubelet, even one killed by SIGKILL. The launcher has one thread. Its socket ends when the
-kubelet dies; it then kills everything it started. If the launcher itself dies, the kernel sends SIGKILL to its direct
-children (`PR_SET_PDEATHSIG`, where the platform has it). As a *child subreaper* (Linux) it also inherits, and finally
-kills, processes that left their process group with `setsid`.
+kubelet dies; it then kills everything it started. As a *child subreaper* (Linux) it also inherits, and finally kills,
+processes that left their process group with `setsid`.
+
+If the launcher itself is killed, the kernel sends SIGKILL to its direct children (`PR_SET_PDEATHSIG`, where the
+platform has it), and its *guardian* kills the others: a process above it that does nothing else, and inherits as a
+subreaper what the launcher leaves. If the guardian is killed, the launcher kills everything and ends. The kubelet's
+socket ends only after all that, as both hold it.
 
 It is run by path, isolated (`python -I -S launcher.py`), starts in some 20 ms, and must never import anything of this
 library. Requests and events are JSON, one per line, exchanged with `actors.local.kubelet.processes`:
@@ -34,9 +38,26 @@ _RESTORED_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main() -> None:
-    """Serve the kubelet on file descriptor 0 until it closes its end, then kill all processes."""
+    """Become the guardian of a launcher. Both end when the kubelet closes its end of file descriptor 0."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    guardian = os.getpid()
+    launcher = os.fork()
+    if launcher == 0:
+        _launch(guardian)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: _kill(launcher, signal.SIGTERM))
+    os.waitpid(launcher, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _kill_children()
+
+
+def _launch(guardian: int) -> None:
+    """Serve the kubelet until it closes its end, then kill all processes."""
     kubelet = socket.socket(fileno=0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != guardian:
+        return  # the guardian died before the kernel tied this process to it
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wake, woken = socket.socketpair()
     wake.settimeout(0)
@@ -128,14 +149,7 @@ class _Launcher:
         """SIGKILL all groups, then the orphans that the kernel hands over, until no child is left."""
         for pid in self._keys:
             _kill_group(pid)
-        while True:
-            for pid in _children():
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
+        _kill_children()
 
     def _tell(self, event: dict[str, Any]) -> None:
         self._kubelet.sendall(json.dumps(event).encode() + b"\n")
@@ -167,6 +181,22 @@ def _become(request: dict[str, Any], failure: int, launcher: int) -> NoReturn:
         os.write(failure, json.dumps({"errno": code, "at": at, "message": str(error)}).encode())
     finally:
         os._exit(127)
+
+
+def _kill_children() -> None:
+    """SIGKILL the children, and those that they leave to this process, until none is left."""
+    while True:
+        for pid in _children():
+            _kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _kill(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def _kill_group(pid: int) -> None:

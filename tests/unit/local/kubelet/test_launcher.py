@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
+
 import actors
-from actors.local.kubelet.processes import Processes, ProcessEvent, ProcessExited, ProcessFailed, ProcessStarted
+from actors.local.kubelet.processes import (
+    LauncherLost,
+    Processes,
+    ProcessEvent,
+    ProcessExited,
+    ProcessFailed,
+    ProcessStarted,
+)
 from tests.unit.local.process_kit import SAFETY_SECONDS
 
 HOST = """
@@ -35,6 +45,37 @@ def test_when_the_host_is_killed_so_are_all_its_processes(tmp_path: Path) -> Non
             host.kill()
             assert held_open.read() == ""  # ends with the last process that holds the pipe
         assert host.wait(SAFETY_SECONDS) == -9
+
+
+TREE = "setsid sh -c 'setsid sleep 1000 & exec sleep 1000' & sh -c 'setsid sleep 1000 & echo up; exec sleep 1000'"
+
+
+def relatives(pid: int) -> list[int]:
+    """The process and all that it has started, the oldest first."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in relatives(int(child)))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_the_launcher_is_killed_so_are_processes_that_left_their_session(tmp_path: Path, victim: int) -> None:
+    received: SimpleQueue[ProcessEvent] = SimpleQueue()
+    pipe = tmp_path / "held"
+    os.mkfifo(pipe)
+    processes = Processes(received.put)
+    processes.open()
+    try:
+        assert processes._launcher is not None
+        processes.start("a", ["sh", "-c", f"({TREE}) > {pipe}"], dict(os.environ), None, tmp_path / "log")
+        with pipe.open() as held_open:
+            assert held_open.readline() == "up\n"
+            guardian, launcher, *_ = relatives(processes._launcher.pid)
+            os.kill((guardian, launcher)[victim], signal.SIGKILL)
+            assert held_open.read() == ""  # ends with the last process that holds the pipe
+        assert isinstance(received.get(timeout=SAFETY_SECONDS), ProcessStarted)
+        assert isinstance(received.get(timeout=SAFETY_SECONDS), LauncherLost)
+    finally:
+        processes.close()
 
 
 def test_events_of_one_process_come_in_order_and_both_outputs_go_to_its_log(tmp_path: Path) -> None:
