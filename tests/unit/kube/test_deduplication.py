@@ -253,6 +253,7 @@ CHANGES: dict[str, Any] = {
     "metadata.ownerReferences": [],
     "metadata.finalizers": ["example.com/hold"],
     "spec.nodeName": "node-2",
+    "spec.restartPolicy": "Always",
     "spec.containers": [{"name": "another"}],
     "spec.schedulingGates": [{"name": "a-gate"}],
     "spec.volumes": [{"persistentVolumeClaim": {"claimName": "a-claim"}}],
