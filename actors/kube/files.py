@@ -24,6 +24,9 @@ __all__ = ["LARGEST", "TooManyMerged", "check", "expands_beyond", "read", "read_
 LARGEST: Final = 16 * MIB
 """Bytes of a file. A kubeconfig with a thousand clusters has about 5 MiB."""
 
+BLOCK: Final = 64 * 1024
+"""Bytes of one read."""
+
 COST: Final = 32
 """Bytes that a value counts besides its text: about what the shortest value with its key takes in a file."""
 
@@ -37,11 +40,13 @@ def read(path: Path, most: int = LARGEST) -> bytes:
     Raises:
         OSError: it cannot be read, is no regular file, or has more than `most` bytes.
     """
+    content = bytearray()  # grows with the file: one read of `most` would allocate as much for any file
     with os.fdopen(_open(path), "rb") as file:
-        content = file.read(most + 1)
+        while len(content) <= most and (block := file.read(BLOCK)):
+            content += block
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
-    return content
+    return bytes(content)
 
 
 def check(path: Path) -> None:
