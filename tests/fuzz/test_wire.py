@@ -71,7 +71,7 @@ def spoiled(dice: Random, document: Any) -> Any:
         owner = result
         for step in way:
             owner = owner[step]
-        owner[last] = dice.choice(EXTREMES)
+        owner[last] = copy.deepcopy(dice.choice(EXTREMES))
         if not isinstance(result, dict) or not result:
             break
     return result

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from collections import deque
-from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,20 @@ from actors.backend.backend import Backend
 from actors.kube.http import pod_api  # noqa: F401 - its import must not count as memory of an answer
 from actors.kube.http.bounds import MIB
 from actors.messages import BackendFailed
-from actors.runtime import Actor, ActorSystem, Context
 from actors.settings import Settings
+from actors.testing import Kit
 from tests.unit.kube.scripted import SAFETY, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.unit.kube.scripted import Peer
+    from actors.kube.http.pod_api import HttpPodApi
+    from tests.unit.kube.scripted import Asked, Peer
 
     Script = Callable[[Peer], None]
 
-SETTINGS: dict[str, Any] = {"app_id": "app", "executor": {"image": "i"}, "backend": {"start_timeout": "300ms"}}
+SETTINGS: dict[str, Any] = {"app_id": "app", "executor": {"image": "i"}}
 
 
 class Always(deque["Script"]):
@@ -42,31 +44,43 @@ class Always(deque["Script"]):
         return self._script
 
 
-class Driver(Actor):
-    def __init__(self, context: Context, heard: SimpleQueue[object]) -> None:
-        super().__init__(context)
-        self._heard = heard
+class InTurn:
+    """A `PodApi` over HTTP whose answers the test's own thread hands over, so that its clock is the test's."""
 
-    def receive(self, message: object) -> object:
-        self._heard.put(message)
-        return None
+    def __init__(self, api: HttpPodApi) -> None:
+        self.namespace = api.namespace
+        self.watch, self.close = api.watch, api.close
+        self._api = api
+        self._answers: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._open = 0
+
+    def send(self, request: kube.Request[Any], reply: kube.Reply[Any]) -> kube.Call:
+        """See `PodApi`."""
+        self._open += 1
+        return self._api.send(request, lambda answer: self._answers.put(partial(reply, answer)))
+
+    def hand_over(self) -> bool:
+        """Wait for an answer, if a call is open, and hand it over."""
+        if not self._open:
+            return False
+        self._open -= 1
+        self._answers.get(timeout=SAFETY)()
+        return True
 
 
-def failure(folder: Path, script: Script, **settings: Any) -> tuple[str, ScriptedServer]:
-    """How the start of a fleet fails on this server."""
-    with ExitStack() as stack:
-        server = stack.enter_context(ScriptedServer(scripts=Always(script)))
-        config = Settings(**{**SETTINGS, **settings})
-        api = kube.connect(server.kubeconfig(folder), namespace="ns", bounds=config.api.bounds)
-        stack.callback(api.close)
-        system = ActorSystem()
-        stack.callback(system.close)
-        heard: SimpleQueue[object] = SimpleQueue()
-        driver = system.spawn(lambda context: Driver(context, heard), name="driver", owner=None)
-        Backend.start(config, driver, api, system=system)
-        while not isinstance(said := heard.get(timeout=SAFETY), BackendFailed):
-            pass
-        return str(said.cause), server
+def failure(folder: Path, script: Script) -> tuple[str, list[Asked]]:
+    """How the start of a fleet fails on this server, and what it was asked."""
+    config = Settings(**SETTINGS, api=BOUNDS)
+    with ScriptedServer(scripts=Always(script)) as server, Kit() as kit:
+        http = kube.connect(server.kubeconfig(folder), namespace="ns", bounds=config.api.bounds)
+        api, driver = InTurn(http), kit.probe("driver")
+        backend = Backend.start(config, driver.address, api, system=kit.system)
+        kit.settle()
+        while backend.is_alive():
+            while api.hand_over():
+                kit.settle()
+            kit.advance(timedelta(seconds=1))
+        return str(driver.take(BackendFailed).cause), server.asked
 
 
 def is_list(peer: Peer) -> bool:
@@ -86,7 +100,9 @@ def review_or(script: Script) -> Script:
 
 
 BOMB = gzip.compress(b" " * (16 * MIB))
-BOUNDS = {"max_answer_size": "1Mi", "max_header_size": "4Ki", "max_pages": 30}
+LISTS = 8
+"""Of a source that backs off, in `backend.start_timeout`."""
+BOUNDS = {"max_answer_size": "1Mi", "max_header_size": "4Ki", "max_pages": 5}
 
 
 def bomb(peer: Peer) -> None:
@@ -116,7 +132,7 @@ def test_an_answer_without_an_end_fails_the_start_with_its_setting_and_little_me
 ) -> None:
     tracemalloc.start()
     try:
-        why, _ = failure(tmp_path, review_or(script), api=BOUNDS)
+        why, _ = failure(tmp_path, review_or(script))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -132,8 +148,8 @@ def test_endless_pages_fail_the_start_with_their_setting_after_few_lists(tmp_pat
         items = [{"metadata": {"name": "a", "uid": f"u-{next(tokens)}", "resourceVersion": "1"}}] if full else []
         peer.answer(200, {"metadata": {"resourceVersion": "1", "continue": f"t{next(tokens)}"}, "items": items})
 
-    why, server = failure(tmp_path, review_or(page), api=BOUNDS)
+    why, asked = failure(tmp_path, review_or(page))
     assert "the list of pods does not end" in why
     if full:
         assert "(api.max_pages)" in why
-    assert sum(asked.method == "GET" for asked in server.asked) <= 100
+    assert sum(each.method == "GET" for each in asked) <= 5 * LISTS
