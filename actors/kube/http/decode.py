@@ -46,8 +46,8 @@ MAX_DIGITS: Final = 20
 """Longer numbers fit no 64-bit integer."""
 
 
-LARGE: Final = MIB
-"""Bytes from which a page is checked before it is decoded."""
+LARGE: Final = 8 * MIB
+"""Bytes from which a page is checked before it is decoded: more than 500 ordinary pods have."""
 
 DENSEST: Final = 8
 """The fewest bytes per value of a large page. Pods have about 25. `[1,1,…` would take forty times its own size."""

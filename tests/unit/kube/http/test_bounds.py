@@ -176,7 +176,7 @@ def test_a_continue_token_that_fits_in_no_url_is_an_error(server: ScriptedServer
 
 
 def test_a_large_page_of_nothing_is_refused_before_it_is_decoded(server: ScriptedServer, client: Client) -> None:
-    server.answers(200, b'{"metadata":{"resourceVersion":"1"},"items":[' + b"1," * MIB + b"1]}")
+    server.answers(200, b'{"metadata":{"resourceVersion":"1"},"items":[' + b"1," * (5 * MIB) + b"1]}")
     error = ask(lambda reply: client.connect().send(kube.List(""), reply))
     assert "no list of pods" in error.message
 
