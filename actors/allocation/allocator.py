@@ -79,6 +79,7 @@ class Allocator(Actor):
         super().__init__(context)
         self._settings = settings.allocation
         self._stale_after = settings.source.stale_after
+        self._failures_allowed = settings.executor.failures_allowed
         self._validity_interval = settings.executor.failures_validity_interval
         self._store = store
         self._pool = pool
@@ -311,17 +312,28 @@ class Allocator(Actor):
                 profile.hasten(now)
 
     def _start_failed(self, profile: Profile, count: int, now: Moment) -> None:
-        exceeds = profile.add_start_failures(count, now=now, entropy=self.entropy)
+        limit = self._failures_allowed(sum((self._totals or {}).values()))
+        profile.add_start_failures(count, most=limit + 1, now=now, entropy=self.entropy)
         wait = profile.starts.until - now
         logger.info("executors failed to start: profile=%s count=%d wait=%.1fs", profile.name, count, wait)
-        if exceeds and self._failed is None:
-            interval = self._validity_interval
-            within = f" within {format_duration(interval)}" if interval is not None else ""
-            seen = len(profile.starts.times)
-            cause = f"{seen} executors of profile {profile.name!r} failed to start{within}"
-            self._failed = CreationBlock("start_failures", cause, since=self.clock.now())
-            logger.warning("fleet failed, creation stopped: cause=%s", cause)
-            self._backend.tell(StartFailuresExceeded(cause))
+        if self._failed is None:
+            self._fail_above(limit, now)
+
+    def _fail_above(self, limit: int, now: Moment) -> None:
+        """Stop creation if more executors failed to start than may, as Spark does: those of all profiles count."""
+        failures = {name: count for name, each in self._profiles.items() if (count := each.start_failures(now))}
+        if sum(failures.values()) <= limit:
+            return
+        interval = self._validity_interval
+        within = f" within {format_duration(interval)}" if interval is not None else ""
+        whose = ", ".join(f"{count} of profile {name!r}" for name, count in sorted(failures.items()))
+        cause = (
+            f"{sum(failures.values())} executors failed to start{within} ({whose}), "
+            f"more than executor.max_failures allows ({limit})"
+        )
+        self._failed = CreationBlock("start_failures", cause, since=self.clock.now())
+        logger.warning("fleet failed, creation stopped: cause=%s", cause)
+        self._backend.tell(StartFailuresExceeded(cause))
 
     def _never_seen(self, profile: Profile, executor_ids: Sequence[int]) -> None:
         if count := profile.add_never_seen(executor_ids, newest=self._creator.next_id - 1):

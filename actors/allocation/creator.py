@@ -80,17 +80,17 @@ class Creator:
     def _requestable(self, profile: Profile, missing: int, snapshot: PodsSnapshot) -> int:
         """Return how many executors of a profile may be requested now, if it were the only one.
 
-        With `pacing = "batch"` no executor may be requested or pending; with `"pipelined"` no POST may be unanswered.
+        With `pacing = "batch"` all requested executors must be observed; with `"pipelined"` no POST may be unanswered.
         Profiles that one full quota refuses go on together, with equal batches: none takes all the room that there is.
         """
-        pending = self.tracker.pending(snapshot, profile.name)
-        if not self._may_request(profile) or (pending if self.settings.pacing == "batch" else profile.awaited):
+        unobserved = self.tracker.requested.count(profile.name)
+        if not self._may_request(profile) or (unobserved if self.settings.pacing == "batch" else profile.awaited):
             return 0
         together = self.profiles.sharing_quota_with(profile)
         if not all(other.tries_quota(self.clock.monotonic()) for other in together):
             return 0
         batch_size = min((other.batch_size for other in together), default=profile.batch_size)
-        limit = slots(self.settings.max_pending_pods_per_profile, pending)
+        limit = slots(self.settings.max_pending_pods_per_profile, self.tracker.pending(snapshot, profile.name))
         return min(missing, profile.batch_size, batch_size, *(() if limit is None else (limit,)))
 
     def _may_request(self, profile: Profile) -> bool:

@@ -63,7 +63,6 @@ class Profile:
         """Early ends; the Backend keeps them for the next Allocator."""
         self._never_seen: int | None = None
         """The highest id when executors were last abandoned because their pods never appeared."""
-        self._failures_allowed = settings.executor.failures_allowed
         self._failures_count_for = settings.executor.failures_validity_interval
         self.claim_wait: tuple[int, str] | None = None
         """The target and the claim when executors began to wait for a claim."""
@@ -184,18 +183,17 @@ class Profile:
 
     # ── early ends ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add_start_failures(self, count: int, *, now: Moment, entropy: Entropy) -> bool:
-        """Count start failures. Return whether there are as many as the fleet may have.
+    def add_start_failures(self, count: int, *, most: int, now: Moment, entropy: Entropy) -> None:
+        """Count start failures, and remember the last `most`.
 
         Failures during a wait do not prolong it: their executors were created before it began.
         """
-        starts, limit = self.starts, self._failures_allowed(self.target)
+        starts = self.starts
         if now >= starts.until:
             until = later(now, START_BACKOFF.delay(starts.rounds, entropy))
             starts = replace(starts, rounds=starts.rounds + 1, until=until)
         times = [at for at in (*starts.times, *[now] * count) if self._counts(at, now)]
-        self.starts = replace(starts, times=tuple(times[-limit:]))
-        return len(times) >= limit
+        self.starts = replace(starts, times=tuple(times[-most:]))
 
     def start_failures(self, now: Moment) -> int:
         """Return how many start failures count now."""

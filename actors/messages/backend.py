@@ -134,7 +134,7 @@ class EndedForgotten:
 
 @dataclass(frozen=True, slots=True)
 class StartFailuresExceeded:
-    """Too many executors were short-lived; the Allocator has stopped creating."""
+    """More executors failed to start than `executor.max_failures` allows; the Allocator has stopped creating."""
 
     cause: str
 

@@ -93,7 +93,7 @@ class AllocationUnblocked:
 
 @dataclass(frozen=True, slots=True)
 class FleetFailed:
-    """Too many executors were short-lived. Creation has stopped until the driver sets a target again."""
+    """More executors failed to start than `executor.max_failures` allows. Creation stops until a target is set."""
 
     cause: str
 

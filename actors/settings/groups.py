@@ -17,6 +17,7 @@ from actors.settings.profiles import ShapeSettings
 from actors.settings.types import (
     ByteSize,
     Count,
+    CountOrZero,
     DeletionCost,
     DnsLabel,
     Duration,
@@ -127,8 +128,9 @@ class ExecutorSettings(ShapeSettings):
 
     Spark: `spark.kubernetes.dynamicAllocation.deleteGracePeriod`.
     """
-    max_failures: Count | None = Field(default=None, examples=[6])
-    """How many executors may fail to start before the fleet counts as failed. Without it: twice the target, at least 3.
+    max_failures: CountOrZero | None = Field(default=None, examples=[6])
+    """How many executors may fail to start, over all profiles: if one more does, the fleet has failed and creation
+    stops. Without it: twice the sum of the targets, at least 3.
 
     Spark: `spark.executor.maxNumFailures`.
     """
@@ -186,7 +188,7 @@ class ExecutorSettings(ShapeSettings):
     """
 
     def failures_allowed(self, target: int) -> int:
-        """Return how many executors may fail to start at this target: `max_failures`, or the default."""
+        """Return how many executors may fail to start if the targets add up to this: `max_failures`, or the default."""
         return self.max_failures if self.max_failures is not None else max(3, 2 * target)
 
     def _contradictions(self) -> Iterator[str]:
@@ -231,7 +233,8 @@ class AllocationSettings(Group):
     """
     pacing: Literal["pipelined", "batch"] = "pipelined"
     """When the next batch is requested. `"pipelined"`: as soon as the requests of the last batch are answered.
-    `"batch"`, as in Spark: once no pod of the last batch is unseen or pending.
+    `"batch"`, as in Spark since 3.2 (SPARK-33262): once every pod of the last batch was observed, pending or not; a
+    batch then never grows beyond `batch_size`.
     """
     pod_replacement_policy: Literal["TerminatingOrFailed", "Failed"] = "TerminatingOrFailed"
     """When a terminating executor is replaced, as in a Kubernetes Job: as soon as it terminates

@@ -37,6 +37,7 @@ __all__ = [
     "ClaimSize",
     "Consistent",
     "Count",
+    "CountOrZero",
     "DeletionCost",
     "DnsLabel",
     "Duration",
@@ -329,6 +330,7 @@ Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), NoDecode]
 ByteSize = Annotated[str, BeforeValidator(_byte_size)]
 ClaimSize = Annotated[str, BeforeValidator(_claim_size)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
+CountOrZero = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=1_000_000)]
 DeletionCost = Annotated[int, BeforeValidator(_no_bool), Field(ge=-(2**31), le=2**31 - 1)]
 DnsLabel = Annotated[str, AfterValidator(_dns_label)]
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]

@@ -636,7 +636,7 @@ def test_a_success_resets_the_wait() -> None:
 
 @pytest.mark.parametrize("how", ["evicted", "preempted", "deleted", "killed", "killed, and ends by itself", "finished"])
 def test_short_lived_executors_that_others_end_are_no_start_failures(how: str) -> None:
-    with World(executor={"instances": 1, "max_failures": 2, "kill_grace_period": timedelta(seconds=3)}) as world:
+    with World(executor={"instances": 1, "max_failures": 1, "kill_grace_period": timedelta(seconds=3)}) as world:
         world.advance(3)
         for executor_id in range(1, 6):
             name = pod_name(world, executor_id)
@@ -666,11 +666,13 @@ def test_short_lived_executors_that_others_end_are_no_start_failures(how: str) -
 
 
 def test_a_fleet_that_fails_says_so_once_stops_and_starts_again_when_the_driver_sets_a_target() -> None:
-    with World(executor={"instances": 1, "max_failures": 3}, profiles={"large": LARGE}) as world:
+    with World(executor={"instances": 1, "max_failures": 2}, profiles={"large": LARGE}) as world:
         world.kubelet.script = lambda _: FAILS_AT_ONCE
         world.advance(20 * MINUTE)
         (failed,) = world.heard(FleetFailed)
-        assert failed.cause == "3 executors of profile 'default' failed to start"
+        assert failed.cause == (
+            "3 executors failed to start (3 of profile 'default'), more than executor.max_failures allows (2)"
+        )
         assert status(world).blocked == failed.cause
         assert posts(world) == 3
         world.kubelet.script = lambda _: Run()
@@ -683,8 +685,26 @@ def test_a_fleet_that_fails_says_so_once_stops_and_starts_again_when_the_driver_
         world.stop()
 
 
+def test_start_failures_of_all_profiles_count_together_and_as_many_as_allowed_fail_nothing() -> None:
+    with World(executor={"instances": 1, "max_failures": 4}, profiles={"large": LARGE}) as world:
+        want(world, {"default": 1, "large": 1})
+        world.kubelet.script = lambda _: FAILS_AT_ONCE
+        while len(world.removals()) < 4:
+            world.advance(0.5)
+        world.advance(0.5)
+        assert world.heard(FleetFailed) == [], "so many may fail"
+        world.advance(20 * MINUTE)
+        (failed,) = world.heard(FleetFailed)
+        assert failed.cause == (
+            "5 executors failed to start (3 of profile 'default', 2 of profile 'large'), "
+            "more than executor.max_failures allows (4)"
+        )
+        assert posts(world) <= 6
+        world.stop()
+
+
 def test_a_target_that_is_set_while_the_allocator_is_down_makes_a_failed_fleet_try_again_too() -> None:
-    with World(executor={"instances": 1, "max_failures": 1}) as world:
+    with World(executor={"instances": 1, "max_failures": 0}) as world:
         world.kubelet.script = lambda _: FAILS_AT_ONCE
         world.advance(10)
         assert len(world.heard(FleetFailed)) == 1
@@ -699,7 +719,7 @@ def test_a_target_that_is_set_while_the_allocator_is_down_makes_a_failed_fleet_t
 
 
 def test_taking_executors_back_does_not_make_a_failed_fleet_try_again() -> None:
-    with World(executor={"instances": 2, "max_failures": 3}) as world:
+    with World(executor={"instances": 2, "max_failures": 2}) as world:
         world.advance(30)
         world.target(3)
         world.kubelet.script = lambda _: FAILS_AT_ONCE
@@ -713,7 +733,7 @@ def test_taking_executors_back_does_not_make_a_failed_fleet_try_again() -> None:
 
 
 def test_only_failures_within_the_validity_interval_fail_a_fleet() -> None:
-    settings = {"instances": 1, "max_failures": 3, "failures_validity_interval": timedelta(minutes=2)}
+    settings = {"instances": 1, "max_failures": 2, "failures_validity_interval": timedelta(minutes=2)}
     with World(executor=settings) as world:
         plans = cycle((FAILS_AT_ONCE, Run()))
         world.kubelet.script = lambda _: next(plans)
@@ -728,12 +748,12 @@ def test_only_failures_within_the_validity_interval_fail_a_fleet() -> None:
         world.kubelet.script = lambda _: FAILS_AT_ONCE
         world.advance(30)
         (failed,) = world.heard(FleetFailed)
-        assert failed.cause == "3 executors of profile 'default' failed to start within 2m"
+        assert failed.cause.startswith("3 executors failed to start within 2m (3 of profile 'default'), more than ")
         world.stop()
 
 
 def test_a_crash_of_the_allocator_forgets_no_start_failure() -> None:
-    with World(executor={"instances": 1, "max_failures": 4}) as world:
+    with World(executor={"instances": 1, "max_failures": 3}) as world:
         world.kubelet.script = lambda _: FAILS_AT_ONCE
         for failures in (1, 2, 3):
             while len(world.removals()) < failures:
@@ -760,7 +780,7 @@ def test_a_crash_of_the_allocator_forgets_no_start_failure() -> None:
 
 @pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"])
 def test_a_stuck_executor_is_reported_once_replaced_and_fails_the_fleet_in_the_end(reason: str) -> None:
-    with World(executor={"instances": 1, "max_failures": 3}) as world:
+    with World(executor={"instances": 1, "max_failures": 2}) as world:
         world.kubelet.script = lambda _: StayWaiting(reason, "the kubelet's words")
         world.advance(4 * MINUTE)
         (stuck,) = world.heard(ExecutorStuck)
@@ -835,7 +855,7 @@ def test_a_gated_one_is_left_alone_and_starts_when_its_gate_opens() -> None:
 
 
 def test_a_stuck_executor_that_recovers_while_its_replacement_is_created_survives_and_counts_as_a_success() -> None:
-    with World(executor={"instances": 1, "max_failures": 1}) as world:
+    with World(executor={"instances": 1, "max_failures": 0}) as world:
         world.kubelet.script = lambda _: StayWaiting("CreateContainerConfigError", 'secret "x" not found')
         world.advance(4 * MINUTE)
         world.api.fail_next("delete", DelayRequest(timedelta(seconds=5)))
@@ -855,7 +875,7 @@ def test_a_stuck_executor_that_recovers_while_its_replacement_is_created_survive
 
 
 def test_a_stuck_one_that_the_driver_kills_is_no_start_failure() -> None:
-    with World(executor={"instances": 1, "max_failures": 1}) as world:
+    with World(executor={"instances": 1, "max_failures": 0}) as world:
         world.kubelet.script = lambda _: StayWaiting("InvalidImageName")
         world.advance(299)
         world.kubelet.script = lambda _: Run()

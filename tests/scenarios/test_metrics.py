@@ -353,7 +353,7 @@ def test_every_other_cause_of_a_block_has_its_label_value() -> None:
         world.target(3)
         world.advance(2)
         assert blocked_by(world) == ["stale"]
-    with World(executor={"instances": 1, "max_failures": 1}) as world:
+    with World(executor={"instances": 1, "max_failures": 0}) as world:
         world.kubelet.script = lambda _: StayWaiting("InvalidImageName", "couldn't parse image reference")
         world.advance(400)
         assert blocked_by(world) == ["start_failures"]

@@ -112,7 +112,7 @@ def test_an_executor_deleted_by_force_is_replaced_at_once_though_its_event_says_
 
 
 def test_a_command_that_fails_at_once_slows_creation_down_and_fails_the_fleet() -> None:
-    with World(executor={"instances": 1, "max_failures": 5}) as world:
+    with World(executor={"instances": 1, "max_failures": 4}) as world:
         world.kubelet.script = lambda _: Run(exits_after=timedelta(), exit_code=127)
         created = []
         for _ in range(40):

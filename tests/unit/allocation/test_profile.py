@@ -243,11 +243,11 @@ def test_a_wait_for_a_claim_is_over_with_another_target() -> None:
 
 
 def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it() -> None:
-    subject = profile(executor={"max_failures": 99})
+    subject = profile()
 
     def wait() -> float:
         now = 1000.0 + subject.blocked_until
-        subject.add_start_failures(1, now=now, entropy=Entropy(0))
+        subject.add_start_failures(1, most=99, now=now, entropy=Entropy(0))
         return subject.blocked_until - now
 
     assert [wait() for _ in range(11)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
@@ -257,28 +257,28 @@ def test_the_wait_doubles_from_a_second_to_five_minutes_and_a_success_resets_it(
 
 
 def test_only_failures_within_the_interval_are_counted() -> None:
-    subject = profile(executor={"max_failures": 99, "failures_validity_interval": "1m"})
+    subject = profile(executor={"failures_validity_interval": "1m"})
     counts = []
     for now in (0.0, 60.0, 61.0, 200.0):
-        subject.add_start_failures(1, now=now, entropy=Entropy(0))
+        subject.add_start_failures(1, most=99, now=now, entropy=Entropy(0))
         counts.append(len(subject.starts.times))
     assert counts == [1, 2, 2, 1]
     assert (subject.start_failures(260.0), subject.start_failures(260.1)) == (1, 0)
 
 
-def test_no_more_failures_are_remembered_than_the_fleet_may_have() -> None:
-    subject = profile(executor={"max_failures": 7})
-    exceeds = [subject.add_start_failures(5, now=float(now), entropy=Entropy(0)) for now in range(100)]
-    assert exceeds[:2] == [False, True]
+def test_no_more_failures_are_remembered_than_are_needed() -> None:
+    subject = profile()
+    for now in range(100):
+        subject.add_start_failures(5, most=7, now=float(now), entropy=Entropy(0))
     assert len(subject.starts.times) == 7
 
 
 def test_those_that_end_while_creation_waits_do_not_make_it_wait_longer() -> None:
-    subject = profile(executor={"max_failures": 99})
+    subject = profile()
     for now in (10.0, 10.1, 10.9):
-        subject.add_start_failures(1, now=now, entropy=Entropy(0))
+        subject.add_start_failures(1, most=99, now=now, entropy=Entropy(0))
     assert (subject.blocked_until, subject.starts.rounds, len(subject.starts.times)) == (11.0, 1, 3)
-    subject.add_start_failures(1, now=11.0, entropy=Entropy(0))
+    subject.add_start_failures(1, most=99, now=11.0, entropy=Entropy(0))
     assert subject.blocked_until == 13.0
 
 
@@ -286,7 +286,7 @@ def test_forgiven_failures_count_no_more_but_short_lived_executors_do() -> None:
     subject = profile()
     for executor_id, now in ((1, 10.0), (2, 20.0)):
         subject.add_short_lived([executor_id], newest=executor_id, now=now, entropy=Entropy(0))
-    subject.add_start_failures(1, now=20.0, entropy=Entropy(0))
+    subject.add_start_failures(1, most=99, now=20.0, entropy=Entropy(0))
     subject.forgive()
     assert (subject.start_failures(20.0), subject.starts.rounds, subject.starts.waves) == (0, 0, 2)
 

@@ -80,7 +80,7 @@ class Rig:
 
     def fail(self, now: float) -> None:
         """Another executor failed to start."""
-        self.profile.add_start_failures(1, now=now, entropy=Entropy(0))
+        self.profile.add_start_failures(1, most=99, now=now, entropy=Entropy(0))
 
 
 def test_an_end_is_counted_once_though_it_is_in_several_batches() -> None:

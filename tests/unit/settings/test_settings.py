@@ -354,7 +354,7 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
         ("-3s", NO_UNIT.replace("has no unit", "is not a duration")),
     ],
     "executor.delete_on_termination": [("maybe", "must be true or false")],
-    "executor.max_failures": [(0, "must be at least 1")],
+    "executor.max_failures": [(-1, "must be at least 0")],
     "allocation.batch_size": [
         (0, "must be at least 1"),
         (2.5, "must be a whole number"),
