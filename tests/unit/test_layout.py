@@ -23,7 +23,7 @@ MAY_LOCK: Final = {"runtime", "kube", "local", "testing", "cli", "examples"}
 
 MAY_READ_TIME: Final = {"runtime/clock.py", "runtime/entropy.py", "runtime/timer_thread.py", "testing/dispatcher.py"}
 
-FILES: Final = {"__init__.py", "__main__.py", "errors.py", "py.typed", "text.py"}
+FILES: Final = {"__init__.py", "__main__.py", "errors.py", "py.typed"}
 """All that may lie directly in `actors`."""
 
 ROOM: Final = 12
