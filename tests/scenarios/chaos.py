@@ -1,6 +1,6 @@
 """A driver, a cluster and a network that do anything at any time, and what must hold all the same.
 
-The world with two profiles, short timeouts and an eye on everything that can be seen from outside: the invariants of
+The world with three profiles, short timeouts and an eye on everything that can be seen from outside: the invariants of
 the design, after every step and at the end. `machine` is Hypothesis' hand on it. The end is always the same: calm, a
 target that is settled on, and a stop.
 """
@@ -14,9 +14,11 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from actors.errors import Refused
 from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
     AddSubscriber,
+    AllocationBlocked,
     BackendFailed,
     ExecutorPending,
     ExecutorRemoved,
@@ -28,8 +30,9 @@ from actors.messages import (
     StopBackend,
 )
 from actors.pods.loss import LossKind
-from actors.pods.pod import APP_ID_LABEL, DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
+from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
 from tests.scenarios.memory import shared, sizes
+from tests.scenarios.strangers import COSTLY, FAR, STRAY, Strangers, WatchedDoor
 from tests.scenarios.world import LOOK, World
 
 if TYPE_CHECKING:
@@ -68,15 +71,15 @@ SETTINGS: Final[Mapping[str, Any]] = {
         "max_requests_in_flight": 4,
     },
     "backend": {"start_timeout": "1h"},
-    "profiles": {GATED: {"template_patch": {"spec": {"schedulingGates": [{"name": "example.com/hold"}]}}}},
+    "profiles": {
+        GATED: {"template_patch": {"spec": {"schedulingGates": [{"name": "example.com/hold"}]}}},
+        COSTLY: {"resources": {"requests": {"cpu": "1"}}},
+    },
 }
 """Every timeout runs out within a few steps, but the one that a backend gives up at when it starts."""
 
 MAX_CRASHES: Final = 3
 """Of one actor in a driver's life: at five in a row it is given up, and rightly so."""
-
-MALFORMED: Final = "looks-like-one"
-"""A pod's name."""
 
 FINALIZER: Final = "example.com/hold"
 
@@ -110,6 +113,15 @@ FORGETFUL: Final = 130.0
 """Seconds: four times the TTL, and two bookmarks, by which tombstones go."""
 
 
+PROFILES: Final = (DEFAULT_PROFILE, GATED, COSTLY)
+
+LEASE_DURATION: Final = 15.0
+"""Seconds, the default."""
+
+UNTIL_HELD: Final = 120.0
+"""Seconds until a stolen Lease is ours again: the thief renews it for 45 s, then its duration passes."""
+
+
 class Broken(AssertionError):  # noqa: N818 - reads as what happened
     """Something that must always hold does not."""
 
@@ -138,18 +150,26 @@ class Chaos(World):
     At the end all executors end `generations` times; without, nobody looks at what is kept for ever.
     """
 
+    door: ClassVar[type[WatchedDoor]] = WatchedDoor
+
     heed: ClassVar[str] = ""
     """A pattern: of what is broken, only what it finds counts. All, but when one planted bug is looked for."""
 
     def __init__(
-        self, seed: int | None = None, *, generations: int = GENERATIONS, in_flight: int | None = None, **world: Any
+        self,
+        seed: int | None = None,
+        *,
+        generations: int = GENERATIONS,
+        in_flight: int | None = None,
+        lease: bool = False,
+        **world: Any,
     ) -> None:
         self.generations = generations
         self._ear = _Ear(self._history_was_reset)
         self._hush = self._listen()
         self.totals: dict[str, int] = {}
-        self.disturbed = False
-        """An actor was made to end, or all were: what was on its way to them is lost."""
+        self.disturbed = lease
+        """An actor was made to end, as a lost lease ends the Allocator, or all were: what was on its way is lost."""
         self.amnesia = False
         """The store began anew, or the cluster did: what ended meanwhile may be missing."""
         self.crashes: dict[str, int] = {}
@@ -165,6 +185,7 @@ class Chaos(World):
         settings: dict[str, Any] = {group: dict(values) for group, values in SETTINGS.items()}
         if in_flight is not None:
             settings["allocation"]["max_requests_in_flight"] = in_flight
+        settings["backend"]["lease"] = lease
         super().__init__(seed, **world, **settings)
 
     def close(self) -> None:
@@ -200,6 +221,11 @@ class Chaos(World):
     def _connect(self) -> WatchedApi:
         api = super()._connect()
         api.asked_for = lambda _: None  # what was decided under which target is known better here
+        if not hasattr(self, "strangers"):
+            self.strangers = Strangers(self.store, self.kit.clock, self.kit.timers, "app", LEASE_DURATION)
+        api.on_request = self.strangers.asked
+        assert isinstance(self.inner, WatchedDoor)
+        self.inner.arrived = self.strangers.arrived
         return api
 
     def _look_on(self) -> None:
@@ -253,7 +279,10 @@ class Chaos(World):
     def end(self, executor_ids: tuple[int, ...], *, adjust_target: bool) -> None:
         """The driver ends executors, perhaps for good."""
         profiles = {m.executor_id: m.pod.profile for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
-        ended = self.ask(KillExecutors(executor_ids, adjust_target))
+        try:
+            ended = self.ask(KillExecutors(executor_ids, adjust_target))
+        except Refused:  # the lease is another's
+            return
         new = Counter(profiles.get(i) for i in ended if adjust_target and i not in self._adjusted)
         self._adjusted.update(ended)
         totals: dict[str, int] = dict(self._actor("backend")._state.totals)  # only the Backend knows what was in excess
@@ -322,18 +351,19 @@ class Chaos(World):
         self.invariants.back_again(self._released.pop(name))
         self.label(name, {ROLE_LABEL: "executor"})
 
-    def make_a_malformed_pod(self, number: str) -> None:
-        """Somebody else makes a pod that looks like the fleet's, and cannot be counted. There is one at most."""
-        if any(pod["metadata"]["name"] == MALFORMED for pod in self.pods()):
-            return
-        labels = {APP_ID_LABEL: "app", ROLE_LABEL: "executor", EXECUTOR_ID_LABEL: number}
-        pod = {"metadata": {"name": MALFORMED, "labels": labels}, "spec": {"containers": [{"name": "a", "image": "x"}]}}
-        self.store.create("pods", "default", pod)
-
     def hold(self, pod: Mapping[str, Any]) -> None:
         """Somebody else deletes a pod, and something keeps it from going."""
-        self.store.patch("pods", "default", pod["metadata"]["name"], {"metadata": {"finalizers": [FINALIZER]}}, "merge")
+        self.add_finalizer(pod)
         self.delete(pod, 1)
+
+    def add_stray(self, number: str, profile: str | None) -> None:
+        """Somebody else creates a pod with the fleet's labels. One that looks like an executor is taken for one."""
+        self.invariants.taken_by_others(FAR)
+        self.strangers.create_pod(number, profile)
+
+    def add_finalizer(self, pod: Mapping[str, Any]) -> None:
+        """A controller keeps a pod from going when it is deleted."""
+        self.store.patch("pods", "default", pod["metadata"]["name"], {"metadata": {"finalizers": [FINALIZER]}}, "merge")
 
     def let_go(self) -> None:
         """Nothing keeps a pod from going any more."""
@@ -391,7 +421,9 @@ class Chaos(World):
         Raises:
             Broken: something does not hold.
         """
-        broken = list(self.invariants.violations)
+        for blocked in self.heard(AllocationBlocked):
+            self.strangers.notified(blocked)
+        broken = [*self.invariants.violations, *self.strangers.violations]
         broken += [f"an error was logged: {words}" for words in self._ear.errors if "message=object" not in words]
         broken += [f"the backend failed: {failed.cause!r}" for failed in self.heard(BackendFailed)]
         if not self.disturbed:
@@ -440,15 +472,14 @@ class Chaos(World):
             Broken: it does not.
         """
         self.api.calm()
+        self.strangers.set_quota(None)
         self.kubelet.script = lambda _: Run()
         self.let_go()
         self.open_gates()
-        self.go_on(UNTIL_LISTED if self.amnesia else 2)
+        self.go_on(UNTIL_HELD if self.settings.uses_lease else UNTIL_LISTED if self.amnesia else 2)
         self.look()
         coming = Counter(entry.profile for entry in self._requested())  # what is up once, stays
-        self.want(
-            {profile: self.invariants.alive(profile) + coming[profile] + 1 for profile in (DEFAULT_PROFILE, GATED)}
-        )
+        self.want({profile: self.invariants.alive(profile) + coming[profile] + 1 for profile in PROFILES})
         failed = len(self.heard(FleetFailed))
         for seconds in PATIENCE:
             self.go_on(seconds)
@@ -488,7 +519,7 @@ class Chaos(World):
         """Every executor ends, by force or by itself, perhaps while nobody is there who could tell."""
         for number, pod in enumerate(self.pods("Running")):
             name = pod["metadata"]["name"]
-            if "deletionTimestamp" in pod["metadata"] or not _is_the_fleets(pod) or name == MALFORMED:
+            if "deletionTimestamp" in pod["metadata"] or not _is_the_fleets(pod) or name == STRAY:
                 continue
             self.backend.tell(RegisterExecutor(int(pod["metadata"]["labels"][EXECUTOR_ID_LABEL])))
             if untold and number == 0:

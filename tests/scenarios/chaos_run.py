@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from actors.local.faults.kinds import Chances
 from tests.scenarios.chaos import GENERATIONS, Broken, Chaos
-from tests.scenarios.machine import FAULTS, NO_NUMBERS, OPERATIONS, PARTS, PLANS, FleetMachine
+from tests.scenarios.machine import FAULTS, OPERATIONS, PARTS, PLANS, QUOTAS, FleetMachine
+from tests.scenarios.strangers import NONSENSE, STRAY_IDS, STRAY_PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,9 @@ IN_FLIGHT: Final = (1, 4, 16)
 LONG_LIVES: Final = 8
 """One life of so many goes on until it is seen what is kept for ever: that takes longer than all the rest."""
 
+LEASED: Final = 3
+"""One life of so many has a Lease, which others steal."""
+
 CHUNK: Final = 20
 """Seeds that a process gets at once: two seconds' work."""
 
@@ -68,7 +72,12 @@ def _draw_nothing(random: Random) -> dict[str, Any]:
 
 
 DRAWS: Final[Mapping[str, Callable[[Random], dict[str, Any]]]] = {
-    "the_driver_wants": lambda random: {"default": random.randrange(6), "gated": random.randrange(4)},
+    "the_driver_wants": lambda random: {
+        "default": random.randrange(6),
+        "gated": random.randrange(4),
+        "costly": random.randrange(4),
+    },
+    "the_driver_sends_nonsense": lambda random: {"which": random.randrange(len(NONSENSE))},
     "the_driver_kills": lambda random: {
         **_draw_pick(random),
         "number": random.randint(1, 3),
@@ -90,7 +99,13 @@ DRAWS: Final[Mapping[str, Callable[[Random], dict[str, Any]]]] = {
     "somebody_brings_a_pod_back": _draw_pick,
     "somebody_sets_a_pod_aside": _draw_pick,
     "somebody_annotates_a_pod": _draw_pick,
-    "somebody_makes_a_pod_that_is_malformed": lambda random: {"number": random.choice(NO_NUMBERS)},
+    "a_stranger_creates_a_pod": lambda random: {
+        "number": random.choice(STRAY_IDS),
+        "profile": random.choice(STRAY_PROFILES),
+    },
+    "a_pod_gets_a_finalizer": _draw_pick,
+    "the_quota_is_set": lambda random: {"quota": random.choice(sorted(QUOTAS))},
+    "the_lease_is_stolen": _draw_nothing,
     "gates_open": _draw_nothing,
     "a_backup_is_made_or_restored": _draw_nothing,
     "the_next_calls_fail": lambda random: {
@@ -153,6 +168,7 @@ def live(seed: int, *, threads: bool = False) -> Life:
         generations=0 if random.randrange(LONG_LIVES) else GENERATIONS,
         in_flight=random.choice(IN_FLIGHT),
         latency=random.choice(LATENCIES),
+        lease=random.randrange(LEASED) == 0,
     )
     _Machine.lives = Counter()
     machine = _Machine(world)

@@ -34,6 +34,7 @@ from actors.messages import (
 )
 from actors.pods.pod import DEFAULT_PROFILE, INACTIVE_LABEL
 from tests.scenarios.chaos import GATED, GENERATIONS, Chaos
+from tests.scenarios.strangers import COSTLY, NONSENSE, STRAY_IDS, STRAY_PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,8 +76,13 @@ OPERATIONS: Final[tuple[Operation, ...]] = ("create", "create", "create", "delet
 
 PARTS: Final = ("allocator", "lifecycle-manager", "snapshot-store", "request-pool", "poll-source", "watch-source")
 
-NO_NUMBERS: Final = ("x", "0", "01")
-"""What stands in place of a malformed pod's executor id."""
+QUOTAS: Final[Mapping[str, dict[str, str] | None]] = {
+    "none": None,
+    "two pods": {"pods": "2"},
+    "eight pods": {"pods": "8"},
+    "one processor": {"requests.cpu": "1"},
+    "few of both": {"pods": "3", "requests.cpu": "1"},
+}
 
 PICKS: Final = st.integers(0, 7)
 AFTER: Final = st.sampled_from((0.0, 0.0, 0.004, 0.1, 1.0, 4.0))
@@ -127,9 +133,13 @@ class FleetMachine(RuleBasedStateMachine):
 
     # ── the driver ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    @rule(default=TOTALS, gated=st.integers(0, 3), after=AFTER)
-    def the_driver_wants(self, default: int, gated: int, after: float) -> None:
-        self._do(lambda: self.world.want({DEFAULT_PROFILE: default, GATED: gated}), after)
+    @rule(default=TOTALS, gated=st.integers(0, 3), costly=st.integers(0, 3), after=AFTER)
+    def the_driver_wants(self, default: int, gated: int, costly: int, after: float) -> None:
+        self._do(lambda: self.world.want({DEFAULT_PROFILE: default, GATED: gated, COSTLY: costly}), after)
+
+    @rule(which=st.integers(0, len(NONSENSE) - 1), after=AFTER)
+    def the_driver_sends_nonsense(self, which: int, after: float) -> None:
+        self._do(lambda: self.world.backend.tell(NONSENSE[which]), after)
 
     @rule(pick=PICKS, number=st.integers(1, 3), adjust_target=st.booleans(), after=AFTER)
     def the_driver_kills(self, pick: int, number: int, adjust_target: bool, after: float) -> None:
@@ -209,9 +219,21 @@ class FleetMachine(RuleBasedStateMachine):
     def somebody_annotates_a_pod(self, pick: int, after: float) -> None:
         self._to_a_pod(pick, lambda pod: self.world.annotate(pod["metadata"]["name"]), after)
 
-    @rule(number=st.sampled_from(NO_NUMBERS), after=AFTER)
-    def somebody_makes_a_pod_that_is_malformed(self, number: str, after: float) -> None:
-        self._do(lambda: self.world.make_a_malformed_pod(number), after)
+    @rule(number=st.sampled_from(STRAY_IDS), profile=st.sampled_from(STRAY_PROFILES), after=AFTER)
+    def a_stranger_creates_a_pod(self, number: str, profile: str | None, after: float) -> None:
+        self._do(lambda: self.world.add_stray(number, profile), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def a_pod_gets_a_finalizer(self, pick: int, after: float) -> None:
+        self._to_a_pod(pick, self.world.add_finalizer, after)
+
+    @rule(quota=st.sampled_from(sorted(QUOTAS)), after=AFTER)
+    def the_quota_is_set(self, quota: str, after: float) -> None:
+        self._do(lambda: self.world.strangers.set_quota(QUOTAS[quota]), after)
+
+    @rule(after=AFTER)
+    def the_lease_is_stolen(self, after: float) -> None:
+        self._do(self.world.strangers.steal_lease, after)
 
     @rule(after=AFTER)
     def gates_open(self, after: float) -> None:

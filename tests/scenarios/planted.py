@@ -1,30 +1,39 @@
 """Bugs to plant into the real code, one function each, which the chaos runs must find.
 
-Each breaks what one invariant is about, and each invariant has one that does: too many executors, an end told twice or
-never, a pod that goes back in time, a fleet that never is whole, memory that grows, a stop that leaves something, one
-bad pod that harms all, actors that share something. That a secret is logged is found in `tests/stress/free_run`. A bug
+Each breaks what one invariant is about, and each invariant has one that does: too many executors, an end reported twice
+or never, a pod that goes back in time, a fleet that never is whole, memory that grows, a stop that leaves something, one
+bad pod or one wrong message that harms all, a write without the lease, a request that is sent for ever, a profile that
+is blocked by another's cause, actors that share something. That a secret is logged is found in `tests/stress/free_run`. A bug
 that another part makes good, in whatever order things happen, cannot be found from outside and does not stand here.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.allocation import allocator
+from actors.allocation.creator import Creator
 from actors.allocation.executor_tracker import ExecutorTracker
 from actors.allocation.expectations import Expectations
+from actors.allocation.profile import Profile
+from actors.backend import backend
 from actors.backend.backend import Backend
 from actors.backend.shutdown import Shutdown
 from actors.executors.ledger import Ledger
+from actors.lease.write_permission import WritePermission
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.lifecycle.reported_ends import ReportedEnds
+from actors.messages import LeaseHeld
 from actors.pods.state import PodPending, PodSucceeded
+from actors.requests.carried_out import CarriedOut
 from actors.runtime import Supervisor
 from actors.sources.listing import PagedList
 from actors.store import merge
 from actors.store.snapshot_store import SnapshotStore, _Subscription
+from tests.scenarios.strangers import COSTLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +170,46 @@ def one_bad_pod_ends_all(right: Any, merging: Any, pod: Any) -> Any:
     return number
 
 
+def any_id_is_believed(right: Any, executor_id: int) -> int:
+    return executor_id
+
+
+def a_message_is_not_checked(right: Any, message: Any, profiles: Any) -> Any:
+    return message
+
+
+def a_lost_lease_is_ignored(right: Any, permission: Any, message: Any) -> Any:
+    match message:
+        case LeaseHeld(until):
+            return right(permission, replace(message, until=until + HOURS))
+        case _:
+            return None if permission.may_write else right(permission, message)
+
+
+def one_block_is_every_profiles(right: Any, profile: Any, fleet: Any, now: Any, *, lacks_some: bool) -> Any:
+    block = right(profile, fleet, now, lacks_some=lacks_some)
+    if profile.name == COSTLY:
+        BLOCKS[0] = block
+    return (block and BLOCKS[0]) or block
+
+
+HOURS: Final = 10_000.0
+"""Seconds."""
+
+BLOCKS: Final[list[Any]] = [None]
+
+
+def nothing_was_carried_out(right: Any, carried_out: Any, request: Any, now: Any) -> bool:
+    return False
+
+
+def a_full_quota_blocks_for_good(right: Any, creator: Any, profile: Any) -> bool:
+    profile.blocked = getattr(profile, "blocked", False) or (
+        profile.refusal is not None and profile.refusal.cause == "QuotaExceeded"
+    )
+    return bool(right(creator, profile)) and not profile.blocked
+
+
 ONE_FOR_ALL: Final[list[Any]] = []
 
 
@@ -178,6 +227,10 @@ BACK: Final = "back in time"
 NEVER: Final = "never whole"
 OPEN: Final = "left open"
 HARM: Final = "harm to others"
+MISTAKE: Final = "a driver's mistake"
+STOLEN: Final = "a stolen lease"
+CAUSE: Final = "another's cause"
+AGAIN: Final = "a delete again and again"
 SHARED: Final = "shared state"
 
 SIGNS: Final = {
@@ -190,6 +243,10 @@ SIGNS: Final = {
     NEVER: "^4: ",
     OPEN: "^6: .* (live on|are open, or may be)$",
     HARM: "^an error was logged: actor crashed: actor=snapshot-store",
+    MISTAKE: "^an error was logged: actor crashed: actor=backend",
+    STOLEN: "^strangers .* after the lease was taken",
+    AGAIN: "^strangers .* was asked to be deleted",
+    CAUSE: "^strangers .* is blocked by what blocks",
     SHARED: "^8: ",
 }
 """By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""
@@ -213,5 +270,11 @@ BUGS: Final = (
     Bug(OPEN, Supervisor, "_stop_now", actors_outlive_their_owner),
     Bug(OPEN, Backend, "_close", the_connection_is_never_closed),
     Bug(HARM, merge.Merge, "_valid_id", one_bad_pod_ends_all),
+    Bug(NEVER, allocator, "believed", any_id_is_believed),
+    Bug(NEVER, Creator, "_may_request", a_full_quota_blocks_for_good),
+    Bug(MISTAKE, backend, "checked", a_message_is_not_checked),
+    Bug(STOLEN, WritePermission, "handle", a_lost_lease_is_ignored),
+    Bug(AGAIN, CarriedOut, "holds_back", nothing_was_carried_out),
+    Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles),
     Bug(SHARED, PagedList, "__init__", lists_share_a_default),
 )

@@ -90,6 +90,7 @@ class WatchedApi(FaultyPodApi):
     asked_to_go: Callable[[str], None]
     asked: list[tuple[float, Operation]]
     """Every call, with its moment (monotonic)."""
+    on_request: Callable[[kube.Request[Any]], None] | None = None
     clock: Clock
 
     def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
@@ -99,6 +100,8 @@ class WatchedApi(FaultyPodApi):
 
     def send(self, request: kube.Request[Any], reply: kube.Reply[Any]) -> Call:
         """See `PodApi`."""
+        if self.on_request is not None:
+            self.on_request(request)
         match request:
             case kube.Create(manifest):
                 self.asked_for(str(manifest["metadata"]["name"]))
@@ -173,8 +176,8 @@ class World:
         return driver
 
     def _connect(self) -> WatchedApi:
-        inner = self.door(self.store, "default", self.kit.timers, self._latency)
-        api = WatchedApi(inner, self.kit.timers, self.kit.entropy.fork("faults"))
+        self.inner = self.door(self.store, "default", self.kit.timers, self._latency)
+        api = WatchedApi(self.inner, self.kit.timers, self.kit.entropy.fork("faults"))
         api.asked, api.clock = [], self.kit.clock
         api.asked_for = self.invariants.asked_for
         api.asked_to_go = self.invariants.asked_to_go
