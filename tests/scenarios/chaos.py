@@ -178,7 +178,8 @@ class Chaos(World):
         self._adjusted: set[int] = set()
         self._released: dict[str, str] = {}
         """Pods that were taken out of the selector: name → UID."""
-        self._births: list[float] = []
+        self._requests: dict[str, float] = {}
+        """Name → when its creation was requested first. A quota may have refused it."""
         self._store_life = 0
         self._taken_over = 0
         """Pods of the last driver's life: the book keeps these, lest one that comes late is taken for new."""
@@ -220,13 +221,16 @@ class Chaos(World):
 
     def _connect(self) -> WatchedApi:
         api = super()._connect()
-        api.asked_for = lambda _: None  # what was decided under which target is known better here
+        api.asked_for = self._note_request  # what was decided under which target is known better here
         if not hasattr(self, "strangers"):
             self.strangers = Strangers(self.store, self.kit.clock, self.kit.timers, "app", LEASE_DURATION)
         api.on_request = self.strangers.asked
         assert isinstance(self.inner, WatchedDoor)
         self.inner.arrived = self.strangers.arrived
         return api
+
+    def _note_request(self, name: str) -> None:
+        self._requests.setdefault(name, self.kit.clock.monotonic())
 
     def _look_on(self) -> None:
         """Have the onlooker see the snapshots of the store that lives now."""
@@ -450,10 +454,9 @@ class Chaos(World):
         return any(abs(at - asked_at) < ANSWERED_WITHIN for at in self._lifecycle_crashes)
 
     def _swollen(self) -> list[str]:
-        """5: no collection has more entries than there are pods, and were lately."""
+        """5: no collection has more entries than there are pods, and were requested lately."""
         now = self.kit.clock.monotonic()
-        self._births += [now] * (self.invariants.created - len(self._births))
-        recent = sum(now - at < RECENT for at in self._births)
+        recent = sum(now - at < RECENT for at in self._requests.values())
         return self._larger_than(2 * (recent + len(self.pods())) + ROOM)
 
     def _larger_than(self, limit: int) -> list[str]:

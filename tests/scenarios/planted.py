@@ -1,10 +1,11 @@
 """Bugs to plant into the real code, one function each, which the chaos runs must find.
 
 Each breaks what one invariant is about, and each invariant has one that does: too many executors, an end reported twice
-or never, a pod that goes back in time, a fleet that never is whole, memory that grows, a stop that leaves something, one
-bad pod or one wrong message that harms all, a write without the lease, a request that is sent for ever, a profile that
-is blocked by another's cause, actors that share something. That a secret is logged is found in `tests/stress/free_run`. A bug
-that another part makes good, in whatever order things happen, cannot be found from outside and does not stand here.
+or never, a pod that goes back in time, a fleet that never is whole, memory that grows, a stop that leaves something,
+one bad pod or one wrong message that harms all, a write without the lease, a request that is sent for ever, a profile
+that is blocked by another's cause, actors that share something. That a secret is logged is found in
+`tests/stress/free_run`. A bug that another part makes good, in whatever order things happen, cannot be found from
+outside and does not stand here.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from actors.backend import backend
 from actors.backend.backend import Backend
 from actors.backend.shutdown import Shutdown
 from actors.executors.ledger import Ledger
+from actors.kube.api import DeleteOptions
 from actors.lease.write_permission import WritePermission
+from actors.lifecycle.cleanup import Cleanup
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.lifecycle.reported_ends import ReportedEnds
-from actors.messages import LeaseHeld
+from actors.messages import DeletePod, LeaseHeld
 from actors.pods.state import PodPending, PodSucceeded
-from actors.requests.carried_out import CarriedOut
 from actors.runtime import Supervisor
 from actors.sources.listing import PagedList
 from actors.store import merge
@@ -199,8 +201,11 @@ HOURS: Final = 10_000.0
 BLOCKS: Final[list[Any]] = [None]
 
 
-def nothing_was_carried_out(right: Any, carried_out: Any, request: Any, now: Any) -> bool:
-    return False
+def terminating_pods_are_deleted_again(right: Any, cleanup: Any, snapshot: Any) -> Iterator[Any]:
+    yield from right(cleanup, snapshot)
+    for state in snapshot.states.values():
+        if state.pod.terminating:
+            yield DeletePod(state.pod.name, DeleteOptions(uid=state.pod.uid))
 
 
 def a_full_quota_blocks_for_good(right: Any, creator: Any, profile: Any) -> bool:
@@ -274,7 +279,7 @@ BUGS: Final = (
     Bug(NEVER, Creator, "_may_request", a_full_quota_blocks_for_good),
     Bug(MISTAKE, backend, "checked", a_message_is_not_checked),
     Bug(STOLEN, WritePermission, "handle", a_lost_lease_is_ignored),
-    Bug(AGAIN, CarriedOut, "holds_back", nothing_was_carried_out),
+    Bug(AGAIN, Cleanup, "requests", terminating_pods_are_deleted_again),
     Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles),
     Bug(SHARED, PagedList, "__init__", lists_share_a_default),
 )
