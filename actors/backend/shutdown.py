@@ -1,7 +1,7 @@
 """The stop of a Backend: a small state machine, driven by messages, that never blocks and always ends in time.
 
-The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that every create is
-resolved. The fleet is deleted by label and listed until it is gone, then its claims are deleted, and the other actors
+The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that no create is
+under way. The fleet is deleted by label and listed until it is gone, then its claims are deleted, and the other actors
 stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
 that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. Each
 step runs even if the previous one failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may
@@ -152,7 +152,9 @@ class Shutdown:
         self._listed_uids: Mapping[str, str] = {}
         """UIDs of the pods in the last list, by name."""
         self._unseen: dict[str, str] = {}
-        """UIDs, by name, of pods that were created and never observed, until they are known to be gone."""
+        """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
+        self._looked_for: set[str] = set()
+        """Names of those whose GET is not answered."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
         self._one_by_one = False
@@ -300,14 +302,14 @@ class Shutdown:
                     self._delete_claims()
                     return
                 self._delete([pod for pod in pods if not pod.terminating])
-                if not pods:
-                    self._look_up_unseen()
+                self._look_up_unseen()
         self._backend.timers.start("list", self._delay, _ListDue())
         self._delay = min(2 * self._delay, LAST_DELAY)
 
     def _look_up_unseen(self) -> None:
         """Look up by name the pods that no list has had: an admission step may have taken their labels off."""
-        for name in self._unseen:
+        for name in self._unseen.keys() - self._looked_for:
+            self._looked_for.add(name)
             self._api.send(kube.Get(name), partial(self._tell_looked_up, name))
 
     def _tell_looked_up(self, name: str, found: Pod | ApiError) -> None:
@@ -316,6 +318,7 @@ class Shutdown:
     def _looked_up(self, message: _LookedUp) -> None:
         """Delete a pod that was created and never observed. It is looked up again after the next list."""
         name, found = message.name, message.found
+        self._looked_for.discard(name)
         uid = self._unseen.get(name)
         if uid is None or self._step is not _Step.FLEET:
             return
@@ -335,6 +338,7 @@ class Shutdown:
     def _note_left(self, pods: Sequence[Pod]) -> None:
         """Note the pods of a list, and withdraw the requests to those that it no longer has: they may live on."""
         before, self._listed_uids = self._listed_uids, {pod.name: pod.uid for pod in pods}
+        self._unseen = {name: uid for name, uid in self._unseen.items() if self._listed_uids.get(name) != uid}
         self._left = tuple(sorted(self._listed_uids.keys() | self._unseen.keys()))
         if gone := {name: uid for name, uid in before.items() if self._listed_uids.get(name) != uid}:
             self._pool.tell(WithdrawRequests(gone))

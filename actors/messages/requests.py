@@ -179,7 +179,7 @@ class PodsObserved:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Accept no more creates, drop those queued, resolve those in flight; then `reply_to` gets `Drained`."""
+    """Accept no more creates, drop those queued, wait for those in flight; then `reply_to` gets `Drained`."""
 
     reply_to: Address
 

@@ -69,6 +69,8 @@ class Create(Request):
         """The pod of this executor in a snapshot, if it was observed before the POST was answered."""
         self.cancelled: Cancelled | None = None
         """Set once the pod must not be POSTed (again)."""
+        self.needs_verification = True
+        """Whether a pod that an earlier try may have made is looked up. Not at a stop, which lists the fleet."""
         self.withdrawn = False
         """The Allocator cancelled it, and it was not in flight."""
         self.delete_when_made = False
@@ -126,11 +128,14 @@ class Create(Request):
         if self.observed is not None:
             self.outcome = self.observed
             return Done()
-        if self.cancelled is None or self._stage is Stage.VERIFY:
+        if self.cancelled is None:
             return retry
-        if self.message.again or (self._stage is Stage.POD and self._may_exist):
-            self._verify(self.cancelled)
-            return retry
+        if self.needs_verification:
+            if self._stage is Stage.VERIFY:
+                return retry
+            if self.message.again or (self._stage is Stage.POD and self._may_exist):
+                self._verify(self.cancelled)
+                return retry
         self.outcome = self.cancelled
         return Done()
 

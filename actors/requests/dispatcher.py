@@ -200,13 +200,13 @@ class Dispatcher:
         self._counts.outage = self._outage.steps > 0
 
     def retry_soon(self) -> None:
-        """Restart the backoff of requests that no server answered: a drain cannot wait half a minute.
+        """Restart the backoff of all requests: a stop cannot wait a minute.
 
         From now on no `Retry-After` counts: a stop may take less long than that, and nobody would try again.
         """
         self._max_retry_after = timedelta()
-        for request in self._unanswered():
-            error = self._retries[request.serial][1]
+        self._refusals.hasten()
+        for request, error in list(self._retries.values()):
             request.failures = 1
             self._back_off(request, error, self._delay(0, error))
         self._outage.hasten()

@@ -55,6 +55,10 @@ class Refusals:
         held = self._held.get(request.key)
         return held is not None and now < held.until
 
+    def hasten(self) -> None:
+        """Hold nothing back any more, and begin with the shortest delay again."""
+        self._held.clear()
+
     def note(self, request: Request, answer: object, now: Moment, entropy: Entropy) -> None:
         """Record a final answer. Log the first refusal of its cause, and the first success after refusals."""
         error = request.refusal(answer)

@@ -186,6 +186,8 @@ class RequestPool(Actor):
     def _drain(self, reply_to: Address) -> None:
         self._draining = True
         self._epochs.drain(reply_to)
+        for create in self._creates.values():
+            create.needs_verification = False
         self._cancel(self._creates.values(), DRAINING)
         self._dispatcher.retry_soon()
 

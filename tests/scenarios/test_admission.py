@@ -17,7 +17,7 @@ from actors.local.faults.kinds import DelayAnswer
 from actors.local.inprocess import InProcessPodApi
 from actors.messages import AllocationBlocked, AllocationUnblocked, ExecutorRemoved, GetFleetStatus
 from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
-from tests.scenarios.fleets import name, names
+from tests.scenarios.fleets import name, names, patch
 from tests.scenarios.test_allocation import now, posts
 from tests.scenarios.test_volumes import Disks
 from tests.scenarios.world import World
@@ -184,6 +184,18 @@ def test_what_was_created_and_never_seen_is_deleted_by_the_stop() -> None:
         assert made(world) == [name(1), name(2), name(3)]
         assert world.stop().left_behind == ()
         assert made(world) == []
+
+
+def test_what_was_created_and_never_seen_is_deleted_by_the_stop_though_a_finalizer_holds_another() -> None:
+    with AdmissionWorld(executor={"instances": 2}) as world:
+        world.advance(5)
+        patch(world, 1, finalizers=["example.com/hold"])
+        world.admission.change, world.admission.silent = without_labels(), True
+        world.target(4)
+        world.advance(5)
+        assert made(world) == [name(1), name(2), name(3), name(4)]
+        assert world.stop().left_behind == (name(1),)
+        assert made(world) == [name(1)]
 
 
 def test_what_was_created_and_never_seen_and_cannot_be_deleted_is_named_by_the_stop() -> None:

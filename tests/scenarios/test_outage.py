@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.allocation.profile import CREATE_BACKOFF
-from actors.errors import NotFound, Unavailable
+from actors.errors import Forbidden, NotFound, Unavailable
 from actors.local.faults.faulty_stream import FaultyStream
-from actors.local.faults.kinds import LoseAnswer, Refuse, Stall, server_error
+from actors.local.faults.kinds import LoseAnswer, Refuse, Stall, server_error, too_many_requests
 from actors.local.inprocess import InProcessPodApi
 from actors.messages import BackendStopped, ExecutorRunning, GetFleetStatus, StopBackend
 from actors.pods.loss import LossKind
@@ -308,3 +308,34 @@ def test_a_target_that_falls_and_rises_in_an_outage_is_reached_without_excess() 
         world.advance(60)
         assert world.running() == FLEET + 10
         world.stop()
+
+
+FORBIDDEN = Refuse(Forbidden("no", status=403))
+
+
+@pytest.mark.parametrize(
+    "get", [FORBIDDEN, Refuse(too_many_requests(timedelta(hours=1))), Refuse(server_error())], ids=["403", "429", "500"]
+)
+def test_a_stop_deletes_the_fleet_though_a_create_stays_unresolved(get: Fault) -> None:
+    with TroubledWorld(executor={"instances": 3}) as world:
+        world.advance(5)
+        world.api.fail_next("create", Stall())
+        world.target(4)
+        world.advance(9)
+        world.trouble(FORBIDDEN, "create")
+        world.api.trouble["get"] = get
+        world.advance(60)
+        assert world.stop().left_behind == ()
+        assert world.pods() == []
+
+
+def test_a_stop_waits_for_no_create_that_has_failed_for_minutes() -> None:
+    with TroubledWorld(executor={"instances": 3}) as world:
+        world.advance(5)
+        world.trouble(Refuse(server_error()), "create")
+        world.target(4)
+        world.advance(300)
+        world.backend.tell(StopBackend())
+        world.advance(5)
+        assert [stopped.left_behind for stopped in world.heard(BackendStopped)] == [()]
+        assert world.pods() == []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.errors import TooManyRequests, Unavailable
-from actors.local.faults.kinds import Refuse
+from actors.errors import Forbidden, TooManyRequests, Unavailable
+from actors.local.faults.kinds import Refuse, server_error
 from actors.messages import AllocationBlocked, BackendStopped, GetFleetStatus, StopBackend
 from tests.scenarios.fleets import fleet, name
 from tests.scenarios.test_outage import EVERYTHING, TroubledWorld
@@ -106,4 +106,20 @@ def test_a_stop_waits_for_no_page_that_is_gone_in_ten_seconds(fault: Fault) -> N
         world.advance(21)
         (stopped,) = world.heard(BackendStopped)
         assert stopped.left_behind == ()
+        assert world.pods() == []
+
+
+@pytest.mark.parametrize(
+    "refusal", [THROTTLED, Refuse(Forbidden("no", status=403)), Refuse(server_error())], ids=["429", "403", "500"]
+)
+def test_a_stop_repeats_at_once_the_deletions_that_were_refused_before(refusal: Fault) -> None:
+    with TroubledWorld(executor={"instances": 3}) as world:
+        world.advance(5)
+        world.trouble(refusal, "delete")
+        world.kubelet.exit(name(1), 1)
+        world.advance(330)
+        world.trouble(Refuse(Forbidden("no", status=403)), "delete_collection")
+        world.backend.tell(StopBackend())
+        world.advance(10)
+        assert [stopped.left_behind for stopped in world.heard(BackendStopped)] == [()]
         assert world.pods() == []

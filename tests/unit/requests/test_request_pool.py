@@ -715,10 +715,10 @@ def test_a_paused_post_that_is_cancelled_is_verified_at_once(world: World) -> No
     world.answer_next("create", LOST)
     world.wait_for("create")
     world.answer_next("create", too_many(60))
-    world.tell(Drain(world.backend.address))
+    world.tell(WithdrawPods(frozenset({1})))
     assert world.open() == ["get app-exec-1"]
     world.answer_next("get", NotFound("no such pod", status=404))
-    world.backend.take(Drained)
+    world.allocator.take(PodCreateFailed)
 
 
 # ── deletes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -1087,14 +1087,24 @@ def test_draining_drops_queued_creates_and_waits_for_those_in_flight(world: Worl
     assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [4]
     world.answer_next("create", pod(1))
     world.answer_next("create", LOST)
+    world.backend.expect_nothing()
     world.answer_next("create", too_many(60))
-    world.backend.expect_nothing()
-    world.wait_for("get")
-    world.backend.expect_nothing()
-    world.answer_next("get", pod(2))
     world.backend.take(Drained)
-    assert [created.executor_id for created in world.allocator.take_all(PodCreated)] == [1, 2]
-    assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [3]
+    assert [created.executor_id for created in world.allocator.take_all(PodCreated)] == [1]
+    assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [2, 3]
+    world.quiet()
+
+
+def test_a_drain_waits_for_no_pod_that_cannot_be_looked_up(world: World) -> None:
+    for number, answer in enumerate((too_many(60), FORBIDDEN), 1):
+        world.create(number)
+        world.answer_next("create", LOST)
+        world.wait_for("create")
+        world.answer_next("create", EXISTS)
+        world.answer_next("get", answer)
+    world.tell(Drain(world.backend.address))
+    world.backend.take(Drained)
+    assert [failed.executor_id for failed in world.allocator.take_all(PodCreateFailed)] == [1, 2]
     world.quiet()
 
 
