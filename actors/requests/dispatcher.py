@@ -252,7 +252,8 @@ class Dispatcher:
     def _may_send(self, lane: Lane) -> bool:
         most = max(self._limit - 1, 1)
         if lane is Lane.POST:
-            if self._timers.active("posts") or self._blocking_posts:
+            blocked = self._blocking_posts and self._outage.steps < BLOCKING_TRIES
+            if blocked or self._timers.active("posts"):
                 return False
             most = 1 if self._throttled else most
         return self._queue.in_flight(lane) < most
@@ -306,6 +307,8 @@ class Dispatcher:
             self._queue.add_first(request)
             return
         self._counts.retries.add(request.kind, type(error).__name__)
+        if request.tries >= BLOCKING_TRIES:
+            self._blocking_posts.discard(request.key)
         if self._outage.steps and lacks_server(error):
             request.delayed(error, self._date(self._next_step_at))
             self._await_server(request)
@@ -315,8 +318,6 @@ class Dispatcher:
         level, seconds = logging.WARNING if unusual else logging.DEBUG, delay.total_seconds()
         logger.log(level, "retry scheduled: request=%s delay=%.1fs error=%s", request, seconds, error)
         request.failures += 1
-        if request.failures >= BLOCKING_TRIES:
-            self._blocking_posts.discard(request.key)
         until = later(self._clock.monotonic(), delay)
         if posted and isinstance(error, TooManyRequests):
             self._pause_posts(delay)

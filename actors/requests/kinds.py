@@ -45,7 +45,8 @@ CONFIRM_TRIES: Final = 3
 """A GET that only refines a loss reason must not delay the report of an end for long."""
 
 BLOCKING_TRIES: Final = 3
-"""An adoption that always fails, such as one that a webhook rejects with a 500, must not block creation for ever."""
+"""An adoption that always fails, such as one that a webhook or a proxy rejects, must not block creation for ever. In an
+outage that lasts for so many steps none blocks it."""
 
 IDS_PER_CALL: Final = 250
 """The selector is part of the URL, and many proxies accept no line over 8 KiB: 250 ids of 18 digits fit."""
@@ -106,7 +107,7 @@ class Request:
     repeated: bool = False
     """Its sender repeats it every round until it has its effect."""
     blocks_posts: bool = False
-    """No POST is sent while it is open, unless it has failed `BLOCKING_TRIES` times for reasons of its own."""
+    """No POST is sent while it is open, unless it has failed `BLOCKING_TRIES` times."""
     max_tries: int | None = None
     """Any answer to the last try is final."""
     rank: int = 0

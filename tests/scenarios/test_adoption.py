@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.errors import Forbidden
-from actors.local.faults.kinds import DelayRequest
+from actors.local.faults.kinds import DelayRequest, server_error
 from actors.messages import (
     BackendStarted,
     ExecutorDisconnected,
@@ -235,6 +235,17 @@ def test_an_adoption_that_was_refused_is_asked_for_again() -> None:
         assert [world.owners(executor_id) for executor_id in (1, 2, 3)] == [[world.drivers["driver-1"]]] * 3
         world.advance(190)
         assert [world.owners(executor_id) for executor_id in (1, 2, 3)] == [[world.drivers["driver-2"]]] * 3
+
+
+@pytest.mark.parametrize("status", [500, 503, 504])
+def test_adoptions_that_always_fail_do_not_block_creation(status: int) -> None:
+    with InPod() as world:
+        world.stop(delete_pods=False)
+        world.patches_fail = [server_error(status)] * 100
+        world.again(target=6)
+        world.advance(60)
+        assert writes(world).count("create") == 3
+        assert [world.owners(executor_id) for executor_id in (4, 5, 6)] == [[world.drivers["driver-2"]]] * 3
 
 
 # ── 16: the status ───────────────────────────────────────────────────────────────────────────────────────────────────
