@@ -237,7 +237,8 @@ class Allocator(Actor):
                 self._profiles[name].refused(answer.error, now=now, entropy=self.entropy)  # observed before the answer
             return
         self._creator.created -= 1
-        self._volumes.refused(answer.executor_id, taken=isinstance(answer.error, AlreadyExists))
+        if not isinstance(answer.error, Altered):  # that pod has them until it is deleted
+            self._volumes.refused(answer.executor_id, taken=isinstance(answer.error, AlreadyExists))
         self._deleter.abandon([answer.executor_id], f"it could not be created: {answer.error}", created=False)
         profile = self._profiles[requested.profile]
         before = profile.refusal

@@ -163,6 +163,20 @@ def test_a_pod_without_its_owner_is_deleted() -> None:
         assert made(world) == []
 
 
+@pytest.mark.parametrize("change", ["restarted", "no labels"])
+def test_the_claim_of_an_altered_pod_that_is_not_deleted_yet_is_given_to_no_other(change: str) -> None:
+    with OwnedWorld(0) as world:
+        assert isinstance(world.api._inner, Admission)
+        world.api._inner.change, _ = CHANGES[change]
+        world.forbidden.add(("delete", "pods"))
+        world.target(2)
+        world.advance(0.5)
+        world.api._inner.change = None
+        world.advance(60)
+        assert {name(3), name(4)} <= set(names(world))
+        assert world.shared == []
+
+
 def test_an_altered_pod_that_could_not_be_deleted_is_deleted_by_the_stop() -> None:
     with AdmissionWorld() as world:
         world.admission.change = without_labels()
