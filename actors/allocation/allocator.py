@@ -215,17 +215,26 @@ class Allocator(Actor):
         if answer.epoch != self._epoch:
             return
         if requested is None:
-            if answer.withdrawn and self._profile_of(executor_id) is not None:
+            name = self._profile_of(executor_id)
+            if answer.withdrawn and name is not None and self._has_excess(name):
                 self._deleter.delete_withdrawn(executor_id, answer.pod)
             return
         self._tracker.requested.answered(executor_id, self.clock.monotonic(), answer.pod)
-        if answer.withdrawn:
+        if answer.withdrawn and self._has_excess(requested.profile):
             self._deleter.abandon_and_delete((executor_id,), NOT_DESIRED)
         profile = self._profiles[requested.profile]
         for other in self._profiles.sharing_quota_with(profile):
             other.hasten(self.clock.monotonic())
         if profile.answered(None, now=self.clock.monotonic(), entropy=self.entropy):
             self._round()
+
+    def _has_excess(self, profile: str) -> bool:
+        """Whether a profile still has too many executors, without those that are being ended."""
+        if self._latest is None or self._totals is None:
+            return False
+        snapshot = self._latest.snapshot
+        desired = self._totals.get(profile, 0) + self._tracker.being_ended(snapshot, profile)
+        return self._tracker.expected(snapshot, profile) > desired
 
     def _create_failed(self, answer: PodCreateFailed) -> None:
         requested = self._tracker.requested.get(answer.executor_id)

@@ -339,3 +339,17 @@ def test_a_stop_waits_for_no_create_that_has_failed_for_minutes() -> None:
         world.advance(5)
         assert [stopped.left_behind for stopped in world.heard(BackendStopped)] == [()]
         assert world.pods() == []
+
+
+def test_executors_that_were_withdrawn_and_are_desired_again_are_not_replaced() -> None:
+    with World() as world:
+        world.advance(1)
+        world.api.fail_next("create", LoseAnswer(), times=10)
+        world.target(10)
+        world.advance(0.1)
+        world.target(0)
+        world.advance(0.1)
+        world.target(10)
+        world.advance(20)
+        assert world.running() == 10
+        assert world.invariants.created == 10

@@ -391,6 +391,24 @@ def test_a_withdrawn_executor_observed_before_its_answer_is_deleted_unless_it_re
     assert [message.pods for message in scaled_down] == ([] if registered else [{1: "made"}])
 
 
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_withdrawn_executor_that_was_created_and_is_desired_again_stays(
+    rig: Callable[..., Rig], observed: bool
+) -> None:
+    subject = rig().start(1)
+    (create,) = subject.requests()
+    subject.want(0)
+    subject.want(1)
+    if observed:
+        subject.view.show(running(1, uid="made"))
+        subject.round()
+    create.reply_to.tell(PodCreated(1, create.epoch, running(1, uid="made"), withdrawn=True))
+    subject.kit.settle()
+    assert subject.deleted() == []
+    assert subject.backend.take_all(ExecutorsAbandoned) == []
+    assert subject.requested() == []
+
+
 def test_killed_executors_count_as_excess_and_no_other_is_withdrawn(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.requests()
