@@ -219,13 +219,13 @@ def bytes_of(size: str) -> int:
 
 
 def _mount_path(text: str) -> str:
-    if not re.fullmatch(r"/[^:\s][^:]*", text):
+    if not re.fullmatch(r"/[^:\s][^:]*", text) or not _is_unicode(text):
         raise ValueError("must be an absolute path without ':', such as \"/data\"")
     return text
 
 
 def _sub_path(text: str) -> str:
-    if not text or text.startswith("/") or ".." in text.split("/"):
+    if not text or text.startswith("/") or ".." in text.split("/") or not _is_unicode(text):
         raise ValueError("must be a relative path without '..'")
     return text
 
@@ -241,7 +241,14 @@ def _switch(value: object) -> object:
             raise ValueError('must be "auto", true or false')
 
 
+def _is_unicode(text: str) -> bool:
+    """Whether a request can have it. Arguments and variables that are not UTF-8 reach Python as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _word(text: str) -> str:
+    if not _is_unicode(text):
+        raise ValueError("must be Unicode text")
     if not text or any(character.isspace() for character in text):
         raise ValueError("must be text without spaces")
     return text
@@ -262,6 +269,8 @@ def _argv(value: object) -> object:
     argv = _from_json(value)
     if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):
         raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
+    if not all(map(_is_unicode, argv)):
+        raise ValueError("must be Unicode text")
     return tuple(argv)
 
 
@@ -297,6 +306,10 @@ def _what_is_wrong(error: Exception) -> str:
             return "it is not text, or has an impossible number or date"
 
 
+def _is_json_number(number: float) -> bool:
+    return math.isfinite(number) if isinstance(number, float) else -(2**63) <= number < 2**63
+
+
 def _not_json(template: Mapping[object, object]) -> str:
     """Return why no API server would accept it, or "". YAML aliases may expand to more than fits into memory."""
     if files.expands_beyond(template, _LARGEST_TEMPLATE):
@@ -308,14 +321,14 @@ def _not_json(template: Mapping[object, object]) -> str:
             case Mapping():
                 if (odd := next((key for key in value if not isinstance(key, str)), None)) is not None:
                     return f"has the key {odd!r}, which must be text; put it in quotes"
-                inner = list(value.values())
+                inner = [*value, *value.values()]
             case list() | tuple():
                 inner = list(value)
+            case str() if not _is_unicode(value):
+                return "has text that is not Unicode"
             case None | bool() | str():
                 continue
-            case int() if -(2**63) <= value < 2**63:
-                continue
-            case float() if math.isfinite(value):
+            case int() | float() if _is_json_number(value):
                 continue
             case _:
                 return f"has a value that JSON cannot hold ({type(value).__name__}); put it in quotes"

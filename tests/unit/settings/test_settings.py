@@ -318,13 +318,19 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
         ("a b", "must be text without spaces"),
         ("", "must be text without spaces"),
         (3, "must be text"),
+        ("a\udcff", "must be Unicode text"),
     ],
-    "executor.command": [("python -m w", 'must be a list of words, such as ["python", "-m", "worker"]')],
+    "executor.command": [
+        ("python -m w", 'must be a list of words, such as ["python", "-m", "worker"]'),
+        (("sh", "a\udcff"), "must be Unicode text"),
+    ],
     "executor.container": [("Executor", None)],
     "executor.pod_template": [
         ("/nowhere/pod.yaml", "cannot be read: No such file or directory"),
         (7, "must be a v1 Pod as a mapping, or the path of a YAML file with one"),
         ({"spec": [{"on": {True: 1}}]}, "has the key True, which must be text; put it in quotes"),
+        ({"spec": ["\ud800"]}, "has text that is not Unicode"),
+        ({"\ud800": "spec"}, "has text that is not Unicode"),
     ],
     "executor.template_patch": [("[]", "must be a v1 Pod as a mapping, or the path of a YAML file with one")],
     "executor.resources": [("much", "must be a table of settings")],
@@ -371,7 +377,7 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
     "app_id": [("Fleet", None), ("a" * 64, None)],
     "namespace": [("a.b", None)],
     "driver_pod_name": [("A", "must be a pod's name: lower-case letters, digits, '-' and '.', at most 253 characters")],
-    "driver_address": [("a b", "must be text without spaces")],
+    "driver_address": [("a b", "must be text without spaces"), ("\ud800", "must be Unicode text")],
 }
 TOO_LONG = (
     f"app_id = '{'a' * 49}': must be at most 48 characters, "
