@@ -29,6 +29,9 @@ class Stop(Signal):
 
 STOP: Final = Stop()
 
+LONGEST_WAIT: Final = 100 * 365 * 24 * 60 * 60
+"""Seconds: an answer that is waited for without a limit. The system's clocks take no arbitrary number."""
+
 
 class Address:
     """The target of messages. After a restart the next incarnation receives them. Equal only to itself."""
@@ -86,7 +89,7 @@ class Address:
 
         Args:
             message: the question.
-            timeout: how long to wait; a number means seconds.
+            timeout: how long to wait; a number means seconds, and infinity for ever.
 
         Raises:
             ActorDeadError: there is no live actor, or it ended before it answered.
@@ -94,9 +97,10 @@ class Address:
             ActorCrashed: the message crashed the actor with a `BaseException` that is no `Exception`.
             Exception: the actor raised it. The actor is dead, unless it is `Refused`.
         """
-        if not isinstance(timeout, timedelta | int | float):
+        if not isinstance(timeout, timedelta | int | float) or timeout != timeout:  # noqa: PLR0124 - only nan does
             raise TypeError(f"a timeout is a timedelta or a number of seconds, not {timeout!r}")
-        limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        limit = timedelta(seconds=min(seconds, LONGEST_WAIT))
         future = self.request(message)
         try:
             return future.get(timeout=limit.total_seconds())

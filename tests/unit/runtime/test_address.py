@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,10 @@ def test_an_ask_that_gets_no_answer_in_time_says_who_and_what() -> None:
     assert address.ask("in seconds", SAFETY) == (1, "in seconds")
     with pytest.raises(TypeError, match=r"^a timeout is a timedelta or a number of seconds, not '5s'$"):
         address.ask("hello?", "5s")  # type: ignore[arg-type]  # this is wrong
+    for endless in (math.inf, 1e300, timedelta.max):
+        assert address.ask("hello?", endless) == (1, "hello?")
+    with pytest.raises(TypeError, match=r"^a timeout is a timedelta or a number of seconds, not nan$"):
+        address.ask("hello?", math.nan)
     address.stop()
     system.close()
 
