@@ -193,11 +193,9 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         raise typer.BadParameter("--metrics-address needs --metrics-port")
     if output not in {"live", "json"}:
         raise typer.BadParameter(f"{output!r} is neither 'live' nor 'json'", param_hint="'--output'")
-    if config is not None and not config.is_file():
-        raise typer.BadParameter(f"file {config} does not exist", param_hint="'--config'")
     executor = {"instances": executors, "image": image, "command": tuple(command) if command else None}
     given = {"namespace": namespace, "executor": {name: value for name, value in executor.items() if value is not None}}
-    settings = Settings.load(config, **{name: value for name, value in given.items() if value})
+    settings = Settings.load(config, **{name: value for name, value in given.items() if value not in (None, {})})
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:
             raise typer.BadParameter("no image: set --image, executor.image or a pod template")

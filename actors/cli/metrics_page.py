@@ -52,6 +52,8 @@ def serve_metrics(address: str, port: int, *, clock: Clock | None = None) -> Ite
         server = _serve(address, port, registry, clock or SystemClock())
     except OSError as error:
         raise SettingsError(f"metrics cannot be served at {address} port {port}: {error.strerror}") from None
+    except UnicodeError:  # of the name's encoding: a part of it is empty, too long, or no text
+        raise SettingsError(f"metrics cannot be served at {address} port {port}: it is no host's name") from None
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:

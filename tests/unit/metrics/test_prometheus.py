@@ -388,3 +388,6 @@ def test_a_port_in_use_and_an_address_of_another_machine_are_errors_that_say_so(
             pass
     with pytest.raises(SettingsError, match=r"metrics cannot be served at 192\.0\.2\.1 port 0: "):
         serve_metrics("192.0.2.1", 0).__enter__()
+    for no_name in ("a..b", "a" * 64):
+        with pytest.raises(SettingsError, match=f"metrics cannot be served at {no_name} port 0: it is no host's name"):
+            serve_metrics(no_name, 0).__enter__()
