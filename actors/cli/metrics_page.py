@@ -6,12 +6,13 @@ fill the memory nor lock out Prometheus.
 
 from __future__ import annotations
 
+import io
 import socket
 import threading
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, make_wsgi_app
@@ -81,6 +82,10 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         pass
+
+    def get_stderr(self) -> TextIO:
+        """Discard the traceback of a request that breaks the page: any peer can send one."""
+        return io.StringIO()
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -26,6 +26,7 @@ from actors.kube.http.streams import Stream
 from actors.kube.http.watch_lines import WatchDecoder
 from actors.kube.http.wire import Wire, WireCut, WireLate
 from actors.kube.http.workers import Workers, deliver
+from actors.kube.names import dns_label_problem
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread, later
 from actors.text import get_logger
 
@@ -65,7 +66,7 @@ class HttpPodApi:
         timers: TimerService | None = None,
     ) -> None:
         """`timers` enforce the limits; by default a thread of this client, which `close` ends."""
-        if not namespace or namespace in {".", ".."} or "/" in namespace:
+        if dns_label_problem(namespace):
             raise SettingsError(f"namespace {namespace!r} cannot be the name of a namespace")
         self._access = access
         self.namespace = namespace

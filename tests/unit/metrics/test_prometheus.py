@@ -380,6 +380,17 @@ def test_endless_headers_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == ""
 
 
+def test_a_request_that_breaks_the_page_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        _, url = stack.enter_context(serve_metrics("127.0.0.1", 0))
+        (peer,) = connections(stack, url, 1)
+        peer.sendall(b"GET /metrics HTTP/1.0\r\nAccept: application/openmetrics-text; version=odd\r\n\r\n")
+        assert peer.recv(100).split()[1] == b"500"
+        while peer.recv(1000):
+            pass
+    assert capfd.readouterr().err == ""
+
+
 def test_a_port_in_use_and_an_address_of_another_machine_are_errors_that_say_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

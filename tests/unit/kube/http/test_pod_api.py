@@ -134,7 +134,7 @@ def test_a_name_is_quoted(server: ScriptedServer, client: Client) -> None:
     assert server.asked[0].target == f"{PODS}/a%3Fb%20%252f%23"
 
 
-@pytest.mark.parametrize("namespace", ["", "..", "a/b"])
+@pytest.mark.parametrize("namespace", ["", "..", "a/b", "\ud800", "['a']"])
 def test_a_namespace_that_would_lead_elsewhere_is_refused(client: Client, namespace: str) -> None:
     access = client.connect()._access
     with pytest.raises(SettingsError, match="namespace"):
