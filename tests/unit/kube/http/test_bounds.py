@@ -244,7 +244,7 @@ def test_bytes_after_the_last_member_are_ignored() -> None:
     assert inflated([gzip.compress(b"x") + b"garbage"]) == b"x"
 
 
-@pytest.mark.parametrize("data", [b"", b"no", gzip.compress(b"x")[:-3]])
+@pytest.mark.parametrize("data", [b"", b"no", gzip.compress(b"x")[:-3]], ids=["empty", "text", "half"])
 def test_what_is_no_gzip_or_half_of_it_is_an_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         inflated([data])
