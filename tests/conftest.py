@@ -101,8 +101,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: a third of the tests' time is waiting."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are processors: a third of the tests' time is waiting."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(optionalhook=True)

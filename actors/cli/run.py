@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -171,7 +171,14 @@ def run_local(port: int, kubeconfig: Path | None, faults: ClusterFaults, inbox: 
             if not has_no_reader(error):
                 raise
             discard(sys.stdout)
-        return EXIT_INTERRUPTED if inbox.get() is signal.SIGINT else EXIT_OK
+        return EXIT_INTERRUPTED if _next_signal(inbox) is signal.SIGINT else EXIT_OK
+
+
+def _next_signal(inbox: Inbox) -> object:
+    """Wait for a signal. Look up now and then: one that the system hands to another thread does not wake this one."""
+    while True:
+        with suppress(Empty):
+            return inbox.get(timeout=REDRAW_SECONDS)
 
 
 class MainLoop:

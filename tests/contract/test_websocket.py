@@ -98,7 +98,8 @@ def test_each_event_is_a_text_frame_and_the_end_is_the_connections_end(http: Raw
         ("ADDED", "b"),
     }
     assert dialog.events[0]["object"]["kind"] == "Pod"
-    assert (dialog.protocol, dialog.close_code) == (None, 1006)  # no close frame
+    assert dialog.protocol is None
+    assert dialog.close_code in {1000, 1006}  # a real server mostly ends the connection without a close frame
 
 
 def test_a_selector_and_a_version_count_as_they_do_for_a_chunked_body(http: Raw) -> None:

@@ -242,6 +242,7 @@ def test_a_stdout_that_is_full_ends_the_command_in_order_with_a_sentence_and_a_f
         assert command.leftovers(marker) == []
 
 
+@pytest.mark.stress
 def test_a_stderr_that_is_full_costs_the_notes_only(tmp: Path, marker: str, executor: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         arguments = ["run", "--local", "--executors", "1", "--metrics-port", "0", "--output", "json", *executor]
@@ -253,6 +254,7 @@ def test_a_stderr_that_is_full_costs_the_notes_only(tmp: Path, marker: str, exec
             assert command.leftovers(marker) == []
 
 
+@pytest.mark.stress
 def test_closed_streams_discard_what_is_written(tmp: Path, marker: str, executor: list[str]) -> None:
     arguments = ["run", "--local", "--executors", "1", "--metrics-port", "0", "--for", "1s", *executor]
     with Command(tmp, *arguments, closed=True) as command:

@@ -1,7 +1,7 @@
 """Thousands of short lives in virtual time, in which everything goes wrong that can.
 
 `STRESS_SEED` is the first seed, `STRESS_SEEDS` how many are lived, `STRESS_PROCESSES` how many processes live them. A
-seed that breaks something is printed with its steps, and breaks it each time. Thirty: tests/scenarios/test_chaos.py.
+seed that breaks something is printed with its steps, and breaks it each time. A few: tests/scenarios/test_chaos.py.
 """
 
 from __future__ import annotations
