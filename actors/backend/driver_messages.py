@@ -41,7 +41,7 @@ _LONGEST_VALUE: Final = 60
 
 
 def checked(message: FromDriver, profiles: Collection[str]) -> FromDriver:
-    """Return the message with values that nobody else can change.
+    """Return the message with values that no other thread can change.
 
     Raises:
         Refused: a value is not allowed. The error names the message and the field, and says what is allowed.

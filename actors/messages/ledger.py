@@ -84,7 +84,7 @@ class LedgerEntry:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts toward the target: nothing has ended it, and nobody has begun to."""
+        """Whether it counts toward the target: it has not ended, and its end has not begun."""
         return self.removed_at is None and self.killed is None and not (self.terminating or self.scaled_down)
 
     def pod_in(self, states: Mapping[int, PodState]) -> Pod | None:

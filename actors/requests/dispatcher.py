@@ -202,7 +202,7 @@ class Dispatcher:
     def retry_soon(self) -> None:
         """Restart the backoff of all requests: a stop cannot wait a minute.
 
-        From now on no `Retry-After` counts: a stop may take less long than that, and nobody would try again.
+        From now on no `Retry-After` counts: a stop may take less long than that, and no request is retried after it.
         """
         self._max_retry_after = timedelta()
         self._refusals.hasten()

@@ -168,8 +168,8 @@ class Invariants:
             self._alive.pop(uid, None)
         else:
             self._alive[uid] = Live(metadata["name"], int(number), profile)
-        if message.type != "ADDED":
-            return
+        if message.type != "ADDED" or metadata["name"] in self._asked_to_go:
+            return  # one that is not counted makes no excess
         here = [live.name for live in self._alive.values() if live.profile == profile]
         counted = sum(name not in self._asked_to_go for name in here)
         target = self._target.get(profile, 0)

@@ -1,6 +1,6 @@
 """How much of an answer is accepted from the API server, or from what stands between it and us.
 
-Whoever answers decides how much it sends, and a small compressed answer may be a very large one. Whatever exceeds a
+A server decides how much it sends, and a small compressed answer may be a very large one. Whatever exceeds a
 bound is an error that names the bound and its setting, and its connection is closed.
 """
 

@@ -357,7 +357,7 @@ class ObjectStore:
             return result
 
     def rehearsal(self) -> ObjectStore:
-        """Return a copy, for a dry run: what it is asked to do, nobody sees.
+        """Return a copy, for a dry run: its changes are not delivered to watches.
 
         Its objects keep their versions when they change; new ones get none.
         """
