@@ -99,6 +99,9 @@ GENERATIONS: Final = 8
 GENERATION: Final = 7.0
 """Seconds: until replacements run, and longer than `min_run_time`."""
 
+UNTIL_POLLED: Final = 20.0
+"""Seconds: until a poll has seen what a watch that was frozen has not."""
+
 UNTIL_LISTED: Final = 65.0
 """Seconds: until whatever backoff runs is over and a list was seen, which a reset is found by. Before that nobody can
 know what is there, and a target that is raised is filled up by what was there."""
@@ -479,7 +482,7 @@ class Chaos(World):
         self.kubelet.script = lambda _: Run()
         self.let_go()
         self.open_gates()
-        self.go_on(UNTIL_HELD if self.settings.uses_lease else UNTIL_LISTED if self.amnesia else 2)
+        self.go_on(UNTIL_HELD if self.settings.uses_lease else UNTIL_LISTED if self.amnesia else UNTIL_POLLED)
         self.look()
         coming = Counter(entry.profile for entry in self._requested())  # what is up once, stays
         self.want({profile: self.invariants.alive(profile) + coming[profile] + 1 for profile in PROFILES})
