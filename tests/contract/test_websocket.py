@@ -56,6 +56,15 @@ def connect(
     sent = {"Authorization": f"Bearer {door.token}", "Origin": ORIGIN, **(headers or {})}
 
     async def talk() -> Dialog:
+        try:
+            return await ask()
+        finally:  # aiohttp closes TLS connections later than its session, and the loop ends before
+            loop: Any = asyncio.get_running_loop()
+            for transport in list(loop._transports.values()):
+                transport.abort()
+            await asyncio.sleep(0)
+
+    async def ask() -> Dialog:
         trust = ssl.create_default_context(cafile=str(door.authority))
         dialog = Dialog()
         url = f"{door.server}{http.path(path)}?{urlencode(query)}"
