@@ -18,7 +18,8 @@ from actors.allocation.profile import Profile, Profiles
 from actors.allocation.start_failures import StartFailures
 from actors.allocation.volumes import Volumes
 from actors.errors import AlreadyExists, Altered, ApiError, Conflict
-from actors.messages import (
+from actors.messages import ProfileStatus
+from actors.messages.internal import (
     NOT_DESIRED,
     AddSubscriber,
     AllocatorStatus,
@@ -35,7 +36,6 @@ from actors.messages import (
     PodCreateDelayed,
     PodCreateFailed,
     PodsObserved,
-    ProfileStatus,
     SetTotalExpectedExecutors,
     SnapshotBatch,
     StartFailureCount,

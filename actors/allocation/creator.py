@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actors.messages import CreatePod, ExecutorsRequested, ListClaims
+from actors.messages.internal import CreatePod, ExecutorsRequested, ListClaims
 from actors.text import get_logger
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
-from actors.messages import NOT_DESIRED, DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
+from actors.messages.internal import NOT_DESIRED, DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
 from actors.text import get_logger
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from actors.messages import LedgerEntry, SnapshotBatch
+    from actors.messages.internal import LedgerEntry, SnapshotBatch
     from actors.pods.snapshot import PodsSnapshot
     from actors.settings import Settings
 

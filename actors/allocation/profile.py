@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.allocation.creation_block import CreationBlock
 from actors.errors import AlreadyExists, ApiError, Cancelled, QuotaExceeded
-from actors.messages import StartFailureCount
+from actors.messages.internal import StartFailureCount
 from actors.runtime import Backoff, Moment, elapsed, later
 
 if TYPE_CHECKING:

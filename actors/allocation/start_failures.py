@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from actors.allocation.executor_tracker import ExecutorTracker
     from actors.allocation.profile import Profiles
-    from actors.messages import SnapshotBatch
+    from actors.messages.internal import SnapshotBatch
     from actors.pods.pod import Pod
     from actors.pods.state import PodRules
     from actors.settings import Settings

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from actors.allocation.profile import Profile
     from actors.kube.api import Manifest
     from actors.manifests.executor_pod import ExecutorManifests
-    from actors.messages import SnapshotBatch
+    from actors.messages.internal import SnapshotBatch
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
     from actors.settings import ClaimSettings, Settings

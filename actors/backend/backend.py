@@ -28,20 +28,9 @@ from actors.executors.status import fleet_status, held_pods, joined
 from actors.kube.metered import MeteredPodApi
 from actors.lease.write_permission import LeaseChange, LeaseOver, WritePermission
 from actors.manifests import executor_pod
-from actors.messages import (
-    BackendFailed,
-    BackendStopped,
-    FleetStatus,
-    Freshness,
-    GetFleetStatus,
-    LeaseHeld,
-    LeaseNotHeld,
-    Polled,
-    RetryNow,
-    Source,
-    StopBackend,
-)
-from actors.messages.names import POOL, WATCH
+from actors.messages import BackendFailed, BackendStopped, FleetStatus, GetFleetStatus, StopBackend
+from actors.messages.internal import Freshness, LeaseHeld, LeaseNotHeld, Polled, RetryNow, Source
+from actors.messages.internal.names import POOL, WATCH
 from actors.metrics.counts import FleetCounts
 from actors.runtime import (
     Actor,

@@ -16,7 +16,7 @@ from actors.kube.retries import REFLECTOR
 from actors.lease.lease_keeper import LeaseKeeper
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.manifests.executor_pod import ExecutorManifests
-from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
+from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.pods.pod import fleet_selector
 from actors.requests.request_pool import RequestPool
 from actors.runtime import Actor, Address, ChildSpec, Context

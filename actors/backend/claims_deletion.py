@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from actors.allocation.claims import read
 from actors.errors import ApiError
-from actors.messages import ClaimDeleted, ClaimsListed, DeleteClaim, ListClaims
+from actors.messages.internal import ClaimDeleted, ClaimsListed, DeleteClaim, ListClaims
 
 if TYPE_CHECKING:
     from actors.kube.api import Manifest

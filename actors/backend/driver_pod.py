@@ -16,7 +16,7 @@ from actors import kube
 from actors.backend.rbac import Right, lacking
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, SettingsError, Unauthorized
 from actors.manifests.executor_pod import owner_reference
-from actors.messages import ExecutorSeen, RemoveExecutor
+from actors.messages.internal import ExecutorSeen, RemoveExecutor
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import Pod
 from actors.pods.state import PodTerminating

@@ -21,22 +21,21 @@ from actors.backend.claims_deletion import ClaimsDeletion
 from actors.backend.rbac import makes_claims
 from actors.errors import ApiError, NotFound
 from actors.kube.api import DeleteOptions
-from actors.messages import (
-    BackendStopped,
+from actors.messages import BackendStopped, ExecutorRemoved
+from actors.messages.internal import (
     ClaimDeleted,
     ClaimsListed,
     DeletePod,
     DeletePods,
     Drain,
     Drained,
-    ExecutorRemoved,
     LeaseReleased,
     PodsDeleted,
     ReleaseLease,
     ReplaceSnapshot,
     WithdrawRequests,
 )
-from actors.messages.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
+from actors.messages.internal.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
 from actors.pods.pod import Pod, executor_id, fleet_selector, is_selected
 from actors.sources.listing import PageArrived, PagedList

@@ -14,7 +14,8 @@ from actors import kube
 from actors.backend.driver_pod import PATIENCE, DriverPod, DriverPodMessage
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
-from actors.messages import BackendStarted, KeepLease, Relist, StartPolling, StartWatching, names
+from actors.messages import BackendStarted
+from actors.messages.internal import KeepLease, Relist, StartPolling, StartWatching, names
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from actors.executors.kills import Kills
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
-    from actors.messages import Freshness, Source, ToDriver
+    from actors.messages import ToDriver
+    from actors.messages.internal import Freshness, Source
     from actors.runtime import Actor, Address, ChildSpec, Supervisor
     from actors.settings import Settings
 

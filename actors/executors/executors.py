@@ -9,28 +9,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors.messages import (
+    ExecutorDisconnected,
+    ExecutorStuck,
+    FleetFailed,
+    GetExecutorIds,
+    HasEnoughExecutors,
+    IsExecutorActive,
+    IsExecutorExcluded,
+    RegisterExecutor,
+    RequestTotalExecutors,
+)
+from actors.messages.internal import (
     AllocatorStatus,
     ConnectionLost,
     EndedForgotten,
-    ExecutorDisconnected,
     ExecutorRegistered,
     ExecutorsAbandoned,
     ExecutorSeen,
     ExecutorsObserved,
     ExecutorsRequested,
     ExecutorsScaledDown,
-    ExecutorStuck,
-    FleetFailed,
     ForgetEnded,
-    GetExecutorIds,
-    HasEnoughExecutors,
     IdsAllocated,
-    IsExecutorActive,
-    IsExecutorExcluded,
     LedgerLoaded,
-    RegisterExecutor,
     RemoveExecutor,
-    RequestTotalExecutors,
     SetTotalExpectedExecutors,
     StartFailureRecord,
     StartFailuresExceeded,
@@ -38,7 +40,7 @@ from actors.messages import (
     TakenOver,
     TakeOver,
 )
-from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE
+from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE
 from actors.metrics.counts import BackendCounts
 from actors.text import get_logger
 

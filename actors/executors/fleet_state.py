@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from actors.executors.ledger import Ledger
-from actors.messages import ProfileStatus, StartFailureRecord
+from actors.messages import ProfileStatus
+from actors.messages.internal import StartFailureRecord
 from actors.pods import ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from actors.messages import LedgerEntry
+    from actors.messages.internal import LedgerEntry
     from actors.pods.state import PodState
 
 __all__ = ["FleetState"]

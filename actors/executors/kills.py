@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import Refused
 from actors.executors.roll import POLICIES, candidates, choose, lacks
-from actors.messages import (
-    DecommissionExecutors,
-    DeletePods,
-    ExecutorDecommissioned,
-    ExecutorKilled,
-    KillExecutors,
-    ProfileStatus,
-    SetTotalExpectedExecutors,
-)
-from actors.messages.names import ALLOCATOR, LIFECYCLE, POOL
+from actors.messages import DecommissionExecutors, KillExecutors, ProfileStatus
+from actors.messages.internal import DeletePods, ExecutorDecommissioned, ExecutorKilled, SetTotalExpectedExecutors
+from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.runtime import later
 from actors.text import get_logger
@@ -31,7 +24,8 @@ if TYPE_CHECKING:
 
     from actors.executors.fleet_state import FleetState
     from actors.executors.roll import RollPolicy
-    from actors.messages import LedgerEntry, ToDriver
+    from actors.messages import ToDriver
+    from actors.messages.internal import LedgerEntry
     from actors.runtime import Actor, Address
     from actors.settings import Settings
 

@@ -12,13 +12,8 @@ from typing import TYPE_CHECKING
 
 from immutables import Map
 
-from actors.messages import (
-    ExecutorPending,
-    ExecutorRemoved,
-    ExecutorRunning,
-    ExecutorTerminating,
-    LedgerEntry,
-)
+from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating
+from actors.messages.internal import LedgerEntry
 from actors.pods.ids import believed
 from actors.pods.loss import LossKind, LossReason, never_started
 from actors.pods.pod import DEFAULT_PROFILE
@@ -29,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from actors.messages import ExecutorKilled, LedgerEntries, ToDriver
+    from actors.messages import ToDriver
+    from actors.messages.internal import ExecutorKilled, LedgerEntries
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.pods.stuck import StuckKind

@@ -15,7 +15,8 @@ from actors.pods.pod import Pod, container_statuses
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from actors.messages import LedgerEntry, ProfileStatus
+    from actors.messages import ProfileStatus
+    from actors.messages.internal import LedgerEntry
     from actors.pods.state import PodState
     from actors.runtime import Moment
 

@@ -6,7 +6,8 @@ import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from actors.messages import FleetStatus, Freshness, HeldPod, ProfileStatus, Source, SourceStatus
+from actors.messages import FleetStatus, HeldPod, ProfileStatus, SourceStatus
+from actors.messages.internal import Freshness, Source
 from actors.pods.pod import held_since
 from actors.runtime import elapsed
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from actors.messages import LedgerEntry
+    from actors.messages.internal import LedgerEntry
 
 __all__ = ["Blockers"]
 

@@ -26,7 +26,15 @@ from actors.errors import (
 )
 from actors.kube.api import LEASES, Call, Manifest, PodApi
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
-from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease, ToLeaseKeeper
+from actors.messages.internal import (
+    IdsAllocated,
+    KeepLease,
+    LeaseHeld,
+    LeaseNotHeld,
+    LeaseReleased,
+    ReleaseLease,
+    ToLeaseKeeper,
+)
 from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL
 from actors.runtime import Actor, Address, Context, elapsed, later
 from actors.text import get_logger, one_line

@@ -10,22 +10,16 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from actors.lease.blockers import Blockers
-from actors.messages import (
-    AllocationBlocked,
-    AllocationUnblocked,
-    AllowWrites,
-    CreationBlocked,
-    LeaseHeld,
-    LeaseNotHeld,
-    SuspendWrites,
-)
+from actors.messages import AllocationBlocked, AllocationUnblocked
+from actors.messages.internal import AllowWrites, CreationBlocked, LeaseHeld, LeaseNotHeld, SuspendWrites
 from actors.runtime import elapsed
 from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from actors.messages import LedgerEntry, ProfileStatus, ToDriver
+    from actors.messages import ProfileStatus, ToDriver
+    from actors.messages.internal import LedgerEntry
     from actors.runtime import Actor, Address, Moment
     from actors.settings import Settings
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from actors.messages import AdoptPod
+from actors.messages.internal import AdoptPod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
-from actors.messages import DeletePod, LabelPod
+from actors.messages.internal import DeletePod, LabelPod
 from actors.pods.pod import INACTIVE_LABEL, held_since
 from actors.pods.state import PodState, PodTerminating
 from actors.runtime import elapsed

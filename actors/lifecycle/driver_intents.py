@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from actors.messages import LabelPod
+from actors.messages.internal import LabelPod
 from actors.pods.loss import RequestedEnd
 from actors.runtime import elapsed
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import timedelta
 
-    from actors.messages import ExecutorKilled, LedgerEntry
+    from actors.messages.internal import ExecutorKilled, LedgerEntry
     from actors.pods.pod import Pod
     from actors.pods.snapshot import PodsSnapshot
     from actors.pods.state import PodState

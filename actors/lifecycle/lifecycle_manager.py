@@ -18,7 +18,7 @@ from actors.lifecycle.cleanup import Cleanup
 from actors.lifecycle.driver_intents import DECOMMISSIONED, DriverIntents
 from actors.lifecycle.pending_pods import PendingPods
 from actors.lifecycle.reported_ends import ReportedEnds
-from actors.messages import (
+from actors.messages.internal import (
     AddSubscriber,
     BatchDone,
     ConfirmPod,

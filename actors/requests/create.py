@@ -19,7 +19,7 @@ from actors.errors import (
     Unavailable,
 )
 from actors.kube.api import CLAIMS
-from actors.messages import PodCreateDelayed
+from actors.messages.internal import PodCreateDelayed
 from actors.pods.pod import Pod
 from actors.requests.alteration import alteration
 from actors.requests.kinds import Done, Request, Retry
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.kube.api import Manifest
-    from actors.messages import CreatePod
+    from actors.messages.internal import CreatePod
     from actors.requests.kinds import Verdict
 
 __all__ = ["Create"]

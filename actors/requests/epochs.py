@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from actors.messages import Drained, EpochBegun
+from actors.messages.internal import Drained, EpochBegun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from actors.messages import BeginEpoch, CreatePod, UnseenPod
+    from actors.messages.internal import BeginEpoch, CreatePod, UnseenPod
     from actors.runtime import Address
 
 __all__ = ["Epochs"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from actors import kube
 from actors.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import CLAIMS
-from actors.messages import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
+from actors.messages.internal import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
 from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_EXECUTOR, ROLE_LABEL, Pod, fleet_selector
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.kube.api import Operation
-    from actors.messages import AdoptPod, ConfirmPod, DeleteClaim, DeletePod, DeletePods, LabelPod, ListClaims
+    from actors.messages.internal import AdoptPod, ConfirmPod, DeleteClaim, DeletePod, DeletePods, LabelPod, ListClaims
     from actors.runtime import Moment
 
 __all__ = [

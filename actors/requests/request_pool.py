@@ -14,7 +14,7 @@ from actors import kube
 from actors.errors import ApiError, Cancelled
 from actors.kube.api import DeleteOptions
 from actors.kube.retries import MAX_RETRY_AFTER
-from actors.messages import (
+from actors.messages.internal import (
     NOT_DESIRED,
     AdoptPod,
     AllowWrites,

@@ -10,11 +10,11 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import Unavailable
-from actors.messages import Freshness
+from actors.messages.internal import Freshness
 
 if TYPE_CHECKING:
     from actors.errors import ApiError
-    from actors.messages import Source
+    from actors.messages.internal import Source
     from actors.runtime import Address, Clock, Moment
 
 __all__ = ["REPORT_EVERY", "FreshnessReporter"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from actors import kube
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized, Unavailable
 from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
-from actors.messages import ReplaceSnapshot
+from actors.messages.internal import ReplaceSnapshot
 
 if TYPE_CHECKING:
     from actors.pods.pod import Pod

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from actors.errors import ApiError, Refused
-from actors.messages import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
+from actors.messages.internal import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
 from actors.runtime import Actor, Address, Context
 from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList

@@ -19,7 +19,7 @@ from actors import kube
 from actors.errors import ApiError, Gone, Refused, Unavailable
 from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
 from actors.kube.retries import REFLECTOR, lacks_server, retry_delay
-from actors.messages import (
+from actors.messages.internal import (
     Relist,
     ReplaceSnapshot,
     RetryNow,

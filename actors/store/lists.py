@@ -18,7 +18,7 @@ from actors.store.merge import Merge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from actors.messages import ReplaceSnapshot
+    from actors.messages.internal import ReplaceSnapshot
     from actors.pods.pod import Pod
     from actors.runtime import Moment
     from actors.store.history import History

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never, cast
 
-from actors.messages import (
+from actors.messages.internal import (
     AddSubscriber,
     BatchDone,
     Relist,

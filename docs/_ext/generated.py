@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 import actors
-from actors.messages import FromDriver, ToDriver
-from actors.messages.backend import FleetStatus, HeldPod, ProfileStatus, SourceStatus
+from actors.messages import FleetStatus, FromDriver, HeldPod, ProfileStatus, SourceStatus, ToDriver
 from actors.settings.durations import format_duration
 from actors.settings.loading import ENV_PREFIX
 from actors.settings.model import ProfileSettings, Settings

@@ -42,7 +42,12 @@ def _timed(look: Callable[[], int], pods: int) -> dict[str, float]:
 
 def _ours(serving: Serving, pods: int) -> dict[str, float]:
     from actors import kube  # noqa: PLC0415 - each process loads what it measures
-    from actors.messages import AddSubscriber, BatchDone, SnapshotBatch, StartWatching  # noqa: PLC0415 - see above
+    from actors.messages.internal import (  # noqa: PLC0415 - see above
+        AddSubscriber,
+        BatchDone,
+        SnapshotBatch,
+        StartWatching,
+    )
     from actors.pods.pod import fleet_selector  # noqa: PLC0415 - see above
     from actors.runtime import Actor, ActorSystem, Context  # noqa: PLC0415 - see above
     from actors.settings.model import Settings  # noqa: PLC0415 - see above

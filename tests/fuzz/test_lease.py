@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actors.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
 from actors.lease.lease_keeper import LeaseKeeper
 from actors.lease.record import LAST_ID
-from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld
+from actors.messages.internal import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld
 from actors.runtime import Terminated
 from actors.settings import Settings
 from actors.testing import Kit

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from actors.errors import Refused
 from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
-    AddSubscriber,
     AllocationBlocked,
     BackendFailed,
     ExecutorPending,
@@ -29,6 +28,7 @@ from actors.messages import (
     RequestTotalExecutors,
     StopBackend,
 )
+from actors.messages.internal import AddSubscriber
 from actors.pods.loss import LossKind
 from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
 from tests.scenarios.memory import shared, sizes
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from actors.executors.ledger import Ledger
     from actors.local.store.object_store import StoreSnapshot
-    from actors.messages import LedgerEntry
+    from actors.messages.internal import LedgerEntry
     from actors.runtime import Actor
     from tests.scenarios.world import WatchedApi
 

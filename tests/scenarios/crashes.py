@@ -21,7 +21,7 @@ from actors.backend.startup import Startup
 from actors.lease.lease_keeper import LeaseKeeper
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.messages import BackendFailed, BackendStopped, StopBackend
-from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
+from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.requests.request_pool import RequestPool
 from actors.sources.poll_source import PollSource
 from actors.sources.watch_source import WatchSource

@@ -11,20 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from actors.local.store.object_store import WatchMessage
-from actors.messages import (
-    BackendStopped,
-    ExecutorPending,
-    ExecutorRemoved,
-    ExecutorRunning,
-    ExecutorTerminating,
-    SnapshotBatch,
-)
+from actors.messages import BackendStopped, ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating
 from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from actors.local.store.object_store import ObjectStore, Subscription
+    from actors.messages.internal import SnapshotBatch
     from actors.runtime import Clock
 
 

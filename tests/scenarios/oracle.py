@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
-from actors.messages import ReplaceSnapshot, SnapshotBatch, StreamAbandoned, UpdatePods
+from actors.messages.internal import ReplaceSnapshot, SnapshotBatch, StreamAbandoned, UpdatePods
 from actors.pods.pod import EXECUTOR_ID_LABEL, fleet_selector
 from actors.pods.snapshot import PodsSnapshot
 from tests.scenarios.churn import NAMESPACE

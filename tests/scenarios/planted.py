@@ -29,7 +29,7 @@ from actors.lease.write_permission import WritePermission
 from actors.lifecycle.cleanup import Cleanup
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.lifecycle.reported_ends import ReportedEnds
-from actors.messages import DeletePod, LeaseHeld
+from actors.messages.internal import DeletePod, LeaseHeld
 from actors.pods.state import PodPending, PodSucceeded
 from actors.runtime import Supervisor
 from actors.sources.listing import PagedList

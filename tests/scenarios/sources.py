@@ -12,7 +12,7 @@ from actors import kube
 from actors.errors import ApiError, Cancelled, Gone
 from actors.kube.api import WatchEnded
 from actors.kube.retries import REFLECTOR
-from actors.messages import (
+from actors.messages.internal import (
     AddSubscriber,
     BatchDone,
     Freshness,

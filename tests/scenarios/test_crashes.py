@@ -14,7 +14,7 @@ from actors.backend.children import MAX_CRASHES
 from actors.backend.startup import Startup
 from actors.local.faults.kinds import LoseAnswer
 from actors.messages import BackendFailed, BackendStopped, StopBackend
-from actors.messages.names import LEASE, POOL
+from actors.messages.internal.names import LEASE, POOL
 from actors.runtime import ActorDeadError
 from tests.scenarios.crashes import (
     BACKEND,

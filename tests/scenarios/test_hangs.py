@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.messages import BackendFailed, BackendStopped
-from actors.messages.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
+from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.runtime import SupervisorMessage
 from tests.scenarios.world import World
 

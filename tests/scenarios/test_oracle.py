@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.messages import ReplaceSnapshot
+from actors.messages.internal import ReplaceSnapshot
 from actors.pods.state import PodRules
 from actors.store.history import History
 from actors.store.lists import apply_list

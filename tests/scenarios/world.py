@@ -15,16 +15,8 @@ from actors.local.faults.faulty_api import FaultyPodApi
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
 from actors.local.store.object_store import ObjectStore
-from actors.messages import (
-    AddSubscriber,
-    BackendStopped,
-    BatchDone,
-    ExecutorRemoved,
-    KillExecutors,
-    RequestTotalExecutors,
-    SnapshotBatch,
-    StopBackend,
-)
+from actors.messages import BackendStopped, ExecutorRemoved, KillExecutors, RequestTotalExecutors, StopBackend
+from actors.messages.internal import AddSubscriber, BatchDone, SnapshotBatch
 from actors.metrics.prometheus import PrometheusMetrics
 from actors.runtime import Actor, Address, Context, Entropy
 from actors.settings.model import Settings

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from actors.messages import AddSubscriber, BatchDone, ReplaceSnapshot, SnapshotBatch, UpdatePods
+from actors.messages.internal import AddSubscriber, BatchDone, ReplaceSnapshot, SnapshotBatch, UpdatePods
 from actors.runtime import Actor
 from actors.settings.model import Settings
 from actors.store.snapshot_store import SnapshotStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.messages import ReplaceSnapshot, SnapshotBatch
+from actors.messages.internal import ReplaceSnapshot, SnapshotBatch
 from actors.pods.pod import (
     Condition,
     ContainerSpec,

@@ -13,7 +13,7 @@ from immutables import Map
 from actors.allocation.allocator import Allocator
 from actors.errors import AlreadyExists, ApiError, Cancelled, Forbidden, Invalid, QuotaExceeded, Unavailable
 from actors.manifests.executor_pod import ExecutorManifests
-from actors.messages import (
+from actors.messages.internal import (
     AddSubscriber,
     AllocatorStatus,
     BatchDone,

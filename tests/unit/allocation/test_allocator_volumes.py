@@ -9,7 +9,7 @@ import pytest
 
 from actors.errors import AlreadyExists, ApiError, Forbidden, QuotaExceeded
 from actors.manifests.executor_pod import claim_name, owner_reference
-from actors.messages import (
+from actors.messages.internal import (
     AllocatorStatus,
     ClaimsListed,
     CreatePod,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from actors.allocation.executor_tracker import ExecutorTracker
-from actors.messages import LedgerEntry
+from actors.messages.internal import LedgerEntry
 from actors.pods.pod import PROFILE_LABEL, Pod
 from actors.pods.snapshot import PodsSnapshot
 from tests.unit.views import View, failed, going, pending, running, settings, waiting

@@ -24,7 +24,6 @@ from actors.messages import (
     BackendFailed,
     BackendStarted,
     BackendStopped,
-    CreationBlocked,
     DecommissionExecutors,
     ExecutorDisconnected,
     ExecutorPending,
@@ -39,12 +38,11 @@ from actors.messages import (
     IsExecutorActive,
     KillExecutors,
     RegisterExecutor,
-    RemoveExecutor,
     RequestTotalExecutors,
-    StartFailuresExceeded,
     StopBackend,
     ToDriver,
 )
+from actors.messages.internal import CreationBlocked, RemoveExecutor, StartFailuresExceeded
 from actors.pods.loss import LossKind
 from actors.runtime import StoppedByHost, Terminated
 from actors.settings.model import Settings

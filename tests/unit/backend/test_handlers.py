@@ -14,7 +14,8 @@ from actors.backend import driver_pod, shutdown, startup
 from actors.backend.backend import Backend
 from actors.executors import executors, kills
 from actors.lease.write_permission import LeaseOver
-from actors.messages import FromDriver, FromInside
+from actors.messages import FromDriver
+from actors.messages.internal import FromInside
 from actors.sources.listing import PageArrived
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.views import settings

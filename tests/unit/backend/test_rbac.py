@@ -13,7 +13,7 @@ from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.backend.startup import opened, out_of_time
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from actors.kube.api import CLAIMS, LEASES, PODS
-from actors.messages import Freshness, Source
+from actors.messages.internal import Freshness, Source
 from actors.settings.model import Settings
 from tests.unit.views import settings
 

@@ -16,17 +16,13 @@ from actors.local.store.object_store import ObjectStore
 from actors.messages import (
     BackendFailed,
     BackendStopped,
-    Drained,
     ExecutorRemoved,
     ExecutorRunning,
-    Freshness,
     GetFleetStatus,
-    LeaseHeld,
-    LeaseNotHeld,
     RequestTotalExecutors,
-    Source,
     StopBackend,
 )
+from actors.messages.internal import Drained, Freshness, LeaseHeld, LeaseNotHeld, Source
 from actors.pods.loss import LossKind
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import event, pod_name

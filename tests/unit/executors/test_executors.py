@@ -14,27 +14,29 @@ from actors.executors.executors import Executors
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
 from actors.messages import (
-    ConnectionLost,
     DecommissionExecutors,
+    ExecutorDisconnected,
+    ExecutorRemoved,
+    ExecutorTerminating,
+    KillExecutors,
+    RegisterExecutor,
+)
+from actors.messages.internal import (
+    ConnectionLost,
     DeletePods,
     ExecutorDecommissioned,
-    ExecutorDisconnected,
     ExecutorKilled,
     ExecutorRegistered,
-    ExecutorRemoved,
     ExecutorSeen,
     ExecutorsObserved,
     ExecutorsRequested,
-    ExecutorTerminating,
-    KillExecutors,
     LedgerLoaded,
-    RegisterExecutor,
     RemoveExecutor,
     SetTotalExpectedExecutors,
     TakenOver,
     TakeOver,
 )
-from actors.messages.names import ALLOCATOR, LIFECYCLE, POOL
+from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning
 from actors.runtime import Actor

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actors.executors.ledger import Ledger
-from actors.messages import (
-    ExecutorKilled,
-    ExecutorPending,
-    ExecutorRemoved,
-    ExecutorRunning,
-    ExecutorTerminating,
-    ToDriver,
-)
+from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating, ToDriver
+from actors.messages.internal import ExecutorKilled
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning, PodState, PodTerminating, PodUnknown
 from actors.pods.stuck import StuckKind

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from actors.executors.roll import POLICIES, candidates, choose, lacks
-from actors.messages import ExecutorKilled, LedgerEntry, ProfileStatus
+from actors.messages import ProfileStatus
+from actors.messages.internal import ExecutorKilled, LedgerEntry
 from actors.pods.pod import ContainerStatus, PodStatus, executor_id
 from actors.pods.state import PodRunning
 from tests.unit.views import STARTED, running

@@ -10,7 +10,8 @@ from typing import Any
 from actors.errors import Unavailable
 from actors.executors.ledger import Ledger
 from actors.executors.status import fleet_status, joined
-from actors.messages import Freshness, ProfileStatus, Source, SourceStatus
+from actors.messages import ProfileStatus, SourceStatus
+from actors.messages.internal import Freshness, Source
 
 AWAY = Unavailable("no route")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from actors.lease.blockers import Blockers
-from actors.messages import LedgerEntry, ProfileStatus
+from actors.messages import ProfileStatus
+from actors.messages.internal import LedgerEntry
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

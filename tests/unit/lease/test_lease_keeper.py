@@ -19,7 +19,7 @@ from actors.errors import (
     Unavailable,
 )
 from actors.lease.lease_keeper import LeaseKeeper
-from actors.messages import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease
+from actors.messages.internal import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease
 from actors.runtime import Terminated
 from actors.settings.model import Settings
 from actors.testing.manual_api import ManualPodApi

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.lease.write_permission import LeaseChange, WritePermission
-from actors.messages import (
-    AllocationBlocked,
-    AllocationUnblocked,
-    AllowWrites,
-    LeaseHeld,
-    LeaseNotHeld,
-    ProfileStatus,
-    SuspendWrites,
-)
+from actors.messages import AllocationBlocked, AllocationUnblocked, ProfileStatus
+from actors.messages.internal import AllowWrites, LeaseHeld, LeaseNotHeld, SuspendWrites
 from actors.runtime import Actor, Context
 from actors.settings.model import Settings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actors.lifecycle.driver_intents import DriverIntents
-from actors.messages import ExecutorKilled, LabelPod, LedgerEntry
+from actors.messages.internal import ExecutorKilled, LabelPod, LedgerEntry
 from actors.pods.loss import RequestedEnd
 from actors.pods.state import PodPending
 from actors.settings import ExecutorSettings

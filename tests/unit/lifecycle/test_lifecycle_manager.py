@@ -11,7 +11,7 @@ import pytest
 from immutables import Map
 
 from actors.lifecycle.lifecycle_manager import LifecycleManager
-from actors.messages import (
+from actors.messages.internal import (
     AddSubscriber,
     AdoptPod,
     BatchDone,

@@ -24,7 +24,8 @@ from actors import errors
 from actors.allocation.creation_block import CreationBlock
 from actors.cli.metrics_page import MOST_CONNECTIONS, REQUEST_WITHIN, serve_metrics
 from actors.errors import ApiError, SettingsError
-from actors.messages import FleetStatus, ProfileStatus, ReplaceSnapshot, Source, UpdatePods, names
+from actors.messages import FleetStatus, ProfileStatus
+from actors.messages.internal import ReplaceSnapshot, Source, UpdatePods, names
 from actors.metrics.counts import FleetCounts, StoreCounts
 from actors.metrics.prometheus import FAMILIES, KEPT, PrometheusMetrics
 from actors.pods.loss import LossKind

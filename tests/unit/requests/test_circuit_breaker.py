@@ -11,7 +11,7 @@ import pytest
 from actors.errors import ApiError, Cancelled, Conflict, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import DeleteOptions
 from actors.kube.retries import lacks_server
-from actors.messages import (
+from actors.messages.internal import (
     BeginEpoch,
     ConfirmPod,
     DeletePod,

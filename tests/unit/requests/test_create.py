@@ -22,7 +22,7 @@ from actors.errors import (
     Unavailable,
 )
 from actors.kube.api import CLAIMS
-from actors.messages import CreatePod
+from actors.messages.internal import CreatePod
 from actors.requests.create import Create
 from actors.requests.kinds import Done, Lane, Retry
 from tests.unit.builders import labels, pod, pod_name

@@ -19,7 +19,7 @@ from actors.errors import (
     Unavailable,
 )
 from actors.kube.api import CLAIMS, DeleteOptions
-from actors.messages import (
+from actors.messages.internal import (
     AdoptPod,
     ClaimsListed,
     ConfirmPod,

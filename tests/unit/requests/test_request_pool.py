@@ -29,7 +29,7 @@ from actors.errors import (
     Unavailable,
 )
 from actors.kube.api import DeleteOptions
-from actors.messages import (
+from actors.messages.internal import (
     AdoptPod,
     AllowWrites,
     BeginEpoch,

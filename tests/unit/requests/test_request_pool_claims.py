@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.errors import AlreadyExists, Cancelled, Forbidden, QuotaExceeded, TooManyRequests
-from actors.messages import (
+from actors.messages.internal import (
     BeginEpoch,
     ClaimsListed,
     CreatePod,

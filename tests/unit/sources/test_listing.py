@@ -9,7 +9,7 @@ import pytest
 
 from actors.errors import Gone, Unavailable
 from actors.kube.api import PodPage
-from actors.messages import ReplaceSnapshot
+from actors.messages.internal import ReplaceSnapshot
 from actors.settings import ApiSettings
 from actors.sources.listing import MAX_RESTARTS, PAGE_SIZE, PageArrived, PagedList
 from actors.testing.manual_api import ManualPodApi

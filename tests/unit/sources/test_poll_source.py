@@ -10,7 +10,7 @@ import pytest
 
 from actors.errors import Refused, Unavailable
 from actors.kube.api import PodPage
-from actors.messages import Freshness, Polled, ReplaceSnapshot, Source, StartPolling
+from actors.messages.internal import Freshness, Polled, ReplaceSnapshot, Source, StartPolling
 from actors.settings import ExecutorSettings, Settings
 from actors.sources.poll_source import JITTER, PollSource
 from actors.testing.manual_api import ManualPodApi

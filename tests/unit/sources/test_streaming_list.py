@@ -11,7 +11,15 @@ import pytest
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized, Unavailable
 from actors.kube.api import PodPage
 from actors.kube.retries import REFLECTOR
-from actors.messages import Freshness, Relist, ReplaceSnapshot, Source, StartWatching, StreamAbandoned, UpdatePods
+from actors.messages.internal import (
+    Freshness,
+    Relist,
+    ReplaceSnapshot,
+    Source,
+    StartWatching,
+    StreamAbandoned,
+    UpdatePods,
+)
 from actors.settings import ApiSettings, Settings, SourceSettings
 from actors.sources.watch_source import ABANDON_AFTER, HEALTHY_LIFETIME
 from tests.unit.builders import event, pod

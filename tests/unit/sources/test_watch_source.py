@@ -11,7 +11,7 @@ import pytest
 from actors.errors import ApiError, Forbidden, Gone, Refused, TooManyRequests, Unavailable
 from actors.kube.api import PodPage
 from actors.kube.retries import REFLECTOR as BACKOFF
-from actors.messages import (
+from actors.messages.internal import (
     Freshness,
     Relist,
     ReplaceSnapshot,

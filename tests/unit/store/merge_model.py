@@ -11,7 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from actors.messages import ReplaceSnapshot
+from actors.messages.internal import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodEvent, PodStatus
 from actors.pods.state import PodRules
 from actors.store.history import History

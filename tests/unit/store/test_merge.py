@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from actors.messages import ReplaceSnapshot
+from actors.messages.internal import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, PodEvent
 from actors.pods.state import PodDeleted, PodFailed, PodPending, PodRules, PodRunning
 from actors.store.history import SEEN_GRANULE, SEEN_KEPT, History, Merged, highest_before, see

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.messages import (
+from actors.messages.internal import (
     AddSubscriber,
     BatchDone,
     Relist,

@@ -14,7 +14,7 @@ from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
 from actors.kube.http.decode import Complaints
 from actors.kube.http.watch_lines import WatchDecoder
-from actors.messages import ReplaceSnapshot
+from actors.messages.internal import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodStatus
 from actors.pods.state import PodRules
 from actors.store.history import History

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from actors.errors import ApiError
 from actors.kube.api import Manifest
-from actors.messages.ledger import ExecutorKilled, LedgerEntries, StartFailureRecord
-from actors.messages.observation import SnapshotBatch
+from actors.messages.internal.ledger import ExecutorKilled, LedgerEntries, StartFailureRecord
+from actors.messages.internal.observation import SnapshotBatch
 from actors.pods.pod import Pod
 from actors.pods.state import PodState
 from actors.runtime import Moment

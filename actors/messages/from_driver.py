@@ -1,0 +1,142 @@
+"""Messages from the driver to the Backend: commands, events and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from actors.pods.pod import DEFAULT_PROFILE
+
+__all__ = [
+    "DecommissionExecutors",
+    "ExecutorDisconnected",
+    "FromDriver",
+    "GetExecutorIds",
+    "GetFleetStatus",
+    "HasEnoughExecutors",
+    "IsExecutorActive",
+    "IsExecutorExcluded",
+    "KillExecutors",
+    "RegisterExecutor",
+    "RequestTotalExecutors",
+    "StopBackend",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTotalExecutors:
+    """Set the target: the desired number of executors per profile. An int means the default profile.
+
+    Replaces the previous target: a profile that is not named has the target 0. A profile's target is at most 100,000.
+
+    Answered with True.
+    """
+
+    totals: int | Mapping[str, int]
+
+    @property
+    def by_profile(self) -> dict[str, int]:
+        """The target of each profile that is named."""
+        return {DEFAULT_PROFILE: self.totals} if isinstance(self.totals, int) else dict(self.totals)
+
+
+@dataclass(frozen=True, slots=True)
+class KillExecutors:
+    """End these executors, at most 100,000 at a time. They are replaced, unless `adjust_target` lowers the target.
+
+    Executors that are in excess of the target are not replaced and do not lower it: each other one lowers it by one.
+
+    A running executor has `executor.kill_grace_period` to end by itself, then its pod is deleted; one that does not run
+    yet is deleted at once. If the driver dies meanwhile, the next driver adopts those that live on like any others. The
+    pod label `executor.kill_label`, if set, tells it that they were killed.
+
+    Answered with the ids that will be ended, without ids that are unknown or already removed.
+    """
+
+    executor_ids: tuple[int, ...]
+    adjust_target: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecommissionExecutors:
+    """Let these executors finish. They are labelled, and replaced only when they are gone; the driver ends them.
+
+    Answered with the ids that are decommissioned, without ids that are unknown or already removed.
+    """
+
+    executor_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterExecutor:
+    """This executor has connected to the driver. Answered with a bool: it is not excluded, see `IsExecutorExcluded`."""
+
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorDisconnected:
+    """This executor's connection is lost. It is inactive until its pod's events say why it ended."""
+
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetExecutorIds:
+    """Answered with the sorted tuple of the active ids, see `IsExecutorActive`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsExecutorActive:
+    """Answered with a bool: the driver was notified of it, and it is not killed, scaled down, disconnected or gone."""
+
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsExecutorExcluded:
+    """Answered with a bool: refuse this executor if it connects.
+
+    It is abandoned, scaled down, has ended or is unknown, or a stop deletes it.
+    """
+
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HasEnoughExecutors:
+    """Answered with a bool: registered ≥ initial target × `backend.min_registered_ratio`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetFleetStatus:
+    """Answered with a `FleetStatus`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopBackend:
+    """Stop. `delete_pods` says whether the fleet is deleted first; None means the setting `backend.delete_on_stop`.
+
+    Killed executors that have not ended are deleted in either case, without waiting for their grace period.
+
+    Answered with None when the stop begins. `BackendStopped` says that it has ended; `BackendFailed`, that the backend
+    crashed while it stopped, which leaves the fleet as it is then.
+    """
+
+    delete_pods: bool | None = None
+
+
+FromDriver: TypeAlias = (
+    RequestTotalExecutors
+    | KillExecutors
+    | DecommissionExecutors
+    | RegisterExecutor
+    | ExecutorDisconnected
+    | GetExecutorIds
+    | IsExecutorActive
+    | IsExecutorExcluded
+    | HasEnoughExecutors
+    | GetFleetStatus
+    | StopBackend
+)
