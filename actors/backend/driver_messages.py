@@ -14,6 +14,7 @@ from actors.messages import (
     ExecutorDisconnected,
     FromDriver,
     GetExecutorIds,
+    GetExecutors,
     GetFleetStatus,
     HasEnoughExecutors,
     IsExecutorActive,
@@ -75,7 +76,7 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
             if not isinstance(delete_pods, bool | None):
                 raise Refused(f"{name}.delete_pods = {_shown(delete_pods)}: must be True, False or None")
             return message
-        case GetExecutorIds() | GetFleetStatus() | HasEnoughExecutors():
+        case GetExecutorIds() | GetExecutors() | GetFleetStatus() | HasEnoughExecutors():
             return message
         case _:
             assert_never(message)

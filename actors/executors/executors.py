@@ -8,11 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from actors.executors.fleet_state import EndedExecutor
+from actors.executors.status import fleet_executors
 from actors.messages import (
     ExecutorDisconnected,
+    ExecutorRemoved,
     ExecutorStuck,
+    FleetExecutors,
     FleetFailed,
     GetExecutorIds,
+    GetExecutors,
     HasEnoughExecutors,
     IsExecutorActive,
     IsExecutorExcluded,
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
 
     from actors.executors.fleet_state import FleetState
     from actors.messages import ToDriver
+    from actors.pods.pod import Pod
     from actors.runtime import Actor, Address
     from actors.settings import Settings
 
@@ -118,6 +124,7 @@ class Executors:
             # from the driver:
             ExecutorDisconnected: self._disconnect,
             GetExecutorIds: self._active_ids,
+            GetExecutors: self._values,
             HasEnoughExecutors: self._has_enough,
             IsExecutorActive: self._is_active,
             IsExecutorExcluded: self._is_excluded,
@@ -174,7 +181,7 @@ class Executors:
         self._tell(FleetFailed(message.cause))
 
     def _requested(self, message: ExecutorsRequested) -> None:
-        self._state.ledger = self._state.ledger.requested(message.executor_ids, message.profile)
+        self._state.ledger = self._state.ledger.requested(message.executor_ids, message.profile, self._clock.now())
         self._counts.requested.add(self._counts.label(message.profile), by=len(message.executor_ids))
         self._record_last_id()
 
@@ -199,9 +206,11 @@ class Executors:
 
     def _removed(self, removed: RemoveExecutor) -> None:
         now, ledger = self._clock.monotonic(), self._state.ledger
-        self._state.ledger, reports = ledger.removed(removed.executor_id, removed.uid, removed.reason, now, removed.pod)
+        self._state.ledger, reports = ledger.removed(
+            removed.executor_id, removed.uid, removed.reason, now, self._clock.now(), pod=removed.pod
+        )
         for report in reports:
-            self._tell(report)
+            self._report(report, removed.pod)
         if reports:
             logger.info("executor removed: executor=%d reason=%s", removed.executor_id, removed.reason.message)
             if removed.since is not None:
@@ -209,12 +218,18 @@ class Executors:
 
     def _abandoned(self, message: ExecutorsAbandoned) -> None:
         self._children[LIFECYCLE].tell(message)
-        now = self._clock.monotonic()
+        now, at = self._clock.monotonic(), self._clock.now()
         for executor_id in message.executor_ids:
             ledger = self._state.ledger
-            self._state.ledger, report = ledger.abandoned(executor_id, message.reason, now, created=message.created)
+            self._state.ledger, report = ledger.abandoned(executor_id, message.reason, now, at, created=message.created)
             logger.info("executor abandoned: executor=%d reason=%s", executor_id, message.reason)
-            self._tell(report)
+            self._report(report)
+
+    def _report(self, report: ToDriver | None, pod: Pod | None = None) -> None:
+        """Notify the driver, and remember an end for `GetExecutors`."""
+        self._tell(report)
+        if isinstance(report, ExecutorRemoved):
+            self._state.ended.append(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report.reason))
 
     def _scaled_down(self, message: ExecutorsScaledDown) -> None:
         self._children[LIFECYCLE].tell(message)
@@ -271,6 +286,10 @@ class Executors:
     def _active_ids(self, _: GetExecutorIds) -> tuple[int, ...]:
         ledger = self._state.ledger
         return tuple(entry.executor_id for entry in ledger.present() if ledger.is_active(entry.executor_id))
+
+    def _values(self, _: GetExecutors) -> FleetExecutors:
+        state = self._state
+        return fleet_executors(state.ledger.entries.values(), state.states, state.ended, self._clock.now())
 
     def _is_active(self, message: IsExecutorActive) -> bool:
         return self._state.ledger.is_active(message.executor_id)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.executors.ledger import Ledger
 from actors.messages import ProfileStatus
@@ -14,9 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from actors.messages.internal import LedgerEntry
+    from actors.pods.loss import LossReason
+    from actors.pods.pod import Pod
     from actors.pods.state import PodState
 
-__all__ = ["FleetState"]
+__all__ = ["EndedExecutor", "FleetState"]
+
+ENDED_KEPT: Final = 200
+"""The ended executors that `GetExecutors` has: enough to see why a fleet loses executors, at most 1 MB."""
+
+
+class EndedExecutor(NamedTuple):
+    """An executor whose end the driver was notified of."""
+
+    entry: LedgerEntry
+    pod: Pod | None
+    """Its pod as it was last observed."""
+    loss: LossReason
 
 
 @dataclass(slots=True)
@@ -33,6 +48,8 @@ class FleetState:
     """What the Allocator counted last."""
     ending: frozenset[int] | None = frozenset()
     """The executors that a stop deletes; None means all."""
+    ended: deque[EndedExecutor] = field(default_factory=lambda: deque(maxlen=ENDED_KEPT))
+    """The last executors that ended, the newest last."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
     """What the Allocator knows of failed starts, kept for its next incarnation."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from actors.pods.stuck import StuckKind
     from actors.runtime import Moment
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "why_terminating"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Ledger:
     registered_now: Map[str, int] = field(default_factory=Map)
     """How many of each profile are registered, counted as entries change: no question iterates over the ledger."""
 
-    def requested(self, executor_ids: Iterable[int], profile: str) -> Ledger:
+    def requested(self, executor_ids: Iterable[int], profile: str, at: datetime) -> Ledger:
         """Add requested executors. Their ids are never used again."""
         ids = tuple(executor_ids)
         entries = self.entries.mutate()
         new = [i for i in ids if i not in entries]  # an Allocator that hung and was replaced may repeat itself
         for executor_id in new:
-            entries[executor_id] = LedgerEntry(executor_id, profile)
+            entries[executor_id] = LedgerEntry(executor_id, profile, since=at)
         return replace(
             self,
             entries=entries.finish(),
@@ -80,12 +80,12 @@ class Ledger:
         return self.first_id is not None and self.first_id <= executor_id <= self.last_id
 
     def seen(
-        self, executor_id: int, state: PodState, now: Moment, at: datetime | None = None
+        self, executor_id: int, state: PodState, now: Moment, at: datetime
     ) -> tuple[Ledger, ToDriver | None, bool]:
         """An executor is alive in the snapshot. Return the next ledger, the driver's message, and whether it is ours.
 
         If not, its id is abandoned, or belongs to an executor of this driver that has ended: its pod must be deleted.
-        `at` is `now` in UTC, to compute how long an adopted executor has run from its pod's start time.
+        `at` is `now` in UTC.
         """
         entry = self.entries.get(executor_id)
         if entry is None:
@@ -97,14 +97,18 @@ class Ledger:
         message = _changed(entry, state)
         running_at = entry.running_at
         if isinstance(message, ExecutorRunning):
-            running_at = now if self.allocated(executor_id) or at is None else now - _ran_for(state, at)
+            running_at = now if self.allocated(executor_id) else now - _ran_for(state, at)
+        running = entry.running or isinstance(message, ExecutorRunning)
+        terminating = entry.terminating or isinstance(state, PodTerminating)
+        is_new = not entry.terminating and (entry.uid is None or terminating or running is not entry.running)
         changed = replace(
             entry,
             uid=state.pod.uid,
             notified_at=entry.notified_at if message is None else _first(entry.notified_at, now),
-            running=entry.running or isinstance(message, ExecutorRunning),
+            running=running,
             running_at=running_at,
-            terminating=entry.terminating or isinstance(message, ExecutorTerminating),
+            terminating=terminating,
+            since=at if is_new else entry.since,
             scaled_down=entry.scaled_down and isinstance(state, PodPending | PodTerminating),
         )
         return self._with(changed), message, True
@@ -112,11 +116,17 @@ class Ledger:
     def killed(self, kill: ExecutorKilled, now: Moment) -> tuple[Ledger, ExecutorKilled, ToDriver | None]:
         """The driver kills an executor that has not ended. A repeated kill returns the first one."""
         entry = self.entries[kill.executor_id]
-        reason = f"executor {kill.executor_id} {kill.message}"
-        message = None if entry.terminating else ExecutorTerminating(kill.executor_id, None, reason)
-        kill = entry.killed or kill
-        notified_at = _first(entry.notified_at, now)
-        return self._with(replace(entry, killed=kill, terminating=True, notified_at=notified_at)), kill, message
+        message = None
+        if not entry.terminating or entry.notified_at is None:
+            message = ExecutorTerminating(kill.executor_id, None, _why_killed(kill))
+        changed = replace(
+            entry,
+            killed=entry.killed or kill,
+            terminating=True,
+            notified_at=_first(entry.notified_at, now),
+            since=entry.since if entry.terminating else kill.at,
+        )
+        return self._with(changed), entry.killed or kill, message
 
     def killed_ids(self) -> frozenset[int]:
         """Return the killed executors that have not ended."""
@@ -153,7 +163,14 @@ class Ledger:
         return self._with(replace(entry, stuck=entry.stuck | {kind}))
 
     def removed(
-        self, executor_id: int, uid: str | None, reason: LossReason, now: Moment, pod: Pod | None = None
+        self,
+        executor_id: int,
+        uid: str | None,
+        reason: LossReason,
+        now: Moment,
+        at: datetime,
+        *,
+        pod: Pod | None = None,
     ) -> tuple[Ledger, tuple[ToDriver, ...]]:
         """An executor has ended. The driver is notified once; of one that was never observed alive, of its `pod` first.
 
@@ -166,20 +183,20 @@ class Ledger:
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
         if entry.removed_at is not None or other_pod:
             return self, ()
-        ledger = self._with(replace(entry, uid=uid or entry.uid, removed_at=now))
+        ledger = self._with(replace(entry, uid=uid or entry.uid, removed_at=now, since=at))
         end = ExecutorRemoved(executor_id, reason)
         if entry.notified_at is not None:
             return ledger, (end,)
         return ledger, (ExecutorPending(executor_id, pod), end) if pod is not None else ()
 
     def abandoned(
-        self, executor_id: int, reason: str, now: Moment, *, created: bool = True
+        self, executor_id: int, reason: str, now: Moment, at: datetime, *, created: bool = True
     ) -> tuple[Ledger, ExecutorRemoved | None]:
         """The Allocator has abandoned an executor. The driver is notified only if it was notified of it before."""
         entry = self.current(executor_id)
         if entry is None:
             return self, None
-        ledger = self._with(replace(entry, abandoned=True, removed_at=now))
+        ledger = self._with(replace(entry, abandoned=True, removed_at=now, since=at))
         if not created:
             ledger = replace(ledger, created=ledger.created - 1)
         if entry.notified_at is None:
@@ -257,7 +274,8 @@ class Ledger:
 
     def _with(self, entry: LedgerEntry) -> Ledger:
         next_id = max(self.next_id, believed(entry.executor_id) + 1)
-        more = _is_registered(entry) - _is_registered(self.entries.get(entry.executor_id))
+        before = self.entries.get(entry.executor_id)
+        more = entry.is_registered - (before is not None and before.is_registered)
         counts = self.registered_now
         if more:
             counts = counts.set(entry.profile, counts.get(entry.profile, 0) + more)
@@ -269,8 +287,19 @@ def _first(earlier: Moment | None, now: Moment) -> Moment:
     return now if earlier is None else earlier
 
 
-def _is_registered(entry: LedgerEntry | None) -> bool:
-    return entry is not None and entry.registered_at is not None and entry.removed_at is None and entry.active
+def why_terminating(entry: LedgerEntry, pod: Pod | None) -> str | None:
+    """Return why an executor is terminating, as its `ExecutorTerminating` says it; None if nobody knows."""
+    if entry.killed is not None:
+        return _why_killed(entry.killed)
+    return None if pod is None else _why_deleted(pod)
+
+
+def _why_killed(kill: ExecutorKilled) -> str:
+    return f"executor {kill.executor_id} {kill.message}"
+
+
+def _why_deleted(pod: Pod) -> str:
+    return f"pod {one_line(pod.name)} is being deleted"
 
 
 def _ran_for(state: PodState, at: datetime) -> float:
@@ -291,6 +320,6 @@ def _changed(entry: LedgerEntry, state: PodState) -> ToDriver | None:
             return ExecutorRunning(entry.executor_id, state.pod)
         case PodTerminating() if not entry.terminating and entry.notified_at is not None:
             deadline = state.pod.metadata.deletion_timestamp
-            return ExecutorTerminating(entry.executor_id, deadline, f"pod {one_line(state.pod.name)} is being deleted")
+            return ExecutorTerminating(entry.executor_id, deadline, _why_deleted(state.pod))
         case _:
             return None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from actors.pods.pod import Pod, container_statuses
+from actors.pods.pod import Pod, restarts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ POLICIES: Final[Mapping[str, RollPolicy]] = {"id": _lowest_id, "age": _oldest, "
 def candidates(entries: Iterable[LedgerEntry], states: Mapping[int, PodState], now: Moment) -> tuple[Candidate, ...]:
     """Return the executors that run and are neither terminating, killed nor decommissioned, by id."""
     return tuple(
-        Candidate(entry.executor_id, entry.profile, now - entry.running_at, entry.disconnects + _restarts(pod), pod)
+        Candidate(entry.executor_id, entry.profile, now - entry.running_at, entry.disconnects + restarts(pod), pod)
         for entry in sorted(entries, key=lambda entry: entry.executor_id)
         if entry.running
         and not (entry.terminating or entry.killed is not None or entry.decommissioned)
@@ -95,7 +95,3 @@ def choose(among: Sequence[Candidate], policy: RollPolicy) -> Candidate | None:
     if found is None:
         raise ValueError(f"the roll policy chose {chosen!r}, which is none of the running executors")
     return found
-
-
-def _restarts(pod: Pod) -> int:
-    return sum(status.restart_count for status in container_statuses(pod))

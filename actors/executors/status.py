@@ -1,4 +1,4 @@
-"""The answer to `GetFleetStatus`. Pure."""
+"""The answers to `GetFleetStatus` and `GetExecutors`. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from actors.messages import FleetStatus, HeldPod, ProfileStatus, SourceStatus
+from actors.executors.ledger import why_terminating
+from actors.messages import (
+    Executor,
+    ExecutorState,
+    FleetExecutors,
+    FleetStatus,
+    HeldPod,
+    ProfileStatus,
+    SourceStatus,
+)
 from actors.messages.internal import Freshness, Source
-from actors.pods.pod import held_since
+from actors.pods.pod import held_since, restarts
+from actors.pods.stuck import StuckKind, does_not_start, why_stuck
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
+    from actors.executors.fleet_state import EndedExecutor
     from actors.executors.ledger import Ledger
+    from actors.messages.internal import LedgerEntry
+    from actors.pods.loss import LossReason
+    from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.runtime import Moment
 
-__all__ = ["fleet_status", "held_pods", "joined"]
+__all__ = ["fleet_executors", "fleet_status", "held_pods", "joined"]
 
 
 def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
@@ -79,3 +93,44 @@ def _source_status(freshness: Freshness, now: Moment) -> SourceStatus:
 
 def _age(moment: Moment | None, now: Moment) -> timedelta | None:
     return None if moment is None else elapsed(moment, now)
+
+
+def fleet_executors(
+    entries: Iterable[LedgerEntry], states: Mapping[int, PodState], ended: Iterable[EndedExecutor], at: datetime
+) -> FleetExecutors:
+    """Build the answer from the ledger, the newest snapshot and the last ends, at `at`."""
+    living = sorted((entry for entry in entries if entry.removed_at is None), key=operator.attrgetter("executor_id"))
+    return FleetExecutors(
+        tuple(_executor(entry, pod := entry.pod_in(states), _reason(entry, pod, at)) for entry in living),
+        tuple(_executor(entry, pod, loss.message, loss) for entry, pod, loss in ended),
+    )
+
+
+def _executor(entry: LedgerEntry, pod: Pod | None, reason: str | None, loss: LossReason | None = None) -> Executor:
+    return Executor(
+        entry.executor_id,
+        entry.profile,
+        entry.state,
+        pod.name if pod is not None else None,
+        pod.node if pod is not None else None,
+        pod.ip if pod is not None else None,
+        entry.since,
+        entry.is_registered,
+        restarts(pod) if pod is not None else 0,
+        reason,
+        loss,
+    )
+
+
+def _reason(entry: LedgerEntry, pod: Pod | None, at: datetime) -> str | None:
+    """Return why a living executor is terminating or stuck, None if it is neither."""
+    if entry.state is ExecutorState.TERMINATING:
+        return why_terminating(entry, pod)
+    if entry.scaled_down:
+        return f"executor {entry.executor_id} is in excess of the target and is being deleted"
+    if entry.state is not ExecutorState.PENDING or pod is None or not entry.stuck:
+        return None
+    stuck = why_stuck(pod)
+    if stuck is None and StuckKind.SLOW in entry.stuck:
+        stuck = does_not_start(pod, at - entry.since)
+    return None if stuck is None else ": ".join(filter(None, (stuck.reason, stuck.message)))

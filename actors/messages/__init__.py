@@ -5,6 +5,7 @@ all messages are frozen. What the library's own actors send each other is in `ac
 none of it. A `datetime` comes from the API or the wall clock and is in UTC.
 """
 
+from actors.messages.executor import *
 from actors.messages.from_driver import *
 from actors.messages.status import *
 from actors.messages.to_driver import *

@@ -13,6 +13,7 @@ __all__ = [
     "ExecutorDisconnected",
     "FromDriver",
     "GetExecutorIds",
+    "GetExecutors",
     "GetFleetStatus",
     "HasEnoughExecutors",
     "IsExecutorActive",
@@ -88,6 +89,11 @@ class GetExecutorIds:
 
 
 @dataclass(frozen=True, slots=True)
+class GetExecutors:
+    """Answered with `FleetExecutors`: all executors as values, which costs the backend about 5 µs an executor."""
+
+
+@dataclass(frozen=True, slots=True)
 class IsExecutorActive:
     """Answered with a bool: the driver was notified of it, and it is not killed, scaled down, disconnected or gone."""
 
@@ -134,6 +140,7 @@ FromDriver: TypeAlias = (
     | RegisterExecutor
     | ExecutorDisconnected
     | GetExecutorIds
+    | GetExecutors
     | IsExecutorActive
     | IsExecutorExcluded
     | HasEnoughExecutors

@@ -54,6 +54,7 @@ __all__ = [
     "fleet_selector",
     "held_since",
     "is_selected",
+    "restarts",
 ]
 
 APP_ID_LABEL: Final = "executor-pods/app-id"
@@ -237,6 +238,16 @@ class Pod(_Json, frozen=True):
         return labels.get(PROFILE_LABEL, DEFAULT_PROFILE) if labels else DEFAULT_PROFILE
 
     @property
+    def node(self) -> str | None:
+        """`spec.nodeName`, None before it has a node."""
+        return (self.spec.node_name if self.spec is not None else None) or None
+
+    @property
+    def ip(self) -> str | None:
+        """`status.podIP`, None before it has one."""
+        return (self.status.pod_ip if self.status is not None else None) or None
+
+    @property
     def terminating(self) -> bool:
         """Whether its deletion has begun."""
         return self.metadata.deletion_timestamp is not None
@@ -293,6 +304,11 @@ def held_since(pod: Pod, at: datetime) -> datetime | None:
 def container_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     """Return `status.containerStatuses`, empty if it is missing."""
     return (pod.status.container_statuses if pod.status else None) or ()
+
+
+def restarts(pod: Pod) -> int:
+    """Return how often its containers were restarted."""
+    return sum(status.restart_count for status in container_statuses(pod))
 
 
 def ends(statuses: Iterable[ContainerStatus]) -> list[TerminatedState]:

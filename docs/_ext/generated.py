@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, get_args
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 import actors
-from actors.messages import FleetStatus, FromDriver, HeldPod, ProfileStatus, SourceStatus, ToDriver
+from actors.messages import (
+    Executor,
+    ExecutorState,
+    FleetExecutors,
+    FleetStatus,
+    FromDriver,
+    HeldPod,
+    ProfileStatus,
+    SourceStatus,
+    ToDriver,
+)
 from actors.settings.durations import format_duration
 from actors.settings.loading import ENV_PREFIX
 from actors.settings.model import ProfileSettings, Settings
@@ -136,6 +146,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": _settings,
     "messages from the driver": lambda: _messages(get_args(FromDriver)),
     "messages to the driver": lambda: _messages(get_args(ToDriver)),
-    "answers": lambda: _messages((FleetStatus, ProfileStatus, SourceStatus, HeldPod)),
+    "answers": lambda: _messages(
+        (FleetStatus, ProfileStatus, SourceStatus, HeldPod, FleetExecutors, Executor, ExecutorState)
+    ),
 }
 """What each marker becomes."""

@@ -19,9 +19,11 @@ from actors.messages import (
     BackendFailed,
     DecommissionExecutors,
     ExecutorDisconnected,
+    FleetExecutors,
     FleetStatus,
     FromDriver,
     GetExecutorIds,
+    GetExecutors,
     GetFleetStatus,
     HasEnoughExecutors,
     IsExecutorActive,
@@ -140,7 +142,7 @@ totals = st.one_of(
 )
 flags = st.one_of(st.booleans(), st.none(), anything)
 
-questions = st.sampled_from((GetExecutorIds(), HasEnoughExecutors(), GetFleetStatus()))
+questions = st.sampled_from((GetExecutorIds(), GetExecutors(), HasEnoughExecutors(), GetFleetStatus()))
 about_one = st.builds(
     lambda kind, executor_id: kind(executor_id),
     st.sampled_from((RegisterExecutor, ExecutorDisconnected, IsExecutorActive, IsExecutorExcluded)),
@@ -208,6 +210,7 @@ ANSWERS: dict[type, type | tuple[type, ...]] = {
     **dict.fromkeys((RegisterExecutor, IsExecutorActive, IsExecutorExcluded, HasEnoughExecutors), bool),
     RequestTotalExecutors: bool,
     ExecutorDisconnected: type(None),
+    GetExecutors: FleetExecutors,
     GetFleetStatus: FleetStatus,
     StopBackend: type(None),
 }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TypeAlias
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
 
 from immutables import Map
 
+from actors.messages.executor import ExecutorState
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.pods.pod import Pod
 from actors.pods.state import PodState
@@ -22,6 +23,8 @@ __all__ = [
     "StartFailureCount",
     "StartFailureRecord",
 ]
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class LedgerEntry:
     running_at: Moment | None = None
     """When it began to run: when the driver was notified of that, or when an adopted executor's pod was started."""
     terminating: bool = False
-    """The driver was notified that it is terminating."""
+    """Its pod was observed to be terminating, or the driver killed it."""
     registered_at: Moment | None = None
     """When the driver registered it."""
     active: bool = True
@@ -76,6 +79,24 @@ class LedgerEntry:
     """The Allocator abandoned it before its pod was observed: a pod of this id is deleted as soon as it is."""
     removed_at: Moment | None = None
     """When it ended. The driver is notified of nothing about it after that."""
+    since: datetime = _LONG_AGO
+    """When it entered its state (UTC)."""
+
+    @property
+    def state(self) -> ExecutorState:
+        """What it does, as values show it to the driver."""
+        if self.removed_at is not None:
+            return ExecutorState.ENDED
+        if self.terminating:
+            return ExecutorState.TERMINATING
+        if self.running:
+            return ExecutorState.RUNNING
+        return ExecutorState.REQUESTED if self.uid is None else ExecutorState.PENDING
+
+    @property
+    def is_registered(self) -> bool:
+        """The driver registered it, its connection is not lost, and it has not ended."""
+        return self.registered_at is not None and self.removed_at is None and self.active
 
     @property
     def is_present(self) -> bool:

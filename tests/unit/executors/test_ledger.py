@@ -19,29 +19,30 @@ from tests.unit.views import going, pending, running
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
 
+AT = datetime(2024, 1, 1, tzinfo=UTC)
 GONE = LossReason(LossKind.EXITED, 1, caused_by_app=True, message="it exited")
 
 
 def kill(executor_id: int, delete_at: float = 0.0) -> ExecutorKilled:
-    return ExecutorKilled(executor_id, datetime(2024, 1, 1, tzinfo=UTC), delete_at)
+    return ExecutorKilled(executor_id, AT, delete_at)
 
 
 def requested(*executor_ids: int) -> Ledger:
-    return Ledger().requested(executor_ids, "default")
+    return Ledger().requested(executor_ids, "default", AT)
 
 
 def seen(ledger: Ledger, *states: PodState) -> tuple[Ledger, list[ToDriver | None]]:
     messages: list[ToDriver | None] = []
     for state in states:
         number = int(state.pod.labels["executor-pods/executor-id"])
-        ledger, message, ours = ledger.seen(number, state, 1.0)
+        ledger, message, ours = ledger.seen(number, state, 1.0, AT)
         assert ours, f"{state} was taken for a stranger's"
         messages.append(message)
     return ledger, messages
 
 
 def removed(ledger: Ledger, executor_id: int, uid: str | None = None) -> tuple[Ledger, tuple[ToDriver, ...]]:
-    return ledger.removed(executor_id, uid or f"uid-{executor_id}", GONE, 2.0, running(executor_id))
+    return ledger.removed(executor_id, uid or f"uid-{executor_id}", GONE, 2.0, AT, pod=running(executor_id))
 
 
 def kinds(messages: list[ToDriver | None]) -> list[type[ToDriver] | None]:
@@ -94,13 +95,13 @@ def test_the_end_of_another_pod_of_the_same_id_is_not_reported() -> None:
 
 def test_nothing_is_reported_of_an_executor_after_its_end_and_it_is_no_longer_ours() -> None:
     ledger, _ = removed(seen(requested(1), PodPending(pending(1)))[0], 1)
-    _, message, ours = ledger.seen(1, PodRunning(running(1)), 3.0)
+    _, message, ours = ledger.seen(1, PodRunning(running(1)), 3.0, AT)
     assert (message, ours) == (None, False)
 
 
 def test_another_pod_with_the_id_of_an_ended_executor_is_not_ours() -> None:
     ledger, _ = removed(seen(requested(1), PodRunning(running(1)))[0], 1)
-    _, message, ours = ledger.seen(1, PodRunning(running(1, uid="late")), 3.0)
+    _, message, ours = ledger.seen(1, PodRunning(running(1, uid="late")), 3.0, AT)
     assert (message, ours) == (None, False)
 
 
@@ -123,7 +124,7 @@ def test_a_terminating_executor_of_a_previous_driver_is_reported_only_at_its_end
 
 def test_an_allocated_id_that_was_forgotten_is_no_longer_ours() -> None:
     ledger, _ = removed(requested(5, 6), 5)
-    _, _, ours = ledger.forgotten(before=9.0).seen(5, PodRunning(running(5)), 9.0)
+    _, _, ours = ledger.forgotten(before=9.0).seen(5, PodRunning(running(5)), 9.0, AT)
     assert not ours
 
 
@@ -134,13 +135,13 @@ def test_an_id_below_the_first_of_this_driver_is_a_previous_drivers() -> None:
 
 def test_an_id_that_is_requested_twice_keeps_what_is_known_of_it() -> None:
     ledger, _ = seen(requested(1), PodRunning(running(1)))
-    assert ledger.requested((1, 2), "default").is_active(1)
+    assert ledger.requested((1, 2), "default", AT).is_active(1)
 
 
 def test_an_executor_abandoned_before_it_was_observed_is_not_reported() -> None:
-    ledger, removal = requested(1).abandoned(1, "no pod was seen", 2.0)
+    ledger, removal = requested(1).abandoned(1, "no pod was seen", 2.0, AT)
     assert removal is None
-    _, message, ours = ledger.seen(1, PodRunning(running(1)), 3.0)
+    _, message, ours = ledger.seen(1, PodRunning(running(1)), 3.0, AT)
     assert (message, ours) == (None, False)
     assert removed(ledger, 1)[1] == ()
 
@@ -148,14 +149,14 @@ def test_an_executor_abandoned_before_it_was_observed_is_not_reported() -> None:
 def test_an_executor_abandoned_after_the_driver_was_notified_is_reported_as_never_started() -> None:
     ledger = requested(1).registered(1, 1.0)
     assert ledger is not None
-    _, message = ledger.abandoned(1, "no pod was seen", 2.0)
+    _, message = ledger.abandoned(1, "no pod was seen", 2.0, AT)
     assert message is not None
     assert (message.reason.kind, "no pod was seen" in message.reason.message) == (LossKind.NEVER_STARTED, True)
 
 
 def test_an_executor_killed_before_it_was_observed_is_reported_as_killed_by_the_driver() -> None:
     done = requested(1).killed(kill(1, 1.0), 1.0)
-    _, message = done[0].abandoned(1, "it was deleted before it was created", 2.0)
+    _, message = done[0].abandoned(1, "it was deleted before it was created", 2.0, AT)
     assert message is not None
     assert message.reason.kind is LossKind.KILLED_BY_DRIVER
 
@@ -212,7 +213,7 @@ def test_executors_that_ended_long_ago_are_forgotten_but_their_ids_are_not_used_
 
 def test_a_previous_drivers_executors_are_kept_because_their_pods_may_still_be_observed() -> None:
     ledger, _ = removed(seen(Ledger(), PodRunning(running(5)))[0], 5)
-    ledger = ledger.requested((6,), "default")
+    ledger = ledger.requested((6,), "default", AT)
     ledger, _ = removed(ledger, 6)
     assert sorted(ledger.forgotten(before=9.0).entries) == [5]
 
@@ -230,7 +231,7 @@ def test_ended_executors_of_another_driver_are_listed_and_those_of_a_previous_on
     assert owner.begun() is owner
     owner, _ = removed(seen(owner, PodRunning(running(8)))[0], 8)
     assert owner.others_ended(2.1) == {8}
-    writer = observer.requested((8,), "default")
+    writer = observer.requested((8,), "default", AT)
     writer, _ = removed(seen(writer, PodRunning(running(9)))[0], 9)
     assert writer.others_ended(2.1) == {9}, "another driver wrote in our place"
 
@@ -261,16 +262,16 @@ def test_being_stuck_is_reported_once_per_cause() -> None:
 
 
 def test_pods_created_are_counted_without_those_that_were_refused() -> None:
-    ledger = requested(1, 2, 3).requested((3,), "default")
+    ledger = requested(1, 2, 3).requested((3,), "default", AT)
     assert ledger.created == 3
-    ledger, _ = ledger.abandoned(1, "the quota is full", 1.0, created=False)
-    ledger, _ = ledger.abandoned(2, "it was not observed", 1.0)
+    ledger, _ = ledger.abandoned(1, "the quota is full", 1.0, AT, created=False)
+    ledger, _ = ledger.abandoned(2, "it was not observed", 1.0, AT)
     assert ledger.created == 2
 
 
 def test_an_executor_is_excluded_when_it_is_abandoned_or_has_ended_or_is_unknown() -> None:
     ledger, _ = removed(requested(1, 2, 3), 1)
-    ledger, _ = ledger.abandoned(2, "it was not observed", 1.0)
+    ledger, _ = ledger.abandoned(2, "it was not observed", 1.0, AT)
     assert [ledger.is_excluded(executor_id) for executor_id in (1, 2, 3, 4)] == [True, True, False, True]
 
 
@@ -291,13 +292,13 @@ def test_lost_connections_are_counted_and_the_first_of_them_says_since_when() ->
 
 
 def test_the_registered_count_equals_a_count_over_the_whole_ledger() -> None:
-    ledger = requested(1, 2, 3).requested((4, 5), "big")
+    ledger = requested(1, 2, 3).requested((4, 5), "big", AT)
     for executor_id in (1, 2, 3, 4, 5, 4):
         ledger = ledger.registered(executor_id, 1.0) or ledger
     assert (ledger.registered_count(), ledger.registered_count("big"), ledger.registered_count("none")) == (3, 2, 0)
     ledger, _ = removed(ledger, 1)
     ledger, _ = removed(ledger, 1)
-    ledger, _ = ledger.abandoned(2, "it was not observed", 2.0)
+    ledger, _ = ledger.abandoned(2, "it was not observed", 2.0, AT)
     ledger = ledger.disconnected(4, 2.0) or ledger
     ledger = ledger.disconnected(4, 3.0) or ledger
     assert (ledger.registered_count(), ledger.registered_count("big")) == (1, 1)

@@ -1,0 +1,59 @@
+"""Executors as values: the answer to `GetExecutors`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from actors.pods.loss import LossReason
+
+__all__ = ["Executor", "ExecutorState", "FleetExecutors"]
+
+
+class ExecutorState(StrEnum):
+    """What an executor does, as this driver observed it."""
+
+    REQUESTED = "requested"
+    """Its pod was not observed yet."""
+    PENDING = "pending"
+    """Its pod exists, and was not observed to run yet."""
+    RUNNING = "running"
+    TERMINATING = "terminating"
+    """It is alive and is being deleted, or it was killed."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """One executor, as of the answer."""
+
+    id: int
+    profile: str
+    state: ExecutorState
+    pod: str | None
+    """The name of its pod, None while no pod was observed."""
+    node: str | None
+    """The node of its pod, None before it has one. Of an ended executor: the last known one."""
+    ip: str | None
+    """The IP of its pod, None before it has one. Of an ended executor: the last known one."""
+    since: datetime
+    """When it entered this state, in UTC, as this driver observed it."""
+    registered: bool
+    """It has connected to the driver, that connection is not lost, and it has not ended."""
+    restarts: int
+    """How often its containers were restarted."""
+    reason: str | None
+    """Why it is stuck or terminating, or the message of `loss`; None if it is neither stuck, terminating nor ended."""
+    loss: LossReason | None
+    """Why it ended; None while it is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetExecutors:
+    """All executors that are requested or alive, and the last ones that ended."""
+
+    alive: tuple[Executor, ...]
+    """By id."""
+    ended: tuple[Executor, ...]
+    """The last 200 that the driver was notified of by `ExecutorRemoved`, the newest last."""
