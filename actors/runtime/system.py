@@ -17,6 +17,7 @@ from actors.runtime.timer_thread import TimerThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from actors.runtime.timers import TimerService
 
@@ -45,7 +46,11 @@ class ThreadDispatcher:
 
 @final
 class ActorSystem:
-    """Spawns actors. Several systems can run beside each other and beside the host's own actors."""
+    """Spawns actors. Several systems can run beside each other and beside the host's own actors.
+
+    `wait` waits for a predicate, at most for a time, and returns whether it holds: the test-kit's way, which lets
+    virtual time pass. None in production, where other threads run the actors.
+    """
 
     def __init__(
         self,
@@ -53,10 +58,12 @@ class ActorSystem:
         timers: TimerService | None = None,
         entropy: Entropy | None = None,
         dispatcher: Dispatcher | None = None,
+        wait: Callable[[Callable[[], bool], timedelta | None], bool] | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
         self.dispatcher: Dispatcher = dispatcher or ThreadDispatcher()
+        self.wait = wait
         self.letters = DeadLetters()
         self._timer_thread: TimerThread | None = None
         if timers is None:

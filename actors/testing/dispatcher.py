@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from actors.runtime import Actor, Clock
     from actors.runtime.mailbox import DeadLetters
 
-__all__ = ["Runaway", "SerialDispatcher"]
+__all__ = ["NotInVirtualTime", "Runaway", "SerialDispatcher"]
 
 RUNAWAY_AFTER: Final = 500_000
 """Messages at one moment. A fleet of thousands needs some ten thousand."""
@@ -39,6 +39,10 @@ STUCK_AFTER: Final = 120.0
 
 class Runaway(AssertionError):  # noqa: N818 - reads as what happened
     """Actors send messages without end."""
+
+
+class NotInVirtualTime(AssertionError):  # noqa: N818 - reads as what happened
+    """A program does what cannot happen in virtual time: the message says what, and what to do instead."""
 
 
 @final

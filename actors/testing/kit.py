@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, final
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
 from actors.runtime import ActorSystem, Address, Entropy, StoppedByHost, Timeout
 from actors.testing.dispatcher import RUNAWAY_AFTER, SerialDispatcher
+from actors.testing.event_loop import run
 from actors.testing.manual import ManualClock, ManualTimers
 from actors.testing.probe import Probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
     from actors.runtime import Actor, ActorRef, Context
 
 __all__ = ["Kit"]
 
-DEFAULT_SEED = 0
+R = TypeVar("R")
+
+DEFAULT_SEED: Final = 0
 """The seed of jitter and names when messages are handled oldest first: every run of a test is the same."""
 
-THREAD_ENDS_WITHIN = 10.0
+THREAD_ENDS_WITHIN: Final = 10.0
 """Seconds of real time to wait for a thread without work."""
+
+LONGEST_WAIT: Final = timedelta(days=1)
+"""Virtual time that a wait without a limit may take. A fleet always has a timer: without this, such a wait would never
+end."""
 
 
 @final
@@ -40,7 +47,7 @@ class Kit:
         self.timers = ManualTimers(self.clock)
         self.entropy = Entropy(DEFAULT_SEED if seed is None else seed)
         self.dispatcher = SerialDispatcher(seed, threads=threads, runaway_after=runaway_after)
-        self.system = ActorSystem(self.clock, self.timers, self.entropy, self.dispatcher)
+        self.system = ActorSystem(self.clock, self.timers, self.entropy, self.dispatcher, self.wait_until)
 
     def __enter__(self) -> Self:
         return self
@@ -86,14 +93,46 @@ class Kit:
         """Handle all messages, and those that follow from them, while the clock stands still."""
         self.dispatcher.settle()
 
-    def advance(self, by: timedelta) -> None:
-        """Move the clock from timer to timer, settling after each."""
+    def advance(self, by: timedelta = timedelta(0), **more: float) -> None:
+        """Move the clock from timer to timer, settling after each: `advance(minutes=1)`, or a `timedelta`."""
         self.settle()
-        target = self.clock.elapsed + by
+        target = self.clock.elapsed + by + timedelta(**more)
         while (due := self.timers.next_due()) is not None and due <= target:
             self.timers.fire_next()
             self.settle()
         self.clock.move_to(target)
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: timedelta | None = None) -> bool:
+        """Let virtual time pass, from timer to timer, until `predicate()` holds. Return whether it does at `timeout`.
+
+        Raises:
+            AssertionError: without `timeout`, nothing is left to happen, or a day has passed.
+        """
+        self.settle()
+        begun = self.clock.elapsed
+        while not predicate():
+            due = self.timers.next_due()
+            if timeout is not None and (due is None or due > begun + timeout):
+                self.clock.move_to(max(begun + timeout, self.clock.elapsed))
+                return predicate()
+            if due is None:
+                raise AssertionError("this wait never ends: no message is under way and no timer is scheduled any more")
+            if timeout is None and due > begun + LONGEST_WAIT:
+                raise AssertionError(f"this wait has lasted {LONGEST_WAIT} of virtual time: give it a timeout")
+            self.timers.fire_next()
+            self.settle()
+        return True
+
+    def run(self, program: Coroutine[Any, Any, R]) -> R:
+        """Run an asyncio program to its end, in virtual time: `asyncio.sleep(3600)` takes none of ours.
+
+        Work for other threads (`asyncio.to_thread`) is done at once, in this thread. Sockets and processes are refused.
+
+        Raises:
+            AssertionError: the program waits for what never happens; the message says where.
+            NotInVirtualTime: raised in the program, which uses a socket, a pipe or a process.
+        """
+        return run(program, self)
 
     def ask(self, receiver: Address | ActorRef[Any], message: object) -> Any:
         """Ask, settle, and return the reply, or raise the receiver's exception."""
