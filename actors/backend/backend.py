@@ -145,7 +145,7 @@ class Backend(Actor):
         counts.letters = context.system.letters
         counts.addresses = {"backend": self.address, "driver": driver, **self._children}
         self._state = FleetState(settings.initial_totals, settings.pod_prefix)
-        self._channel = DriverChannel(driver, self.clock, counts=counts.backend, profile_of=self._state.profile_of)
+        self._channel = DriverChannel(driver, self.clock, counts=counts.backend)
         tell = self._channel.tell
         self._permission = WritePermission(self, settings, pool=self._children[POOL], tell=tell)
         self._executors = Executors(

@@ -19,7 +19,7 @@ from actors.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from actors.messages import ToDriver
     from actors.metrics.counts import BackendCounts
@@ -33,21 +33,12 @@ class DriverChannel:
 
     Args:
         driver: the receiver.
-        profile_of: returns an executor's profile.
     """
 
-    def __init__(
-        self,
-        driver: Address,
-        clock: Clock,
-        *,
-        counts: BackendCounts,
-        profile_of: Callable[[int], str],
-    ) -> None:
+    def __init__(self, driver: Address, clock: Clock, *, counts: BackendCounts) -> None:
         self._driver = driver
         self._clock = clock
         self._counts = counts
-        self._profile_of = profile_of
         self._is_over = False
         self._is_stopping = False
         self._began = clock.monotonic()
@@ -86,12 +77,12 @@ class DriverChannel:
 
     def _count(self, message: ToDriver) -> None:
         match message:
-            case ExecutorRunning(executor_id):
-                self._counts.running.add(self._counts.label(self._profile_of(executor_id)))
-            case ExecutorStuck(executor_id):
-                self._counts.stuck.add(self._counts.label(self._profile_of(executor_id)))
-            case ExecutorRemoved(executor_id, reason):
-                self._counts.removed.add(self._counts.label(self._profile_of(executor_id)), reason.kind.name)
+            case ExecutorRunning():
+                self._counts.running.add(self._counts.label(message.profile))
+            case ExecutorStuck():
+                self._counts.stuck.add(self._counts.label(message.profile))
+            case ExecutorRemoved():
+                self._counts.removed.add(self._counts.label(message.profile), message.reason.kind.name)
             case BackendStarted():
                 self._counts.start_seconds = self._clock.monotonic() - self._began
             case _:

@@ -20,8 +20,9 @@ from actors import kube
 from actors.backend.claims_deletion import ClaimsDeletion
 from actors.backend.rbac import makes_claims
 from actors.errors import ApiError, NotFound
+from actors.executors.ledger import removal
 from actors.kube.api import DeleteOptions
-from actors.messages import BackendStopped, ExecutorRemoved
+from actors.messages import BackendStopped
 from actors.messages.internal import (
     ClaimDeleted,
     ClaimsListed,
@@ -425,4 +426,4 @@ class Shutdown:
                 reason = stopped_with_fleet(
                     entry.executor_id, entry.killed.message if entry.killed is not None else None
                 )
-                self._tell(ExecutorRemoved(entry.executor_id, reason))
+                self._tell(removal(entry, reason, entry.pod_in(self._state.states)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from actors.messages import (
     AllocationBlocked,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Event", "describe", "failed", "stopped", "to_json", "to_line"]
 
 Detail = str | int | bool | tuple[str, ...] | None
+ExecutorEvent: TypeAlias = ExecutorPending | ExecutorRunning | ExecutorTerminating | ExecutorRemoved | ExecutorStuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +74,18 @@ def describe(  # noqa: C901, PLR0912 - one case a message
                 details["kubeconfig"] = str(kubeconfig)
             return Event(now, "started", message=text, details=details)
         case ExecutorPending(executor_id, pod):
-            return Event(now, "pending", executor_id, pod.name)
+            return Event(now, "pending", executor_id, pod.name, details=_place(message))
         case ExecutorRunning(executor_id, pod):
-            return Event(now, "running", executor_id, pod.name)
+            return Event(now, "running", executor_id, pod.name, details=_place(message))
         case ExecutorTerminating(executor_id, deadline, reason):
-            details = {"deadline": _rfc3339(deadline)} if deadline else {}
+            details = _place(message) | ({"deadline": _rfc3339(deadline)} if deadline else {})
             return Event(now, "terminating", executor_id, pods.get(executor_id), None, reason, details)
         case ExecutorRemoved(executor_id, loss):
-            details = {"exit_code": loss.exit_code, "caused_by_app": loss.caused_by_app}
+            details = _place(message) | {"exit_code": loss.exit_code, "caused_by_app": loss.caused_by_app}
             kind = loss.kind.name.lower()
             return Event(now, "removed", executor_id, pods.get(executor_id), kind, loss.message, details)
         case ExecutorStuck(executor_id, reason, text, since):
-            details = {"since": _rfc3339(since)} if since else {}
+            details = _place(message) | ({"since": _rfc3339(since)} if since else {})
             return Event(now, "stuck", executor_id, pods.get(executor_id), reason, text, details)
         case AllocationBlocked(profile, cause):
             return Event(now, "blocked", message=cause, details={"profile": profile})
@@ -98,6 +99,10 @@ def describe(  # noqa: C901, PLR0912 - one case a message
             return stopped(now, None, left_behind)
         case _:
             assert_never(message)
+
+
+def _place(message: ExecutorEvent) -> dict[str, Detail]:
+    return {"profile": message.profile, "node": message.node, "ip": message.ip}
 
 
 def failed(now: datetime, cause: str) -> Event:

@@ -202,15 +202,18 @@ class Executors:
         ledger = self._state.ledger.stuck(message.executor_id, message.uid, stuck.kind)
         if ledger is not None:
             self._state.ledger = ledger
-            self._tell(ExecutorStuck(message.executor_id, stuck.reason, stuck.message, stuck.since))
+            pod, profile = message.pod, ledger.entries[message.executor_id].profile
+            node, ip = (None, None) if pod is None else (pod.node, pod.ip)
+            self._tell(ExecutorStuck(message.executor_id, stuck.reason, stuck.message, stuck.since, profile, node, ip))
 
     def _removed(self, removed: RemoveExecutor) -> None:
-        now, ledger = self._clock.monotonic(), self._state.ledger
+        now, at, ledger = self._clock.monotonic(), self._clock.now(), self._state.ledger
+        earlier = self._state.pod_of(removed.executor_id)
         self._state.ledger, reports = ledger.removed(
-            removed.executor_id, removed.uid, removed.reason, now, self._clock.now(), pod=removed.pod
+            removed.executor_id, removed.uid, removed.reason, now, at, pod=removed.pod, earlier=earlier
         )
         for report in reports:
-            self._report(report, removed.pod)
+            self._report(report, removed.pod or earlier)
         if reports:
             logger.info("executor removed: executor=%d reason=%s", removed.executor_id, removed.reason.message)
             if removed.since is not None:
@@ -220,16 +223,18 @@ class Executors:
         self._children[LIFECYCLE].tell(message)
         now, at = self._clock.monotonic(), self._clock.now()
         for executor_id in message.executor_ids:
-            ledger = self._state.ledger
-            self._state.ledger, report = ledger.abandoned(executor_id, message.reason, now, at, created=message.created)
+            pod = self._state.pod_of(executor_id)
+            self._state.ledger, report = self._state.ledger.abandoned(
+                executor_id, message.reason, now, at, created=message.created, pod=pod
+            )
             logger.info("executor abandoned: executor=%d reason=%s", executor_id, message.reason)
-            self._report(report)
+            self._report(report, pod)
 
-    def _report(self, report: ToDriver | None, pod: Pod | None = None) -> None:
+    def _report(self, report: ToDriver | None, pod: Pod | None) -> None:
         """Notify the driver, and remember an end for `GetExecutors`."""
         self._tell(report)
         if isinstance(report, ExecutorRemoved):
-            self._state.ended.append(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report.reason))
+            self._state.ended.append(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report))
 
     def _scaled_down(self, message: ExecutorsScaledDown) -> None:
         self._children[LIFECYCLE].tell(message)

@@ -14,8 +14,8 @@ from actors.pods import ids
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from actors.messages import ExecutorRemoved
     from actors.messages.internal import LedgerEntry
-    from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
 
@@ -31,7 +31,7 @@ class EndedExecutor(NamedTuple):
     entry: LedgerEntry
     pod: Pod | None
     """Its pod as it was last observed."""
-    loss: LossReason
+    removal: ExecutorRemoved
 
 
 @dataclass(slots=True)
@@ -61,10 +61,6 @@ class FleetState:
         """Whether the connection of an executor must be refused."""
         return self.ending is None or executor_id in self.ending or self.ledger.is_excluded(executor_id)
 
-    def profile_of(self, executor_id: int) -> str:
-        """Return the profile of an executor in the ledger."""
-        return self.ledger.entries[executor_id].profile
-
     def known_pods(self, only: frozenset[int] | None) -> tuple[str, ...]:
         """Return the names of the pods that may exist, requested ones included; None means of all executors."""
         entries = sorted(self.ledger.entries.values(), key=lambda entry: entry.executor_id)
@@ -73,6 +69,11 @@ class FleetState:
             for entry in entries
             if entry.removed_at is None and (only is None or entry.executor_id in only)
         )
+
+    def pod_of(self, executor_id: int) -> Pod | None:
+        """Return an executor's pod in the newest snapshot, None if it is not there."""
+        entry = self.ledger.entries.get(executor_id)
+        return None if entry is None else entry.pod_in(self.states)
 
     def pod_name(self, entry: LedgerEntry) -> str:
         """Return the name of an executor's pod. An adopted pod may have another prefix than ours."""

@@ -173,7 +173,7 @@ class Kills:
         now, entry = self._clock.monotonic(), self._state.ledger.entries[executor_id]
         delete_at = later(now, self._grace) if entry.running else now
         kill = ExecutorKilled(executor_id, self._clock.now(), delete_at, message)
-        self._state.ledger, kill, report = self._state.ledger.killed(kill, now)
+        self._state.ledger, kill, report = self._state.ledger.killed(kill, now, entry.pod_in(self._state.states))
         self._tell(report)
         self._tell_both(kill)
         return entry

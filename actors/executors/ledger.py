@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from actors.pods.stuck import StuckKind
     from actors.runtime import Moment
 
-__all__ = ["Ledger", "why_terminating"]
+__all__ = ["Ledger", "removal", "why_terminating"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,14 @@ class Ledger:
         )
         return self._with(changed), message, True
 
-    def killed(self, kill: ExecutorKilled, now: Moment) -> tuple[Ledger, ExecutorKilled, ToDriver | None]:
+    def killed(
+        self, kill: ExecutorKilled, now: Moment, pod: Pod | None = None
+    ) -> tuple[Ledger, ExecutorKilled, ToDriver | None]:
         """The driver kills an executor that has not ended. A repeated kill returns the first one."""
         entry = self.entries[kill.executor_id]
         message = None
         if not entry.terminating or entry.notified_at is None:
-            message = ExecutorTerminating(kill.executor_id, None, _why_killed(kill))
+            message = _terminating(entry, pod, None, _why_killed(kill))
         changed = replace(
             entry,
             killed=entry.killed or kill,
@@ -171,8 +173,11 @@ class Ledger:
         at: datetime,
         *,
         pod: Pod | None = None,
+        earlier: Pod | None = None,
     ) -> tuple[Ledger, tuple[ToDriver, ...]]:
         """An executor has ended. The driver is notified once; of one that was never observed alive, of its `pod` first.
+
+        `pod` is the last one, `earlier` what was observed before: a pod that ended may have lost its node and IP.
 
         It is not notified of an abandoned executor, of another pod with the same id, or of an executor that ended
         before this driver began.
@@ -184,13 +189,20 @@ class Ledger:
         if entry.removed_at is not None or other_pod:
             return self, ()
         ledger = self._with(replace(entry, uid=uid or entry.uid, removed_at=now, since=at))
-        end = ExecutorRemoved(executor_id, reason)
+        end = removal(entry, reason, pod, earlier)
         if entry.notified_at is not None:
             return ledger, (end,)
         return ledger, (ExecutorPending(executor_id, pod), end) if pod is not None else ()
 
     def abandoned(
-        self, executor_id: int, reason: str, now: Moment, at: datetime, *, created: bool = True
+        self,
+        executor_id: int,
+        reason: str,
+        now: Moment,
+        at: datetime,
+        *,
+        created: bool = True,
+        pod: Pod | None = None,
     ) -> tuple[Ledger, ExecutorRemoved | None]:
         """The Allocator has abandoned an executor. The driver is notified only if it was notified of it before."""
         entry = self.current(executor_id)
@@ -204,7 +216,7 @@ class Ledger:
         loss = never_started(executor_id, reason)
         if entry.killed is not None:
             loss = LossReason(LossKind.KILLED_BY_DRIVER, loss.exit_code, loss.caused_by_app, loss.message)
-        return ledger, ExecutorRemoved(executor_id, loss)
+        return ledger, removal(entry, loss, pod)
 
     def registered(self, executor_id: int, now: Moment) -> Ledger | None:
         """An executor has connected. None if it is excluded."""
@@ -287,6 +299,19 @@ def _first(earlier: Moment | None, now: Moment) -> Moment:
     return now if earlier is None else earlier
 
 
+def removal(entry: LedgerEntry, reason: LossReason, *pods: Pod | None) -> ExecutorRemoved:
+    """Return the driver's message about an end. The first of `pods` that has a node or an IP says it."""
+    known = [pod for pod in pods if pod is not None]
+    node = next((pod.node for pod in known if pod.node is not None), None)
+    ip = next((pod.ip for pod in known if pod.ip is not None), None)
+    return ExecutorRemoved(entry.executor_id, reason, entry.profile, node, ip)
+
+
+def _terminating(entry: LedgerEntry, pod: Pod | None, deadline: datetime | None, reason: str) -> ExecutorTerminating:
+    node, ip = (None, None) if pod is None else (pod.node, pod.ip)
+    return ExecutorTerminating(entry.executor_id, deadline, reason, entry.profile, node, ip)
+
+
 def why_terminating(entry: LedgerEntry, pod: Pod | None) -> str | None:
     """Return why an executor is terminating, as its `ExecutorTerminating` says it; None if nobody knows."""
     if entry.killed is not None:
@@ -320,6 +345,6 @@ def _changed(entry: LedgerEntry, state: PodState) -> ToDriver | None:
             return ExecutorRunning(entry.executor_id, state.pod)
         case PodTerminating() if not entry.terminating and entry.notified_at is not None:
             deadline = state.pod.metadata.deletion_timestamp
-            return ExecutorTerminating(entry.executor_id, deadline, _why_deleted(state.pod))
+            return _terminating(entry, state.pod, deadline, _why_deleted(state.pod))
         case _:
             return None

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from actors.executors.fleet_state import EndedExecutor
     from actors.executors.ledger import Ledger
+    from actors.messages import ExecutorRemoved
     from actors.messages.internal import LedgerEntry
-    from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.runtime import Moment
@@ -102,23 +102,26 @@ def fleet_executors(
     living = sorted((entry for entry in entries if entry.removed_at is None), key=operator.attrgetter("executor_id"))
     return FleetExecutors(
         tuple(_executor(entry, pod := entry.pod_in(states), _reason(entry, pod, at)) for entry in living),
-        tuple(_executor(entry, pod, loss.message, loss) for entry, pod, loss in ended),
+        tuple(_executor(entry, pod, removal.reason.message, removal) for entry, pod, removal in ended),
     )
 
 
-def _executor(entry: LedgerEntry, pod: Pod | None, reason: str | None, loss: LossReason | None = None) -> Executor:
+def _executor(
+    entry: LedgerEntry, pod: Pod | None, reason: str | None, removal: ExecutorRemoved | None = None
+) -> Executor:
+    place = removal or pod
     return Executor(
         entry.executor_id,
         entry.profile,
         entry.state,
         pod.name if pod is not None else None,
-        pod.node if pod is not None else None,
-        pod.ip if pod is not None else None,
+        place.node if place is not None else None,
+        place.ip if place is not None else None,
         entry.since,
         entry.is_registered,
         restarts(pod) if pod is not None else 0,
         reason,
-        loss,
+        removal.reason if removal is not None else None,
     )
 
 

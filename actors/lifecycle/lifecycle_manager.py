@@ -301,7 +301,7 @@ class LifecycleManager(Actor):
 
     def _stuck(self, executor_id: int, pod: Pod, stuck: Stuck) -> None:
         logger.info("executor stuck: executor=%d reason=%s message=%s", executor_id, stuck.reason, stuck.message)
-        self._backend.tell(StuckObserved(executor_id, pod.uid, stuck))
+        self._backend.tell(StuckObserved(executor_id, pod.uid, stuck, pod))
 
     def _withdraw(self, pods: Iterable[Pod]) -> None:
         """Have no more sent to pods that left the snapshot: they may live on outside the fleet."""

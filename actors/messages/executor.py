@@ -19,9 +19,11 @@ class ExecutorState(StrEnum):
     PENDING = "pending"
     """Its pod exists, and was not observed to run yet."""
     RUNNING = "running"
+    """Its pod was observed to run."""
     TERMINATING = "terminating"
     """It is alive and is being deleted, or it was killed."""
     ENDED = "ended"
+    """It is gone, and `loss` says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from actors.pods.loss import LossReason
-from actors.pods.pod import Pod
+from actors.pods.pod import DEFAULT_PROFILE, Pod
 
 __all__ = [
     "AllocationBlocked",
@@ -34,19 +34,36 @@ class BackendStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorPending:
-    """The executor's pod exists, and does not run yet. It may have ended: then `ExecutorRemoved` follows at once."""
+class _PodObserved:
+    """The executor's pod, and what a driver asks of it most."""
 
     executor_id: int
     pod: Pod
+
+    @property
+    def profile(self) -> str:
+        """The executor's profile."""
+        return self.pod.profile
+
+    @property
+    def node(self) -> str | None:
+        """The pod's node, None before it has one."""
+        return self.pod.node
+
+    @property
+    def ip(self) -> str | None:
+        """The pod's IP, None before it has one."""
+        return self.pod.ip
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorRunning:
-    """The executor's pod runs."""
+class ExecutorPending(_PodObserved):
+    """The executor's pod exists, and does not run yet. It may have ended: then `ExecutorRemoved` follows at once."""
 
-    executor_id: int
-    pod: Pod
+
+@dataclass(frozen=True, slots=True)
+class ExecutorRunning(_PodObserved):
+    """The executor's pod runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,11 @@ class ExecutorTerminating:
     executor_id: int
     deadline: datetime | None
     reason: str
+    profile: str = DEFAULT_PROFILE
+    node: str | None = None
+    """The node of its pod, None if it has none or no pod was observed."""
+    ip: str | None = None
+    """The IP of its pod, None if it has none or no pod was observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,11 @@ class ExecutorRemoved:
 
     executor_id: int
     reason: LossReason
+    profile: str = DEFAULT_PROFILE
+    node: str | None = None
+    """The last known node of its pod, None if none is known."""
+    ip: str | None = None
+    """The last known IP of its pod, None if none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +101,11 @@ class ExecutorStuck:
     reason: str
     message: str
     since: datetime | None
+    profile: str = DEFAULT_PROFILE
+    node: str | None = None
+    """The node of its pod, None before it has one."""
+    ip: str | None = None
+    """The IP of its pod, None before it has one."""
 
 
 @dataclass(frozen=True, slots=True)

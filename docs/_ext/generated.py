@@ -139,7 +139,9 @@ def _messages(kinds: tuple[type, ...]) -> str:
 
 def _autodoc(kind: type) -> str:
     assert kind.__name__ in actors.__all__, f"{kind.__name__} is not public"
-    return f"```{{eval-rst}}\n.. autoclass:: actors.{kind.__name__}\n   :members:\n```"
+    foreign = "object, str, Enum"  # what they give to their subclasses is not of the protocol
+    options = f"   :members:\n   :inherited-members: {foreign}\n"
+    return f"```{{eval-rst}}\n.. autoclass:: actors.{kind.__name__}\n{options}```"
 
 
 PARTS: Mapping[str, Callable[[], str]] = {

@@ -8,8 +8,9 @@ import re
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 import actors
@@ -30,13 +31,18 @@ from actors.messages import (
     ToDriver,
 )
 from actors.pods.loss import CAUSED_BY_APP, LossKind, LossReason
-from actors.pods.pod import ObjectMeta, Pod
+from actors.pods.pod import ObjectMeta, Pod, PodSpec, PodStatus
 from actors.settings.model import setting_names
 from tests.docs.literals import literals
 from tests.docs.pages import PAGES, REPOSITORY, ROOT, blocks, read
 
 NOW = datetime(2026, 3, 1, 9, 30, 15, 250_000, tzinfo=UTC)
-POD = Pod(metadata=ObjectMeta(name="etl-exec-3", uid="uid-3"))
+POD = Pod(
+    metadata=ObjectMeta(name="etl-exec-3", uid="uid-3"),
+    spec=PodSpec(node_name="node-a"),
+    status=PodStatus(pod_ip="10.1.2.3"),
+)
+PLACE: dict[str, Any] = {"profile": "default", "node": "node-a", "ip": "10.1.2.3"}
 PODS = {3: "etl-exec-3", 4: "etl-exec-4"}
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
@@ -148,11 +154,11 @@ def examples() -> list[Event]:
     later = NOW + timedelta(seconds=30)
     return [
         describe(BackendStarted("etl", "batch"), NOW, PODS, Path("/tmp/kubeconfig")),
-        describe(ExecutorPending(3, POD), NOW, PODS),
+        describe(ExecutorPending(3, msgspec.structs.replace(POD, spec=None, status=None)), NOW, PODS),
         describe(ExecutorRunning(3, POD), NOW, PODS),
-        describe(ExecutorTerminating(3, later, "pod etl-exec-3 is being deleted"), NOW, PODS),
-        describe(ExecutorRemoved(3, loss), NOW, PODS),
-        describe(ExecutorStuck(4, "ImagePullBackOff", "executor: Back-off pulling image", NOW), NOW, PODS),
+        describe(ExecutorTerminating(3, later, "pod etl-exec-3 is being deleted", **PLACE), NOW, PODS),
+        describe(ExecutorRemoved(3, loss, **PLACE), NOW, PODS),
+        describe(ExecutorStuck(4, "ImagePullBackOff", "executor: Back-off pulling image", NOW, **PLACE), NOW, PODS),
         describe(AllocationBlocked("default", "the namespace has no room: exceeded quota"), NOW, PODS),
         describe(AllocationUnblocked("default"), NOW, PODS),
         describe(FleetFailed("6 executors ended too soon"), NOW, PODS),

@@ -82,6 +82,8 @@ class StuckObserved:
     executor_id: int
     uid: str
     stuck: Stuck
+    pod: Pod | None = field(default=None, compare=False)
+    """The pod as it was last observed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from rich.console import Console
@@ -128,6 +128,8 @@ def test_help_names_every_option_and_exit_code(capsys: pytest.CaptureFixture[str
 LOSS = LossReason(
     kind=LossKind.OOM_KILLED, exit_code=137, caused_by_app=True, message="executor 3 was killed for its memory"
 )
+NOWHERE = {"profile": "default", "node": None, "ip": None}
+PLACE: dict[str, Any] = {"profile": "gpu", "node": "node-a", "ip": "10.1.2.3"}
 MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
     (
         BackendStarted("etl", "batch"),
@@ -138,20 +140,21 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
             "namespace": "batch",
         },
     ),
-    (ExecutorPending(3, pod("etl-exec-3")), {"event": "pending", "executor_id": 3, "pod": "etl-exec-3"}),
-    (ExecutorRunning(3, pod("etl-exec-3")), {"event": "running", "executor_id": 3, "pod": "etl-exec-3"}),
+    (ExecutorPending(3, pod("etl-exec-3")), {"event": "pending", "executor_id": 3, "pod": "etl-exec-3", **NOWHERE}),
+    (ExecutorRunning(3, pod("etl-exec-3")), {"event": "running", "executor_id": 3, "pod": "etl-exec-3", **NOWHERE}),
     (
-        ExecutorTerminating(3, NOW, "its pod is being deleted"),
+        ExecutorTerminating(3, NOW, "its pod is being deleted", **PLACE),
         {
             "event": "terminating",
             "executor_id": 3,
             "pod": "etl-exec-3",
             "message": "its pod is being deleted",
             "deadline": "2026-03-01T12:00:00.250Z",
+            **PLACE,
         },
     ),
     (
-        ExecutorRemoved(3, LOSS),
+        ExecutorRemoved(3, LOSS, **PLACE),
         {
             "event": "removed",
             "executor_id": 3,
@@ -160,10 +163,11 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
             "message": LOSS.message,
             "exit_code": 137,
             "caused_by_app": True,
+            **PLACE,
         },
     ),
     (
-        ExecutorStuck(3, "ImagePullBackOff", "no such image", NOW),
+        ExecutorStuck(3, "ImagePullBackOff", "no such image", NOW, **PLACE),
         {
             "event": "stuck",
             "executor_id": 3,
@@ -171,6 +175,7 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
             "reason": "ImagePullBackOff",
             "message": "no such image",
             "since": "2026-03-01T12:00:00.250Z",
+            **PLACE,
         },
     ),
     (

@@ -78,13 +78,13 @@ def test_an_end_is_reported_once_however_often_it_is_repeated() -> None:
     ledger, _ = seen(requested(1), PodRunning(running(1)))
     ledger, first = removed(ledger, 1)
     ledger, second = removed(ledger, 1)
-    assert (first, second) == ((ExecutorRemoved(1, GONE),), ())
+    assert (first, second) == ((ExecutorRemoved(1, GONE, node="node"),), ())
     assert not ledger.is_active(1)
 
 
 def test_an_executor_that_was_never_observed_alive_is_reported_before_its_end() -> None:
     _, messages = removed(requested(1), 1)
-    assert messages == (ExecutorPending(1, running(1)), ExecutorRemoved(1, GONE))
+    assert messages == (ExecutorPending(1, running(1)), ExecutorRemoved(1, GONE, node="node"))
 
 
 def test_the_end_of_another_pod_of_the_same_id_is_not_reported() -> None:

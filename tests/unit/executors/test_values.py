@@ -135,6 +135,18 @@ def test_an_executor_is_a_value_from_its_request_to_its_end(fleet: Fleet) -> Non
     assert pickle.loads(pickle.dumps(fleet.all())) == fleet.all()
 
 
+def test_a_kill_and_an_end_without_a_last_pod_say_what_was_known_before(fleet: Fleet) -> None:
+    fleet.request(1, profile="gpu")
+    fleet.observe(1, PodRunning(on_node(running(1))))
+    fleet.driver.take_all()
+    fleet.ask(KillExecutors((1,)))
+    fleet.remove(1)
+    events: list[Any] = fleet.driver.take_all()
+    assert [(event.profile, event.node, event.ip) for event in events] == [("gpu", "node-7", "10.1.2.3")] * 2
+    (ended,) = fleet.all().ended
+    assert (ended.pod, ended.node, ended.ip) == (running(1).name, "node-7", "10.1.2.3")
+
+
 def test_living_executors_are_in_the_order_of_their_ids(fleet: Fleet) -> None:
     fleet.request(*range(200, 0, -1))
     assert [executor.id for executor in fleet.all().alive] == list(range(1, 201))
