@@ -194,7 +194,10 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     if output not in {"live", "json"}:
         raise typer.BadParameter(f"{output!r} is neither 'live' nor 'json'", param_hint="'--output'")
     executor = {"instances": executors, "image": image, "command": tuple(command) if command else None}
-    given = {"namespace": namespace, "executor": {name: value for name, value in executor.items() if value is not None}}
+    given: dict[str, Any] = {
+        "namespace": namespace,
+        "executor": {name: value for name, value in executor.items() if value is not None},
+    }
     settings = Settings.load(config, **{name: value for name, value in given.items() if value not in (None, {})})
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:

@@ -14,7 +14,7 @@ from actors.errors import SettingsError
 from actors.kube.strategic_merge import UnmergeableError
 from actors.manifests.pod_template import executor_of, patched, shape_of
 from actors.pods.pod import DEFAULT_PROFILE
-from actors.settings.profiles import resource_problems
+from actors.settings.pod_parts import resource_problems
 from actors.settings.types import RESERVED_LABELS
 
 if TYPE_CHECKING:

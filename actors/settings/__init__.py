@@ -13,8 +13,10 @@ from actors.settings.groups import (
     SourceSettings,
     StoreSettings,
 )
-from actors.settings.model import Settings
-from actors.settings.profiles import ClaimSettings, ProfileSettings, ResourceSettings
+from actors.settings.model import Settings, SettingsValues
+from actors.settings.pod_parts import ClaimSettings, ResourceSettings
+from actors.settings.profiles import ProfileSettings
+from actors.settings.values import ExecutorValues
 
 __all__ = [
     "AllocationSettings",
@@ -22,10 +24,12 @@ __all__ = [
     "BackendSettings",
     "ClaimSettings",
     "ExecutorSettings",
+    "ExecutorValues",
     "ProfileSettings",
     "ResourceSettings",
     "RollSettings",
     "Settings",
+    "SettingsValues",
     "SourceSettings",
     "StoreSettings",
 ]

@@ -6,7 +6,7 @@ Each group refuses values that contradict each other within it; `Settings` refus
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -23,9 +23,12 @@ from actors.settings.types import (
     Duration,
     Group,
     Label,
+    Pacing,
     Parallelism,
     Rate,
     Ratio,
+    ReplacementPolicy,
+    RollPolicy,
     Size,
     Switch,
     bytes_of,
@@ -33,6 +36,17 @@ from actors.settings.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Unpack
+
+    from actors.settings.values import (
+        AllocationValues,
+        ApiValues,
+        BackendValues,
+        ExecutorValues,
+        RollValues,
+        SourceValues,
+        StoreValues,
+    )
 
 __all__ = [
     "AllocationSettings",
@@ -64,6 +78,10 @@ class ApiSettings(Group):
     """How many pages a list may have. The fleet asks for 500 pods a page."""
     max_pods: Count = 250_000
     """How many pods a list may have in all its pages, and the streaming list (`source.streaming_list`)."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[ApiValues]) -> None: ...
 
     @property
     def bounds(self) -> AnswerBounds:
@@ -187,6 +205,10 @@ class ExecutorSettings(ShapeSettings):
     Spark: `spark.kubernetes.driver.waitToReusePersistentVolumeClaim`.
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[ExecutorValues]) -> None: ...
+
     def failures_allowed(self, target: int) -> int:
         """Return how many executors may fail to start if the targets add up to this: `max_failures`, or the default."""
         return self.max_failures if self.max_failures is not None else max(3, 2 * target)
@@ -231,12 +253,12 @@ class AllocationSettings(Group):
 
     Spark: `spark.kubernetes.allocation.maximum`.
     """
-    pacing: Literal["pipelined", "batch"] = "pipelined"
+    pacing: Pacing = "pipelined"
     """When the next batch is requested. `"pipelined"`: as soon as the requests of the last batch are answered.
     `"batch"`, as in Spark since 3.2 (SPARK-33262): once every pod of the last batch was observed, pending or not; a
     batch then never grows beyond `batch_size`.
     """
-    pod_replacement_policy: Literal["TerminatingOrFailed", "Failed"] = "TerminatingOrFailed"
+    pod_replacement_policy: ReplacementPolicy = "TerminatingOrFailed"
     """When a terminating executor is replaced, as in a Kubernetes Job: as soon as it terminates
     (`"TerminatingOrFailed"`), or only when it has ended (`"Failed"`).
     """
@@ -244,6 +266,10 @@ class AllocationSettings(Group):
     """How many requests to the API may be in flight at once."""
     max_requests_per_second: Rate | None = Field(default=None, examples=[50.0])
     """How many pods may be created, deleted or labelled per second, on average. Without it: no limit."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[AllocationValues]) -> None: ...
 
     @property
     def unseen_timeout(self) -> timedelta:
@@ -278,6 +304,10 @@ class SourceSettings(Group):
     inactivity_timeout: Duration = timedelta(seconds=70)
     """A watch that delivers no byte for this long counts as dead. The API sends a bookmark about once a minute."""
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[SourceValues]) -> None: ...
+
     def _contradictions(self) -> Iterator[str]:
         if self.inactivity_timeout > self.stale_after:
             yield (
@@ -291,6 +321,10 @@ class StoreSettings(Group):
 
     min_round_interval: Duration = timedelta(milliseconds=20)
     """How soon after a round the end of a pod may start the next round."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[StoreValues]) -> None: ...
 
 
 class BackendSettings(Group):
@@ -332,6 +366,10 @@ class BackendSettings(Group):
     renewed every third of this time.
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[BackendValues]) -> None: ...
+
     def _contradictions(self) -> Iterator[str]:
         if self.request_timeout >= self.shutdown_timeout:
             yield (
@@ -350,9 +388,13 @@ class RollSettings(Group):
 
     Spark: `spark.kubernetes.executor.rollInterval`.
     """
-    policy: Literal["id", "age", "failures"] = "id"
+    policy: RollPolicy = "id"
     """Which executor is replaced: `"id"`, the one with the lowest id; `"age"`, the one that has run the longest;
     `"failures"`, the one with the most lost connections and container restarts, or none if no executor had any.
 
     Spark: `spark.kubernetes.executor.rollPolicy`.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[RollValues]) -> None: ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -52,9 +52,22 @@ from actors.settings.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from os import PathLike
+    from typing import Unpack
+
+    from actors.settings.values import (
+        AllocationValues,
+        ApiValues,
+        BackendValues,
+        ExecutorValues,
+        ProfileValues,
+        RollValues,
+        SourceValues,
+        StoreValues,
+    )
 
 __all__ = [
     "Settings",
+    "SettingsValues",
     "setting_names",
 ]
 
@@ -67,6 +80,23 @@ _file_values: ContextVar[Mapping[str, Any] | None] = ContextVar("_file_values", 
 
 def _generated_app_id() -> str:
     return f"fleet-{Entropy().token(6)}"
+
+
+class SettingsValues(TypedDict, total=False):
+    """What `Settings` is made from: the keyword arguments of its constructor, for type checkers and editors."""
+
+    app_id: str
+    namespace: str | None
+    driver_pod_name: str | None
+    driver_address: str | None
+    executor: ExecutorSettings | ExecutorValues
+    allocation: AllocationSettings | AllocationValues
+    source: SourceSettings | SourceValues
+    store: StoreSettings | StoreValues
+    backend: BackendSettings | BackendValues
+    api: ApiSettings | ApiValues
+    roll: RollSettings | RollValues
+    profiles: Mapping[str, ProfileSettings | ProfileValues]
 
 
 class Settings(Consistent, BaseSettings):
@@ -106,7 +136,8 @@ class Settings(Consistent, BaseSettings):
     EXECUTOR_PODS_PROFILES__LARGE__INSTANCES=4 sets one value; EXECUTOR_PODS_PROFILES sets all of them, as JSON.
     """
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: Unpack[SettingsValues]) -> None:
+        arguments: dict[str, Any] = {**values}
         variables = dict(environment())
         problems = [
             f"{unknown(name, setting_names())} (from the environment: {variable})"
@@ -114,9 +145,9 @@ class Settings(Consistent, BaseSettings):
             if name.partition(".")[0] not in type(self).model_fields
         ]
         try:
-            super().__init__(**values)
+            super().__init__(**arguments)
         except ValidationError as error:
-            origins = {name: variable for name, variable in variables.items() if not is_given(name, values)}
+            origins = {name: variable for name, variable in variables.items() if not is_given(name, arguments)}
             found = from_validation(error, setting_names(), variables=origins)
             raise SettingsError("\n".join((*problems, *found.problems))) from None
         except UnreadableVariable as error:
@@ -127,7 +158,7 @@ class Settings(Consistent, BaseSettings):
             raise SettingsError("\n".join(problems))
 
     @classmethod
-    def load(cls, path: str | PathLike[str] | None = None, **overrides: Any) -> Self:
+    def load(cls, path: str | PathLike[str] | None = None, **overrides: Unpack[SettingsValues]) -> Self:
         """Load settings from a TOML file. The environment overrides it, and `overrides` override both.
 
         Raises:

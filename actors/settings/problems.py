@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from actors.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
@@ -41,6 +41,28 @@ _ALLOWED: Final[Mapping[str, str]] = {
     "tuple_type": "must be a list",
 }
 """Our message for each of pydantic's error types that settings can have; pydantic's own serves for others."""
+
+
+_TABLES_OF_TABLES: Final = frozenset({"profiles"})
+"""Their tables have names of the user's."""
+
+_POD_FIELDS: Final = frozenset(
+    re.findall(
+        r"\w+",
+        # of its spec
+        "activedeadlineseconds affinity automountserviceaccounttoken containers dnsconfig dnspolicy "
+        "enableservicelinks ephemeralcontainers hostaliases hostipc hostnetwork hostpid hostusers hostname "
+        "hostnameoverride initcontainers nodename os overhead preemptionpolicy priority readinessgates "
+        "resourceclaims runtimeclassname schedulername schedulinggates securitycontext sethostnameasfqdn "
+        "shareprocessnamespace subdomain terminationgraceperiodseconds topologyspreadconstraints volumes "
+        # of a container
+        "imagepullpolicy lifecycle livenessprobe ports readinessprobe resizepolicy startupprobe stdin stdinonce "
+        "terminationmessagepath terminationmessagepolicy tty volumedevices volumemounts "
+        # of its metadata
+        "finalizers ownerreferences",
+    )
+)
+"""The fields of a v1 Pod, without case and underscores, that only a template can set."""
 
 
 class GroupError(SettingsError, ValueError):
@@ -80,13 +102,40 @@ def from_validation(
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """Return the line for a setting that does not exist. Spark's spelling (`apiPollingInterval`) finds ours."""
-    whole = {_plain(candidate): candidate for candidate in known}
-    last = {_plain(candidate.rpartition(".")[2]): candidate for candidate in known}
-    for candidates, spelling in ((whole, name), (last, name.rpartition(".")[2])):
-        if near := difflib.get_close_matches(_plain(spelling), candidates, n=1, cutoff=0.75):
-            return f"{name}: there is no such setting; did you mean {candidates[near[0]]}?"
-    return f"{name}: there is no such setting; config/reference.toml lists them all"
+    """Return the line for a setting or table that does not exist, with the nearest of those that do.
+
+    The spellings of Spark (`apiPollingInterval`) and of Kubernetes (`serviceAccountName`) find ours.
+    """
+    if "pod_template" in known and _plain(name) in _POD_FIELDS:
+        remedy = "a pod's other fields are set in pod_template or template_patch"
+    else:
+        near = _near_table(name, known) or _nearest(name, known) or _near_last(name, known)
+        remedy = f"did you mean {near}?" if near else "`executor-pods config --reference` lists them all"
+    return f"{name}: there is no such setting; {remedy}"
+
+
+def _near_table(name: str, known: Collection[str]) -> str | None:
+    """Return the name with its table put right, or the table alone if it has no such setting."""
+    tables = {table for table, dot, _ in (each.partition(".") for each in known) if dot}
+    tables |= _TABLES_OF_TABLES.intersection(known)
+    table, dot, rest = name.partition(".")
+    near = None if table in {*tables, *known} else _nearest(table, tables)
+    if near is None or not dot:
+        return near and f"the table [{near}]"
+    return f"{near}.{rest}" if near in _TABLES_OF_TABLES else _nearest(f"{near}.{rest}", known) or f"the table [{near}]"
+
+
+def _near_last(name: str, known: Collection[str]) -> str | None:
+    """Return the setting of any table whose own name is near."""
+    last = {each.rpartition(".")[2]: each for each in known}
+    near = _nearest(name.rpartition(".")[2], last)
+    return near and last[near]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    plain = {_plain(candidate): candidate for candidate in known}
+    near = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.75)
+    return plain[near[0]] if near else None
 
 
 def _plain(name: str) -> str:

@@ -47,13 +47,16 @@ __all__ = [
     "LabelKey",
     "LabelValue",
     "MountPath",
+    "Pacing",
     "Parallelism",
     "PodName",
     "ProfileName",
     "Quantity",
     "Rate",
     "Ratio",
+    "ReplacementPolicy",
     "ResourceName",
+    "RollPolicy",
     "Size",
     "StorageClass",
     "SubPath",
@@ -352,13 +355,16 @@ Label = Annotated[str, AfterValidator(_label)]
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[str, BeforeValidator(_label_value)]
 MountPath = Annotated[str, AfterValidator(_mount_path)]
+Pacing = Literal["pipelined", "batch"]
 Parallelism = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
 PodName = Annotated[str, AfterValidator(_pod_name)]
 ProfileName = Annotated[str, AfterValidator(_profile_name)]
 Quantity = Annotated[str, BeforeValidator(_quantity)]
 Rate = Annotated[float, BeforeValidator(_no_bool), Field(ge=0.1, le=10_000)]
 Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
+ReplacementPolicy = Literal["TerminatingOrFailed", "Failed"]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
+RollPolicy = Literal["id", "age", "failures"]
 Size = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=LARGEST_FLEET)]
 StorageClass = Annotated[str, AfterValidator(_storage_class)]
 SubPath = Annotated[str, AfterValidator(_sub_path)]

@@ -70,7 +70,7 @@ class Fleet:
     def __init__(self, kubeconfig: Path, **settings: Any) -> None:
         self._heard: SimpleQueue[object] = SimpleQueue()
         self.driver = Driver.start(self._heard)
-        executor = {"instances": 1, "image": "worker:1", **settings.pop("executor", {})}
+        executor: Any = {"instances": 1, "image": "worker:1", **settings.pop("executor", {})}
         subject = Settings(app_id="rights", executor=executor, **settings)
         self.backend = Backend.start(subject, self.driver, kube.connect(kubeconfig, request_timeout=LIMIT))
 

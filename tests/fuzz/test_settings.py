@@ -178,4 +178,5 @@ def test_any_variable_is_a_setting_or_refused(name: str, value: str) -> None:
 @given(st.sampled_from(setting_names()), values)
 def test_any_value_is_a_setting_or_refused(name: str, value: Any) -> None:
     group, _, inner = name.partition(".")
-    tried(lambda: Settings(**{group: {inner: value} if inner else value}), SettingsError)
+    values: dict[str, Any] = {group: {inner: value} if inner else value}
+    tried(lambda: Settings(**values), SettingsError)

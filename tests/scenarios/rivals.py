@@ -261,7 +261,7 @@ class Rivals:
         self.store = ObjectStore(self.kit.clock, Entropy(0))
         self.kubelet = ScriptedKubelet(self.store, self.kit.clock, self.kit.timers, start_delay=timedelta(seconds=0.7))
         self.violations: list[str] = []
-        executor = {"instances": instances, "image": "worker:1", **settings.pop("executor", {})}
+        executor: Any = {"instances": instances, "image": "worker:1", **settings.pop("executor", {})}
         self.settings = Settings(app_id=APP_ID, executor=executor, **settings)
         self.drivers: list[Rival] = []
         for name in names:

@@ -102,7 +102,7 @@ def review_or(script: Script) -> Script:
 BOMB = gzip.compress(b" " * (16 * MIB))
 LISTS = 8
 """Of a source that backs off, in `backend.start_timeout`."""
-BOUNDS = {"max_answer_size": "1Mi", "max_header_size": "4Ki", "max_pages": 5}
+BOUNDS: Any = {"max_answer_size": "1Mi", "max_header_size": "4Ki", "max_pages": 5}
 
 
 def bomb(peer: Peer) -> None:

@@ -66,7 +66,7 @@ class RealFleet:
     """To be used in a `with`: at its end the Backend is dropped, as a host does it, and the fleet left as it is."""
 
     def __init__(self, kubeconfig: Path, namespace: str, executors: int, **settings: Any) -> None:
-        executor = {"instances": executors, "image": "worker:1", **settings.pop("executor", {})}
+        executor: Any = {"instances": executors, "image": "worker:1", **settings.pop("executor", {})}
         subject = Settings(app_id="real", namespace=namespace, executor=executor, **settings)
         self._inbox: queue.SimpleQueue[ToDriver] = queue.SimpleQueue()
         self._driver = Driver.start(self._inbox)

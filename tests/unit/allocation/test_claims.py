@@ -25,7 +25,8 @@ WANTED: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 
 def manifest(executor_id: int = 1, *, profile: str = "default", **wanted: Any) -> dict[str, Any]:
     """A claim as the API returns it a while after its creation."""
-    settings = Settings(app_id="app", executor={"image": "i", "claims": [{**WANTED, **wanted}]}, profiles={"big": {}})
+    claims = [ClaimSettings(**{**WANTED, **wanted})]
+    settings = Settings(app_id="app", executor={"image": "i", "claims": claims}, profiles={"big": {}})
     (made,) = ExecutorManifests(settings, namespace="space", owner=OWNER).claims(executor_id, profile)
     stored = {"creationTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
     return {**made, "metadata": {**made["metadata"], **stored}, "status": {"phase": "Bound"}}

@@ -47,12 +47,8 @@ class Rig:
     """The volumes of a fleet, a view of its pods, and the claims that a list returns."""
 
     def __init__(self, *claims: dict[str, Any], owner: bool = True, **executor: Any) -> None:
-        settings = Settings(
-            app_id="app",
-            driver_pod_name="driver",
-            executor={"image": "i", "claims": list(claims or (DATA,)), **executor},
-            profiles={"big": {}},
-        )
+        everywhere: Any = {"image": "i", "claims": list(claims or (DATA,)), **executor}
+        settings = Settings(app_id="app", driver_pod_name="driver", executor=everywhere, profiles={"big": {}})
         self.manifests = ExecutorManifests(settings, namespace="space", owner=OWNER if owner else None)
         self.volumes = Volumes(settings, self.manifests)
         self.profiles = Profiles(settings)

@@ -48,12 +48,8 @@ class Rig:
         self.kit = kit
         self.api = ManualPodApi("jobs")
         self.driver = kit.probe("driver")
-        subject = Settings(
-            app_id="app",
-            driver_pod_name="driver-0",
-            executor={"image": "worker:1"},
-            backend={"lease": False, **backend},
-        )
+        waiting: Any = {"lease": False, **backend}
+        subject = Settings(app_id="app", driver_pod_name="driver-0", executor={"image": "worker:1"}, backend=waiting)
         self.backend = Backend.start(subject, self.driver.address, self.api, system=kit.system)
         kit.settle()
 

@@ -48,12 +48,9 @@ OWNER = owner_reference("driver", "u")
 
 def settings(profile: dict[str, Any] | None = None, *, driver_address: str | None = None, **executor: Any) -> Settings:
     """The settings of a fleet with the profile "big"."""
-    subject = Settings(
-        app_id="app",
-        driver_address=driver_address,
-        executor={"image": "worker:1", "prefix": "prefix", **executor},
-        profiles={"big": profile or {}},
-    )
+    everywhere: Any = {"image": "worker:1", "prefix": "prefix", **executor}
+    profiles: Any = {"big": profile or {}}
+    subject = Settings(app_id="app", driver_address=driver_address, executor=everywhere, profiles=profiles)
     check_template(subject)
     return subject
 

@@ -24,14 +24,8 @@ TEMPLATE: dict[str, Any] = {
 def check(
     template: object = None, *, driver: str | None = None, profiles: dict[str, Any] | None = None, **executor: Any
 ) -> None:
-    check_template(
-        Settings(
-            app_id="app",
-            driver_pod_name=driver,
-            executor={"pod_template": template, **executor},
-            profiles=profiles or {},
-        )
-    )
+    everywhere: Any = {"pod_template": template, **executor}
+    check_template(Settings(app_id="app", driver_pod_name=driver, executor=everywhere, profiles=profiles or {}))
 
 
 def refused(template: object = None, **settings: Any) -> str:

@@ -14,7 +14,8 @@ from actors.errors import SettingsError
 from actors.kube.names import label_value_problem
 from actors.kube.quantities import parse_quantity
 from actors.settings import AllocationSettings, ClaimSettings, ProfileSettings, ResourceSettings, Settings
-from actors.settings.profiles import ShapeSettings, resource_problems
+from actors.settings.pod_parts import resource_problems
+from actors.settings.profiles import ShapeSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def refused(**values: object) -> list[str]:
+def refused(**values: Any) -> list[str]:
     """The lines of the error that these settings raise."""
     with pytest.raises(SettingsError) as raised:
         Settings(**values)
@@ -38,7 +39,7 @@ def refused(**values: object) -> list[str]:
 
 # ── profiles ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-EVERYWHERE: dict[str, Any] = {
+EVERYWHERE: Any = {
     "instances": 3,
     "image": "worker:1",
     "command": ("work",),
@@ -48,7 +49,7 @@ EVERYWHERE: dict[str, Any] = {
     "node_selector": {"disk": "ssd"},
     "claims": [DATA],
 }
-OTHER: dict[str, Any] = {
+OTHER: Any = {
     "instances": 5,
     "image": "worker:2",
     "command": ("work", "more"),
@@ -68,7 +69,9 @@ def test_the_default_profile_is_what_executor_describes() -> None:
 
 @pytest.mark.parametrize("own", ShapeSettings.model_fields)
 def test_a_profile_has_its_own_value_where_it_sets_one_and_that_of_executor_elsewhere(own: str) -> None:
-    settings = Settings(executor=EVERYWHERE, profiles={"big": {own: OTHER[own]}})
+    profiles: Any = {"big": {own: OTHER[own]}}
+
+    settings = Settings(executor=EVERYWHERE, profiles=profiles)
 
     assert settings.profile("big") == ProfileSettings(**{**EVERYWHERE, "instances": 0, own: OTHER[own]})
     assert settings.profile("default") == ProfileSettings(**EVERYWHERE)

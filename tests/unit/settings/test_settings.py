@@ -8,6 +8,7 @@ import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def refused(**values: object) -> list[str]:
+def refused(**values: Any) -> list[str]:
     """The lines of the error that these settings raise."""
     with pytest.raises(SettingsError) as raised:
         Settings(**values)
@@ -415,13 +416,46 @@ def test_all_problems_are_reported_at_once_one_a_line() -> None:
         ({"executor": {"instance": 3}}, "instances"),
         ({"executor": {"apiPollingInterval": "30s"}}, "api_polling_interval"),
         ({"instances": 3}, "executor.instances"),
-        ({"allocations": {}}, None),
+        ({"whatever": {}}, None),
+        ({"allocations": {}}, "the table [allocation]"),
+        ({"allocaton": {"batch_size": 3}}, "the table [allocation]"),
+        ({"executors": {"instances": 3}}, "the table [executor]"),
+        ({"profile": {"gpu": {}}}, "the table [profiles]"),
+        ({"executor": {"resource": {}}}, "resources"),
+        ({"executor": {"nodeSelector": {}}}, "node_selector"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_one(values: dict[str, object], suggestion: str | None) -> None:
     (line,) = refused(**values)
     assert "there is no such setting" in line
-    assert line.endswith(f"did you mean {suggestion}?" if suggestion else "config/reference.toml lists them all")
+    assert line.endswith(
+        f"did you mean {suggestion}?" if suggestion else "`executor-pods config --reference` lists them all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "suggestion"),
+    [
+        ("PROFILE__GPU__INSTANCES", "profiles.gpu.instances"),
+        ("ALLOCATON__BATCHSIZE", "allocation.batch_size"),
+        ("EXECUTORS__NONSENSE", "the table [executor]"),
+    ],
+)
+def test_a_variable_of_an_unknown_table_is_answered_with_the_nearest_one(
+    monkeypatch: pytest.MonkeyPatch, variable: str, suggestion: str
+) -> None:
+    monkeypatch.setenv(f"EXECUTOR_PODS_{variable}", "4")
+    (line,) = refused()
+    assert f"; did you mean {suggestion}? (from the environment: " in line
+
+
+@pytest.mark.parametrize("field", ["volumes", "affinity", "security_context", "initContainers", "ports", "lifecycle"])
+@pytest.mark.parametrize("table", ["executor", "profiles.gpu"])
+def test_a_field_of_a_pod_that_is_no_setting_is_left_to_the_template(table: str, field: str) -> None:
+    shape: dict[str, Any] = {field: []}
+    assert refused(**({"executor": shape} if table == "executor" else {"profiles": {"gpu": shape}})) == [
+        f"{table}.{field}: there is no such setting; a pod's other fields are set in pod_template or template_patch"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -500,7 +534,7 @@ def test_values_that_contradict_each_other_are_refused(values: dict[str, object]
         {"backend": {"delete_inactive_on_stop": True, "delete_on_stop": False}},  # a stop may be asked to delete
     ],
 )
-def test_values_that_only_look_as_if_they_contradicted_each_other_are_allowed(values: dict[str, object]) -> None:
+def test_values_that_only_look_as_if_they_contradicted_each_other_are_allowed(values: dict[str, Any]) -> None:
     Settings(**values)
 
 
@@ -509,9 +543,9 @@ def test_values_that_only_look_as_if_they_contradicted_each_other_are_allowed(va
     [("auto", True, True), ("auto", False, False), (True, False, True), (False, True, False)],
 )
 def test_a_lease_guards_an_app_id_that_was_given_unless_it_is_set_otherwise(
-    *, lease: object, given: bool, used: bool
+    *, lease: Any, given: bool, used: bool
 ) -> None:
-    settings = Settings(**({"app_id": "etl"} if given else {}), backend={"lease": lease})
+    settings = Settings(app_id="etl", backend={"lease": lease}) if given else Settings(backend={"lease": lease})
     assert (settings.app_id_given, settings.uses_lease) == (given, used)
 
 
