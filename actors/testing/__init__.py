@@ -13,9 +13,24 @@ kit knows no actor of the library, and never lets time pass by itself.
 `actors.testing.plugin` provides a `kit` fixture. Only the plugin needs pytest.
 """
 
+from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWaiting
 from actors.testing.dispatcher import NotInVirtualTime, Runaway, SerialDispatcher
+from actors.testing.fake_cluster import ApiRequest, FakeCluster
 from actors.testing.kit import Kit
 from actors.testing.manual import ManualClock, ManualTimers
 from actors.testing.probe import Probe
 
-__all__ = ["Kit", "ManualClock", "ManualTimers", "NotInVirtualTime", "Probe", "Runaway", "SerialDispatcher"]
+__all__ = [
+    "ApiRequest",
+    "FakeCluster",
+    "Kit",
+    "ManualClock",
+    "ManualTimers",
+    "NotInVirtualTime",
+    "Probe",
+    "Run",
+    "Runaway",
+    "SerialDispatcher",
+    "StayUnscheduled",
+    "StayWaiting",
+]

@@ -93,7 +93,7 @@ class Kit:
         """Handle all messages, and those that follow from them, while the clock stands still."""
         self.dispatcher.settle()
 
-    def advance(self, by: timedelta = timedelta(0), **more: float) -> None:
+    def advance(self, by: timedelta = timedelta(0), /, **more: float) -> None:
         """Move the clock from timer to timer, settling after each: `advance(minutes=1)`, or a `timedelta`."""
         self.settle()
         target = self.clock.elapsed + by + timedelta(**more)

@@ -29,6 +29,7 @@ __all__ = ["Plan", "Run", "Script", "ScriptedKubelet", "StayUnscheduled", "StayW
 _SIGKILL_EXIT: Final = 137
 _SIGTERM_EXIT: Final = 143
 _EVICTED: Final = "The node was low on resource: memory."
+_NODE_GONE: Final = "PodGC: node no longer exists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,23 @@ class ScriptedKubelet:
 
     # ── For tests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def run(self, name: str, *, namespace: str = "default") -> None:
+        """Start a pod that waits, whatever its plan."""
+        with self._lock:
+            sandbox = self._find(namespace, name)
+            self._bind(sandbox, bound=False)
+            self._start(sandbox)
+
+    def keep_waiting(self, name: str, reason: str, message: str = "", *, namespace: str = "default") -> None:
+        """Let a pod that has not started wait with this reason, until `run`."""
+        with self._lock:
+            sandbox = self._find(namespace, name)
+            _cancel_timers(sandbox)
+            self._bind(sandbox, bound=False)
+            pod = self._read(sandbox)
+            if pod is not None:
+                self._write(sandbox, pod_status.waiting(pod, reason, message, self._now()))
+
     def exit(
         self,
         name: str,
@@ -165,6 +183,14 @@ class ScriptedKubelet:
             sandbox = self._find(namespace, name)
             self._write(sandbox, pod_status.disruption(reason, message, self._now()))
             self._store.delete("pods", namespace, name, uid=sandbox.uid)
+
+    def lose(self, name: str, *, namespace: str = "default") -> None:
+        """Lose the node of one pod: no kubelet ends it, the garbage collector of pods fails and deletes it."""
+        with self._lock:
+            sandbox = self._find(namespace, name)
+            gone = pod_status.disruption("DeletionByPodGC", _NODE_GONE, self._now())
+            self._write(sandbox, {**gone, "phase": "Failed"})
+            self._delete(sandbox)
 
     def hold(self) -> None:
         """Stop reacting, like a lost or overloaded node: no pod starts or ends until `release`."""
