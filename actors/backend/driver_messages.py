@@ -6,6 +6,7 @@ Their values may come from executors, over a network. A wrong one is an error fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, get_args
 
 from actors.errors import Refused
@@ -25,6 +26,7 @@ from actors.messages import (
     StopBackend,
 )
 from actors.pods.ids import MAX_ID_DIGITS
+from actors.settings.durations import LONGEST
 from actors.settings.types import LARGEST_FLEET
 
 if TYPE_CHECKING:
@@ -59,10 +61,12 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
     match message:
         case RequestTotalExecutors(totals):
             return RequestTotalExecutors(_targets(totals, f"{name}.totals", profiles))
-        case KillExecutors(executor_ids, adjust_target):
-            if not isinstance(adjust_target, bool):
-                raise Refused(f"{name}.adjust_target = {_shown(adjust_target)}: must be True or False")
-            return KillExecutors(_ids(executor_ids, f"{name}.executor_ids"), adjust_target)
+        case KillExecutors(executor_ids, adjust_target, grace):
+            return KillExecutors(
+                _ids(executor_ids, f"{name}.executor_ids"),
+                _flag(adjust_target, f"{name}.adjust_target"),
+                _grace(grace, f"{name}.grace"),
+            )
         case DecommissionExecutors(executor_ids):
             return DecommissionExecutors(_ids(executor_ids, f"{name}.executor_ids"))
         case (
@@ -108,6 +112,18 @@ def _ids(executor_ids: object, field: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(_id(value, field) for value in tuple(executor_ids)))
 
 
+def _flag(value: object, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise Refused(f"{field} = {_shown(value)}: must be True or False")
+    return value
+
+
+def _grace(grace: object, field: str) -> timedelta | None:
+    if grace is not None and not (isinstance(grace, timedelta) and timedelta() <= grace <= LONGEST):
+        raise Refused(f"{field} = {_shown(grace)}: must be None or a timedelta from 0 to {LONGEST.days} days")
+    return grace
+
+
 def _id(executor_id: object, field: str) -> int:
     if not _is_whole(executor_id, 1, _HIGHEST_ID):
         raise Refused(f"{field} has {_shown(executor_id)}: an executor id is a whole number from 1 to {_HIGHEST_ID}")
@@ -121,7 +137,7 @@ def _is_whole(value: object, lowest: int, highest: int) -> TypeGuard[int]:
 def _shown(value: object) -> str:
     """Return a value for an error: short and printable, whatever it is. Only plain values are asked for their text."""
     match value:
-        case bool() | float() | None:
+        case bool() | float() | timedelta() | None:
             return repr(value)
         case str() | bytes():
             return repr(value[:_LONGEST_VALUE]) + ("..." if len(value) > _LONGEST_VALUE else "")

@@ -1,7 +1,7 @@
 """Kills: the executors that the driver ends or lets finish, and those that are rolled.
 
-A plain object of the Backend. A killed executor has `executor.kill_grace_period` to end by itself; then its pod is
-deleted, by label, so that a pod whose POST is still in flight is deleted, too.
+A plain object of the Backend. A killed executor has a grace period to end by itself; then its pod is deleted, by label,
+so that a pod whose POST is still in flight is deleted, too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import timedelta
 
     from actors.executors.fleet_state import FleetState
     from actors.executors.roll import RollPolicy
     from actors.messages import ToDriver
     from actors.messages.internal import LedgerEntry
-    from actors.runtime import Actor, Address
+    from actors.runtime import Actor, Address, Moment
     from actors.settings import Settings
 
 __all__ = ["Kills"]
@@ -104,7 +105,7 @@ class Kills:
 
     def _kill(self, message: KillExecutors) -> tuple[int, ...]:
         self._check_permission()
-        return self._end(message.executor_ids, adjust_target=message.adjust_target)
+        return self._end(message.executor_ids, adjust_target=message.adjust_target, grace=message.grace)
 
     def _decommission(self, message: DecommissionExecutors) -> tuple[int, ...]:
         self._check_permission()
@@ -142,17 +143,25 @@ class Kills:
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
-        self, executor_ids: Iterable[int], *, adjust_target: bool = False, message: str = ENDED_BY_DRIVER
+        self,
+        executor_ids: Iterable[int],
+        *,
+        adjust_target: bool = False,
+        grace: timedelta | None = None,
+        message: str = ENDED_BY_DRIVER,
     ) -> tuple[int, ...]:
         """Kill executors. Delete pods that run after the grace period, others now; return the ids."""
+        grace = self._grace if grace is None else grace
+        delete_at = later(self._clock.monotonic(), grace)
         counted = self._state.ledger.counted() if adjust_target else Counter()
-        killed = [self._end_one(executor_id, message) for executor_id in self._known(executor_ids, "kill")]
+        killed = [self._end_one(executor_id, delete_at, message) for executor_id in self._known(executor_ids, "kill")]
         new = [entry for entry in killed if entry.killed is None]
         if adjust_target and new:
             self._lower_target(Counter(entry.profile for entry in new), counted)
         self._delete(entry.executor_id for entry in killed if not entry.running)
-        if running := tuple(entry.executor_id for entry in new if entry.running):
-            self._timers.start(("kill", running), self._grace, _DeleteDue(running))
+        running = (entry for entry in killed if entry.running)
+        if due := tuple(e.executor_id for e in running if e.killed is None or delete_at < e.killed.delete_at):
+            self._timers.start(("kill", due), grace, _DeleteDue(due))
         ids = tuple(entry.executor_id for entry in killed)
         if ids:
             logger.info("killing executors: ids=%s adjust_target=%s", _few(ids), adjust_target)
@@ -168,11 +177,10 @@ class Kills:
             logger.warning("cannot %s unknown or ended executors: ids=%s", verb, _few(others))
         return known
 
-    def _end_one(self, executor_id: int, message: str) -> LedgerEntry:
-        """Kill one executor. Return its entry from before."""
+    def _end_one(self, executor_id: int, delete_at: Moment, message: str) -> LedgerEntry:
+        """Kill one executor, to be deleted at `delete_at` if it runs. Return its entry from before."""
         now, entry = self._clock.monotonic(), self._state.ledger.entries[executor_id]
-        delete_at = later(now, self._grace) if entry.running else now
-        kill = ExecutorKilled(executor_id, self._clock.now(), delete_at, message)
+        kill = ExecutorKilled(executor_id, self._clock.now(), delete_at if entry.running else now, message)
         self._state.ledger, kill, report = self._state.ledger.killed(kill, now, entry.pod_in(self._state.states))
         self._tell(report)
         self._tell_both(kill)

@@ -116,19 +116,21 @@ class Ledger:
     def killed(
         self, kill: ExecutorKilled, now: Moment, pod: Pod | None = None
     ) -> tuple[Ledger, ExecutorKilled, ToDriver | None]:
-        """The driver kills an executor that has not ended. A repeated kill returns the first one."""
+        """The driver kills an executor that has not ended. A repeated kill can only bring its deletion forward."""
         entry = self.entries[kill.executor_id]
         message = None
         if not entry.terminating or entry.notified_at is None:
             message = _terminating(entry, pod, None, _why_killed(kill))
+        if entry.killed is not None:
+            kill = replace(entry.killed, delete_at=min(entry.killed.delete_at, kill.delete_at))
         changed = replace(
             entry,
-            killed=entry.killed or kill,
+            killed=kill,
             terminating=True,
             notified_at=_first(entry.notified_at, now),
             since=entry.since if entry.terminating else kill.at,
         )
-        return self._with(changed), entry.killed or kill, message
+        return self._with(changed), kill, message
 
     def killed_ids(self) -> frozenset[int]:
         """Return the killed executors that have not ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
 
 from actors.pods.pod import DEFAULT_PROFILE
@@ -48,15 +49,19 @@ class KillExecutors:
 
     Executors that are in excess of the target are not replaced and do not lower it: each other one lowers it by one.
 
-    A running executor has `executor.kill_grace_period` to end by itself, then its pod is deleted; one that does not run
-    yet is deleted at once. If the driver dies meanwhile, the next driver adopts those that live on like any others. The
-    pod label `executor.kill_label`, if set, tells it that they were killed.
+    A running executor has `grace` to end by itself, then its pod is deleted; one that does not run yet is deleted at
+    once. A second kill can shorten the first one's grace, and never prolongs it. If the driver dies meanwhile, the next
+    driver adopts those that live on like any others. The pod label `executor.kill_label`, if set, tells it that they
+    were killed.
 
     Answered with the ids that will be ended, without ids that are unknown or already removed.
     """
 
     executor_ids: tuple[int, ...]
     adjust_target: bool = False
+    grace: timedelta | None = None
+    """None means `executor.kill_grace_period`. Deleted pods then have their own `terminationGracePeriodSeconds` to end,
+    also after a grace of 0: the DELETE does not shorten it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,34 @@ def test_an_executor_that_does_not_run_is_deleted_at_once_but_after_its_kill_was
     assert subject.sent()[-1] == DeletePods(frozenset({2})), "requested again"
 
 
+def test_a_kill_can_have_a_grace_period_of_its_own_which_a_later_one_only_shortens(rig: Any) -> None:
+    subject = rig(kill_grace_period="5s")
+    subject.have(1, 2)
+    subject.ask(KillExecutors((1, 2), grace=20 * SECOND))
+    assert subject.sent()[-1].delete_at == subject.kit.clock.monotonic() + 20
+    subject.kit.advance(2 * SECOND)
+    subject.ask(KillExecutors((1,)))
+    assert subject.sent()[-1].delete_at == subject.kit.clock.monotonic() + 5, "both actors learn of it"
+    for grace in (60 * SECOND, None):
+        assert subject.ask(KillExecutors((1,), grace=grace)) == (1,)
+    subject.kit.advance(4.9 * SECOND)
+    assert [message for message in subject.sent() if isinstance(message, DeletePods)] == []
+    subject.kit.advance(0.1 * SECOND)
+    assert subject.sent() == [DeletePods(frozenset({1}))]
+    subject.kit.advance(13 * SECOND)
+    assert 2 in subject.sent()[-1].executor_ids
+
+
+def test_a_grace_of_nothing_deletes_at_once(rig: Any) -> None:
+    subject = rig()
+    subject.have(1)
+    subject.ask(KillExecutors((1,)))
+    subject.ask(KillExecutors((1,), grace=0 * SECOND))
+    subject.kit.advance(0 * SECOND)
+    assert subject.sent()[-1] == DeletePods(frozenset({1}))
+    assert len([m for m in subject.driver.take_all() if isinstance(m, ExecutorTerminating)]) == 1
+
+
 def test_an_executor_that_ended_within_its_grace_period_is_not_deleted(rig: Any) -> None:
     subject = rig()
     subject.have(1)
