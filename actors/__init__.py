@@ -93,7 +93,9 @@ if TYPE_CHECKING:
         BackendStopped,
         DecommissionExecutors,
         Executor,
+        ExecutorBusy,
         ExecutorDisconnected,
+        ExecutorIdle,
         ExecutorPending,
         ExecutorRemoved,
         ExecutorRunning,
@@ -114,8 +116,10 @@ if TYPE_CHECKING:
         ProfileStatus,
         RegisterExecutor,
         RequestTotalExecutors,
+        ScaleExecutors,
         SourceStatus,
         StopBackend,
+        Victims,
     )
     from actors.metrics.prometheus import PrometheusMetrics
     from actors.pods.loss import LossKind, LossReason
@@ -133,7 +137,9 @@ __all__ = [
     "Candidate",
     "DecommissionExecutors",
     "Executor",
+    "ExecutorBusy",
     "ExecutorDisconnected",
+    "ExecutorIdle",
     "ExecutorPending",
     "ExecutorPodsError",
     "ExecutorRemoved",
@@ -160,10 +166,12 @@ __all__ = [
     "Refused",
     "RegisterExecutor",
     "RequestTotalExecutors",
+    "ScaleExecutors",
     "Settings",
     "SettingsError",
     "SourceStatus",
     "StopBackend",
+    "Victims",
 ]
 
 _ELSEWHERE = {

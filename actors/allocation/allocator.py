@@ -126,8 +126,8 @@ class Allocator(Actor):
         match message:
             case SnapshotBatch():
                 self._on_batch(message)
-            case SetTotalExpectedExecutors(totals, forgives):
-                self._retarget(totals, forgives=forgives)
+            case SetTotalExpectedExecutors():
+                self._retarget(message)
             case ExecutorRegistered(executor_id):
                 self._on_registered(executor_id)
             case ExecutorKilled(executor_id):
@@ -181,15 +181,17 @@ class Allocator(Actor):
                 requested.answered(executor_id, now, None)
         self._store.tell(AddSubscriber(self.address, self._settings.batch_delay))
 
-    def _retarget(self, totals: Mapping[str, int], *, forgives: bool) -> None:
+    def _retarget(self, message: SetTotalExpectedExecutors) -> None:
+        totals = message.totals
         if totals != self._totals:
             logger.info("target set: totals=%s", dict(totals))
-        if forgives and self._failed is not None:
+        if message.forgives and self._failed is not None:
             logger.info("creation resumed: the driver set a target after the fleet failed")
             self._failed = None
             for profile in self._profiles.values():
                 profile.forgive()
         self._totals = dict(totals)
+        self._tracker.at_once = message.at_once
         for name in {*self._profiles, *totals}:
             self._profiles[name].target = totals.get(name, 0)
         self._round()

@@ -6,6 +6,7 @@ round works with. It sends no message.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,8 @@ class ExecutorTracker:
         self._idle_timeout = settings.allocation.idle_timeout
         self._stuck_timeout = settings.executor.stuck_timeout
         self._remembered = settings.executor.removed_executors_ttl
+        self.at_once: frozenset[str] = frozenset()
+        """Profiles whose excess is deleted however young it is."""
         self.requested = Expectations()
         """Requested, and not in a snapshot yet."""
         self.abandoned: dict[int, Moment] = {}
@@ -175,30 +178,29 @@ class ExecutorTracker:
     ) -> tuple[tuple[int, ...], dict[int, PodPending]]:
         """Return which of `excess` executors to delete: requested ones first, then pending ones, each the oldest first.
 
-        Executors whose request is lost come before all others. Never chosen are executors younger than `idle_timeout`,
-        spared ones, ones whose POST is not answered, and running ones: only the driver knows which it can spare.
+        Executors whose request is lost come before all others. Never chosen are executors younger than `idle_timeout`
+        (unless `at_once` has their profile), spared ones, ones whose POST is not answered, and running ones: only the
+        driver knows which it can spare.
         """
         spared, states = self._spared(), snapshot.states
+        idle_timeout = timedelta() if profile in self.at_once else self._idle_timeout
         requested = sorted(
             (not each.lost, each.requested_at, executor_id)
             for executor_id, each in self.requested.items()
             if each.profile == profile
-            and (each.lost or (each.answered_at is not None and self._is_old_enough(each.requested_at, now)))
+            and (each.lost or (each.answered_at is not None and elapsed(each.requested_at, now) >= idle_timeout))
             and executor_id not in spared
         )[:excess]
         oldest = sorted((since, executor_id) for executor_id, since in self._pending_since.items())
         pending = {
             executor_id: state
             for since, executor_id in oldest
-            if self._is_old_enough(since, now)
+            if elapsed(since, now) >= idle_timeout
             and executor_id not in spared
             and isinstance(state := states.get(executor_id), PodPending)
             and state.pod.profile == profile
         }
         return tuple(i for _, _, i in requested), dict(islice(pending.items(), excess - len(requested)))
-
-    def _is_old_enough(self, since: Moment, now: Moment) -> bool:
-        return elapsed(since, now) >= self._idle_timeout
 
     def unanswered(self, profile: str) -> list[int]:
         """Return the requested executors whose POST is not answered and which are not spared, the newest first."""

@@ -24,13 +24,14 @@ from actors.errors import Refused
 from actors.executors.executors import Executors
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
+from actors.executors.scaling import Scaling
 from actors.executors.status import fleet_status, held_pods, joined
 from actors.kube.metered import MeteredPodApi
 from actors.lease.write_permission import LeaseChange, LeaseOver, WritePermission
 from actors.manifests import executor_pod
 from actors.messages import BackendFailed, BackendStopped, FleetStatus, GetFleetStatus, StopBackend
 from actors.messages.internal import Freshness, LeaseHeld, LeaseNotHeld, Polled, RetryNow, Source
-from actors.messages.internal.names import POOL, WATCH
+from actors.messages.internal.names import ALLOCATOR, POOL, WATCH
 from actors.metrics.counts import FleetCounts
 from actors.runtime import (
     Actor,
@@ -160,6 +161,13 @@ class Backend(Actor):
             why_not=self._permission.why_not,
             policy=roll_policy,
         )
+        self._scaling = Scaling(
+            self,
+            state=self._state,
+            allocator=self._children[ALLOCATOR],
+            kills=self._kills,
+            why_not=self._permission.why_not,
+        )
         self._driver_pod = DriverPod(self, settings, self._api)
         self._startup = Startup(
             self,
@@ -199,6 +207,7 @@ class Backend(Actor):
             self.handlers(),
             self._executors.handlers(),
             self._kills.handlers(),
+            self._scaling.handlers(),
             self._permission.handlers(),
             self._startup.handlers(),
             self._shutdown.handlers(),
@@ -235,6 +244,7 @@ class Backend(Actor):
         if type(message) in FROM_DRIVER:
             message = checked(cast("FromDriver", message), self._settings.profile_names)
         answer = handle(message)
+        self._scaling.notice(message)
         self._driver_pod.suspect(message)
         return answer
 
@@ -316,6 +326,7 @@ class Backend(Actor):
         self._permission.end_to_notify()
         for key in ("owner", "roll"):  # the driver may end right after it sent this
             self.timers.cancel(key)
+        self._scaling.end()
         self._shutdown.begin(delete=delete)
 
     def _escalated(self, name: str, cause: BaseException) -> None:

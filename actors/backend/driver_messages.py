@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, assert_never, get_args
 from actors.errors import Refused
 from actors.messages import (
     DecommissionExecutors,
+    ExecutorBusy,
     ExecutorDisconnected,
+    ExecutorIdle,
     FromDriver,
     GetExecutorIds,
     GetExecutors,
@@ -23,6 +25,7 @@ from actors.messages import (
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    ScaleExecutors,
     StopBackend,
 )
 from actors.pods.ids import MAX_ID_DIGITS
@@ -33,11 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import TypeGuard
 
+    from actors.messages import Victims
+
 __all__ = ["FROM_DRIVER", "checked"]
 
 FROM_DRIVER: Final[frozenset[type]] = frozenset(get_args(FromDriver))
 
 _HIGHEST_ID: Final = 10**MAX_ID_DIGITS - 1
+
+_POLICIES: Final = ("newest", "oldest", "idle")
 
 _LONGEST_VALUE: Final = 60
 """Characters of a value that an error quotes: enough to recognise it, too few to fill a screen."""
@@ -61,6 +68,12 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
     match message:
         case RequestTotalExecutors(totals):
             return RequestTotalExecutors(_targets(totals, f"{name}.totals", profiles))
+        case ScaleExecutors(totals, victims, grace):
+            return ScaleExecutors(
+                _targets(totals, f"{name}.totals", profiles),
+                _victims(victims, f"{name}.victims"),
+                _grace(grace, f"{name}.grace"),
+            )
         case KillExecutors(executor_ids, adjust_target, grace):
             return KillExecutors(
                 _ids(executor_ids, f"{name}.executor_ids"),
@@ -72,6 +85,8 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
         case (
             RegisterExecutor(executor_id)
             | ExecutorDisconnected(executor_id)
+            | ExecutorBusy(executor_id)
+            | ExecutorIdle(executor_id)
             | IsExecutorActive(executor_id)
             | IsExecutorExcluded(executor_id)
         ):
@@ -101,6 +116,14 @@ def _target(total: object, field: str) -> int:
     if not _is_whole(total, 0, LARGEST_FLEET):
         raise Refused(f"{field} = {_shown(total)}: must be a whole number from 0 to {LARGEST_FLEET}")
     return int(total)
+
+
+def _victims(victims: object, field: str) -> Victims:
+    if callable(victims):
+        return victims
+    if victims in _POLICIES:
+        return victims
+    raise Refused(f"{field} = {_shown(victims)}: must be one of {', '.join(map(repr, _POLICIES))}, or a function")
 
 
 def _ids(executor_ids: object, field: str) -> tuple[int, ...]:

@@ -38,7 +38,6 @@ from actors.messages.internal import (
     IdsAllocated,
     LedgerLoaded,
     RemoveExecutor,
-    SetTotalExpectedExecutors,
     StartFailureRecord,
     StartFailuresExceeded,
     StuckObserved,
@@ -160,7 +159,7 @@ class Executors:
         ledger = self._state.ledger = self._state.ledger.begun()
         starts = self._state.starts
         self._children[ALLOCATOR].tell(LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, starts))
-        self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(self._state.totals)))
+        self._children[ALLOCATOR].tell(self._state.target())
 
     def resume_ids(self, last_id: int) -> None:
         """Continue after the last id in the lease. If the ledger has a higher one, have it recorded there."""
@@ -254,9 +253,10 @@ class Executors:
     # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _retarget(self, message: RequestTotalExecutors) -> bool:
-        totals = self._state.totals = message.by_profile
+        self._state.totals = message.by_profile
+        self._state.scale_downs.clear()
         self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
-        self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals), forgives=True))
+        self._children[ALLOCATOR].tell(self._state.target(forgives=True))
         return True
 
     def _register(self, message: RegisterExecutor) -> bool:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.executors.ledger import Ledger
 from actors.messages import ProfileStatus
-from actors.messages.internal import StartFailureRecord
+from actors.messages.internal import SetTotalExpectedExecutors, StartFailureRecord
 from actors.pods import ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
-    from actors.messages import ExecutorRemoved
+    from actors.messages import ExecutorRemoved, Victims
     from actors.messages.internal import LedgerEntry
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
+    from actors.runtime import Moment
 
-__all__ = ["EndedExecutor", "FleetState"]
+__all__ = ["EndedExecutor", "FleetState", "ScaleDown"]
 
 ENDED_KEPT: Final = 200
 """The ended executors that `GetExecutors` has: enough to see why a fleet loses executors, at most 1 MB."""
@@ -32,6 +34,15 @@ class EndedExecutor(NamedTuple):
     pod: Pod | None
     """Its pod as it was last observed."""
     removal: ExecutorRemoved
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDown:
+    """How a profile's running excess is ended, from `ScaleExecutors` until the profile's next target."""
+
+    victims: Victims
+    grace: timedelta | None
+    since: Moment
 
 
 @dataclass(slots=True)
@@ -52,6 +63,12 @@ class FleetState:
     """The last executors that ended, the newest last."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
     """What the Allocator knows of failed starts, kept for its next incarnation."""
+    scale_downs: dict[str, ScaleDown] = field(default_factory=dict)
+    """How the running excess of a profile is ended. Without one, only the driver ends it."""
+
+    def target(self, *, forgives: bool = False) -> SetTotalExpectedExecutors:
+        """Return the target as the Allocator receives it."""
+        return SetTotalExpectedExecutors(dict(self.totals), forgives, frozenset(self.scale_downs))
 
     def counts(self) -> Mapping[str, ProfileStatus]:
         """Return what the Allocator counted last; before its first count, the targets."""

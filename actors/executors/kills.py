@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from actors.errors import Refused
 from actors.executors.roll import POLICIES, candidates, choose, lacks
 from actors.messages import DecommissionExecutors, KillExecutors, ProfileStatus
-from actors.messages.internal import DeletePods, ExecutorDecommissioned, ExecutorKilled, SetTotalExpectedExecutors
+from actors.messages.internal import DeletePods, ExecutorDecommissioned, ExecutorKilled
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.runtime import later
@@ -105,7 +105,7 @@ class Kills:
 
     def _kill(self, message: KillExecutors) -> tuple[int, ...]:
         self._check_permission()
-        return self._end(message.executor_ids, adjust_target=message.adjust_target, grace=message.grace)
+        return self.end(message.executor_ids, adjust_target=message.adjust_target, grace=message.grace)
 
     def _decommission(self, message: DecommissionExecutors) -> tuple[int, ...]:
         self._check_permission()
@@ -138,11 +138,11 @@ class Kills:
         if chosen is not None:
             logger.info("rolling executor: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
             self._let_finish((chosen.executor_id,))
-            self._end((chosen.executor_id,), message=ROLLED)
+            self.end((chosen.executor_id,), message=ROLLED)
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _end(
+    def end(
         self,
         executor_ids: Iterable[int],
         *,
@@ -207,7 +207,7 @@ class Kills:
             alive = min(counted[profile], status.requested + status.pending + status.running)
             excess = max(0, alive - totals[profile])
             totals[profile] -= min(totals[profile], max(0, killed[profile] - excess))
-        self._children[ALLOCATOR].tell(SetTotalExpectedExecutors(dict(totals)))
+        self._children[ALLOCATOR].tell(self._state.target())
 
     def _delete(self, executor_ids: Iterable[int]) -> None:
         """Delete those that have not ended. By label, which includes a pod whose POST is still in flight."""

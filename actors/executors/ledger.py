@@ -141,6 +141,11 @@ class Ledger:
         """The driver lets an executor finish, which has not ended."""
         return self._with(replace(self.entries[executor_id], decommissioned=True))
 
+    def marked(self, executor_id: int, *, busy: bool) -> Ledger:
+        """An executor is busy or idle, as the driver says."""
+        entry = self.current(executor_id)
+        return self if entry is None or entry.busy == busy else self._with(replace(entry, busy=busy))
+
     def scaled_down(self, pods: Mapping[int, str]) -> Ledger:
         """The Allocator deletes these executors as excess (id → the pod's UID), unless they run meanwhile."""
         ledger = self

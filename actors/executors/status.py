@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from actors.pods.state import PodState
     from actors.runtime import Moment
 
-__all__ = ["fleet_executors", "fleet_status", "held_pods", "joined"]
+__all__ = ["fleet_executors", "fleet_status", "held_pods", "joined", "living_executor"]
 
 
 def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
@@ -101,9 +101,15 @@ def fleet_executors(
     """Build the answer from the ledger, the newest snapshot and the last ends, at `at`."""
     living = sorted((entry for entry in entries if entry.removed_at is None), key=operator.attrgetter("executor_id"))
     return FleetExecutors(
-        tuple(_executor(entry, pod := entry.pod_in(states), _reason(entry, pod, at)) for entry in living),
+        tuple(living_executor(entry, states, at) for entry in living),
         tuple(_executor(entry, pod, removal.reason.message, removal) for entry, pod, removal in ended),
     )
+
+
+def living_executor(entry: LedgerEntry, states: Mapping[int, PodState], at: datetime) -> Executor:
+    """Return an executor that has not ended as a value, at `at`."""
+    pod = entry.pod_in(states)
+    return _executor(entry, pod, _reason(entry, pod, at))
 
 
 def _executor(

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from actors.messages.internal import LabelPod
-from actors.pods.loss import RequestedEnd
+from actors.pods.loss import SCALED_DOWN, RequestedEnd
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ __all__ = ["DECOMMISSIONED", "DriverIntents"]
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """The annotation by which ReplicaSets and other controllers choose which pod to delete first."""
 
-SCALED_DOWN: Final = "was scaled down, as the target is lower"
 DECOMMISSIONED: Final = "finished, as the driver had requested"
-"""Loss messages, after the executor's name."""
+"""The loss message of a decommissioned executor, after its name."""
 
 
 class DriverIntents:

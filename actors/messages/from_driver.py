@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from actors.pods.pod import DEFAULT_PROFILE
 
+if TYPE_CHECKING:
+    from actors.messages.executor import Executor
+
 __all__ = [
     "DecommissionExecutors",
+    "ExecutorBusy",
     "ExecutorDisconnected",
+    "ExecutorIdle",
     "FromDriver",
     "GetExecutorIds",
     "GetExecutors",
@@ -22,7 +27,10 @@ __all__ = [
     "KillExecutors",
     "RegisterExecutor",
     "RequestTotalExecutors",
+    "ScaleExecutors",
     "StopBackend",
+    "SupportsLessThan",
+    "Victims",
 ]
 
 
@@ -40,7 +48,50 @@ class RequestTotalExecutors:
     @property
     def by_profile(self) -> dict[str, int]:
         """The target of each profile that is named."""
-        return {DEFAULT_PROFILE: self.totals} if isinstance(self.totals, int) else dict(self.totals)
+        return _by_profile(self.totals)
+
+
+class SupportsLessThan(Protocol):
+    """A value that can be compared, such as a number or a tuple of numbers."""
+
+    def __lt__(self, other: Any, /) -> bool:
+        """Whether it is less than `other`."""
+
+
+Victims: TypeAlias = Literal["newest", "oldest", "idle"] | Callable[["Executor"], SupportsLessThan | None]
+"""Which of the running executors go first when there are too many. See `ScaleExecutors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleExecutors:
+    """Set the target of these profiles, and end what is in excess. An int means the default profile.
+
+    A profile that is not named keeps its target. Executors that do not run yet go first, at once; then running ones in
+    the order of `victims`, like killed ones (`KillExecutors`):
+
+    - "newest" or "oldest": by when they began to run.
+    - "idle": those that are not busy (`ExecutorBusy`). Not connected ones go first, then the newest. Busy ones stay
+      until they are idle.
+    - a function: a sort key. The lowest goes first; None: this one stays. It is called in the backend's thread, so it
+      must not block. If it fails, the message is refused and changes nothing.
+
+    Executors that are being ended or were decommissioned neither count nor are they ended again. This holds until the
+    next message that sets the profile's target: a pending executor that begins to run after all while there are too
+    many is ended, and busy ones are when they are idle. While nothing may be written, because the lease is not held,
+    the target is set and nothing is ended until the lease is back.
+
+    Answered with the ids of the running executors that are ended now, the first victim first.
+    """
+
+    totals: int | Mapping[str, int]
+    victims: Victims = "newest"
+    grace: timedelta | None = None
+    """As that of `KillExecutors`."""
+
+    @property
+    def by_profile(self) -> dict[str, int]:
+        """The target of each profile that is named."""
+        return _by_profile(self.totals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +135,20 @@ class RegisterExecutor:
 @dataclass(frozen=True, slots=True)
 class ExecutorDisconnected:
     """This executor's connection is lost. It is inactive until its pod's events say why it ended."""
+
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorBusy:
+    """This executor has work to do: `ScaleExecutors` with "idle" victims lets it finish. An executor starts idle."""
+
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorIdle:
+    """This executor has no work to do. It is ended if `ScaleExecutors` left it only because it was busy."""
 
     executor_id: int
 
@@ -138,12 +203,19 @@ class StopBackend:
     delete_pods: bool | None = None
 
 
+def _by_profile(totals: int | Mapping[str, int]) -> dict[str, int]:
+    return {DEFAULT_PROFILE: totals} if isinstance(totals, int) else dict(totals)
+
+
 FromDriver: TypeAlias = (
     RequestTotalExecutors
+    | ScaleExecutors
     | KillExecutors
     | DecommissionExecutors
     | RegisterExecutor
     | ExecutorDisconnected
+    | ExecutorBusy
+    | ExecutorIdle
     | GetExecutorIds
     | GetExecutors
     | IsExecutorActive

@@ -92,7 +92,8 @@ POD_REASONS: Final = {
 """Values of `status.reason` by kubelets and controllers. The last three mean a graceful shutdown of the node."""
 
 ENDED_BY_DRIVER: Final = "was ended by the driver"
-"""The loss message of a killed executor, after its name."""
+SCALED_DOWN: Final = "was scaled down, as the target is lower"
+"""The loss messages of an executor that was killed, and of one in excess, after its name."""
 
 _LONGEST_REASON: Final = 200
 """Characters of an API's reason that a loss message keeps."""

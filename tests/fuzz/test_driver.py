@@ -18,7 +18,9 @@ from actors.errors import Refused
 from actors.messages import (
     BackendFailed,
     DecommissionExecutors,
+    ExecutorBusy,
     ExecutorDisconnected,
+    ExecutorIdle,
     FleetExecutors,
     FleetStatus,
     FromDriver,
@@ -31,6 +33,7 @@ from actors.messages import (
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    ScaleExecutors,
     StopBackend,
 )
 from tests.fuzz.material import scalars, values
@@ -44,6 +47,11 @@ LARGEST_FLEET = 100_000
 LONGEST_LINE = 400
 """Characters of a log line or an error, however large the message is."""
 PROFILES = ("default", "large")
+POLICIES = ("newest", "oldest", "idle")
+ABOUT_ONE = (
+    *(RegisterExecutor, ExecutorDisconnected, ExecutorBusy, ExecutorIdle),
+    *(IsExecutorActive, IsExecutorExcluded),
+)
 
 
 class Count(IntEnum):
@@ -142,16 +150,20 @@ totals = st.one_of(
 )
 flags = st.one_of(st.booleans(), st.none(), anything)
 
+graces = st.one_of(st.none(), st.just(timedelta(seconds=2)), st.just(timedelta.max), st.just(-timedelta(1)), anything)
+victims = st.one_of(st.sampled_from(POLICIES), anything.filter(lambda value: not callable(value)), st.just(hash))
+
 questions = st.sampled_from((GetExecutorIds(), GetExecutors(), HasEnoughExecutors(), GetFleetStatus()))
 about_one = st.builds(
     lambda kind, executor_id: kind(executor_id),
-    st.sampled_from((RegisterExecutor, ExecutorDisconnected, IsExecutorActive, IsExecutorExcluded)),
+    st.sampled_from(ABOUT_ONE),
     anything,
 )
 messages = st.one_of(
     questions,
     about_one,
-    st.builds(KillExecutors, many, flags),
+    st.builds(KillExecutors, many, flags, graces),
+    st.builds(ScaleExecutors, totals, victims, graces),
     st.builds(DecommissionExecutors, many),
     st.builds(RequestTotalExecutors, totals),
     st.builds(StopBackend, odd | values.filter(lambda value: value is not None and not isinstance(value, bool))),
@@ -178,23 +190,31 @@ def is_target(value: object) -> bool:
     return is_whole(value, 0, LARGEST_FLEET)
 
 
+def are_totals(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return is_target(value)
+    known = not isinstance(value, Broken) and all(isinstance(name, str) and name in PROFILES for name in value)
+    return known and all(map(is_target, value.values()))
+
+
+def is_grace(value: object) -> bool:
+    return value is None or (isinstance(value, timedelta) and timedelta() <= value <= timedelta(days=365))
+
+
 def is_right(message: FromDriver) -> bool:
     """What a driver may send, in other words than the Backend's."""
     match message:
-        case RequestTotalExecutors(Broken()):
-            return False
-        case RequestTotalExecutors(Mapping() as given_):
-            return all(isinstance(name, str) and name in PROFILES for name in given_) and all(
-                map(is_target, given_.values())
-            )
         case RequestTotalExecutors(total):
-            return is_target(total)
-        case KillExecutors(ids, flag):
-            return are_ids(ids) and isinstance(flag, bool)
+            return are_totals(total)
+        case ScaleExecutors(total, which, grace):
+            is_policy = which is hash or (isinstance(which, str) and which in POLICIES)
+            return are_totals(total) and is_policy and is_grace(grace)
+        case KillExecutors(ids, flag, grace):
+            return are_ids(ids) and isinstance(flag, bool) and is_grace(grace)
         case DecommissionExecutors(ids):
             return are_ids(ids)
-        case RegisterExecutor(one) | ExecutorDisconnected(one) | IsExecutorActive(one) | IsExecutorExcluded(one):
-            return is_id(one)
+        case _ if isinstance(message, ABOUT_ONE):
+            return is_id(message.executor_id)
         case StopBackend(flag):
             return flag is None or isinstance(flag, bool)
         case _:
@@ -206,10 +226,10 @@ def is_short_text(line: str) -> bool:
 
 
 ANSWERS: dict[type, type | tuple[type, ...]] = {
-    **dict.fromkeys((KillExecutors, DecommissionExecutors, GetExecutorIds), tuple),
+    **dict.fromkeys((KillExecutors, ScaleExecutors, DecommissionExecutors, GetExecutorIds), tuple),
     **dict.fromkeys((RegisterExecutor, IsExecutorActive, IsExecutorExcluded, HasEnoughExecutors), bool),
     RequestTotalExecutors: bool,
-    ExecutorDisconnected: type(None),
+    **dict.fromkeys((ExecutorDisconnected, ExecutorBusy, ExecutorIdle), type(None)),
     GetExecutors: FleetExecutors,
     GetFleetStatus: FleetStatus,
     StopBackend: type(None),
@@ -275,8 +295,9 @@ AT_ONCE = 50
 one = st.tuples(messages, st.booleans())
 
 WRONG: list[tuple[Any, Any]] = [
-    *((kind, [1]) for kind in (RegisterExecutor, ExecutorDisconnected, IsExecutorActive, IsExecutorExcluded)),
-    *((kind, True) for kind in (RegisterExecutor, ExecutorDisconnected, IsExecutorActive, IsExecutorExcluded)),
+    *((kind, [1]) for kind in ABOUT_ONE),
+    *((kind, True) for kind in ABOUT_ONE),
+    (ScaleExecutors, {"default": -1}),
     (KillExecutors, (True,)),
     (KillExecutors, range(10**8)),
     (KillExecutors, range(10**30)),

@@ -45,6 +45,8 @@ class SetTotalExpectedExecutors:
     totals: Mapping[str, int]
     forgives: bool = False
     """The driver set this target: if the fleet has failed, try again."""
+    at_once: frozenset[str] = frozenset()
+    """The profiles whose excess is deleted however young it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ class LedgerEntry:
     """How often its connection was lost."""
     killed: ExecutorKilled | None = None
     """Set once the driver killed it."""
+    busy: bool = False
+    """The driver said so (`ExecutorBusy`)."""
     decommissioned: bool = False
     """The driver lets it finish: it is not replaced before it is gone."""
     scaled_down: bool = False

@@ -1,0 +1,199 @@
+"""Scaling: sets the driver's target and ends the running executors in excess of it, as `ScaleExecutors` says.
+
+A plain object of the Backend. Only running (or registered) executors are chosen here: the Allocator deletes those that
+do not run yet. So the two never end an executor too many, whatever each of them knows first. It is level-triggered:
+the running executors are counted again whenever one begins to run or becomes idle, until the profile's next target.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from datetime import timedelta
+from math import inf
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from actors.errors import Refused
+from actors.executors.fleet_state import ScaleDown
+from actors.executors.status import living_executor
+from actors.messages import ExecutorBusy, ExecutorIdle, RegisterExecutor, ScaleExecutors
+from actors.messages.internal import ExecutorSeen, StartFailureRecord
+from actors.pods.loss import SCALED_DOWN
+from actors.pods.state import PodRunning
+from actors.text import get_logger, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from actors.executors.fleet_state import FleetState
+    from actors.executors.kills import Kills
+    from actors.messages import Executor
+    from actors.messages.internal import LedgerEntry
+    from actors.runtime import Actor, Address, Moment
+
+__all__ = ["Scaling", "running", "victims"]
+
+logger = get_logger(__name__)
+
+TOGETHER: Final = timedelta(milliseconds=100)
+"""Executors that begin to run, or become idle, within this time are counted once: a count takes 0.2 µs an executor."""
+
+LONGEST_ERROR: Final = 200
+"""Characters of a function's error."""
+
+RETRY: Final = timedelta(seconds=1)
+"""How often to look whether the lease is back, while there are too many executors."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CountDue:
+    """Time to count the running executors of the profiles that were scaled."""
+
+
+class Scaling:
+    """The targets of one fleet that are reached by ending executors.
+
+    Args:
+        backend: its timers and clock are used.
+        state: what is known of the fleet; changed here.
+        allocator: it is sent the target.
+        kills: ends executors.
+        why_not: returns why nothing may be written now, "" while it may.
+    """
+
+    def __init__(
+        self, backend: Actor, *, state: FleetState, allocator: Address, kills: Kills, why_not: Callable[[], str]
+    ) -> None:
+        self._timers = backend.timers
+        self._clock = backend.clock
+        self._state = state
+        self._allocator = allocator
+        self._kills = kills
+        self._why_not = why_not
+
+    def handlers(self) -> dict[type, Callable[..., object]]:
+        """Map each message to its handler."""
+        return {
+            ExecutorBusy: self._busy,
+            ExecutorIdle: self._idle,
+            ScaleExecutors: self._scale,
+            _CountDue: self._count,
+        }
+
+    def notice(self, message: object) -> None:
+        """Count again soon if an executor has begun to run, or may be ended now."""
+        if self._state.scale_downs and not self._timers.active("excess"):
+            match message:
+                case ExecutorSeen(state=PodRunning()) | RegisterExecutor() | ExecutorIdle():
+                    self._timers.start("excess", TOGETHER, _CountDue())
+                case _:
+                    pass
+
+    def end(self) -> None:
+        """End no more executors."""
+        self._state.scale_downs.clear()
+        self._timers.cancel("excess")
+
+    # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _scale(self, message: ScaleExecutors) -> tuple[int, ...]:
+        """Choose the victims first: if that fails, nothing has changed."""
+        totals = message.by_profile
+        scale_down = ScaleDown(message.victims, message.grace, self._clock.monotonic())
+        try:
+            chosen = self._choose(dict.fromkeys(totals, scale_down), totals)
+        except Exception as error:
+            said = traceback.format_exception_only(error)[-1].strip()
+            raise Refused(f"ScaleExecutors.victims failed: {one_line(said, LONGEST_ERROR)}") from error
+        self._state.totals = {**self._state.totals, **totals}
+        self._state.scale_downs |= dict.fromkeys(totals, scale_down)
+        self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
+        self._allocator.tell(self._state.target(forgives=True))
+        return self._end(chosen)
+
+    def _busy(self, message: ExecutorBusy) -> None:
+        self._state.ledger = self._state.ledger.marked(message.executor_id, busy=True)
+
+    def _idle(self, message: ExecutorIdle) -> None:
+        self._state.ledger = self._state.ledger.marked(message.executor_id, busy=False)
+
+    # ── excess ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _count(self, _: _CountDue) -> None:
+        try:
+            self._end(self._choose(self._state.scale_downs, self._state.totals))
+        except Exception:
+            logger.exception("choosing victims failed, executors in excess of the target stay")
+
+    def _value(self, entry: LedgerEntry) -> Executor:
+        return living_executor(entry, self._state.states, self._clock.now())
+
+    def _choose(self, scale_downs: Mapping[str, ScaleDown], totals: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Return the executors to end, by profile."""
+        return {
+            profile: victims(entries, len(entries) - totals.get(profile, 0), scale_downs[profile], self._value)
+            for profile, entries in running(self._state.ledger.entries.values(), scale_downs).items()
+            if len(entries) > totals.get(profile, 0)
+        }
+
+    def _end(self, chosen: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """End the chosen executors and return their ids. While nothing may be written, look again later."""
+        if any(chosen.values()) and self._why_not():
+            self._timers.start("excess", RETRY, _CountDue())
+            return ()
+        ended: tuple[int, ...] = ()
+        for profile, ids in chosen.items():
+            ended += self._kills.end(ids, grace=self._state.scale_downs[profile].grace, message=SCALED_DOWN)
+        return ended
+
+
+def running(entries: Iterable[LedgerEntry], profiles: Iterable[str]) -> Mapping[str, Sequence[LedgerEntry]]:
+    """Return the executors of these profiles that run or are registered, without those that are to end anyway."""
+    found: dict[str, list[LedgerEntry]] = {profile: [] for profile in profiles}
+    for entry in entries:
+        is_in_use = entry.running or entry.registered_at is not None
+        if is_in_use and entry.profile in found and entry.counts and not entry.decommissioned:
+            found[entry.profile].append(entry)
+    return found
+
+
+def victims(
+    among: Sequence[LedgerEntry], excess: int, scale_down: ScaleDown, value: Callable[[LedgerEntry], Executor]
+) -> tuple[int, ...]:
+    """Return at most `excess` ids of executors to end, the first victim first.
+
+    One that has begun to run since the target was set was in excess then: it goes before the others.
+    """
+    ordered = sorted(among, key=_newest_first)
+    match scale_down.victims:
+        case "newest":
+            pass
+        case "oldest":
+            ordered.reverse()
+        case "idle":
+            ordered = sorted((entry for entry in ordered if not entry.busy), key=_is_connected)
+        case function:
+            keys = ((entry, function(value(entry))) for entry in ordered)
+            ordered = [
+                entry for entry, _ in sorted(((e, key) for e, key in keys if key is not None), key=itemgetter(1))
+            ]
+    ordered.sort(key=lambda entry: not _began_after(entry, scale_down.since))
+    return tuple(entry.executor_id for entry in ordered[: max(0, excess)])
+
+
+def _newest_first(entry: LedgerEntry) -> tuple[float, int]:
+    return -_began(entry), -entry.executor_id
+
+
+def _is_connected(entry: LedgerEntry) -> bool:
+    return entry.registered_at is not None and entry.active
+
+
+def _began_after(entry: LedgerEntry, moment: Moment) -> bool:
+    return _began(entry) > moment
+
+
+def _began(entry: LedgerEntry) -> Moment:
+    """Return when it began to run; one that has registered and was not observed to run has just begun."""
+    return inf if entry.running_at is None else entry.running_at
