@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from actors.cli.run import Inbox
+    from actors.settings import ExecutorValues, SettingsValues
 
-__all__ = ["execute"]
+__all__ = ["execute", "overrides"]
 
 EXIT_USAGE: Final = 2
 
@@ -193,12 +194,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         raise typer.BadParameter("--metrics-address needs --metrics-port")
     if output not in {"live", "json"}:
         raise typer.BadParameter(f"{output!r} is neither 'live' nor 'json'", param_hint="'--output'")
-    executor = {"instances": executors, "image": image, "command": tuple(command) if command else None}
-    given: dict[str, Any] = {
-        "namespace": namespace,
-        "executor": {name: value for name, value in executor.items() if value is not None},
-    }
-    settings = Settings.load(config, **{name: value for name, value in given.items() if value not in (None, {})})
+    settings = Settings.load(config, **overrides(namespace, executors, image, command))
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:
             raise typer.BadParameter("no image: set --image, executor.image or a pod template")
@@ -223,6 +219,25 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         ),
         context.obj,
     )
+
+
+def overrides(
+    namespace: str | None, executors: int | None, image: str | None, command: list[str] | None
+) -> SettingsValues:
+    """Return the settings that the arguments of `run` set."""
+    values: SettingsValues = {}
+    executor: ExecutorValues = {}
+    if namespace is not None:
+        values["namespace"] = namespace
+    if executors is not None:
+        executor["instances"] = executors
+    if image is not None:
+        executor["image"] = image
+    if command:
+        executor |= {"command": command, "args": []}  # the command is all that an executor runs
+    if executor:
+        values["executor"] = executor
+    return values
 
 
 @app.command()

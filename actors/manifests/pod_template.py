@@ -1,7 +1,7 @@
 """Merges template, patch and settings into the shape of a profile's pods, once at the start.
 
-Pure. Later ones override earlier ones: the template, its patch, then the settings (image, command, resources, node
-selector). The settings are never changed.
+Pure. Later ones override earlier ones: the template, its patch, then the settings (`ShapeSettings` says how each is
+merged). The settings are never changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from actors.kube.strategic_merge import copy_json, strategic_merge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from actors.settings import ClaimSettings, ProfileSettings, Settings
+    from actors.settings import ClaimSettings, EnvFromSettings, EnvVarSettings, ProfileSettings, Settings
 
 __all__ = ["Shape", "executor_of", "patched", "shape_of"]
 
@@ -54,8 +54,8 @@ def shape_of(settings: Settings, name: str) -> Shape:
     _make_new(pod)
     spec = pod["spec"]
     spec["restartPolicy"] = "Never"  # an executor that ended is replaced under a new id, never restarted
-    if profile.node_selector is not None:
-        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **profile.node_selector}
+    _mark(pod["metadata"], profile)
+    _place(spec, profile)
     _equip(executor_of(spec["containers"], container), profile)
     return Shape(pod, container, profile.claims)
 
@@ -115,6 +115,35 @@ def _make_new(pod: dict[str, Any]) -> None:
     pod["metadata"] = {name: value for name, value in (pod.get("metadata") or {}).items() if name not in SERVER_FIELDS}
 
 
+def _mark(metadata: dict[str, Any], profile: ProfileSettings) -> None:
+    """Apply the settings of the pod's metadata."""
+    for part, own in (("labels", profile.labels), ("annotations", profile.annotations)):
+        if own:
+            metadata[part] = {**(metadata.get(part) or {}), **own}
+
+
+def _place(spec: dict[str, Any], profile: ProfileSettings) -> None:
+    """Apply the settings of the pod's spec."""
+    if profile.node_selector is not None:
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **profile.node_selector}
+    if profile.tolerations:
+        _add(spec, "tolerations", [each.model_dump(exclude_none=True) for each in profile.tolerations])
+    if profile.image_pull_secrets:
+        _add(spec, "imagePullSecrets", [{"name": name} for name in profile.image_pull_secrets])
+    if profile.priority_class is not None:
+        spec["priorityClassName"] = profile.priority_class
+        for decided_by_class in ("priority", "preemptionPolicy"):  # the server refuses any other than the class's
+            spec.pop(decided_by_class, None)
+    if profile.service_account is not None:
+        spec["serviceAccountName"] = profile.service_account
+        spec.pop("serviceAccount", None)  # its deprecated name, which a pod that was read from a cluster has too
+
+
+def _add(spec: dict[str, Any], part: str, items: Sequence[dict[str, Any]]) -> None:
+    given = spec.get(part) or []
+    spec[part] = [*given, *(item for item in items if item not in given)]
+
+
 def _equip(executor: dict[str, Any], profile: ProfileSettings) -> None:
     """Apply the settings of the executor's container."""
     if profile.image is not None:
@@ -122,9 +151,43 @@ def _equip(executor: dict[str, Any], profile: ProfileSettings) -> None:
     if profile.command is not None:
         executor["command"] = list(profile.command)
         executor.pop("args", None)
+    if profile.args is not None:
+        executor["args"] = list(profile.args)
+    if profile.working_dir is not None:
+        executor["workingDir"] = profile.working_dir
+    if profile.env:
+        own = {name: _variable(name, value) for name, value in profile.env.items()}
+        given = executor.get("env") or []
+        named = {each.get("name") for each in given}
+        executor["env"] = [
+            *(own.get(each.get("name"), each) for each in given),
+            *(variable for name, variable in own.items() if name not in named),
+        ]
+    if profile.env_from:
+        executor["envFrom"] = [*(executor.get("envFrom") or ()), *map(_all_of, profile.env_from)]
     if profile.resources is not None:
         resources = executor["resources"] = dict(executor.get("resources") or {})
         for part, quantities in (("requests", profile.resources.requests), ("limits", profile.resources.limits)):
             if quantities:
                 resources[part] = {**(resources.get(part) or {}), **quantities}
     executor.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+
+
+def _variable(name: str, value: str | EnvVarSettings) -> dict[str, Any]:
+    """Return a v1 EnvVar."""
+    if isinstance(value, str):
+        return {"name": name, "value": value}
+    kind, source = ("secretKeyRef", value.secret) if value.secret is not None else ("configMapKeyRef", value.config_map)
+    return {"name": name, "valueFrom": {kind: {"name": source, "key": value.key, **_optional(value)}}}
+
+
+def _all_of(variables: EnvFromSettings) -> dict[str, Any]:
+    """Return a v1 EnvFromSource."""
+    secret = variables.secret
+    kind, source = ("secretRef", secret) if secret is not None else ("configMapRef", variables.config_map)
+    prefix = {} if variables.prefix is None else {"prefix": variables.prefix}
+    return {**prefix, kind: {"name": source, **_optional(variables)}}
+
+
+def _optional(source: EnvVarSettings | EnvFromSettings) -> dict[str, Any]:
+    return {"optional": True} if source.optional else {}

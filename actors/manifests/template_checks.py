@@ -15,7 +15,7 @@ from actors.kube.strategic_merge import UnmergeableError
 from actors.manifests.pod_template import executor_of, patched, shape_of
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.settings.pod_parts import resource_problems
-from actors.settings.types import RESERVED_LABELS
+from actors.settings.types import RESERVED_LABELS, annotations_problem, is_reserved_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +86,8 @@ class _Check:
         resources = executor.get("resources") or {}
         for problem in resource_problems(resources.get("requests") or {}, resources.get("limits") or {}):
             yield f"{self.where}: resources of {executor['name']!r}: {problem}"
+        if too_large := annotations_problem(shape.pod["metadata"].get("annotations") or {}):
+            yield f"{self.where}: metadata.annotations, with those of the settings, {too_large}"
         if self.settings.driver_pod_name is not None and any(
             owner.get("controller") for owner in shape.pod["metadata"].get("ownerReferences") or ()
         ):
@@ -151,8 +153,9 @@ def _spec_problems(pod: Mapping[str, Any], container: str, image: str | None) ->
         )
     if not isinstance(spec.get("nodeSelector") or {}, Mapping):
         yield "spec.nodeSelector must be a mapping"
-    if not _are_mappings(spec.get("volumes") or []):
-        yield "spec.volumes must be a list of mappings"
+    for part in ("volumes", "tolerations", "imagePullSecrets"):
+        if not _are_mappings(spec.get(part) or []):
+            yield f"spec.{part} must be a list of mappings"
     containers = spec.get("containers")
     if not isinstance(containers, list) or not containers:
         yield "spec.containers: must list at least one container"
@@ -177,7 +180,7 @@ def _naming_problems(
 def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems in the fields of the executor's container to which the fleet adds."""
     named = executor["name"]
-    for part in ("env", "volumeMounts"):
+    for part in ("env", "envFrom", "volumeMounts"):
         if not _are_mappings(executor.get(part) or []):
             yield f"{part} of {named!r} must be a list of mappings"
     resources = executor.get("resources") or {}
@@ -187,7 +190,7 @@ def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
         yield f"resources of {named!r} must be a mapping of mappings"
     environment = executor.get("env") or []
     for each in environment if _are_mappings(environment) else ():
-        if each.get("name") == "DRIVER_ADDRESS" or str(each.get("name")).startswith("EXECUTOR_"):
+        if is_reserved_variable(str(each.get("name"))):
             yield f"env of {named!r} has {each['name']!r}, which is set by the fleet"
 
 

@@ -14,7 +14,13 @@ from actors.settings.groups import (
     StoreSettings,
 )
 from actors.settings.model import Settings, SettingsValues
-from actors.settings.pod_parts import ClaimSettings, ResourceSettings
+from actors.settings.pod_parts import (
+    ClaimSettings,
+    EnvFromSettings,
+    EnvVarSettings,
+    ResourceSettings,
+    TolerationSettings,
+)
 from actors.settings.profiles import ProfileSettings
 from actors.settings.values import ExecutorValues
 
@@ -23,6 +29,8 @@ __all__ = [
     "ApiSettings",
     "BackendSettings",
     "ClaimSettings",
+    "EnvFromSettings",
+    "EnvVarSettings",
     "ExecutorSettings",
     "ExecutorValues",
     "ProfileSettings",
@@ -32,4 +40,5 @@ __all__ = [
     "SettingsValues",
     "SourceSettings",
     "StoreSettings",
+    "TolerationSettings",
 ]

@@ -1,34 +1,60 @@
-"""The parts of a pod that settings name: resources and claims. Each is checked by the API server's rules.
+"""The parts of a pod that settings name: resources, claims, variables from elsewhere, tolerations.
+
+Each is checked by the API server's rules.
 
 The model of each part stands beside the type of the values that it is made from.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Required, TypeAlias, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Required, TypeAlias, TypedDict
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from actors.kube.quantities import parse_quantity
+from actors.settings.problems import UnquotedError
 from actors.settings.types import (
     AccessMode,
     ClaimSize,
+    DataKey,
     DnsLabel,
     FromJson,
     Group,
+    LabelKey,
+    LabelValue,
     MountPath,
+    ObjectName,
     Quantity,
     ResourceName,
+    Seconds,
     StorageClass,
     SubPath,
+    VariableName,
+    VariablePrefix,
+    from_json,
+    is_unicode,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Unpack
 
-__all__ = ["ClaimSettings", "ClaimValues", "ResourceSettings", "ResourceValues", "resource_problems"]
+__all__ = [
+    "ClaimSettings",
+    "ClaimValues",
+    "EnvFromSettings",
+    "EnvFromValues",
+    "EnvVarSettings",
+    "EnvVarValues",
+    "Environment",
+    "ResourceSettings",
+    "ResourceValues",
+    "TolerationSettings",
+    "TolerationValues",
+    "resource_problems",
+]
 
 Quantities: TypeAlias = Annotated[dict[ResourceName, Quantity], FromJson, NoDecode]
 
@@ -139,3 +165,131 @@ class ClaimSettings(Group):
             yield "access_modes = []: must name at least one"
         if _ONE_POD in modes and len(modes) > 1:
             yield f"access_modes = {modes}: {_ONE_POD} must be alone"
+
+
+class EnvVarValues(TypedDict, total=False):
+    """What `EnvVarSettings` is made from."""
+
+    secret: str | None
+    config_map: str | None
+    key: Required[str]
+    optional: bool
+
+
+class EnvVarSettings(Group):
+    """An environment variable whose value is one key of a Secret or of a ConfigMap."""
+
+    secret: ObjectName | None = None
+    """Name of the Secret."""
+    config_map: ObjectName | None = None
+    """Name of the ConfigMap."""
+    key: DataKey
+    """The key in it."""
+    optional: bool = False
+    """Whether executors start without the variable if there is no such object or key."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[EnvVarValues]) -> None: ...
+
+    def _contradictions(self) -> Iterator[str]:
+        yield from _source_problems(self.secret, self.config_map)
+
+
+class EnvFromValues(TypedDict, total=False):
+    """What `EnvFromSettings` is made from."""
+
+    secret: str | None
+    config_map: str | None
+    prefix: str | None
+    optional: bool
+
+
+class EnvFromSettings(Group):
+    """Environment variables from all keys of a Secret or of a ConfigMap."""
+
+    secret: ObjectName | None = None
+    """Name of the Secret."""
+    config_map: ObjectName | None = None
+    """Name of the ConfigMap."""
+    prefix: VariablePrefix | None = None
+    """What each variable's name begins with, before the key."""
+    optional: bool = False
+    """Whether executors start without them if there is no such object."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[EnvFromValues]) -> None: ...
+
+    def _contradictions(self) -> Iterator[str]:
+        yield from _source_problems(self.secret, self.config_map)
+
+
+def _source_problems(secret: str | None, config_map: str | None) -> Iterator[str]:
+    if (secret is None) == (config_map is None):
+        yield "secret, config_map: one of them must be set, and not both"
+
+
+def _variable(value: object) -> object:
+    match value:
+        case str() if is_unicode(value) and "\0" not in value:
+            return value
+        case EnvVarSettings():
+            return value
+        case Mapping():
+            return EnvVarSettings(**value)
+        case _:
+            raise UnquotedError('must be text, or a key of an object, such as { secret = "db", key = "token" }')
+
+
+def _variables(value: object) -> object:
+    variables = from_json(value)
+    if not isinstance(variables, Mapping):
+        raise UnquotedError('must be a map of names to values, such as { LOG_LEVEL = "info" }')
+    return variables
+
+
+Environment: TypeAlias = Annotated[
+    dict[VariableName, Annotated[str | EnvVarSettings, BeforeValidator(_variable)]],
+    BeforeValidator(_variables),
+    NoDecode,
+]
+"""Variables by name. No error quotes their values: they may be secrets."""
+
+
+class TolerationValues(TypedDict, total=False):
+    """What `TolerationSettings` is made from."""
+
+    key: str | None
+    operator: Literal["Equal", "Exists"] | None
+    value: str | None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None
+    tolerationSeconds: int | None
+
+
+class TolerationSettings(Group):
+    """A v1 Toleration, with the names that it has in a pod."""
+
+    key: LabelKey | None = None
+    """Key of the taint. Without it: any, which needs the operator "Exists"."""
+    operator: Literal["Equal", "Exists"] | None = None
+    """"Equal", the default, compares the taint's value with `value`; "Exists" tolerates any value."""
+    value: LabelValue | None = None
+    """Value of the taint."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint. Without it: any."""
+    tolerationSeconds: Seconds | None = None  # noqa: N815 - as a pod has it
+    """How long an executor stays on a node with the taint. Needs the effect "NoExecute". Without it: for ever."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[TolerationValues]) -> None: ...
+
+    def _contradictions(self) -> Iterator[str]:
+        exists = self.operator == "Exists"
+        if self.key is None and not exists:
+            yield 'key: must be set, or operator be "Exists"'
+        if exists and self.value:
+            yield f'value = {self.value!r}: must not be set with the operator "Exists"'
+        if self.tolerationSeconds is not None and self.effect != "NoExecute":
+            yield f'tolerationSeconds = {self.tolerationSeconds}: needs the effect "NoExecute"'

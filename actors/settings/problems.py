@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-__all__ = ["GroupError", "from_validation", "unknown"]
+__all__ = ["GroupError", "UnquotedError", "from_validation", "unknown"]
 
 _LONGEST_VALUE: Final = 60
 """Characters of a value that an error quotes: enough to recognise it, too few to fill a screen."""
@@ -73,6 +73,10 @@ class GroupError(SettingsError, ValueError):
         self.problems = tuple(problems)
 
 
+class UnquotedError(ValueError):
+    """Raised for a value that may be a secret: the line does not quote it."""
+
+
 def from_validation(
     error: ValidationError, known: Collection[str], *, variables: Mapping[str, str] | None = None
 ) -> GroupError:
@@ -92,6 +96,8 @@ def from_validation(
         elif problem["loc"][-1:] == ("[key]",):
             owner = ".".join(str(part) for part in problem["loc"][:-2])
             lines.append(f"{owner} has {_shown(problem['input'])}: {cause or _allowed(problem)}")
+        elif isinstance(cause, UnquotedError):
+            lines.append(f"{name}: {cause}")
         elif problem["type"] == "missing":
             lines.append(f"{name}: must be set")
         elif problem["type"] == "extra_forbidden":
@@ -122,7 +128,10 @@ def _near_table(name: str, known: Collection[str]) -> str | None:
     near = None if table in {*tables, *known} else _nearest(table, tables)
     if near is None or not dot:
         return near and f"the table [{near}]"
-    return f"{near}.{rest}" if near in _TABLES_OF_TABLES else _nearest(f"{near}.{rest}", known) or f"the table [{near}]"
+    if near in _TABLES_OF_TABLES:
+        return f"{near}.{rest}"
+    inner = _nearest(rest, [each.removeprefix(f"{near}.") for each in known if each.startswith(f"{near}.")])
+    return f"{near}.{inner}" if inner else f"the table [{near}]"
 
 
 def _near_last(name: str, known: Collection[str]) -> str | None:

@@ -11,8 +11,30 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 from pydantic_settings import NoDecode
 
-from actors.settings.pod_parts import ClaimSettings, ResourceSettings  # noqa: TC001 - pydantic reads annotations
-from actors.settings.types import Argv, FromJson, Group, LabelKey, LabelValue, Size, Template, Word
+from actors.settings.pod_parts import (
+    ClaimSettings,
+    EnvFromSettings,
+    Environment,
+    ResourceSettings,
+    TolerationSettings,
+)
+from actors.settings.templates import Template
+from actors.settings.types import (
+    AnnotationKey,
+    AnnotationValue,
+    Argv,
+    Folder,
+    FromJson,
+    Group,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    OwnLabelKey,
+    Size,
+    Word,
+    Words,
+    annotations_problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,15 +56,37 @@ class ShapeSettings(Group):
     Spark: `spark.kubernetes.executor.container.image`.
     """
     command: Argv | None = Field(default=None, examples=[["python", "-m", "worker"]])
-    """Command of the executor's container, as a list. Without it: the image's own entrypoint."""
-    pod_template: Template | None = Field(default=None, examples=["executor-pod.yaml"])
+    """Command of the executor's container, as a list. It replaces the template's command and args. Without it: the pod
+    template's, or the image's own entrypoint.
+    """
+    args: Words | None = Field(default=None, examples=[["--port", "7077"]])
+    """Arguments of the command, or of the image's own entrypoint, as a list. They replace the template's."""
+    working_dir: Folder | None = Field(default=None, examples=["/app"])
+    """Folder in which the command starts. It replaces the template's. Without both: the image's."""
+    env: Environment | None = Field(
+        default=None, examples=[{"LOG_LEVEL": "info", "TOKEN": {"secret": "db", "key": "token"}}], repr=False
+    )
+    """Environment variables of the executor's container. A value is text, or one key of a Secret or ConfigMap of the
+    namespace: `secret` or `config_map`, `key`, and perhaps `optional` (default: false). They override the template's,
+    variable by variable. DRIVER_ADDRESS and all names that begin with EXECUTOR_ are set by the fleet.
+
+    Spark: `spark.executorEnv.<name>`, `spark.kubernetes.executor.secretKeyRef.<name>`.
+    """
+    env_from: Annotated[tuple[EnvFromSettings, ...], FromJson, NoDecode] = Field(
+        default=(), examples=[[{"config_map": "site"}, {"secret": "db", "prefix": "DB_"}]]
+    )
+    """Secrets and ConfigMaps of the namespace. All their keys become environment variables of the executor's container.
+    Each has `secret` or `config_map`, and may have `prefix`, with which the variables' names begin, and `optional`
+    (default: false). They are added after the template's, so they override those; `env` overrides both.
+    """
+    pod_template: Template | None = Field(default=None, examples=["executor-pod.yaml"], repr=False)
     """The v1 Pod from which every executor's pod is made: the Pod itself, or the path of a YAML file (in a TOML file,
     relative to that).
 
     Spark: `spark.kubernetes.executor.podTemplateFile`.
     """
     template_patch: Template | None = Field(
-        default=None, examples=[{"spec": {"tolerations": [{"key": "spot", "operator": "Exists"}]}}]
+        default=None, examples=[{"spec": {"terminationGracePeriodSeconds": 60}}], repr=False
     )
     """A partial v1 Pod, given like `pod_template`, that is merged into the template as `kubectl patch` does it
     (strategic merge): containers, volumes and environment variables of the same name are merged; other lists, such as
@@ -63,6 +107,42 @@ class ShapeSettings(Group):
 
     Spark: `spark.kubernetes.executor.node.selector.<label>`.
     """
+    tolerations: Annotated[tuple[TolerationSettings, ...], FromJson, NoDecode] = Field(
+        default=(), examples=[[{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]]
+    )
+    """Taints of nodes that executors tolerate, each a v1 Toleration (`key`, `operator`, `value`, `effect`,
+    `tolerationSeconds`). They are added to the template's.
+    """
+    priority_class: ObjectName | None = Field(default=None, examples=["batch"])
+    """Name of the executors' PriorityClass. It replaces the template's class, priority and preemption policy."""
+    service_account: ObjectName | None = Field(default=None, examples=["worker"])
+    """Name of the service account that executors run as. It replaces the template's. Without both: the namespace's
+    account `default`.
+
+    Spark: `spark.kubernetes.authenticate.executor.serviceAccountName`.
+    """
+    image_pull_secrets: Annotated[tuple[ObjectName, ...], FromJson, NoDecode] = Field(
+        default=(), examples=[["registry"]]
+    )
+    """Names of the Secrets with which images are pulled. They are added to the template's.
+
+    Spark: `spark.kubernetes.container.image.pullSecrets`.
+    """
+    labels: Annotated[dict[OwnLabelKey, LabelValue], FromJson, NoDecode] | None = Field(
+        default=None, examples=[{"team": "blue"}]
+    )
+    """Labels of the executors' pods. They override the template's, label by label. Those that begin with
+    executor-pods/, and app.kubernetes.io/managed-by, are set by the fleet.
+
+    Spark: `spark.kubernetes.executor.label.<name>`.
+    """
+    annotations: Annotated[dict[AnnotationKey, AnnotationValue], FromJson, NoDecode] | None = Field(
+        default=None, examples=[{"example.com/owner": "etl"}]
+    )
+    """Annotations of the executors' pods, together at most 256 KiB. They override the template's, key by key.
+
+    Spark: `spark.kubernetes.executor.annotation.<name>`.
+    """
     claims: Annotated[tuple[ClaimSettings, ...], FromJson, NoDecode] = Field(
         default=(),
         examples=[[{"name": "scratch", "mount_path": "/scratch", "size": "100Gi", "storage_class": "fast"}]],
@@ -75,6 +155,9 @@ class ShapeSettings(Group):
     """
 
     def _contradictions(self) -> Iterator[str]:
+        if problem := annotations_problem(self.annotations or {}):
+            yield f"annotations: {problem}"
+        yield from (f"image_pull_secrets: {each!r} appears twice" for each in _repeated(self.image_pull_secrets))
         for what, values in (
             ("name", [claim.name for claim in self.claims]),
             ("mount_path", [claim.mount_path for claim in self.claims]),

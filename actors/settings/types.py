@@ -6,47 +6,47 @@ A validator raises `ValueError` with the end of a sentence that begins with the 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import NoDecode
 
-from actors.kube import files
-from actors.kube.http.bounds import MIB
 from actors.kube.names import dns_label_problem, dns_subdomain_problem, label_key_problem, label_value_problem
 from actors.kube.quantities import parse_quantity
-from actors.pods.pod import DEFAULT_PROFILE
+from actors.pods.pod import DEFAULT_PROFILE, MANAGED_BY_LABEL
 from actors.settings.durations import parse_duration
 from actors.settings.problems import GroupError, from_validation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "LARGEST_FLEET",
     "RESERVED_LABELS",
     "AccessMode",
+    "AnnotationKey",
+    "AnnotationValue",
     "Argv",
     "ByteSize",
     "ClaimSize",
     "Consistent",
     "Count",
     "CountOrZero",
+    "DataKey",
     "DeletionCost",
     "DnsLabel",
     "Duration",
+    "Folder",
     "FromJson",
     "Group",
     "Label",
     "LabelKey",
     "LabelValue",
     "MountPath",
+    "ObjectName",
+    "OwnLabelKey",
     "Pacing",
     "Parallelism",
     "PodName",
@@ -57,13 +57,20 @@ __all__ = [
     "ReplacementPolicy",
     "ResourceName",
     "RollPolicy",
+    "Seconds",
     "Size",
     "StorageClass",
     "SubPath",
     "Switch",
-    "Template",
+    "VariableName",
+    "VariablePrefix",
     "Word",
+    "Words",
+    "annotations_problem",
     "bytes_of",
+    "from_json",
+    "is_reserved_variable",
+    "is_unicode",
 ]
 
 RESERVED_LABELS: Final = "executor-pods/"
@@ -75,15 +82,17 @@ LONGEST_DNS_LABEL: Final = 63
 LARGEST_FLEET: Final = 100_000
 """Executors of one profile, and executors that one message can name. Kubernetes supports 150,000 pods in a cluster."""
 
-_LARGEST_TEMPLATE: Final = 4 * MIB
-"""Bytes of a pod template as JSON. An API server accepts 3 MiB."""
-
-_DEEPEST_TEMPLATE: Final = 64
-"""A v1 Pod has no recursive field: it is less than 20 levels deep."""
-
 _FEWEST_BYTES: Final = 1024
 _MOST_BYTES: Final = 16 * 1024**3
 """Of a `ByteSize`: no answer is smaller, and no process has the memory for a larger one."""
+
+_LARGEST_ANNOTATIONS: Final = 256 * 1024
+"""Bytes of all annotations of an object together, keys and values, by the API server's rule."""
+
+_LONGEST_DATA_KEY: Final = 253
+
+_VARIABLE: Final = re.compile(r"(?!\.\.?$|\.\.)[-._a-zA-Z][-._a-zA-Z0-9]*")
+"""The API server's rule before Kubernetes 1.32. Later ones allow any printable ASCII character but '='."""
 
 _STANDARD_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
@@ -183,6 +192,74 @@ def _label(text: str) -> str:
     return text
 
 
+def _own_label_key(text: str) -> str:
+    if text.startswith(RESERVED_LABELS) or text == MANAGED_BY_LABEL:
+        raise ValueError("is set by the fleet")
+    return _label_key(text)
+
+
+def _annotation_key(text: str) -> str:
+    if label_key_problem(text.lower()):
+        raise ValueError(
+            "must be an annotation's key: at most 63 letters, digits, '-', '_' and '.', with a letter or digit "
+            "first and last, optionally after a DNS name and '/'"
+        )
+    return text
+
+
+def _annotation_value(value: object) -> object:
+    if not isinstance(value, str) or not is_unicode(value):
+        raise ValueError("must be text")
+    return value
+
+
+def annotations_problem(annotations: Mapping[str, str]) -> str | None:
+    """Return what is wrong with the annotations of one object, taken together."""
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size <= _LARGEST_ANNOTATIONS:
+        return None
+    return f"must have at most {_LARGEST_ANNOTATIONS} bytes together, keys and values; has {size}"
+
+
+def _object_name(text: str) -> str:
+    if dns_subdomain_problem(text):
+        raise ValueError(
+            "must be the name of an object: lower-case letters, digits, '-' and '.', at most 253 characters"
+        )
+    return text
+
+
+def _data_key(text: str) -> str:
+    if len(text) > _LONGEST_DATA_KEY or not re.fullmatch(r"[-._a-zA-Z0-9]+", text) or text.startswith(".."):
+        raise ValueError(
+            "must be a key of a Secret or ConfigMap: letters, digits, '-', '_' and '.', at most 253 characters"
+        )
+    return text
+
+
+def _variable_prefix(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError("must have only letters, digits, '_', '-' and '.', and no digit first")
+    return text
+
+
+def _variable_name(text: str) -> str:
+    if is_reserved_variable(text):
+        raise ValueError("is set by the fleet")
+    return _variable_prefix(text)
+
+
+def is_reserved_variable(name: str) -> bool:
+    """Whether an environment variable of an executor is set by the fleet only."""
+    return name == "DRIVER_ADDRESS" or name.startswith("EXECUTOR_")
+
+
+def _folder(text: str) -> str:
+    if not text.startswith("/") or not is_unicode(text) or "\0" in text:
+        raise ValueError('must be an absolute path, such as "/app"')
+    return text
+
+
 def _resource_name(text: str) -> str:
     kind, _, page = text.partition("-")
     is_huge = kind == "hugepages" and (parse_quantity(page) or 0) > 0
@@ -222,13 +299,13 @@ def bytes_of(size: str) -> int:
 
 
 def _mount_path(text: str) -> str:
-    if not re.fullmatch(r"/[^:\s][^:]*", text) or not _is_unicode(text):
+    if not re.fullmatch(r"/[^:\s][^:]*", text) or not is_unicode(text):
         raise ValueError("must be an absolute path without ':', such as \"/data\"")
     return text
 
 
 def _sub_path(text: str) -> str:
-    if not text or text.startswith("/") or ".." in text.split("/") or not _is_unicode(text):
+    if not text or text.startswith("/") or ".." in text.split("/") or not is_unicode(text):
         raise ValueError("must be a relative path without '..'")
     return text
 
@@ -244,20 +321,20 @@ def _switch(value: object) -> object:
             raise ValueError('must be "auto", true or false')
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether a request can have it. Arguments and variables that are not UTF-8 reach Python as lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _word(text: str) -> str:
-    if not _is_unicode(text):
+    if not is_unicode(text):
         raise ValueError("must be Unicode text")
     if not text or any(character.isspace() for character in text):
         raise ValueError("must be text without spaces")
     return text
 
 
-def _from_json(value: object) -> object:
+def from_json(value: object) -> object:
     """Decode a list or map from JSON, as the environment has it; leave other text for the next validator to refuse."""
     if isinstance(value, str):
         try:
@@ -267,94 +344,42 @@ def _from_json(value: object) -> object:
     return value
 
 
-def _argv(value: object) -> object:
+def _words(value: object) -> tuple[str, ...]:
     """Refuse a command in one string: it would need a shell to split it."""
-    argv = _from_json(value)
-    if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):
+    words = from_json(value)
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
         raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
-    if not all(map(_is_unicode, argv)):
+    if not all(map(is_unicode, words)):
         raise ValueError("must be Unicode text")
-    return tuple(argv)
+    return tuple(words)
 
 
-def _template(value: object) -> object:
-    """Read a pod template: a mapping, JSON in the environment, or the path of a YAML file."""
-    match _from_json(value):
-        case str() | Path() as path:
-            try:
-                template = files.read_yaml(Path(path))
-            except OSError as error:
-                raise ValueError(f"cannot be read: {error.strerror or error}") from None
-            except (ValueError, RecursionError, yaml.YAMLError) as error:
-                raise ValueError(f"is not one YAML document: {_what_is_wrong(error)}") from None
-        case template:
-            pass
-    if not isinstance(template, Mapping):
-        raise ValueError("must be a v1 Pod as a mapping, or the path of a YAML file with one")  # noqa: TRY004 - as above
-    if problem := _not_json(template):
-        raise ValueError(problem)
-    return dict(template)
-
-
-def _what_is_wrong(error: Exception) -> str:
-    """Describe the error and its line number, but never quote the line: it may hold a secret."""
-    match error:
-        case yaml.MarkedYAMLError(problem=str(problem), problem_mark=yaml.Mark(line=line)):
-            return f"{problem} (line {line + 1})"
-        case RecursionError():
-            return "it is nested too deeply"
-        case yaml.YAMLError():
-            return "it has characters that YAML does not allow"
-        case _:
-            return "it is not text, or has an impossible number or date"
-
-
-def _is_json_number(number: float) -> bool:
-    return math.isfinite(number) if isinstance(number, float) else -(2**63) <= number < 2**63
-
-
-def _not_json(template: Mapping[object, object]) -> str:
-    """Return why no API server would accept it, or "". YAML aliases may expand to more than fits into memory."""
-    if files.expands_beyond(template, _LARGEST_TEMPLATE):
-        return "is too large for a pod"
-    left: list[tuple[object, int]] = [(template, 0)]
-    while left:
-        value, depth = left.pop()
-        match value:
-            case Mapping():
-                if (odd := next((key for key in value if not isinstance(key, str)), None)) is not None:
-                    return f"has the key {odd!r}, which must be text; put it in quotes"
-                inner = [*value, *value.values()]
-            case list() | tuple():
-                inner = list(value)
-            case str() if not _is_unicode(value):
-                return "has text that is not Unicode"
-            case None | bool() | str():
-                continue
-            case int() | float() if _is_json_number(value):
-                continue
-            case _:
-                return f"has a value that JSON cannot hold ({type(value).__name__}); put it in quotes"
-        if depth >= _DEEPEST_TEMPLATE:
-            return "is nested too deeply"
-        left.extend((item, depth + 1) for item in reversed(inner))
-    return ""
+def _argv(value: object) -> tuple[str, ...]:
+    if not (words := _words(value)):
+        raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
+    return words
 
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
+AnnotationKey = Annotated[str, AfterValidator(_annotation_key)]
+AnnotationValue = Annotated[str, BeforeValidator(_annotation_value)]
 Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), NoDecode]
 ByteSize = Annotated[str, BeforeValidator(_byte_size)]
 ClaimSize = Annotated[str, BeforeValidator(_claim_size)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 CountOrZero = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=1_000_000)]
+DataKey = Annotated[str, AfterValidator(_data_key)]
 DeletionCost = Annotated[int, BeforeValidator(_no_bool), Field(ge=-(2**31), le=2**31 - 1)]
 DnsLabel = Annotated[str, AfterValidator(_dns_label)]
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
-FromJson = BeforeValidator(_from_json)
+Folder = Annotated[str, AfterValidator(_folder)]
+FromJson = BeforeValidator(from_json)
 Label = Annotated[str, AfterValidator(_label)]
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[str, BeforeValidator(_label_value)]
 MountPath = Annotated[str, AfterValidator(_mount_path)]
+ObjectName = Annotated[str, AfterValidator(_object_name)]
+OwnLabelKey = Annotated[str, AfterValidator(_own_label_key)]
 Pacing = Literal["pipelined", "batch"]
 Parallelism = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
 PodName = Annotated[str, AfterValidator(_pod_name)]
@@ -365,9 +390,12 @@ Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
 ReplacementPolicy = Literal["TerminatingOrFailed", "Failed"]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 RollPolicy = Literal["id", "age", "failures"]
+Seconds = Annotated[int, BeforeValidator(_no_bool), Field(ge=-(2**31), le=2**31 - 1)]
 Size = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=LARGEST_FLEET)]
 StorageClass = Annotated[str, AfterValidator(_storage_class)]
 SubPath = Annotated[str, AfterValidator(_sub_path)]
 Switch = Annotated[Literal["auto"] | bool, BeforeValidator(_switch)]
-Template = Annotated[dict[str, Any], BeforeValidator(_template), NoDecode]
+VariableName = Annotated[str, AfterValidator(_variable_name)]
+VariablePrefix = Annotated[str, AfterValidator(_variable_prefix)]
 Word = Annotated[str, AfterValidator(_word)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words), NoDecode]

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
-    from actors.settings.pod_parts import ClaimSettings, ClaimValues, ResourceSettings, ResourceValues
+    from actors.settings.pod_parts import (
+        ClaimSettings,
+        ClaimValues,
+        EnvFromSettings,
+        EnvFromValues,
+        EnvVarSettings,
+        EnvVarValues,
+        ResourceSettings,
+        ResourceValues,
+        TolerationSettings,
+        TolerationValues,
+    )
     from actors.settings.types import Pacing, ReplacementPolicy, RollPolicy, Switch
 
     Duration: TypeAlias = str | timedelta
@@ -52,10 +63,20 @@ class ProfileValues(TypedDict, total=False):
     instances: int
     image: str | None
     command: Words | None
+    args: Words | None
+    working_dir: str | None
+    env: Mapping[str, str | EnvVarSettings | EnvVarValues] | None
+    env_from: Sequence[EnvFromSettings | EnvFromValues]
     pod_template: Template | None
     template_patch: Template | None
     resources: ResourceSettings | ResourceValues | None
     node_selector: Mapping[str, str] | None
+    tolerations: Sequence[TolerationSettings | TolerationValues]
+    priority_class: str | None
+    service_account: str | None
+    image_pull_secrets: Words
+    labels: Mapping[str, str] | None
+    annotations: Mapping[str, str] | None
     claims: Sequence[ClaimSettings | ClaimValues]
 
 

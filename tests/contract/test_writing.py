@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors.manifests.executor_pod import ExecutorManifests
+from actors.settings import ExecutorSettings, Settings
 from tests.contract.asking import manifest
 
 if TYPE_CHECKING:
@@ -81,6 +83,32 @@ def test_every_problem_of_an_invalid_pod_is_named(raw: Raw) -> None:
     answer = raw.post("pods", pod("A", spec={"containers": []}))
     assert answer.causes == [("metadata.name", "FieldValueInvalid"), ("spec.containers", "FieldValueRequired")]
     assert answer.body["message"].startswith('Pod "A" is invalid: [metadata.name: Invalid value: "A": ')
+
+
+def test_a_pod_with_all_that_settings_can_say_is_taken_to_the_letter(raw: Raw) -> None:
+    executor = ExecutorSettings(
+        image="worker:1",
+        command=["work"],
+        args=["--port", "7077"],
+        working_dir="/app",
+        env={"LEVEL": "info", "TOKEN": {"secret": "db", "key": "token", "optional": True}, "_.-a": ""},
+        env_from=[{"config_map": "site", "prefix": "SITE_"}, {"secret": "db", "optional": True}],
+        tolerations=[
+            {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+            {"key": "spot", "value": "yes", "effect": "NoSchedule"},
+        ],
+        image_pull_secrets=["registry"],
+        labels={"example.com/team": "blue"},
+        annotations={"example.com/Owner": "etl", "big": "x" * (2**18 - 23)},
+    )
+    made = ExecutorManifests(Settings(app_id="app", executor=executor), namespace=raw.namespace).pod(1, "default")
+    stored = raw.post("pods", made, fieldValidation="Strict").body
+    (sent,), (got,) = made["spec"]["containers"], stored["spec"]["containers"]
+    assert {name: got.get(name) for name in sent if name != "env"} == {n: v for n, v in sent.items() if n != "env"}
+    assert [each["name"] for each in got["env"]] == [each["name"] for each in sent["env"]]
+    assert stored["spec"]["tolerations"] == made["spec"]["tolerations"]
+    assert stored["spec"]["imagePullSecrets"] == made["spec"]["imagePullSecrets"]
+    assert stored["metadata"]["annotations"] == made["metadata"]["annotations"]
 
 
 def test_post_with_an_unknown_field_is_taken_with_a_warning(raw: Raw) -> None:

@@ -56,6 +56,18 @@ PATCH: dict[str, Any] = {
 }
 CLAIM = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 RESOURCES = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+SHAPE: dict[str, Any] = {
+    "args": ["--port"],
+    "working_dir": "/app",
+    "env": {"PASSWORD": SECRET, "TOKEN": {"secret": "db", "key": "token", "optional": True}},
+    "env_from": [{"config_map": "site", "prefix": "SITE_"}],
+    "service_account": "worker",
+    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+    "image_pull_secrets": ["registry"],
+    "priority_class": "batch",
+    "labels": {"team": "blue"},
+    "annotations": {"note": "x"},
+}
 TOML = (
     'app_id = "app"\n[executor]\nimage = "i"\ninstances = 2\nkill_grace_period = "3s"\n'
     '[executor.resources]\nrequests = { cpu = "1" }\n[profiles.big]\ninstances = 1\n[backend]\nlease = true\n'
@@ -110,6 +122,11 @@ def test_any_template_makes_pods_or_is_refused(template: Any, patch: Any) -> Non
 def test_any_claim_and_resource_makes_manifests_or_is_refused(where: str, claim: Any, resources: Any) -> None:
     given_ = {"image": "i", "claims": [claim, CLAIM], "resources": resources}
     made_or_refused(**({"executor": given_} if where == "executor" else {"profiles": {"big": given_}}))
+
+
+@given(spoiled(SHAPE))
+def test_any_variables_labels_and_tolerations_make_manifests_or_are_refused(shape: Any) -> None:
+    made_or_refused(executor={"image": "i", "pod_template": TEMPLATE, **(shape if isinstance(shape, dict) else {})})
 
 
 @pytest.mark.parametrize(

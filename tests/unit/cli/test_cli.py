@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from rich.console import Console
 
-from actors.cli.arguments import execute
+from actors.cli.arguments import execute, overrides
 from actors.cli.driver import FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import Event, describe, to_json, to_line
 from actors.cli.output import Lines, LiveTable, age
@@ -103,6 +103,15 @@ def test_a_wrong_argument_is_answered_with_one_line_and_exit_code_2(
     assert err.startswith("executor-pods: ")
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_arguments_that_are_not_given_override_nothing_and_a_command_overrides_command_and_args() -> None:
+    assert overrides(None, None, None, []) == {}
+    assert overrides("batch", 0, "worker:1", None) == {
+        "namespace": "batch",
+        "executor": {"instances": 0, "image": "worker:1"},
+    }
+    assert overrides(None, None, None, ["sleep", "5"]) == {"executor": {"command": ["sleep", "5"], "args": []}}
 
 
 def test_each_wrong_setting_of_a_file_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

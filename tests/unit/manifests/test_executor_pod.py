@@ -241,6 +241,100 @@ def test_an_owner_is_the_controller_and_does_not_block_its_own_deletion() -> Non
     }
 
 
+# ── settings over the template ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_variables_of_the_settings_override_the_templates_by_name_and_follow_the_fleets() -> None:
+    theirs = [{"name": "A", "value": "a"}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "b"}}}]
+    template = changed(containers=[{"name": "executor", "image": "i", "env": theirs}])
+    env = {
+        "C": {"config_map": "site", "key": "c", "optional": True},
+        "B": "b",
+        "D": {"secret": "db", "key": "d"},
+        "E": "$(A)",
+    }
+
+    variables = container(made(pod_template=template, env=env))["env"]
+
+    assert [each["name"] for each in variables[:2]] == ["EXECUTOR_ID", "EXECUTOR_APP_ID"]
+    assert variables[-5:] == [
+        {"name": "A", "value": "a"},
+        {"name": "B", "value": "b"},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "site", "key": "c", "optional": True}}},
+        {"name": "D", "valueFrom": {"secretKeyRef": {"name": "db", "key": "d"}}},
+        {"name": "E", "value": "$(A)"},
+    ]
+
+
+def test_sources_of_variables_follow_the_templates_so_that_they_override_those() -> None:
+    template = changed(containers=[{"name": "executor", "image": "i", "envFrom": [{"secretRef": {"name": "old"}}]}])
+    env_from = [{"config_map": "site", "optional": True}, {"secret": "db", "prefix": "DB_"}]
+
+    assert container(made(pod_template=template, env_from=env_from))["envFrom"] == [
+        {"secretRef": {"name": "old"}},
+        {"configMapRef": {"name": "site", "optional": True}},
+        {"prefix": "DB_", "secretRef": {"name": "db"}},
+    ]
+
+
+def test_arguments_go_with_the_templates_command_or_the_settings() -> None:
+    assert container(made(pod_template=TEMPLATE, args=["--soft"])) | {"env": []} == {
+        "name": "executor",
+        "image": "worker:1",
+        "command": ["work"],
+        "args": ["--soft"],
+        "env": [],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    both = container(made(pod_template=TEMPLATE, command=["run"], args=["it"], working_dir="/app"))
+    assert (both["command"], both["args"], both["workingDir"]) == (["run"], ["it"], "/app")
+
+
+def test_labels_and_annotations_override_the_templates_key_by_key() -> None:
+    template = {**TEMPLATE, "metadata": {"labels": {"team": "blue", "a": "b"}, "annotations": {"note": "x", "c": "d"}}}
+
+    metadata = made(pod_template=template, labels={"team": "red"}, annotations={"note": "y"})["metadata"]
+
+    assert {key: value for key, value in metadata["labels"].items() if "/" not in key} == {"team": "red", "a": "b"}
+    assert metadata["annotations"] == {"note": "y", "c": "d"}
+
+
+def test_tolerations_and_pull_secrets_are_added_to_the_templates_once() -> None:
+    theirs = {"key": "spot", "operator": "Exists"}
+    template = changed(tolerations=[theirs], imagePullSecrets=[{"name": "a"}])
+    drained = {"key": "b", "value": "c", "effect": "NoExecute", "tolerationSeconds": 5}
+
+    spec = made(pod_template=template, tolerations=[theirs, drained], image_pull_secrets=["b", "a"])["spec"]
+
+    assert spec["tolerations"] == [theirs, drained]
+    assert spec["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+
+
+def test_an_account_and_a_priority_class_replace_all_that_the_template_says_of_them() -> None:
+    template = changed(
+        serviceAccount="old",
+        serviceAccountName="old",
+        priorityClassName="low",
+        priority=5,
+        preemptionPolicy="Never",
+    )
+
+    spec = made(pod_template=template, service_account="worker", priority_class="high")["spec"]
+
+    decided = ("serviceAccount", "serviceAccountName", "priorityClassName", "priority", "preemptionPolicy")
+    assert {name: spec.get(name) for name in decided if name in spec} == {
+        "serviceAccountName": "worker",
+        "priorityClassName": "high",
+    }
+
+
+def test_settings_that_are_not_given_leave_the_template_as_it_is() -> None:
+    bare = made()
+    assert set(bare["spec"]) == {"restartPolicy", "containers"}
+    emptied = made(profile={"env": {}, "labels": {}, "annotations": {}, "args": []}, pod_template=TEMPLATE)
+    assert (container(emptied)["args"], emptied["metadata"]["annotations"]) == ([], {"note": "ours"})
+
+
 # ── profiles, patches, resources ─────────────────────────────────────────────────────────────────────────────────
 
 

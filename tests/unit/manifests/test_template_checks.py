@@ -85,6 +85,9 @@ def test_a_good_template_and_a_bare_image_are_accepted() -> None:
         (alone(resources={"limits": {"hugepages-2Mi": "4Mi"}}), ["'hugepages-2Mi' needs cpu or memory beside it"]),
         (changed(nodeSelector=["x"]), ["spec.nodeSelector must be a mapping"]),
         (changed(volumes={"x": {}}), ["spec.volumes must be a list of mappings"]),
+        (changed(tolerations={"x": {}}), ["spec.tolerations must be a list of mappings"]),
+        (changed(imagePullSecrets=["x"]), ["spec.imagePullSecrets must be a list of mappings"]),
+        (alone(envFrom=["x"]), ["envFrom of 'a' must be a list of mappings"]),
         ({**TEMPLATE, "metadata": {"ownerReferences": ["x"]}}, ["metadata.ownerReferences must be a list of mappings"]),
     ],
 )
@@ -198,6 +201,17 @@ def test_resources_of_the_settings_must_fit_those_of_the_template() -> None:
     assert refused(template, profiles={"big": {"resources": {"requests": {"memory": "2Gi"}}}}) == (
         "profile 'big': executor.pod_template: resources of 'a': "
         "requests has 'memory' = '2Gi': must be at most what limits has ('1Gi')"
+    )
+
+
+def test_annotations_of_template_and_settings_together_must_fit_into_a_pod() -> None:
+    half = 2**17
+    template = {**TEMPLATE, "metadata": {"annotations": {"a": "x" * half}}}
+    check(template, annotations={"a": "y" * half})
+
+    assert refused(template, annotations={"b": "y" * half}) == (
+        "executor.pod_template: metadata.annotations, with those of the settings, "
+        "must have at most 262144 bytes together, keys and values; has 262146"
     )
 
 

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from actors.errors import SettingsError
 from actors.kube.names import label_value_problem
 from actors.kube.quantities import parse_quantity
-from actors.settings import AllocationSettings, ClaimSettings, ProfileSettings, ResourceSettings, Settings
+from actors.settings import (
+    AllocationSettings,
+    ClaimSettings,
+    EnvFromSettings,
+    EnvVarSettings,
+    ProfileSettings,
+    ResourceSettings,
+    Settings,
+    TolerationSettings,
+)
 from actors.settings.pod_parts import resource_problems
 from actors.settings.profiles import ShapeSettings
 
@@ -48,6 +57,16 @@ EVERYWHERE: Any = {
     "resources": {"requests": {"cpu": "1"}},
     "node_selector": {"disk": "ssd"},
     "claims": [DATA],
+    "args": ["--port", "7077"],
+    "working_dir": "/app",
+    "env": {"LEVEL": "info", "TOKEN": {"secret": "db", "key": "token"}},
+    "env_from": [{"secret": "db"}],
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+    "priority_class": "batch",
+    "service_account": "worker",
+    "image_pull_secrets": ["registry"],
+    "labels": {"team": "blue"},
+    "annotations": {"example.com/Owner": "etl"},
 }
 OTHER: Any = {
     "instances": 5,
@@ -58,6 +77,16 @@ OTHER: Any = {
     "resources": {"limits": {"memory": "1Gi"}},
     "node_selector": {"arch": "arm"},
     "claims": [],
+    "args": [],
+    "working_dir": None,
+    "env": {"LEVEL": "debug"},
+    "env_from": [{"config_map": "site", "prefix": "SITE_"}],
+    "tolerations": [],
+    "priority_class": "high",
+    "service_account": None,
+    "image_pull_secrets": ["other"],
+    "labels": {},
+    "annotations": None,
 }
 
 
@@ -296,6 +325,114 @@ def test_a_request_and_a_limit_go_together_exactly_if_the_request_is_not_more(re
     assert (not [*resource_problems({"cpu": request}, {"cpu": limit})]) == (wanted <= most)
     huge = [*resource_problems({"hugepages-2Mi": request}, {"hugepages-2Mi": limit, "cpu": 1})]
     assert (not huge) == (wanted == most)
+
+
+# ── variables, tolerations, names ────────────────────────────────────────────────────────────────────────────────
+
+VARIABLE = "must have only letters, digits, '_', '-' and '.', and no digit first"
+TEXT_OR_KEY = 'must be text, or a key of an object, such as { secret = "db", key = "token" }'
+ONE_SOURCE = "secret, config_map: one of them must be set, and not both"
+
+
+@pytest.mark.parametrize(
+    ("env", "line"),
+    [
+        ({"1ST": "x"}, f"executor.env has '1ST': {VARIABLE}"),
+        ({"A B": "x"}, f"executor.env has 'A B': {VARIABLE}"),
+        ({"..A": "x"}, f"executor.env has '..A': {VARIABLE}"),
+        ({"EXECUTOR_ID": "1"}, "executor.env has 'EXECUTOR_ID': is set by the fleet"),
+        ({"DRIVER_ADDRESS": "x"}, "executor.env has 'DRIVER_ADDRESS': is set by the fleet"),
+        ({"PIN": 4711}, f"executor.env.PIN: {TEXT_OR_KEY}"),
+        ({"PIN": "47\x0011"}, f"executor.env.PIN: {TEXT_OR_KEY}"),
+        ({"PIN": "47\udc8011"}, f"executor.env.PIN: {TEXT_OR_KEY}"),
+        ("PIN=4711", 'executor.env: must be a map of names to values, such as { LOG_LEVEL = "info" }'),
+        ({"T": {"secret": "db"}}, "executor.env.T.key: must be set"),
+        ({"T": {"key": "token"}}, f"executor.env.T.{ONE_SOURCE}"),
+        ({"T": {"secret": "db", "config_map": "db", "key": "k"}}, f"executor.env.T.{ONE_SOURCE}"),
+        ({"T": {"secret": "DB", "key": "k"}}, "executor.env.T.secret = 'DB': must be the name of an object: "),
+        ({"T": {"secret": "db", "key": "a/b"}}, "executor.env.T.key = 'a/b': must be a key of a Secret or ConfigMap: "),
+        ({"T": {"secret": "db", "keys": "a"}}, "executor.env.T.key: must be set"),
+    ],
+)
+def test_a_variable_that_no_container_could_have_is_refused_without_its_value(env: Any, line: str) -> None:
+    lines = refused(executor={"env": env})
+    assert lines[0].startswith(line)
+    assert "4711" not in "".join(lines)
+
+
+def test_variables_are_not_in_the_text_of_settings() -> None:
+    template = {"spec": {"containers": [{"name": "a", "env": [{"name": "PIN", "value": "4711"}]}]}}
+    settings = Settings(
+        executor={"env": {"PIN": "4711"}, "pod_template": template}, profiles={"big": {"template_patch": template}}
+    )
+    assert "4711" not in repr(settings)
+    assert "4711" not in str(settings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "line"),
+    [
+        ("env_from", [{}], f"executor.env_from.0.{ONE_SOURCE}"),
+        ("env_from", [{"secret": "db", "prefix": "1"}], f"executor.env_from.0.prefix = '1': {VARIABLE}"),
+        ("tolerations", [{"effect": "Never"}], "executor.tolerations.0.effect = 'Never': must be 'NoSchedule', "),
+        ("tolerations", [{}], 'executor.tolerations.0.key: must be set, or operator be "Exists"'),
+        (
+            "tolerations",
+            [{"key": "a", "operator": "Exists", "value": "b"}],
+            "executor.tolerations.0.value = 'b': must not be set with the operator \"Exists\"",
+        ),
+        (
+            "tolerations",
+            [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5}],
+            'executor.tolerations.0.tolerationSeconds = 5: needs the effect "NoExecute"',
+        ),
+        (
+            "tolerations",
+            [{"operator": "Exists", "toleration_seconds": 5}],
+            "executor.tolerations.0.toleration_seconds: there is no such setting; did you mean tolerationSeconds?",
+        ),
+        ("image_pull_secrets", ["a", "a"], "executor.image_pull_secrets: 'a' appears twice"),
+        ("image_pull_secrets", ["A"], "executor.image_pull_secrets.0 = 'A': must be the name of an object: "),
+        ("labels", {"executor-pods/role": "x"}, "executor.labels has 'executor-pods/role': is set by the fleet"),
+        ("labels", {"app.kubernetes.io/managed-by": "x"}, "executor.labels has 'app.kubernetes.io/managed-by': is set"),
+        ("labels", {"a b": "x"}, "executor.labels has 'a b': must be a label's key: "),
+        ("labels", {"a": "x y"}, "executor.labels.a = 'x y': must be a label's value: "),
+        ("annotations", {"a b": "x"}, "executor.annotations has 'a b': must be an annotation's key: "),
+        ("annotations", {"a": 1}, "executor.annotations.a = 1: must be text"),
+        (
+            "annotations",
+            {"a": "ä" * 2**17},
+            "executor.annotations: must have at most 262144 bytes together, keys and values; has 262145",
+        ),
+    ],
+)
+def test_what_no_pod_could_have_is_refused(setting: str, value: Any, line: str) -> None:
+    values: Any = {setting: value}
+    (told,) = refused(executor=values)
+    assert told.startswith(line)
+
+
+def test_annotations_may_have_256_kib_together() -> None:
+    assert Settings(executor={"annotations": {"a": "x" * (2**18 - 1)}}).executor.annotations
+
+
+def test_the_environment_holds_variables_and_lists_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "ENV": '{"LEVEL": "info", "TOKEN": {"secret": "db", "key": "token", "optional": true}}',
+        "ENV_FROM": '[{"config_map": "site"}]',
+        "ARGS": '["--port", "7077"]',
+        "TOLERATIONS": '[{"operator": "Exists"}]',
+        "LABELS": '{"team": "blue"}',
+    }.items():
+        monkeypatch.setenv(f"EXECUTOR_PODS_EXECUTOR__{name}", value)
+
+    executor = Settings().executor
+
+    assert executor.env == {"LEVEL": "info", "TOKEN": EnvVarSettings(secret="db", key="token", optional=True)}
+    assert executor.env_from == (EnvFromSettings(config_map="site"),)
+    assert executor.args == ("--port", "7077")
+    assert executor.tolerations == (TolerationSettings(operator="Exists"),)
+    assert executor.labels == {"team": "blue"}
 
 
 # ── claims ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -49,10 +49,20 @@ DEFAULTS = {
     "executor.instances": 2,
     "executor.image": None,
     "executor.command": None,
+    "executor.args": None,
+    "executor.working_dir": None,
+    "executor.env": None,
+    "executor.env_from": (),
     "executor.pod_template": None,
     "executor.template_patch": None,
     "executor.resources": None,
     "executor.node_selector": None,
+    "executor.tolerations": (),
+    "executor.priority_class": None,
+    "executor.service_account": None,
+    "executor.image_pull_secrets": (),
+    "executor.labels": None,
+    "executor.annotations": None,
     "executor.claims": (),
     "executor.container": "executor",
     "executor.prefix": None,
@@ -313,6 +323,8 @@ LABEL = 'must be a label as "key=value", such as "example.com/state=leaving"'
 ORIGIN = " (from the environment: EXECUTOR_PODS_"
 NO_UNIT = 'has no unit: write numbers with units (ms, s, m, h, d), such as "30s", "5m" or "1h30m"'
 
+OBJECT_NAME = "must be the name of an object: lower-case letters, digits, '-' and '.', at most 253 characters"
+
 WRONG: dict[str, list[tuple[object, str | None]]] = {
     "executor.instances": [(-1, "must be at least 0"), (10**9, "must be at most 100000"), (True, "must be a number")],
     "executor.image": [
@@ -337,6 +349,15 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
     "executor.resources": [("much", "must be a table of settings")],
     "executor.node_selector": [(["a"], "must be a map of names to values")],
     "executor.claims": [({"name": "a"}, "must be a list")],
+    "executor.args": [("--port 7077", 'must be a list of words, such as ["python", "-m", "worker"]')],
+    "executor.working_dir": [(folder, 'must be an absolute path, such as "/app"') for folder in ("app", "", "/a\0")],
+    "executor.env_from": [({"secret": "db"}, "must be a list")],
+    "executor.tolerations": [({"key": "spot"}, "must be a list")],
+    "executor.priority_class": [("High", OBJECT_NAME)],
+    "executor.service_account": [("a b", OBJECT_NAME), ("", OBJECT_NAME)],
+    "executor.image_pull_secrets": [("registry", "must be a list")],
+    "executor.labels": [(["a"], "must be a map of names to values")],
+    "executor.annotations": [(["a"], "must be a map of names to values")],
     "executor.kill_label": [
         *((value, LABEL) for value in ("state", "=x", "a b=x", "a=x y", "a/b/c=x", f"{'a' * 64}=x")),
         ("executor-pods/inactive=true", "must not start with 'executor-pods/': such labels are set by the fleet"),
@@ -423,6 +444,9 @@ def test_all_problems_are_reported_at_once_one_a_line() -> None:
         ({"profile": {"gpu": {}}}, "the table [profiles]"),
         ({"executor": {"resource": {}}}, "resources"),
         ({"executor": {"nodeSelector": {}}}, "node_selector"),
+        ({"executor": {"serviceAccountName": "x"}}, "service_account"),
+        ({"executor": {"priorityClassName": "x"}}, "priority_class"),
+        ({"executor": {"env_from": [{"secretRef": {"name": "db"}}]}}, "secret"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_one(values: dict[str, object], suggestion: str | None) -> None:
