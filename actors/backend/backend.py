@@ -11,6 +11,8 @@ import platform
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
+from inspect import iscoroutinefunction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from actors import kube
@@ -49,11 +51,13 @@ from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from os import PathLike
 
     from actors.executors.roll import RollPolicy
     from actors.kube.api import PodApi
-    from actors.messages import FromDriver
+    from actors.messages import FromDriver, ToDriver
     from actors.metrics.counts import Metrics
+    from actors.runtime.mailbox import DeadLetters
 
 __all__ = ["Backend"]
 
@@ -74,32 +78,42 @@ class Backend(Actor):
     def start(  # type: ignore[override]  # Pykka's takes anything and returns its bare ref
         cls,
         settings: Settings,
-        owner: ActorRef[Any] | Address,
+        owner: ActorRef[Any] | Address | Callable[[ToDriver], object],
         api: PodApi | None = None,
         *,
+        kubeconfig: str | PathLike[str] | None = None,
+        context: str | None = None,
         system: ActorSystem | None = None,
         roll_policy: RollPolicy | None = None,
         metrics: Metrics | None = None,
     ) -> Address:
         """Start a backend for `owner`, the driver's actor, which receives all of the backend's messages.
 
-        Without `api`, the kubeconfig's current context is used, or the pod's own account. The backend closes the API
-        client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows later.
-        `roll_policy` replaces `roll.policy`; it is called in the backend's thread. `metrics` receives the counters, see
-        `actors.metrics`.
+        `owner` may also be a function. It is called with each message in the backend's thread, one at a time, so it
+        must not block, and must not `ask` the backend. What it raises is logged, and the fleet goes on.
+
+        The cluster is that of `context`, or of the current context, in the file `kubeconfig`, or in the files that
+        kubectl reads; without such a file it is the pod's own. Tests give their own `api` instead. The backend closes
+        the API client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows
+        later. `roll_policy` replaces `roll.policy`; it is called in the backend's thread. `metrics` receives the
+        counters, see `actors.metrics`.
 
         Raises:
-            TypeError: `settings` or `owner` is something else.
+            TypeError: `settings` or `owner` is something else, or `api` is given with `kubeconfig` or `context`.
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
         """
         if not isinstance(settings, Settings):
             raise TypeError(f"settings must be Settings(...) or Settings.load(path), not {type(settings).__name__}")
-        if not isinstance(owner, ActorRef | Address):
-            raise TypeError(f"owner must be the driver's actor_ref, not {type(owner).__name__}")
+        if not (isinstance(owner, ActorRef | Address) or _is_function(owner)):
+            raise TypeError(f"owner must be the driver's actor_ref, or a function, not {_kind_of(owner)}")
+        if api is not None and (kubeconfig is not None or context is not None):
+            raise TypeError("api has a cluster of its own: give either api, or kubeconfig and context")
         settings = settings.for_one_backend()
         executor_pod.check_template(settings)
         if api is None:
             api = kube.connect(
+                kubeconfig=None if kubeconfig is None else Path(kubeconfig),
+                context=context,
                 namespace=settings.namespace,
                 request_timeout=settings.backend.request_timeout,
                 max_connections=settings.allocation.connections,
@@ -107,7 +121,7 @@ class Backend(Actor):
             )
         ours = isinstance(owner, Address)  # an actor of this runtime receives `Terminated` too, as owners do
         runs_on = system or ActorSystem()
-        driver = owner if isinstance(owner, Address) else Address.to(owner, runs_on.letters)
+        driver = _address_of(owner, runs_on.letters)
         counts = FleetCounts(settings.app_id, settings.profile_names)
         make = partial(
             cls,
@@ -357,6 +371,27 @@ class Backend(Actor):
             if self._owns_system:
                 closing.callback(self.context.system.close)
             closing.callback(self._api.close)
+
+
+def _is_function(owner: object) -> bool:
+    """Whether it can be called with messages. A class would be made anew for each, a coroutine never run."""
+    return callable(owner) and not isinstance(owner, type) and not iscoroutinefunction(owner)
+
+
+def _kind_of(owner: object) -> str:
+    if isinstance(owner, type):
+        return f"the class {owner.__name__}"
+    return "a coroutine function" if iscoroutinefunction(owner) else type(owner).__name__
+
+
+def _address_of(owner: ActorRef[Any] | Address | Callable[[ToDriver], object], letters: DeadLetters) -> Address:
+    match owner:
+        case Address():
+            return owner
+        case ActorRef():
+            return Address.to(owner, letters)
+        case function:
+            return Address.calling(function, letters)
 
 
 def _merged(*tables: Mapping[type, Callable[..., object]]) -> dict[type, Callable[..., object]]:

@@ -11,13 +11,18 @@ from pykka._envelope import Envelope
 
 from actors.runtime.handle import thread_counts
 from actors.runtime.mailbox import DeadLetters, Mailbox, Reply, Signal
+from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykka import ActorRef, Future
 
     from actors.runtime.handle import Handle
 
 __all__ = ["Address", "Stop"]
+
+logger = get_logger(__name__)
 
 
 @final
@@ -50,6 +55,11 @@ class Address:
     def to(ref: ActorRef[Any], dead_letters: DeadLetters | None = None) -> Address:
         """Return an address for an actor that this runtime did not spawn, such as the driver."""
         return _ForeignAddress(ref, dead_letters or DeadLetters())
+
+    @staticmethod
+    def calling(function: Callable[[Any], object], dead_letters: DeadLetters | None = None) -> Address:
+        """Return an address whose `tell` calls a function, in the sender's thread. It is alive for ever."""
+        return _FunctionAddress(function, dead_letters or DeadLetters())
 
     def __repr__(self) -> str:
         return f"<Address of {self.name}>"
@@ -165,3 +175,28 @@ class _ForeignAddress(Address):
 
     def stop(self) -> None:
         self._ref.stop(block=False)
+
+
+@final
+class _FunctionAddress(Address):
+    """An address for a function. What it raises is logged: it must not end the sender."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[Any], object], dead_letters: DeadLetters) -> None:
+        super().__init__(getattr(function, "__name__", type(function).__name__), dead_letters)
+        self._function = function
+
+    def is_alive(self) -> bool:
+        return True
+
+    def tell(self, message: object) -> None:
+        if not thread_counts():
+            self._dead_letters.record(self.name, message)
+            return
+        try:
+            self._function(message)
+        except BaseException:  # a `sys.exit` in it must not end the sender either
+            logger.exception(
+                "function that receives messages failed: function=%s message=%s", self.name, type(message).__name__
+            )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections import Counter
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +52,12 @@ from actors.pods.loss import LossKind
 from actors.runtime import StoppedByHost, Terminated
 from actors.settings.model import Settings
 from actors.testing.manual_api import ManualPodApi
+from actors.testing.probe import Probe
 from tests.unit.views import running, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from actors.runtime import Address
     from actors.testing import Kit
@@ -136,11 +140,59 @@ def fleet(kit: Kit) -> Iterator[Callable[..., Fleet]]:
 def test_settings_or_an_owner_that_are_none_are_refused_in_a_sentence(kit: Kit) -> None:
     start: Any = Backend.start
     driver = kit.probe("driver")
+
+    async def on_event(_: object) -> None:
+        pass
+
     with pytest.raises(TypeError, match=r"^settings must be Settings\(\.\.\.\) or Settings\.load\(path\), not dict$"):
         start({"executor": {"instances": 3}}, driver.address)
-    with pytest.raises(TypeError, match=r"^owner must be the driver's actor_ref, not Probe$"):
-        start(settings(), driver)
+    for owner, what in ((driver, "Probe"), (Probe, "the class Probe"), (on_event, "a coroutine function")):
+        with pytest.raises(TypeError, match=rf"^owner must be the driver's actor_ref, or a function, not {what}$"):
+            start(settings(), owner)
+    with pytest.raises(TypeError, match=r"^api has a cluster of its own: give either api, or kubeconfig and context$"):
+        start(settings(), driver.address, ManualPodApi(), context="test")
     assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
+
+
+def test_an_owner_may_be_a_function_and_what_it_raises_is_logged(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[ToDriver] = []
+
+    def on_event(message: ToDriver) -> None:
+        heard.append(message)
+        if isinstance(message, ExecutorRunning):
+            raise SystemExit("I am wrong")
+
+    store = ObjectStore(kit.clock, kit.entropy)
+    with closing(ScriptedKubelet(store, kit.clock, kit.timers)):
+        api = InProcessPodApi(store, "default", kit.timers)
+        backend = Backend.start(settings(), on_event, api, system=kit.system)
+        kit.advance(timedelta(minutes=2))
+        assert "function that receives messages failed: function=on_event message=ExecutorRunning" in caplog.text
+        backend.tell(StopBackend())
+        kit.advance(timedelta(minutes=1))
+    kinds = [type(message) for message in heard]
+    assert kinds[0] is BackendStarted
+    assert kinds[-1] is BackendStopped
+    assert Counter(kinds) >= Counter({ExecutorRunning: 2, ExecutorRemoved: 2})
+
+
+def test_a_kubeconfig_and_a_context_may_be_given(kit: Kit, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    driver = kit.probe("driver").address
+    with pytest.raises(SettingsError, match=rf"^kubeconfig {path}: there is no such file$"):
+        Backend.start(settings(), driver, kubeconfig=path)
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    contexts = [{"name": name, "context": {"cluster": "c", "user": "u", "namespace": name}} for name in ("one", "two")]
+    users = [{"name": "u", "user": {}}]
+    config = {"current-context": "one", "clusters": [cluster], "contexts": contexts, "users": users}
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **config}))
+    for context, namespace in ((None, "one"), ("two", "two")):
+        backend = Backend.start(settings(), driver, kubeconfig=str(path), context=context, system=kit.system)
+        assert kit.ask(backend, GetFleetStatus()).namespace == namespace
+        backend.stop()
+        kit.settle()
+    with pytest.raises(SettingsError, match="three"):
+        Backend.start(settings(), driver, kubeconfig=path, context="three")
 
 
 def test_children_start_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:
