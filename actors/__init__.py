@@ -83,6 +83,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actors.backend.backend import Backend
+    from actors.backend.backend_ref import BackendRef
     from actors.errors import ApiError, ExecutorPodsError, Refused, SettingsError
     from actors.executors.roll import Candidate
     from actors.messages import (
@@ -132,6 +133,7 @@ __all__ = [
     "ApiError",
     "Backend",
     "BackendFailed",
+    "BackendRef",
     "BackendStarted",
     "BackendStopped",
     "Candidate",
@@ -177,6 +179,7 @@ __all__ = [
 _ELSEWHERE = {
     "ApiError": "errors",
     "Backend": "backend.backend",
+    "BackendRef": "backend.backend_ref",
     "Candidate": "executors.roll",
     "ExecutorPodsError": "errors",
     "LossKind": "pods.loss",

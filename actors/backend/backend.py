@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from actors import kube
 from actors.backend import children
+from actors.backend.backend_ref import BackendRef
 from actors.backend.driver_channel import DriverChannel
 from actors.backend.driver_messages import FROM_DRIVER, checked
 from actors.backend.driver_pod import DriverPod
@@ -86,7 +87,7 @@ class Backend(Actor):
         system: ActorSystem | None = None,
         roll_policy: RollPolicy | None = None,
         metrics: Metrics | None = None,
-    ) -> Address:
+    ) -> BackendRef:
         """Start a backend for `owner`, the driver's actor, which receives all of the backend's messages.
 
         `owner` may also be a function. It is called with each message in the backend's thread, one at a time, so it
@@ -135,7 +136,7 @@ class Backend(Actor):
         backend = runs_on.spawn(make, name="backend", owner=driver if ours else None)
         if metrics is not None:
             metrics.add(counts)
-        return backend
+        return BackendRef(backend, runs_on.letters)
 
     def __init__(
         self,

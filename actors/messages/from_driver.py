@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+from actors.messages.executor import Executor, FleetExecutors
+from actors.messages.status import FleetStatus
 from actors.pods.pod import DEFAULT_PROFILE
-
-if TYPE_CHECKING:
-    from actors.messages.executor import Executor
 
 __all__ = [
     "DecommissionExecutors",
@@ -25,6 +24,7 @@ __all__ = [
     "IsExecutorActive",
     "IsExecutorExcluded",
     "KillExecutors",
+    "Question",
     "RegisterExecutor",
     "RequestTotalExecutors",
     "ScaleExecutors",
@@ -33,9 +33,17 @@ __all__ = [
     "Victims",
 ]
 
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Question(Generic[A_co]):
+    """A message that is answered with an `A_co`. Those without a value for an answer are answered with None."""
+
+    __slots__ = ()
+
 
 @dataclass(frozen=True, slots=True)
-class RequestTotalExecutors:
+class RequestTotalExecutors(Question[bool]):
     """Set the target: the desired number of executors per profile. An int means the default profile.
 
     Replaces the previous target: a profile that is not named has the target 0. A profile's target is at most 100,000.
@@ -58,12 +66,12 @@ class SupportsLessThan(Protocol):
         """Whether it is less than `other`."""
 
 
-Victims: TypeAlias = Literal["newest", "oldest", "idle"] | Callable[["Executor"], SupportsLessThan | None]
+Victims: TypeAlias = Literal["newest", "oldest", "idle"] | Callable[[Executor], SupportsLessThan | None]
 """Which of the running executors go first when there are too many. See `ScaleExecutors`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleExecutors:
+class ScaleExecutors(Question[tuple[int, ...]]):
     """Set the target of these profiles, and end what is in excess. An int means the default profile.
 
     A profile that is not named keeps its target. Executors that do not run yet go first, at once; then running ones in
@@ -95,7 +103,7 @@ class ScaleExecutors:
 
 
 @dataclass(frozen=True, slots=True)
-class KillExecutors:
+class KillExecutors(Question[tuple[int, ...]]):
     """End these executors, at most 100,000 at a time. They are replaced, unless `adjust_target` lowers the target.
 
     Executors that are in excess of the target are not replaced and do not lower it: each other one lowers it by one.
@@ -116,7 +124,7 @@ class KillExecutors:
 
 
 @dataclass(frozen=True, slots=True)
-class DecommissionExecutors:
+class DecommissionExecutors(Question[tuple[int, ...]]):
     """Let these executors finish. They are labelled, and replaced only when they are gone; the driver ends them.
 
     Answered with the ids that are decommissioned, without ids that are unknown or already removed.
@@ -126,52 +134,52 @@ class DecommissionExecutors:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterExecutor:
+class RegisterExecutor(Question[bool]):
     """This executor has connected to the driver. Answered with a bool: it is not excluded, see `IsExecutorExcluded`."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorDisconnected:
+class ExecutorDisconnected(Question[None]):
     """This executor's connection is lost. It is inactive until its pod's events say why it ended."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorBusy:
+class ExecutorBusy(Question[None]):
     """This executor has work to do: `ScaleExecutors` with "idle" victims lets it finish. An executor starts idle."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorIdle:
+class ExecutorIdle(Question[None]):
     """This executor has no work to do. It is ended if `ScaleExecutors` left it only because it was busy."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class GetExecutorIds:
+class GetExecutorIds(Question[tuple[int, ...]]):
     """Answered with the sorted tuple of the active ids, see `IsExecutorActive`."""
 
 
 @dataclass(frozen=True, slots=True)
-class GetExecutors:
+class GetExecutors(Question[FleetExecutors]):
     """Answered with `FleetExecutors`: all executors as values, which costs the backend about 5 µs an executor."""
 
 
 @dataclass(frozen=True, slots=True)
-class IsExecutorActive:
+class IsExecutorActive(Question[bool]):
     """Answered with a bool: the driver was notified of it, and it is not killed, scaled down, disconnected or gone."""
 
     executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class IsExecutorExcluded:
+class IsExecutorExcluded(Question[bool]):
     """Answered with a bool: refuse this executor if it connects.
 
     It is abandoned, scaled down, has ended or is unknown, or a stop deletes it.
@@ -181,17 +189,17 @@ class IsExecutorExcluded:
 
 
 @dataclass(frozen=True, slots=True)
-class HasEnoughExecutors:
+class HasEnoughExecutors(Question[bool]):
     """Answered with a bool: registered ≥ initial target × `backend.min_registered_ratio`."""
 
 
 @dataclass(frozen=True, slots=True)
-class GetFleetStatus:
+class GetFleetStatus(Question[FleetStatus]):
     """Answered with a `FleetStatus`."""
 
 
 @dataclass(frozen=True, slots=True)
-class StopBackend:
+class StopBackend(Question[None]):
     """Stop. `delete_pods` says whether the fleet is deleted first; None means the setting `backend.delete_on_stop`.
 
     Killed executors that have not ended are deleted in either case, without waiting for their grace period.

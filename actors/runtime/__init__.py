@@ -5,7 +5,7 @@ room that imports Pykka, and it never knows about pods. Actors `tell` each other
 always with a timeout.
 """
 
-from pykka import ActorDeadError, ActorRef, Timeout
+from pykka import ActorDeadError, ActorRef, Future, Timeout
 
 from actors.runtime.actor import Actor, Context, Dispatcher
 from actors.runtime.address import Address
@@ -13,6 +13,7 @@ from actors.runtime.backoff import Backoff
 from actors.runtime.clock import Clock, Deadline, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
 from actors.runtime.handle import Hung, StoppedByHost, SupervisorMessage, Terminated
+from actors.runtime.mailbox import DeadLetters
 from actors.runtime.supervisor import ChildSpec, Supervisor
 from actors.runtime.system import ActorSystem, ThreadDispatcher
 from actors.runtime.timer_thread import TimerThread
@@ -28,9 +29,11 @@ __all__ = [
     "ChildSpec",
     "Clock",
     "Context",
+    "DeadLetters",
     "Deadline",
     "Dispatcher",
     "Entropy",
+    "Future",
     "Hung",
     "Moment",
     "Scheduled",

@@ -129,7 +129,7 @@ class Address:
 
     def stop(self) -> None:
         """Stop the actor after all messages that are in its mailbox now."""
-        self.tell(STOP)
+        Address.tell(self, STOP)  # a subclass may refuse to send it as a message
 
 
 @final

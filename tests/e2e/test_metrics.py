@@ -23,12 +23,12 @@ from actors import (
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
 from actors.local.store.object_store import ObjectStore
-from actors.runtime import Actor, ActorSystem, SupervisorMessage
+from actors.runtime import Actor, ActorSystem, Address, SupervisorMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from actors.runtime import Address, Context
+    from actors.runtime import Context
 
 SAFETY = 60.0
 """Seconds until a test that hangs fails."""
@@ -60,7 +60,7 @@ class Fleet:
         self.driver = self.system.spawn(lambda context: Listener(context, self.heard), name="driver", owner=None)
         settings = Settings(app_id=app_id, executor={"instances": 3, "image": "x"}, backend={"lease": False})
         api = InProcessPodApi(self.store, "default", self.system.timers)
-        self.backend: Address = Backend.start(settings, self.driver, api, system=self.system, metrics=metrics)
+        self.backend = Backend.start(settings, self.driver, api, system=self.system, metrics=metrics)
 
     def until(self, kind: type, count: int = 1) -> None:
         """Wait for so many messages of a kind."""
@@ -122,7 +122,7 @@ def test_pages_are_read_on_many_threads_while_fleets_start_change_crash_and_stop
     first.kubelet.exit("first-exec-1", 1)
     first.until(ExecutorRemoved)
     first.until(ExecutorRunning)
-    second.backend.tell(SupervisorMessage())
+    Address.tell(second.backend, SupervisorMessage())  # past the check of what a driver sends
     second.until(BackendFailed)
     first.backend.tell(StopBackend())
     first.until(BackendStopped)

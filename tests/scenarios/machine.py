@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from actors.kube.api import Operation
     from actors.local.faults.kinds import Fault
     from actors.local.kubelet.scripted_kubelet import Plan
+    from actors.messages import FromDriver
 
 __all__ = ["FleetMachine"]
 
@@ -163,7 +164,7 @@ class FleetMachine(RuleBasedStateMachine):
         if not self.world.api.outage:  # or the new one fails, and rightly so
             self._do(lambda: self.world.leave(in_order=in_order), after)
 
-    def _tell_of(self, pick: int, message: Callable[[int], object], after: float) -> None:
+    def _tell_of(self, pick: int, message: Callable[[int], FromDriver], after: float) -> None:
         ids = self.world.present(pick)
         self._do(lambda: self.world.backend.tell(message(ids[0])) if ids else None, after)
 

@@ -93,6 +93,8 @@ def _measure(path: str, value: Any, found: dict[str, int], seen: set[int]) -> No
         return
     if kind is _TIMERS:
         value, kind = value._timers, _kind(type(value._timers))
+    if isinstance(value, deque) and value.maxlen is not None:
+        return  # it bounds itself
     found[path] = found.get(path, 0) + len(value)
     for each in value.values() if kind is _MAPPING else value:
         _measure(path, each, found, seen)

@@ -85,8 +85,8 @@ def an_answer_is_as_good_as_a_pod(right: Any, unseen: Any, executor_id: int, at:
 # ── told twice ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def an_end_is_not_noted(right: Any, book: Any, *args: Any) -> Any:
-    after, told = right(book, *args)
+def an_end_is_not_noted(right: Any, book: Any, *args: Any, **more: Any) -> Any:
+    after, told = right(book, *args, **more)
     return (book, told) if told else (after, told)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from actors.kube.api import Request, Resource
     from actors.local.store.object_store import ObjectStore
+    from actors.messages import FromDriver
     from actors.runtime import Clock, TimerService
 
 __all__ = ["COSTLY", "FAR", "NONSENSE", "STRAY", "STRAY_IDS", "STRAY_PROFILES", "Strangers", "WatchedDoor"]
@@ -49,7 +50,7 @@ STRAY_IDS: Final = ("x", "0", "01", "7", "1000000000", FAR_ID, "9999999999999999
 STRAY_PROFILES: Final = (None, "gated", "nobodys")
 """Profiles on pods that others create: none, one of the fleet's, and one that no settings have."""
 
-NONSENSE: Final[tuple[object, ...]] = (
+NONSENSE: Final[tuple[FromDriver, ...]] = (
     RegisterExecutor([1]),  # type: ignore[arg-type] # nonsense on purpose, as all that follow
     RegisterExecutor(10**40),
     ExecutorDisconnected({}),  # type: ignore[arg-type]

@@ -208,7 +208,7 @@ def test_a_part_that_hangs_when_it_is_stopped_leaves_nothing_behind(part: str, w
 
 def crash_backend(world: World) -> None:
     """Make it die of what it cannot handle; the driver hears of what."""
-    world.backend.tell(SupervisorMessage())
+    world.address("backend").tell(SupervisorMessage())
     world.kit.settle()
     (failed,) = world.heard(BackendFailed)
     assert isinstance(failed.cause, TypeError)

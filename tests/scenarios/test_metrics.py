@@ -444,7 +444,7 @@ def test_a_stop_is_shown_while_it_lasts_and_what_was_counted_when_it_is_over() -
 def test_a_backend_that_has_crashed_is_shown_as_down_with_all_that_it_counted() -> None:
     with World(executor={"instances": 2}) as world:
         world.advance(10)
-        world.backend.tell(SupervisorMessage())
+        world.address("backend").tell(SupervisorMessage())
         world.advance(1)
         assert world.heard(BackendFailed)
         found = page(world)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from actors.messages import FromDriver
+
 __all__ = ["FreeChaos"]
 
 DEFAULT, SHORT, ABSENT, STUCK = "default", "short", "absent", "stuck"
@@ -307,7 +309,7 @@ class FreeChaos:
     def _a_part(self) -> str:
         return self.random.choice(list(PARTS))
 
-    def _tell(self, message: Callable[[tuple[int, ...]], object], number: int) -> None:
+    def _tell(self, message: Callable[[tuple[int, ...]], FromDriver], number: int) -> None:
         if present := sorted(self.life.story.present()):
             self.life.backend.tell(message(tuple(self.random.sample(present, min(number, len(present))))))
 

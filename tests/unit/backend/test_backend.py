@@ -8,7 +8,9 @@ import threading
 from collections import Counter
 from contextlib import closing
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, get_args
 
 import pykka
 import pytest
@@ -47,9 +49,9 @@ from actors.messages import (
     StopBackend,
     ToDriver,
 )
-from actors.messages.internal import CreationBlocked, RemoveExecutor, StartFailuresExceeded
+from actors.messages.internal import CreationBlocked, FromInside, RemoveExecutor, StartFailuresExceeded
 from actors.pods.loss import LossKind
-from actors.runtime import StoppedByHost, Terminated
+from actors.runtime import StoppedByHost, SupervisorMessage, Terminated
 from actors.settings.model import Settings
 from actors.testing.manual_api import ManualPodApi
 from actors.testing.probe import Probe
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from actors.backend.backend_ref import BackendRef
+    from actors.messages import FromDriver
     from actors.runtime import Address
     from actors.testing import Kit
 
@@ -78,13 +82,18 @@ class Fleet:
         self.settings = settings(executor=executor, **groups)
         self.backend = self.start()
 
-    def start(self) -> Address:
+    @property
+    def inside(self) -> Address:
+        """The address that the Backend's children have."""
+        return self.kit.address("backend")
+
+    def start(self) -> BackendRef:
         self.api = InProcessPodApi(self.store, "default", self.kit.timers)
         backend = Backend.start(self.settings, self.driver.address, self.api, system=self.kit.system)
         self.kit.advance(2 * SECOND)
         return backend
 
-    def tell(self, message: object) -> None:
+    def tell(self, message: FromDriver) -> None:
         self.backend.tell(message)
         self.kit.advance(2 * SECOND)
 
@@ -458,8 +467,34 @@ def test_an_invalid_target_is_refused_and_changes_nothing(fleet: Callable[..., F
 def test_an_unknown_message_is_refused(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     with pytest.raises(Refused, match="str"):
-        subject.ask("hello")
+        subject.kit.ask(subject.inside, "hello")
     assert subject.backend.is_alive()
+
+
+def test_a_message_that_no_driver_sends_is_refused_by_name_where_it_is_sent(fleet: Callable[..., Fleet]) -> None:
+    backend: Any = fleet().backend
+    sends = (backend.tell, backend.request, partial(backend.ask, timeout=1))
+    kinds: list[type] = [*get_args(FromInside), *get_args(ToDriver), str, SupervisorMessage]
+    for send, kind in product(sends, kinds):
+        with pytest.raises(Refused) as refused:
+            send(object.__new__(kind) if kind is not str else "hello")
+        assert (
+            str(refused.value) == f"{kind.__name__} is no message that a driver sends; see actors.messages.FromDriver"
+        )
+    with pytest.raises(Refused, match=r"^class GetFleetStatus is no message"):
+        backend.tell(GetFleetStatus)
+    assert backend.depth == 0
+
+
+def test_what_a_start_returns_is_the_backends_address(fleet: Callable[..., Fleet]) -> None:
+    subject = fleet()
+    assert subject.backend.ref == subject.inside.ref
+    assert repr(subject.backend) == "<Address of backend>"
+    assert subject.backend.is_alive()
+    subject.backend.stop()
+    subject.kit.settle()
+    assert not subject.backend.is_alive()
+    subject.backend.tell(StopBackend())  # to one that has ended: dropped
 
 
 # ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -630,8 +665,8 @@ def test_the_status_counts_the_fleet_and_says_how_fresh_that_is(fleet: Callable[
 def test_the_driver_is_notified_when_creation_is_blocked_and_when_it_is_unblocked(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()
-    subject.backend.tell(CreationBlocked("default", "exceeded quota"))
-    subject.backend.tell(CreationBlocked("default", None))
+    subject.inside.tell(CreationBlocked("default", "exceeded quota"))
+    subject.inside.tell(CreationBlocked("default", None))
     subject.kit.settle()
     assert subject.driver.take_all() == [
         AllocationBlocked("default", "exceeded quota"),
@@ -641,7 +676,8 @@ def test_the_driver_is_notified_when_creation_is_blocked_and_when_it_is_unblocke
 
 def test_the_driver_is_notified_when_executors_fail_to_start_again_and_again(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
-    subject.tell(StartFailuresExceeded("3 executors ended"))
+    subject.inside.tell(StartFailuresExceeded("3 executors ended"))
+    subject.kit.advance(2 * SECOND)
     assert subject.driver.take(FleetFailed).cause == "3 executors ended"
 
 
@@ -649,7 +685,8 @@ def test_a_repeated_end_is_reported_once(fleet: Callable[..., Fleet]) -> None:
     subject = fleet(instances=1)
     subject.delete("app-exec-1")
     end = subject.driver.take(ExecutorRemoved)
-    subject.tell(RemoveExecutor(1, None, end.reason))
+    subject.inside.tell(RemoveExecutor(1, None, end.reason))
+    subject.kit.advance(2 * SECOND)
     assert subject.removed() == {}
 
 
@@ -742,7 +779,7 @@ def test_a_child_that_crashes_again_and_again_ends_the_backend_and_leaves_the_fl
 def test_a_backend_that_crashes_reports_it_and_leaves_no_child_behind(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()
-    subject.backend.tell(RemoveExecutor(1, None, None))  # type: ignore[arg-type]  # this is what it dies of
+    subject.inside.tell(RemoveExecutor(1, None, None))  # type: ignore[arg-type]  # this is what it dies of
     subject.kit.advance(5 * SECOND)
     assert isinstance(subject.driver.take(BackendFailed).cause, AttributeError)
     assert [actor.name for actor in subject.kit.dispatcher.actors] == ["driver"]

@@ -30,6 +30,7 @@ from tests.unit.views import going, pending, running, settings
 
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
+    from actors.runtime import Address
     from actors.testing import Kit
     from actors.testing.manual_api import ManualCall
 
@@ -57,6 +58,11 @@ class Rig:
         kit.advance(SECOND)
         if lease and instances:
             self.renewed(3)  # with the allocated ids
+
+    @property
+    def inside(self) -> Address:
+        """The address that the Backend's children have."""
+        return self.kit.address("backend")
 
     def answer(self, verb: Any, answer: object) -> ManualCall:
         call = self.api.take(verb)
@@ -316,7 +322,7 @@ def test_the_bulk_delete_is_requested_again_after_a_crash_of_the_pool(rig: Rig) 
 def test_a_late_message_that_the_pool_has_drained_repeats_no_step(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", None)
-    rig.backend.tell(Drained())
+    rig.inside.tell(Drained())
     rig.kit.settle()
     assert rig.api.open("delete_collection") == ()
 
@@ -370,7 +376,7 @@ def test_an_error_that_would_have_failed_the_start_does_not_end_a_stop_early(kit
     backend = Backend.start(settings(), driver.address, ManualPodApi(), system=kit.system)
     kit.settle()
     backend.tell(StopBackend())
-    backend.tell(Freshness(Source.WATCH, None, Forbidden("pods is forbidden", status=403)))
+    kit.address("backend").tell(Freshness(Source.WATCH, None, Forbidden("pods is forbidden", status=403)))
     kit.settle()
     assert backend.is_alive()
     assert driver.take_all() == []
@@ -435,11 +441,11 @@ def test_a_stop_that_may_not_delete_deletes_when_it_may_again(kit: Kit) -> None:
     rig.stop()
     rig.answer("delete_collection", None)
     rig.answer("list", PodPage((running(1), running(2)), "5"))
-    rig.backend.tell(LeaseNotHeld("the API is away"))
+    rig.inside.tell(LeaseNotHeld("the API is away"))
     kit.settle()
     kit.advance(3 * SECOND)
     assert [call.operation for call in rig.api.open("delete_collection", "delete", "list")] == []
-    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
     rig.answer("delete_collection", None)
     rig.answer("list", PodPage((), "6"))
@@ -451,7 +457,7 @@ def test_a_stop_that_may_not_delete_deletes_when_it_may_again(kit: Kit) -> None:
 
 def test_a_stop_that_may_never_delete_again_names_the_pods(kit: Kit) -> None:
     rig = Rig(kit, lease=True, shutdown_timeout=timedelta(seconds=20)).run(1, 2)
-    rig.backend.tell(LeaseNotHeld("the API is away"))
+    rig.inside.tell(LeaseNotHeld("the API is away"))
     rig.stop()
     kit.advance(timedelta(seconds=21))
     assert rig.api.open("delete_collection") == ()
@@ -464,7 +470,7 @@ def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_no_executor_i
     rig.stop()
     rig.answer("delete_collection", None)
     rig.answer("list", PodPage((running(1), running(2)), "5"))
-    rig.backend.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
+    rig.inside.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
     kit.advance(SECOND)
     assert rig.driver.take_all(ExecutorRemoved) == []
     rig.answer("patch_object", lease_of("", 4))  # its keeper does not know yet
@@ -473,13 +479,13 @@ def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_no_executor_i
 
 def test_a_stop_while_the_holder_may_be_alive_waits_and_lists_once(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0)
-    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.inside.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
     rig.answer("list", Unavailable("connection refused"))
     rig.left(running(1), running(2))
     kit.advance(5 * SECOND)
     assert rig.api.open("list", "delete", "delete_collection") == ()
-    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
     rig.answer("delete_collection", None)
     assert rig.backend.is_alive()
@@ -487,7 +493,7 @@ def test_a_stop_while_the_holder_may_be_alive_waits_and_lists_once(kit: Kit) -> 
 
 def test_a_stop_that_never_learns_whether_the_holder_is_alive_names_what_was_listed(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0, shutdown_timeout=timedelta(seconds=20))
-    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.inside.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
     rig.answer("list", PodPage((running(1), running(7)), "5"))
     kit.advance(21 * SECOND)
@@ -497,10 +503,10 @@ def test_a_stop_that_never_learns_whether_the_holder_is_alive_names_what_was_lis
 
 def test_a_list_from_before_the_lease_was_ours_does_not_say_that_the_fleet_is_gone(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0)
-    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.inside.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
     early = rig.api.take("list")
-    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
     assert early.cancelled
     rig.answer("delete_collection", None)
@@ -510,21 +516,21 @@ def test_a_list_from_before_the_lease_was_ours_does_not_say_that_the_fleet_is_go
 
 def test_an_empty_list_while_the_holder_may_be_alive_does_not_end_the_wait(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0)
-    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.inside.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
     rig.answer("list", PodPage((), "5"))
     assert rig.children() == [*OTHERS, "lease-keeper"], "the last creates of a dead driver may still be executed"
-    rig.backend.tell(LeaseHeld(kit.clock.monotonic() + 10))
+    rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
     rig.answer("delete_collection", None)
 
 
 def test_a_holder_that_turns_out_to_be_alive_keeps_its_fleet(kit: Kit) -> None:
     rig = Rig(kit, lease=True, instances=0)
-    rig.backend.tell(LeaseNotHeld("other may have ended", holder="other"))
+    rig.inside.tell(LeaseNotHeld("other may have ended", holder="other"))
     rig.stop()
     rig.answer("list", PodPage((running(1),), "5"))
-    rig.backend.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
+    rig.inside.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
     kit.settle()
     rig.answer("patch_object", lease_of("", 4))  # its keeper does not know yet
     assert rig.ended() == ()
