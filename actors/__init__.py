@@ -195,13 +195,15 @@ _ELSEWHERE = {
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # noqa: TID251 - it logs nothing itself
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE.get(name, 'messages')}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # with it, every misspelled import would be right for a type checker
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE.get(name, 'messages')}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

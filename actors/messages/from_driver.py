@@ -37,7 +37,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Question(Generic[A_co]):
-    """A message that is answered with an `A_co`. Those without a value for an answer are answered with None."""
+    """A message that is answered with an `A_co`; one that needs no answer, with None."""
 
     __slots__ = ()
 

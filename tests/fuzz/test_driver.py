@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -285,6 +285,13 @@ def sees(world: World, log: Log, message: FromDriver, *, is_asked: bool) -> None
 
 def test_every_message_of_a_driver_is_fuzzed() -> None:
     assert set(ANSWERS) == set(get_args(FromDriver))
+
+
+def test_the_answer_that_each_message_declares_is_the_one_it_gets() -> None:
+    for kind, answer in ANSWERS.items():
+        (base,) = kind.__orig_bases__  # type: ignore[attr-defined]  # `types.get_original_bases` is of Python 3.12
+        (declared,) = get_args(base)
+        assert (get_origin(declared) or declared) is answer, f"{kind.__name__} is answered with {answer}"
 
 
 QUICK = settings(max_examples=20, suppress_health_check=list(HealthCheck))
