@@ -82,7 +82,7 @@ class DriverChannel:
             case ExecutorStuck():
                 self._counts.stuck.add(self._counts.label(message.profile))
             case ExecutorRemoved():
-                self._counts.removed.add(self._counts.label(message.profile), message.reason.kind.name)
+                self._counts.removed.add(self._counts.label(message.profile), message.reason.kind)
             case BackendStarted():
                 self._counts.start_seconds = self._clock.monotonic() - self._began
             case _:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from actors.messages import (
@@ -24,10 +23,11 @@ from actors.messages import (
     FleetFailed,
     ToDriver,
 )
-from actors.text import LONGEST_LINE, one_line
+from actors.text import LONGEST_LINE, one_line, rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from pathlib import Path
 
 __all__ = ["Event", "describe", "failed", "stopped", "to_json", "to_line"]
@@ -78,14 +78,13 @@ def describe(  # noqa: C901, PLR0912 - one case a message
         case ExecutorRunning(executor_id, pod):
             return Event(now, "running", executor_id, pod.name, details=_place(message))
         case ExecutorTerminating(executor_id, deadline, reason):
-            details = _place(message) | ({"deadline": _rfc3339(deadline)} if deadline else {})
+            details = _place(message) | ({"deadline": rfc3339(deadline)} if deadline else {})
             return Event(now, "terminating", executor_id, pods.get(executor_id), None, reason, details)
         case ExecutorRemoved(executor_id, loss):
             details = _place(message) | {"exit_code": loss.exit_code, "caused_by_app": loss.caused_by_app}
-            kind = loss.kind.name.lower()
-            return Event(now, "removed", executor_id, pods.get(executor_id), kind, loss.message, details)
+            return Event(now, "removed", executor_id, pods.get(executor_id), loss.kind, loss.message, details)
         case ExecutorStuck(executor_id, reason, text, since):
-            details = _place(message) | ({"since": _rfc3339(since)} if since else {})
+            details = _place(message) | ({"since": rfc3339(since)} if since else {})
             return Event(now, "stuck", executor_id, pods.get(executor_id), reason, text, details)
         case AllocationBlocked(profile, cause):
             return Event(now, "blocked", message=cause, details={"profile": profile})
@@ -122,7 +121,7 @@ def to_json(event: Event) -> str:
     It is ASCII: any stdout can take it, and no character in it acts on a terminal.
     """
     known = {
-        "time": _rfc3339(event.time),
+        "time": rfc3339(event.time),
         "event": event.event,
         "executor_id": event.executor_id,
         "pod": event.pod,
@@ -139,7 +138,3 @@ def to_line(event: Event) -> str:
     return one_line(
         f"{event.time.astimezone():%H:%M:%S}  {event.event:<11}  {executor:<13}  {why}", LONGEST_LINE
     ).rstrip()
-
-
-def _rfc3339(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

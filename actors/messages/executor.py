@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from actors.pods.loss import LossReason
+from actors.text import JsonReady
 
 __all__ = ["Executor", "ExecutorState", "FleetExecutors"]
 
@@ -27,7 +28,7 @@ class ExecutorState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Executor:
+class Executor(JsonReady):
     """One executor, as of the answer."""
 
     id: int
@@ -52,7 +53,7 @@ class Executor:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetExecutors:
+class FleetExecutors(JsonReady):
     """All executors that are requested or alive, and the last ones that ended."""
 
     alive: tuple[Executor, ...]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from actors.text import JsonReady
+
 __all__ = [
     "FleetStatus",
     "HeldPod",
@@ -15,7 +17,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileStatus:
+class ProfileStatus(JsonReady):
     """One profile's numbers, as of the Allocator's last round (`registered`: as of the answer)."""
 
     target: int = 0
@@ -36,7 +38,7 @@ class ProfileStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetStatus:
+class FleetStatus(JsonReady):
     """What the Backend knows now. Ages are as of the answer."""
 
     app_id: str
@@ -52,7 +54,7 @@ class FleetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPod:
+class HeldPod(JsonReady):
     """A pod that was deleted and whose grace period is over, but that stays until its finalizers are removed."""
 
     executor_id: int
@@ -63,7 +65,7 @@ class HeldPod:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceStatus:
+class SourceStatus(JsonReady):
     """One source's freshness."""
 
     synced: bool

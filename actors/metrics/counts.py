@@ -40,7 +40,7 @@ class BackendCounts:
         """Executors reported running, by profile."""
         self.stuck = Counter(*each)
         """Executors reported stuck, by profile."""
-        self.removed = Counter(*((*profile, kind.name) for profile in each for kind in LossKind))
+        self.removed = Counter(*((*profile, kind) for profile in each for kind in LossKind))
         """Executors reported removed, by profile and kind of loss."""
         self.failures = Counter()
         """Crashes and hangs, by actor and class of the cause."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 from actors.pods.pod import ContainerStatus, Pod, TerminatedState, container_statuses, ends
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, executor_end
 from actors.pods.stuck import never_heals
-from actors.text import LONGEST_LINE, LONGEST_TEXT, one_line
+from actors.text import LONGEST_LINE, LONGEST_TEXT, JsonReady, one_line
 
 __all__ = [
     "ENDED_BY_DRIVER",
@@ -28,30 +28,30 @@ __all__ = [
 ]
 
 
-class LossKind(Enum):
-    """What became of an executor."""
+class LossKind(StrEnum):
+    """What became of an executor. Metrics, JSON and the command spell it like this, too."""
 
-    EXITED = "exited"
+    EXITED = "EXITED"
     """It ended by itself, with any exit code."""
-    OOM_KILLED = "oom killed"
+    OOM_KILLED = "OOM_KILLED"
     """The kernel killed it for using more memory than its limit."""
-    EVICTED = "evicted"
+    EVICTED = "EVICTED"
     """Its node or an eviction ended it: pressure, drain, taint."""
-    PREEMPTED = "preempted"
+    PREEMPTED = "PREEMPTED"
     """The scheduler made room for a pod of higher priority."""
-    NODE_LOST = "node lost"
+    NODE_LOST = "NODE_LOST"
     """Its node is gone or no longer responds."""
-    DELETED = "deleted"
+    DELETED = "DELETED"
     """Somebody else deleted its pod."""
-    KILLED_BY_DRIVER = "killed by driver"
+    KILLED_BY_DRIVER = "KILLED_BY_DRIVER"
     """The driver requested its end."""
-    NEVER_STARTED = "never started"
+    NEVER_STARTED = "NEVER_STARTED"
     """It was requested and never ran."""
-    MISSING = "missing"
+    MISSING = "MISSING"
     """The cluster has no pod of it and reported no end."""
-    DISCONNECTED = "disconnected"
+    DISCONNECTED = "DISCONNECTED"
     """It was disconnected from the driver for too long while its pod was alive."""
-    RELEASED = "released"
+    RELEASED = "RELEASED"
     """Somebody changed its labels: the pod is alive, but no longer part of the fleet."""
 
 
@@ -100,7 +100,7 @@ _LONGEST_REASON: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class LossReason:
+class LossReason(JsonReady):
     """Why an executor is gone."""
 
     kind: LossKind

@@ -2,11 +2,12 @@
 
 Messages of containers, refusals of webhooks, names in a kubeconfig: their authors are strangers. A line break in one
 forges a line of the log, an escape sequence acts on the terminal, a bidi mark shows a name backwards. Errors, loss
-reasons and reports are made with `one_line`, and every logger of the library comes from `get_logger`. It never decides
-what a text means.
+reasons and reports are made with `one_line`, and every logger of the library comes from `get_logger`. `JsonReady` shows
+values as JSON. It never decides what a text means.
 """
 
 from actors.text.escape import LONGEST_TEXT, one_line
+from actors.text.json_values import JsonReady, rfc3339
 from actors.text.logger import LONGEST_LINE, get_logger
 
-__all__ = ["LONGEST_LINE", "LONGEST_TEXT", "get_logger", "one_line"]
+__all__ = ["LONGEST_LINE", "LONGEST_TEXT", "JsonReady", "get_logger", "one_line", "rfc3339"]

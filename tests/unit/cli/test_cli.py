@@ -168,7 +168,7 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
             "event": "removed",
             "executor_id": 3,
             "pod": "etl-exec-3",
-            "reason": "oom_killed",
+            "reason": "OOM_KILLED",
             "message": LOSS.message,
             "exit_code": 137,
             "caused_by_app": True,
@@ -218,7 +218,7 @@ def test_each_message_becomes_one_json_object_with_all_its_facts(
 
 def test_a_line_of_text_has_event_executor_and_reason() -> None:
     line = to_line(describe(ExecutorRemoved(3, LOSS), NOW, {3: "etl-exec-3"}))
-    assert line.split(maxsplit=1)[1] == ("removed      executor 3     oom_killed: executor 3 was killed for its memory")
+    assert line.split(maxsplit=1)[1] == ("removed      executor 3     OOM_KILLED: executor 3 was killed for its memory")
 
 
 def test_a_pods_message_cannot_break_the_line_or_control_the_terminal() -> None:
@@ -532,7 +532,7 @@ def test_the_table_has_the_fleet_its_executors_and_the_latest_events() -> None:
         executor("running", 1),
         executor("pending", 2, reason="Unschedulable"),
         executor("running", 3),
-        executor("removed", 3, reason="oom_killed", message="executor 3 was killed for its memory"),
+        executor("removed", 3, reason="OOM_KILLED", message="executor 3 was killed for its memory"),
     ]
     lines = picture(events, after=timedelta(seconds=75))
     assert lines[0] == "etl in namespace batch   target 4  pending 1  running 1  removed 1"
@@ -541,7 +541,7 @@ def test_the_table_has_the_fleet_its_executors_and_the_latest_events() -> None:
         ["1", "etl-exec-1", "running", "75s"],
         ["2", "etl-exec-2", "pending", "75s", "Unschedulable"],
     ]
-    assert lines[-1].endswith("removed      executor 3     oom_killed: executor 3 was killed for its memory")
+    assert lines[-1].endswith("removed      executor 3     OOM_KILLED: executor 3 was killed for its memory")
 
 
 def test_a_table_of_a_large_fleet_fits_the_terminal_and_keeps_executors_that_do_not_run() -> None:
