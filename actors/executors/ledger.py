@@ -18,6 +18,7 @@ from actors.pods.ids import believed
 from actors.pods.loss import LossKind, LossReason, never_started
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.pods.state import PodPending, PodRunning, PodTerminating
+from actors.runtime import elapsed
 from actors.text import one_line
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Ledger:
         entry = self.entries[kill.executor_id]
         message = None
         if not entry.terminating or entry.notified_at is None:
-            message = _terminating(entry, pod, None, _why_killed(kill))
+            message = _terminating(entry, pod, kill.at + elapsed(now, kill.delete_at), _why_killed(kill))
         if entry.killed is not None:
             kill = replace(entry.killed, delete_at=min(entry.killed.delete_at, kill.delete_at))
         changed = replace(

@@ -68,10 +68,12 @@ class ExecutorRunning(_PodObserved):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTerminating:
-    """The executor is terminating: alive, and being deleted. `deadline` is the latest time of its end, if known."""
+    """The executor is terminating: alive, and being deleted or killed by the driver. Sent once, at the first."""
 
     executor_id: int
     deadline: datetime | None
+    """Until when it may end by itself. Of a kill: when its pod will be deleted, if it has not ended; then it has the
+    pod's own grace period. Of a deletion: when that grace period is over and its node kills it. None if unknown."""
     reason: str
     profile: str = DEFAULT_PROFILE
     node: str | None = None

@@ -112,6 +112,7 @@ def test_the_answer_says_the_same_as_the_events_whatever_happens_and_restarts() 
         for seconds in (0.5, 1, 5, 60):
             world.advance(seconds)
             agree(world)
+        assert all(event.deadline is not None for event in world.heard(ExecutorTerminating))
         alive = by_answer(world)
         assert {e.profile for e in alive.values()} == {"default", "gpu"}
         assert sum(e.state is ExecutorState.RUNNING for e in alive.values()) == 6

@@ -129,6 +129,16 @@ def test_a_running_executor_gets_its_grace_period_and_all_are_notified_at_once(r
     assert subject.sent() == [DeletePods(frozenset({1}))]
 
 
+def test_the_driver_is_notified_until_when_a_killed_executor_may_end_by_itself(rig: Any) -> None:
+    subject = rig(kill_grace_period="5s")
+    subject.have(1, 2, pending_ids=(3,))
+    now = subject.kit.clock.now()
+    subject.ask(KillExecutors((1, 3)))
+    subject.ask(KillExecutors((2,), grace=20 * SECOND))
+    deadlines = {m.executor_id: m.deadline for m in subject.driver.take_all(ExecutorTerminating)}
+    assert deadlines == {1: now + 5 * SECOND, 3: now, 2: now + 20 * SECOND}
+
+
 def test_an_executor_that_does_not_run_is_deleted_at_once_but_after_its_kill_was_sent(rig: Any) -> None:
     subject = rig()
     subject.have(1, pending_ids=(2,))
