@@ -20,7 +20,7 @@ from actors import kube
 from actors.backend.claims_deletion import ClaimsDeletion
 from actors.backend.rbac import makes_claims
 from actors.errors import ApiError, NotFound
-from actors.executors.ledger import removal
+from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
 from actors.messages import BackendStopped
 from actors.messages.internal import (
@@ -426,4 +426,5 @@ class Shutdown:
                 reason = stopped_with_fleet(
                     entry.executor_id, entry.killed.message if entry.killed is not None else None
                 )
-                self._tell(removal(entry, reason, entry.pod_in(self._state.states)))
+                for message in ends(entry, reason, entry.pod_in(self._state.states)):
+                    self._tell(message)

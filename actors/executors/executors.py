@@ -49,7 +49,7 @@ from actors.metrics.counts import BackendCounts
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from actors.executors.fleet_state import FleetState
     from actors.messages import ToDriver
@@ -211,8 +211,7 @@ class Executors:
         self._state.ledger, reports = ledger.removed(
             removed.executor_id, removed.uid, removed.reason, now, at, pod=removed.pod, earlier=earlier
         )
-        for report in reports:
-            self._report(report, removed.pod or earlier)
+        self._report(reports, removed.pod or earlier)
         if reports:
             logger.info("executor removed: executor=%d reason=%s", removed.executor_id, removed.reason.message)
             if removed.since is not None:
@@ -223,17 +222,18 @@ class Executors:
         now, at = self._clock.monotonic(), self._clock.now()
         for executor_id in message.executor_ids:
             pod = self._state.pod_of(executor_id)
-            self._state.ledger, report = self._state.ledger.abandoned(
+            self._state.ledger, reports = self._state.ledger.abandoned(
                 executor_id, message.reason, now, at, created=message.created, pod=pod
             )
             logger.info("executor abandoned: executor=%d reason=%s", executor_id, message.reason)
-            self._report(report, pod)
+            self._report(reports, pod)
 
-    def _report(self, report: ToDriver | None, pod: Pod | None) -> None:
+    def _report(self, reports: Iterable[ToDriver], pod: Pod | None) -> None:
         """Notify the driver, and remember an end for `GetExecutors`."""
-        self._tell(report)
-        if isinstance(report, ExecutorRemoved):
-            self._state.ended.append(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report))
+        for report in reports:
+            self._tell(report)
+            if isinstance(report, ExecutorRemoved):
+                self._state.ended.append(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report))
 
     def _scaled_down(self, message: ExecutorsScaledDown) -> None:
         self._children[LIFECYCLE].tell(message)

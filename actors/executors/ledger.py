@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from actors.pods.stuck import StuckKind
     from actors.runtime import Moment
 
-__all__ = ["Ledger", "removal", "why_terminating"]
+__all__ = ["Ledger", "ends", "why_terminating"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +183,9 @@ class Ledger:
         pod: Pod | None = None,
         earlier: Pod | None = None,
     ) -> tuple[Ledger, tuple[ToDriver, ...]]:
-        """An executor has ended. The driver is notified once; of one that was never observed alive, of its `pod` first.
+        """An executor has ended. The driver is notified once, by `ends`.
 
         `pod` is the last one, `earlier` what was observed before: a pod that ended may have lost its node and IP.
-
         It is not notified of an abandoned executor, of another pod with the same id, or of an executor that ended
         before this driver began.
         """
@@ -197,10 +196,7 @@ class Ledger:
         if entry.removed_at is not None or other_pod:
             return self, ()
         ledger = self._with(replace(entry, uid=uid or entry.uid, removed_at=now, since=at))
-        end = removal(entry, reason, pod, earlier)
-        if entry.notified_at is not None:
-            return ledger, (end,)
-        return ledger, (ExecutorPending(executor_id, pod), end) if pod is not None else ()
+        return ledger, ends(entry, reason, pod, earlier)
 
     def abandoned(
         self,
@@ -211,28 +207,27 @@ class Ledger:
         *,
         created: bool = True,
         pod: Pod | None = None,
-    ) -> tuple[Ledger, ExecutorRemoved | None]:
-        """The Allocator has abandoned an executor. The driver is notified only if it was notified of it before."""
+    ) -> tuple[Ledger, tuple[ToDriver, ...]]:
+        """The Allocator has abandoned an executor. The driver is notified only if it knows it."""
         entry = self.current(executor_id)
         if entry is None:
-            return self, None
+            return self, ()
         ledger = self._with(replace(entry, abandoned=True, removed_at=now, since=at))
         if not created:
             ledger = replace(ledger, created=ledger.created - 1)
-        if entry.notified_at is None:
-            return ledger, None
+        if not entry.is_known:
+            return ledger, ()
         loss = never_started(executor_id, reason)
         if entry.killed is not None:
             loss = LossReason(LossKind.KILLED_BY_DRIVER, loss.exit_code, loss.caused_by_app, loss.message)
-        return ledger, removal(entry, loss, pod)
+        return ledger, ends(entry, loss, pod)
 
     def registered(self, executor_id: int, now: Moment) -> Ledger | None:
         """An executor has connected. None if it is excluded."""
         entry = self.current(executor_id)
         if entry is None or entry.scaled_down:
             return None
-        notified_at = _first(entry.notified_at, now)
-        return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None, notified_at=notified_at))
+        return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None))
 
     def disconnected(self, executor_id: int, now: Moment) -> Ledger | None:
         """An executor's connection is lost: it is inactive. None if it is unknown or has ended."""
@@ -272,16 +267,16 @@ class Ledger:
         return [e.executor_id for e in entries if e.removed_at is not None and e.removed_at < before]
 
     def present(self) -> list[LedgerEntry]:
-        """Return the executors that the driver was notified of and that have not ended, by id."""
+        """Return the executors that the driver knows and that have not ended, by id."""
         entries = (entry for entry in self.entries.values() if entry.is_present)
         return sorted(entries, key=lambda entry: entry.executor_id)
 
     def is_active(self, executor_id: int) -> bool:
-        """Whether the driver was notified of it, and it is not ended, killed, scaled down or disconnected."""
+        """Whether the driver knows it, and it is not ended, killed, scaled down or disconnected."""
         entry = self.current(executor_id)
         if entry is None or entry.scaled_down:
             return False
-        return entry.notified_at is not None and entry.active and entry.killed is None
+        return entry.is_known and entry.active and entry.killed is None
 
     def is_excluded(self, executor_id: int) -> bool:
         """Whether it is abandoned, scaled down, ended or unknown: its connection must be refused."""
@@ -307,12 +302,20 @@ def _first(earlier: Moment | None, now: Moment) -> Moment:
     return now if earlier is None else earlier
 
 
-def removal(entry: LedgerEntry, reason: LossReason, *pods: Pod | None) -> ExecutorRemoved:
-    """Return the driver's message about an end. The first of `pods` that has a node or an IP says it."""
+def ends(entry: LedgerEntry, reason: LossReason, *pods: Pod | None) -> tuple[ToDriver, ...]:
+    """Return the driver's messages about an end: `ExecutorRemoved`, for executors that the driver was notified of.
+
+    If it was not notified of the executor before, `ExecutorPending` comes first. If there is no pod for that, it is not
+    notified, unless it has registered the executor. `pods` has the last observed one first: a pod that ended may have
+    lost its node and IP.
+    """
     known = [pod for pod in pods if pod is not None]
     node = next((pod.node for pod in known if pod.node is not None), None)
     ip = next((pod.ip for pod in known if pod.ip is not None), None)
-    return ExecutorRemoved(entry.executor_id, reason, entry.profile, node, ip)
+    end = ExecutorRemoved(entry.executor_id, reason, entry.profile, node, ip)
+    if entry.notified_at is None and known:
+        return ExecutorPending(entry.executor_id, known[0]), end
+    return (end,) if entry.is_known else ()
 
 
 def _terminating(entry: LedgerEntry, pod: Pod | None, deadline: datetime | None, reason: str) -> ExecutorTerminating:
@@ -344,14 +347,14 @@ def _ran_for(state: PodState, at: datetime) -> float:
 def _changed(entry: LedgerEntry, state: PodState) -> ToDriver | None:
     """Return the driver's message about a live executor: each of pending, running and terminating once.
 
-    The driver is not notified that an executor terminates which it was never notified of, as of a previous driver's.
+    The driver is not notified that an executor terminates which it does not know, such as a previous driver's.
     """
     match state:
         case PodPending() if entry.notified_at is None:
             return ExecutorPending(entry.executor_id, state.pod)
         case PodRunning() if not entry.running and not entry.terminating:
             return ExecutorRunning(entry.executor_id, state.pod)
-        case PodTerminating() if not entry.terminating and entry.notified_at is not None:
+        case PodTerminating() if not entry.terminating and entry.is_known:
             deadline = state.pod.metadata.deletion_timestamp
             return _terminating(entry, state.pod, deadline, _why_deleted(state.pod))
         case _:

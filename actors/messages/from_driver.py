@@ -173,7 +173,10 @@ class GetExecutors(Question[FleetExecutors]):
 
 @dataclass(frozen=True, slots=True)
 class IsExecutorActive(Question[bool]):
-    """Answered with a bool: the driver was notified of it, and it is not killed, scaled down, disconnected or gone."""
+    """Answered with a bool: the driver knows it, and it is not killed, scaled down, disconnected or gone.
+
+    The driver knows the executors that it was notified of or has registered.
+    """
 
     executor_id: int
 

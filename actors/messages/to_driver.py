@@ -84,7 +84,11 @@ class ExecutorTerminating:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRemoved:
-    """The executor is gone. Sent exactly once for each executor that the driver was notified of, and for no other."""
+    """The executor is gone. Sent exactly once for each executor that the driver was notified of, and for no other.
+
+    An executor that ends before it was observed alive is notified of by `ExecutorPending` first. The driver was also
+    notified of one if it has registered it: then its removal may be the only message, if no pod of it was observed.
+    """
 
     executor_id: int
     reason: LossReason

@@ -171,6 +171,10 @@ class Invariants:
         if counted > allowed:
             self._broken(1, f"{counted} {profile} pods live, {target} are wanted, {allowed} are allowed")
 
+    def knows(self, executor_id: int) -> None:
+        """The driver has registered an executor: its end may be all that it hears of it."""
+        self._told.setdefault(executor_id, "RegisterExecutor")
+
     def told(self, message: object) -> None:
         """2: the executors that the driver was told of, and no others, are reported removed, once and as the last."""
         match message:

@@ -52,7 +52,7 @@ class LedgerEntry:
     uid: str | None = None
     """Its pod's UID, once the pod was observed."""
     notified_at: Moment | None = None
-    """When the driver was first notified of it."""
+    """When the driver was first sent a message about it."""
     running: bool = False
     """The driver was notified that it runs."""
     running_at: Moment | None = None
@@ -101,9 +101,14 @@ class LedgerEntry:
         return self.registered_at is not None and self.removed_at is None and self.active
 
     @property
+    def is_known(self) -> bool:
+        """The driver knows this executor: it was notified of it, or has registered it."""
+        return self.notified_at is not None or self.registered_at is not None
+
+    @property
     def is_present(self) -> bool:
-        """The driver was notified of this executor, and it has not ended."""
-        return self.notified_at is not None and self.removed_at is None
+        """The driver knows this executor, and it has not ended."""
+        return self.is_known and self.removed_at is None
 
     @property
     def counts(self) -> bool:

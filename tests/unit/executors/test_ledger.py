@@ -139,26 +139,34 @@ def test_an_id_that_is_requested_twice_keeps_what_is_known_of_it() -> None:
 
 
 def test_an_executor_abandoned_before_it_was_observed_is_not_reported() -> None:
-    ledger, removal = requested(1).abandoned(1, "no pod was seen", 2.0, AT)
-    assert removal is None
+    ledger, messages = requested(1).abandoned(1, "no pod was seen", 2.0, AT)
+    assert messages == ()
     _, message, ours = ledger.seen(1, PodRunning(running(1)), 3.0, AT)
     assert (message, ours) == (None, False)
     assert removed(ledger, 1)[1] == ()
 
 
-def test_an_executor_abandoned_after_the_driver_was_notified_is_reported_as_never_started() -> None:
+def test_an_executor_abandoned_after_the_driver_registered_it_is_reported_as_never_started() -> None:
     ledger = requested(1).registered(1, 1.0)
     assert ledger is not None
-    _, message = ledger.abandoned(1, "no pod was seen", 2.0, AT)
-    assert message is not None
+    _, (message,) = ledger.abandoned(1, "no pod was seen", 2.0, AT)
+    assert isinstance(message, ExecutorRemoved)
     assert (message.reason.kind, "no pod was seen" in message.reason.message) == (LossKind.NEVER_STARTED, True)
 
 
 def test_an_executor_killed_before_it_was_observed_is_reported_as_killed_by_the_driver() -> None:
     done = requested(1).killed(kill(1, 1.0), 1.0)
-    _, message = done[0].abandoned(1, "it was deleted before it was created", 2.0, AT)
-    assert message is not None
+    _, (message,) = done[0].abandoned(1, "it was deleted before it was created", 2.0, AT)
+    assert isinstance(message, ExecutorRemoved)
     assert message.reason.kind is LossKind.KILLED_BY_DRIVER
+
+
+def test_an_executor_that_registers_before_it_is_observed_is_reported_like_any_other() -> None:
+    ledger = requested(1).registered(1, 1.0)
+    assert ledger is not None
+    _, messages = seen(ledger, PodPending(pending(1)), PodRunning(running(1)))
+    assert kinds(messages) == [ExecutorPending, ExecutorRunning]
+    assert kinds(list(removed(ledger, 1)[1])) == [ExecutorPending, ExecutorRemoved]
 
 
 def test_a_kill_is_announced_once() -> None:
