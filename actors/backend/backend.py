@@ -215,6 +215,7 @@ class Backend(Actor):
             state=self._state,
             permission=self._permission,
             driver_pod=self._driver_pod,
+            is_reached=self._is_reached,
             tell=tell,
             end=self._end,
         )
@@ -343,6 +344,10 @@ class Backend(Actor):
             self.timers.cancel(key)
         self._scaling.end()
         self._shutdown.begin(delete=delete)
+
+    def _is_reached(self) -> bool:
+        """Whether the API has ever answered a request, other than with an error."""
+        return self._counts.api.any_succeeded() or any(last.heard_at is not None for last in self._sources.values())
 
     def _escalated(self, name: str, cause: BaseException) -> None:
         """A child failed too often, or the host stopped it."""

@@ -3,9 +3,9 @@
 The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that no create is
 under way. The fleet is deleted by label and listed until it is gone, then its claims are deleted, and the other actors
 stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
-that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. Each
-step runs even if the previous one failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may
-be left.
+that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. If
+the API was never reached, nothing was requested, and nothing is deleted. Each step runs even if the previous one
+failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may be left.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from actors.messages.internal import (
 from actors.messages.internal.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
 from actors.pods.pod import Pod, executor_id, fleet_selector, is_selected
+from actors.runtime import elapsed
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
@@ -64,6 +65,10 @@ FIRST_DELAY: Final = timedelta(milliseconds=100)
 LAST_DELAY: Final = timedelta(seconds=2)
 """The delays between lists while pods are left: the first, doubled up to the last."""
 
+FIRST_ANSWER: Final = timedelta(seconds=1)
+"""After the Backend's start: the API has answered by then if it can be reached. Pods of a previous driver are deleted
+even if the driver stops before."""
+
 PATIENCE: Final = 1 / 6
 """The part of `backend.shutdown_timeout` for which a child may handle one message during a stop. A hung child is found
 within 1¼ of it, and a restarted pool is asked again after a backoff: most of the time is left for the fleet."""
@@ -76,6 +81,10 @@ second, and a call that exceeds its limit is cut off."""
 @dataclass(frozen=True, slots=True)
 class _TimedOut:
     """`backend.shutdown_timeout` is over."""
+
+
+class _UnreachedDue:
+    """An API that can be reached has answered by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ class Shutdown:
     """The stop of one Backend.
 
     Args:
+        is_reached: returns whether the API has ever answered a request, other than with an error.
         end: called once, with the last message, when the stop is done.
     """
 
@@ -126,6 +136,7 @@ class Shutdown:
         state: FleetState,
         permission: WritePermission,
         driver_pod: DriverPod,
+        is_reached: Callable[[], bool],
         tell: Callable[[ToDriver], None],
         end: Callable[[BackendStopped], None],
     ) -> None:
@@ -141,6 +152,8 @@ class Shutdown:
         self._state = state
         self._permission = permission
         self._driver_pod = driver_pod
+        self._is_reached = is_reached
+        self._made_at = backend.clock.monotonic()
         self._makes_claims = makes_claims(settings)
         self._claims = ClaimsDeletion(backend, self._pool)
         self._tell = tell
@@ -173,6 +186,7 @@ class Shutdown:
             _ListDue: self._list,
             _LookedUp: self._looked_up,
             _TimedOut: self._timed_out,
+            _UnreachedDue: self._give_up,
         }
 
     @property
@@ -198,9 +212,23 @@ class Shutdown:
             return
         self._backend.timers.start("shutdown", self._timeout, _TimedOut())
         self._supervisor.hurry(self._timeout * PATIENCE)
+        if not self._is_reached():
+            left = FIRST_ANSWER - elapsed(self._made_at, self._backend.clock.monotonic())
+            if left <= timedelta():
+                self._give_up()
+                return
+            self._backend.timers.start("unreached", left, _UnreachedDue())
         for name in WRITERS:
             self._supervisor.stop(name)
         self.child_ended()
+
+    def _give_up(self, _: _UnreachedDue | None = None) -> None:
+        """End the stop if the API was never reached: nothing was requested, and nothing is known that is to delete."""
+        if not self._is_reached():
+            logger.warning("API never reached, nothing is deleted: app_id=%s", self._app_id)
+            self._left = ()
+            self._deletes = False
+            self._stop_children()
 
     def child_ended(self) -> None:
         """Take the next step if the last child that a step waits for has ended."""

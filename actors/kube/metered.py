@@ -47,6 +47,10 @@ class ApiCounts:
             left[operation] -= count
         return left
 
+    def any_succeeded(self) -> bool:
+        """Whether any call has succeeded so far."""
+        return any(count and result == OK for (_, result), count in self.results.read().items())
+
     def durations(self) -> dict[str, Histogram]:
         """Return the durations of completed calls, by operation; watches have none."""
         return self._durations.copy()

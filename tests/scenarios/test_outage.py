@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 from actors.allocation.profile import CREATE_BACKOFF
-from actors.errors import Forbidden, NotFound, Unavailable
+from actors.backend.backend import Backend
+from actors.errors import Forbidden, NotFound, Unauthorized, Unavailable
+from actors.kube.api import Operation
+from actors.local.faults.faulty_api import FaultyPodApi
 from actors.local.faults.faulty_stream import FaultyStream
 from actors.local.faults.kinds import LoseAnswer, Refuse, Stall, server_error, too_many_requests
 from actors.local.inprocess import InProcessPodApi
+from actors.local.store.object_store import ObjectStore
 from actors.messages import BackendStopped, ExecutorRunning, GetFleetStatus, StopBackend
 from actors.pods.loss import LossKind
+from actors.runtime import Entropy
+from actors.settings import Settings
+from actors.testing import Kit
 from tests.scenarios.seeds import seeds
 from tests.scenarios.test_whole_tree import pod_name
 from tests.scenarios.world import WatchedApi, World
 
 if TYPE_CHECKING:
-    from actors.kube.api import Call, Operation, Watch, WatchSink
+    from actors.kube.api import Call, Watch, WatchSink
     from actors.local.faults.kinds import Fault
 
 FLEET, MORE = 50, 20
@@ -235,6 +242,34 @@ def test_a_stop_in_an_outage_that_ends_soon_leaves_nothing(fault: Fault) -> None
         (stopped,) = world.heard(BackendStopped)
         assert stopped.left_behind == ()
         assert world.pods() == []
+
+
+UNREACHED = {
+    "refused": REFUSED,
+    "503": NOT_READY,
+    "no answer": Stall(),
+    "wrong token": Refuse(Unauthorized("Unauthorized", status=401)),
+}
+
+
+@pytest.mark.parametrize("fault", UNREACHED.values(), ids=UNREACHED)
+@pytest.mark.parametrize("settings", [{}, {"backend": {"lease": True}}, {"driver_pod_name": "me"}], ids=str)
+@pytest.mark.parametrize("after", [0, 0.003, 1.7, 4.9])
+def test_a_fleet_that_was_never_reached_stops_at_once(fault: Fault, settings: Any, after: float) -> None:
+    with Kit() as kit:
+        store = ObjectStore(kit.clock, Entropy(0))
+        api = FaultyPodApi(InProcessPodApi(store, "default", kit.timers), kit.timers, Entropy(0))
+        for operation in get_args(Operation):
+            if operation != "watch" or isinstance(fault, Refuse):
+                api.fail_next(operation, fault, times=100)
+        driver = kit.probe("driver")
+        subject = Settings(executor={"image": "worker:1"}, **settings)
+        backend = Backend.start(subject, driver.address, api, system=kit.system)
+        kit.advance(timedelta(seconds=after))
+        backend.tell(StopBackend())
+        kit.advance(timedelta(seconds=max(0.0, 1 - after)))
+        assert driver.take_all()[0] == BackendStopped()
+        assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
 
 
 # ── a target that falls meanwhile ────────────────────────────────────────────────────────────────────────────────────
