@@ -66,8 +66,10 @@ def checked(message: FromDriver, profiles: Collection[str]) -> FromDriver:
 
 def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromDriver:
     match message:
-        case RequestTotalExecutors(totals):
-            return RequestTotalExecutors(_targets(totals, f"{name}.totals", profiles))
+        case RequestTotalExecutors(totals, keep_others):
+            return RequestTotalExecutors(
+                _targets(totals, f"{name}.totals", profiles), _flag(keep_others, f"{name}.keep_others")
+            )
         case ScaleExecutors(totals, victims, grace):
             return ScaleExecutors(
                 _targets(totals, f"{name}.totals", profiles),

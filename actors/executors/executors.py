@@ -253,8 +253,10 @@ class Executors:
     # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _retarget(self, message: RequestTotalExecutors) -> bool:
-        self._state.totals = message.by_profile
-        self._state.scale_downs.clear()
+        kept = self._state.totals.keys() - message.by_profile if message.keep_others else set()
+        self._state.totals = {name: self._state.totals[name] for name in kept} | message.by_profile
+        for name in self._state.scale_downs.keys() - kept:
+            del self._state.scale_downs[name]
         self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
         self._children[ALLOCATOR].tell(self._state.target(forgives=True))
         return True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import Refused
 from actors.executors.roll import POLICIES, candidates, choose, lacks
-from actors.messages import DecommissionExecutors, KillExecutors, ProfileStatus
+from actors.messages import DecommissionExecutors, KillExecutors
 from actors.messages.internal import DeletePods, ExecutorDecommissioned, ExecutorKilled
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
@@ -199,12 +199,13 @@ class Kills:
         """Lower each profile's target by its killed executors, without those that were in excess of it.
 
         `counted` is how many counted toward it before, by the ledger. The ledger may not know yet that some have ended,
-        which the Allocator has replaced already: there were no more than that says.
+        which the Allocator has replaced already: there were no more than its last count says, if there was one.
         """
-        totals, statuses = self._state.totals, self._state.counts()
+        totals = self._state.totals
         for profile in killed.keys() & totals.keys():
-            status = statuses.get(profile, ProfileStatus())
-            alive = min(counted[profile], status.requested + status.pending + status.running)
+            alive, status = counted[profile], self._state.profiles.get(profile)
+            if status is not None:
+                alive = min(alive, status.requested + status.pending + status.running)
             excess = max(0, alive - totals[profile])
             totals[profile] -= min(totals[profile], max(0, killed[profile] - excess))
         self._children[ALLOCATOR].tell(self._state.target())

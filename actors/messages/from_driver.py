@@ -46,12 +46,14 @@ class Question(Generic[A_co]):
 class RequestTotalExecutors(Question[bool]):
     """Set the target: the desired number of executors per profile. An int means the default profile.
 
-    Replaces the previous target: a profile that is not named has the target 0. A profile's target is at most 100,000.
+    Replaces the previous target: a profile that is not named has the target 0, or keeps its own with `keep_others`. A
+    profile's target is at most 100,000. No running executor is ended, see `ScaleExecutors`.
 
     Answered with True.
     """
 
     totals: int | Mapping[str, int]
+    keep_others: bool = False
 
     @property
     def by_profile(self) -> dict[str, int]:

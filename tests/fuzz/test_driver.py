@@ -165,7 +165,7 @@ messages = st.one_of(
     st.builds(KillExecutors, many, flags, graces),
     st.builds(ScaleExecutors, totals, victims, graces),
     st.builds(DecommissionExecutors, many),
-    st.builds(RequestTotalExecutors, totals),
+    st.builds(RequestTotalExecutors, totals, flags),
     st.builds(StopBackend, odd | values.filter(lambda value: value is not None and not isinstance(value, bool))),
 )
 
@@ -204,8 +204,8 @@ def is_grace(value: object) -> bool:
 def is_right(message: FromDriver) -> bool:
     """What a driver may send, in other words than the Backend's."""
     match message:
-        case RequestTotalExecutors(total):
-            return are_totals(total)
+        case RequestTotalExecutors(total, flag):
+            return are_totals(total) and isinstance(flag, bool)
         case ScaleExecutors(total, which, grace):
             is_policy = which is hash or (isinstance(which, str) and which in POLICIES)
             return are_totals(total) and is_policy and is_grace(grace)

@@ -560,6 +560,7 @@ WRONG: list[tuple[Any, tuple[Any, ...], str]] = [
     (KillExecutors, (None,), "KillExecutors.executor_ids = None: must be a tuple of executor ids"),
     (KillExecutors, (range(10**8),), "has 100000000 executor ids: must have at most 100000"),
     (DecommissionExecutors, (("\x1b[2J" * 50,),), r"executor_ids has '\\x1b\[2J.{50,130}'\.\.\.: an executor id is"),
+    (RequestTotalExecutors, (1, "yes"), "RequestTotalExecutors.keep_others = 'yes': must be True or False"),
     (ScaleExecutors, ({"gpu": 1},), "ScaleExecutors.totals has 'gpu': there is no such profile; there are 'default'"),
     (ScaleExecutors, (1, "youngest"), "victims = 'youngest': must be one of 'newest', 'oldest', 'idle', or a function"),
     (ScaleExecutors, (1, None), "ScaleExecutors.victims = None: must be one of"),

@@ -19,9 +19,12 @@ from actors.messages import (
     ExecutorRemoved,
     ExecutorTerminating,
     KillExecutors,
+    ProfileStatus,
     RegisterExecutor,
+    RequestTotalExecutors,
 )
 from actors.messages.internal import (
+    AllocatorStatus,
     ConnectionLost,
     DeletePods,
     ExecutorDecommissioned,
@@ -194,6 +197,32 @@ def test_the_target_falls_by_the_executors_that_were_not_killed_before(rig: Any)
     subject.sent()
     subject.ask(KillExecutors((1, 2, 3), adjust_target=True))
     assert SetTotalExpectedExecutors({"default": 1}) in subject.sent()
+
+
+@pytest.mark.parametrize("is_counted", [True, False], ids=["counted", "before the Allocator counts"])
+def test_twelve_run_and_killing_seven_of_them_leaves_a_target_of_three(rig: Any, is_counted: bool) -> None:
+    subject = rig()
+    subject.have(*range(1, 13))
+    subject.ask(RequestTotalExecutors(3))
+    if is_counted:
+        subject.ask(AllocatorStatus({"default": ProfileStatus(target=3, running=12)}))
+    subject.ask(KillExecutors(tuple(range(1, 8)), adjust_target=True))
+    assert subject.inside.state.totals == {"default": 3}
+    subject.ask(KillExecutors((8, 9, 10), adjust_target=True))
+    assert subject.inside.state.totals == {"default": 2}, "two were in excess, the third was not"
+
+
+def test_a_profile_that_is_not_named_has_the_target_0_or_keeps_its_own(rig: Any) -> None:
+    subject = rig()
+    for message, totals in (
+        (RequestTotalExecutors({"default": 2, "gpu": 4}), {"default": 2, "gpu": 4}),
+        (RequestTotalExecutors(5, keep_others=True), {"default": 5, "gpu": 4}),
+        (RequestTotalExecutors({"gpu": 1}, keep_others=True), {"default": 5, "gpu": 1}),
+        (RequestTotalExecutors({}, keep_others=True), {"default": 5, "gpu": 1}),
+        (RequestTotalExecutors({"gpu": 3}), {"gpu": 3}),
+    ):
+        assert subject.ask(message) is True
+        assert subject.sent() == [SetTotalExpectedExecutors(totals, forgives=True)]
 
 
 def test_a_kill_whose_grace_period_ends_while_another_driver_writes_deletes_nothing(rig: Any) -> None:
