@@ -121,23 +121,32 @@ def test_busy_ones_go_when_they_become_idle_and_not_one_too_many() -> None:
         assert left(world) == (2, 4)
 
 
-def test_the_next_target_of_the_profile_ends_it_and_that_of_another_does_not() -> None:
+@pytest.mark.parametrize(
+    ("next_target", "running"),
+    [
+        (ScaleExecutors(1, "newest"), (1, 1)),
+        (ScaleExecutors(1, lambda executor: None), (3, 1)),
+        (RequestTotalExecutors({"default": 1, "gpu": 1}), (3, 3)),
+        (RequestTotalExecutors(1, keep_others=True), (3, 1)),
+        (RequestTotalExecutors({"gpu": 1}, keep_others=True), (1, 3)),
+        (KillExecutors((1,), adjust_target=True), (1, 1)),
+    ],
+)
+def test_it_holds_until_the_next_target_of_the_profile(next_target: Any, running: tuple[int, int]) -> None:
     with World(executor={"instances": 0}, profiles={"gpu": {"image": "gpu:1"}}) as world:
-        world.invariants.retarget(9)
-        world.ask(RequestTotalExecutors({"default": 2, "gpu": 3}))
+        world.invariants.retarget({"default": 3, "gpu": 3})
+        world.ask(RequestTotalExecutors({"default": 3, "gpu": 3}))
         world.advance(5)
-        for executor_id in range(1, 6):
+        for executor_id in range(1, 7):
             world.ask(ExecutorBusy(executor_id))
-        world.ask(ScaleExecutors({"gpu": 1}, "idle"))
-        world.ask(ScaleExecutors(1, "idle"))
-        counts = world.ask(GetFleetStatus()).profiles
-        assert {profile: status.target for profile, status in counts.items()} == {"default": 1, "gpu": 1}
-        world.ask(ScaleExecutors(1, lambda executor: None))
-        for executor_id in range(1, 6):
+        assert world.ask(ScaleExecutors({"default": 1, "gpu": 1}, "idle")) == ()
+        world.ask(next_target)
+        for executor_id in range(1, 7):
             world.ask(ExecutorIdle(executor_id))
         world.advance(30)
-        running = [profile.running for _, profile in sorted(world.ask(GetFleetStatus()).profiles.items())]
-        assert running == [2, 1], "none of the default profile may go, and two of the other"
+        counts = world.ask(GetFleetStatus()).profiles
+        assert {profile: status.target for profile, status in counts.items()} == {"default": 1, "gpu": 1}
+        assert (counts["default"].running, counts["gpu"].running) == running
 
 
 def test_executors_that_end_anyway_do_not_count_and_are_not_ended_again() -> None:
