@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from actors.settings import Settings
 
-__all__ = ["LIST_PODS", "Reviews", "Right", "lacking", "makes_claims", "needed"]
+__all__ = ["LIST_PODS", "Reviews", "Right", "lacking", "makes_claims", "needed", "used"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ _TO_KEEP_A_LEASE: Final = (Right("get", LEASES), Right("create", LEASES), Right(
 
 _TO_MAKE_CLAIMS: Final = Right("create", CLAIMS)
 
+_TO_REUSE_CLAIMS: Final = (Right("list", CLAIMS), Right("delete", CLAIMS))
+
 
 def needed(settings: Settings) -> tuple[Right, ...]:
     """Return every right that a fleet of these settings needs.
@@ -59,6 +61,19 @@ def needed(settings: Settings) -> tuple[Right, ...]:
         *(_TO_KEEP_A_LEASE if settings.backend.lease is True else ()),
         *((_TO_MAKE_CLAIMS,) if makes_claims(settings) else ()),
     )
+
+
+def used(settings: Settings) -> tuple[Right, ...]:
+    """Return every right that a fleet of these settings uses: those that it needs, and those that it does without.
+
+    Without rights to its Lease it does not notice another driver.
+    """
+    rights = (
+        *needed(settings),
+        *(_TO_KEEP_A_LEASE if settings.uses_lease else ()),
+        *(_TO_REUSE_CLAIMS if makes_claims(settings) else ()),
+    )
+    return tuple(dict.fromkeys(rights))
 
 
 def _changes_pods(settings: Settings) -> bool:
@@ -116,7 +131,8 @@ def lacking(rights: Iterable[Right], namespace: str, *, said: ApiError | None = 
         verbs.setdefault(right.resource, []).append(right.verb)
     may_not = _and([f"{_and(names)} {resource.plural}" for resource, names in verbs.items()])
     grant = _and([f"{_quoted(names)} on {_named(resource)}" for resource, names in verbs.items()])
-    message = f'the account may not {may_not} in namespace "{namespace}": grant {grant} (config/rbac.yaml has the rule)'
+    remedy = f"grant {grant} (`executor-pods config --rbac` prints the rule)"
+    message = f'the account may not {may_not} in namespace "{namespace}": {remedy}'
     if said is not None:
         message += f"; the server says: {said.message}"
     return Forbidden(message, status=403)

@@ -129,7 +129,8 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings in TOML; config/reference.toml lists them all.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings in TOML; `config --reference` prints them all."),
     ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Use an embedded cluster, whose pods are processes of this machine.")
@@ -219,6 +220,61 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         ),
         context.obj,
     )
+
+
+@app.command()
+def config(
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Print every setting with its default, as a TOML file.")
+    ] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check settings in TOML: print every problem, or the profiles and targets."),
+    ] = None,
+    rbac: Annotated[
+        bool, typer.Option("--rbac", help="Print the account, Role and RoleBinding of a driver, for kubectl.")
+    ] = False,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="With --rbac: print only the rights that these settings use."),
+    ] = None,
+) -> int:
+    """Print the settings' reference, check a file, or print the rights that a driver needs.
+
+    Exit codes: 0 done, 1 the checked file has problems, 2 usage.
+    """
+    if reference + rbac + (check is not None) != 1:
+        raise typer.BadParameter("give one of --reference, --check FILE and --rbac")
+    if settings is not None and not rbac:
+        raise typer.BadParameter("--config needs --rbac")
+    if check is not None:
+        return _check_file(check)
+    if reference:
+        from actors.settings.reference import render_reference  # noqa: PLC0415 - only this needs it
+
+        text = render_reference()
+    else:
+        from actors.cli.rbac import render_rbac  # noqa: PLC0415 - as above
+
+        text = render_rbac(None if settings is None else Settings.load(settings))
+    print(text, end="", flush=True)
+    return 0
+
+
+def _check_file(path: Path) -> int:
+    from actors.cli.run import EXIT_FAILED, EXIT_OK  # noqa: PLC0415 - not needed to reject a wrong argument
+    from actors.manifests.executor_pod import check_template  # noqa: PLC0415 - as above
+
+    try:
+        settings = Settings.load(path)
+        check_template(settings)
+    except SettingsError as error:
+        for line in str(error).splitlines():
+            say(one_line(f"{path}: {line.removeprefix(f'{path}: ')}"))
+        return EXIT_FAILED
+    targets = ", ".join(f"{name} {target}" for name, target in settings.initial_totals.items())
+    print(f"{path}: ok: {targets}", flush=True)
+    return EXIT_OK
 
 
 def overrides(

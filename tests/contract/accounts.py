@@ -23,15 +23,15 @@ _TRIES = 2_000
 """A rule is in force some milliseconds after it was made; a try takes several."""
 
 
-def rights() -> list[Right]:
-    """Every right that the file gives."""
-    return [right for document in _documents() for rule in document.get("rules", ()) for right in _rights_of(rule)]
+def rights(text: str | None = None) -> list[Right]:
+    """Every right that the file gives, or another text of its kind."""
+    return [right for document in _documents(text) for rule in document.get("rules", ()) for right in _rights_of(rule)]
 
 
-def open_account(plane: ControlPlane, namespace: str, *, without: Right | None = None) -> Path:
-    """A kubeconfig of the account, whose rights are in force: those of the file, `without` one of them."""
+def open_account(plane: ControlPlane, namespace: str, *, without: Right | None = None, text: str | None = None) -> Path:
+    """A kubeconfig of the account, whose rights are in force: those of the file or `text`, `without` one of them."""
     name = ""
-    for document in _documents():
+    for document in _documents(text):
         for rule in document.get("rules", ()):
             rule["verbs"] = [right.verb for right in _rights_of(rule) if right != without]
         if "rules" in document:
@@ -43,8 +43,9 @@ def open_account(plane: ControlPlane, namespace: str, *, without: Right | None =
     token = plane.request("POST", path, {"spec": {}})["status"]["token"]
     kubeconfig = plane.kubeconfig.with_name(f"account-{namespace}")
     kubeconfig.write_text(json.dumps(_kubeconfig(plane, namespace, token)))
+    given = {*rights(text)} - {without}
     for right in rights():
-        wait_for_review(plane, kubeconfig, "no" if right == without else "yes", right)
+        wait_for_review(plane, kubeconfig, "yes" if right in given else "no", right)
     return kubeconfig
 
 
@@ -81,8 +82,8 @@ def _rights_of(rule: dict[str, Any]) -> list[Right]:
     return [Right(verb, RESOURCES[group, plural]) for verb in rule["verbs"]]
 
 
-def _documents() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(RBAC.read_text()))
+def _documents(text: str | None) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(RBAC.read_text() if text is None else text))
 
 
 def _kubeconfig(plane: ControlPlane, namespace: str, token: str) -> dict[str, Any]:

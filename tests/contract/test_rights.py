@@ -19,6 +19,7 @@ import actors
 from actors import kube
 from actors.backend.backend import Backend
 from actors.backend.rbac import Right, needed
+from actors.cli.rbac import render_rbac
 from actors.errors import Forbidden
 from actors.kube.api import CLAIMS, LEASES, PODS
 from actors.messages import BackendFailed, BackendStarted, BackendStopped, ExecutorPending, StopBackend
@@ -151,6 +152,18 @@ def test_with_all_rights_a_fleet_starts_and_a_stop_leaves_nothing(
     assert lease(plane, namespace)["holderIdentity"] == ""
 
 
+def test_with_the_rights_that_the_command_prints_for_its_settings_a_fleet_runs(
+    plane: ControlPlane, fleet: Callable[..., Fleet], namespace: str
+) -> None:
+    given: dict[str, Any] = {"backend": {"lease": False}, "executor": {"delete_on_termination": False}}
+    subject = fleet(open_account(plane, namespace, text=render_rbac(Settings(app_id="rights", **given))), **given)
+    assert subject.hears(BackendStarted, BackendFailed) == BackendStarted("rights", namespace)
+    assert subject.hears(ExecutorPending).executor_id == 1
+    subject.backend.tell(StopBackend())
+    assert subject.hears(BackendStopped) == BackendStopped()
+    assert pods(plane, namespace) == []
+
+
 def test_every_right_that_is_shipped_is_needed_by_some_settings_except_to_list_and_delete_claims() -> None:
     subject = Settings(app_id="rights", **{**EVERYTHING, "executor": {"image": "worker:1", **EVERYTHING["executor"]}})
     assert {*needed(subject)} == {*rights()} - OPTIONAL
@@ -234,7 +247,7 @@ def test_the_command_says_what_is_missing_on_stderr_and_exits_with_1(plane: Cont
     )
     line = (
         f'executor-pods: the backend cannot start: the account may not delete pods in namespace "{namespace}": '
-        'grant verb "delete" on resource "pods" (config/rbac.yaml has the rule)'
+        'grant verb "delete" on resource "pods" (`executor-pods config --rbac` prints the rule)'
     )
     assert line in done.stderr.splitlines()
     assert done.returncode == 1

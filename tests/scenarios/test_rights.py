@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.backend.rbac import needed
-from actors.kube.api import PODS
+from actors.cli.rbac import render_rbac
+from actors.kube.api import CLAIMS, LEASES, PODS
 from actors.local.inprocess import InProcessPodApi
 from actors.messages import (
     AllocationBlocked,
@@ -18,11 +19,18 @@ from actors.messages import (
     ExecutorRunning,
 )
 from actors.settings.model import Settings
+from tests.scenarios.test_volumes import Disks
 from tests.scenarios.world import WatchedApi, World
+from tests.unit.cli.test_config import rights
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+ALL_RIGHTS = {
+    (verb, resource.plural)
+    for verb in ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
+    for resource in (PODS, LEASES, CLAIMS)
+}
 VERBS = tuple(right.verb for right in needed(Settings(executor={"delete_on_termination": False})))
 
 
@@ -43,6 +51,15 @@ class Restricted(World):
         """From now on these are all that the account may not do."""
         self._forbidden.clear()
         self._forbidden.update((verb, PODS.plural) for verb in verbs)
+
+
+class Granted(Disks):
+    """A world in which the account has the rights that the command prints for these settings, and no other."""
+
+    def _start(self) -> None:
+        granted = {(right.verb, right.resource.plural) for right in rights(render_rbac(self.settings))}
+        self.inner.forbidden = ALL_RIGHTS - granted
+        super()._start()
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -68,6 +85,25 @@ def test_a_driver_that_comes_back_without_a_right_leaves_its_fleet_as_it_is(seed
         world.advance(60)
         assert [type(message) for message in world._drivers[-1].heard][:1] == [BackendFailed]
         assert _names(world.pods("Running")) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"executor": {"claims": []}, "driver_pod_name": None},
+        {"backend": {"lease": True}},
+        {"executor": {"delete_on_termination": False, "own_claims": False}},
+    ],
+)
+def test_a_fleet_runs_with_the_rights_that_the_command_prints_for_its_settings(settings: dict[str, Any]) -> None:
+    with Granted(**settings) as world:
+        world.advance(5)
+        world.kubelet.exit("app-exec-1", 1)
+        world.advance(30)
+        assert world.running() == 2
+        assert world.heard(AllocationBlocked) == []
+        world.stop()
+        assert [pod["status"]["phase"] for pod in world.pods() if pod["status"]["phase"] != "Failed"] == []
 
 
 def test_a_right_to_create_that_is_taken_away_blocks_creation_until_it_is_back() -> None:

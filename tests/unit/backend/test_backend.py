@@ -372,7 +372,7 @@ def test_a_missing_right_fails_the_start_with_a_line_that_says_what_to_grant(
     cause = subject.driver.take(BackendFailed).cause
     line = (
         'the account may not delete pods in namespace "default": grant verb "delete" on resource "pods" '
-        "(config/rbac.yaml has the rule)"
+        "(`executor-pods config --rbac` prints the rule)"
     )
     assert (type(cause), str(cause)) == (Forbidden, line)
     assert f"the backend cannot start: {line}" in caplog.text

@@ -148,14 +148,14 @@ def test_nothing_is_abandoned_when_all_were_answered() -> None:
             [DELETE_PODS],
             (
                 'the account may not delete pods in namespace "jobs": grant verb "delete" on resource "pods" '
-                "(config/rbac.yaml has the rule)"
+                "(`executor-pods config --rbac` prints the rule)"
             ),
         ),
         (
             [DELETE_PODS, LIST_PODS, WATCH_PODS],
             (
                 'the account may not list, watch and delete pods in namespace "jobs": grant verbs "list", "watch" and '
-                '"delete" on resource "pods" (config/rbac.yaml has the rule)'
+                '"delete" on resource "pods" (`executor-pods config --rbac` prints the rule)'
             ),
         ),
         (
@@ -163,7 +163,7 @@ def test_nothing_is_abandoned_when_all_were_answered() -> None:
             (
                 'the account may not update leases and delete pods in namespace "jobs": grant verb "update" on '
                 'resource "leases" of group "coordination.k8s.io" and verb "delete" on resource "pods" '
-                "(config/rbac.yaml has the rule)"
+                "(`executor-pods config --rbac` prints the rule)"
             ),
         ),
     ],

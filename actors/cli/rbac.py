@@ -1,0 +1,141 @@
+"""The account of a driver as YAML, with exactly the rights that it uses, for `executor-pods config --rbac`.
+
+`config/rbac.yaml` is what is printed for no settings in particular: all rights, and when which rule can be left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from actors.backend.rbac import Right, used
+from actors.kube.api import CLAIMS, LEASES, PODS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from actors.kube.api import Resource
+    from actors.settings import Settings
+
+__all__ = ["render_rbac"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    resource: Resource
+    verbs: str
+    """A line for each, with what it is for."""
+    when: str = ""
+    """When the rule is needed, as lines of a comment."""
+
+
+_RULES: Final = (
+    _Rule(
+        PODS,
+        """\
+      - list # the fleet, at the start and every executor.api_polling_interval; during a stop, to see that it is gone
+      - watch # every change as it happens
+      - create # executors
+      - get # whether a create without an answer made its pod, whether a missing pod is gone; the driver_pod_name
+      - delete # one executor: in excess, abandoned, stuck, or ended
+      - deletecollection # the executors that the driver kills, and the whole fleet during a stop
+""",
+    ),
+    _Rule(
+        PODS,
+        """\
+      - patch # the owner of executors that a restarted driver adopts; labels of those killed, decommissioned or ended
+""",
+        """\
+  # Leave this rule out unless driver_pod_name, executor.kill_label, executor.decommission_label or
+  # executor.decommission_deletion_cost is set, or executor.delete_on_termination is off.
+""",
+    ),
+    _Rule(
+        LEASES,
+        """\
+      - get # who holds the Lease, every few seconds
+      - create # once for each app_id; the Lease stays
+      - patch # to take, renew and release it
+""",
+        """\
+  # Keeps two drivers with one app_id from both writing. With backend.lease = "auto", the default, a driver without this
+  # rule continues without a Lease and logs a warning. With true it does not start. With false it needs no such rule.
+""",
+    ),
+    _Rule(
+        CLAIMS,
+        """\
+      - create # the claims of an executor
+      - list # claims to reuse, and to delete with the fleet; without it, none is
+      - delete # the claims, at a stop that deletes the fleet; without it, they stay until the driver's pod is gone
+""",
+        """\
+  # Leave this rule out unless executor.claims, or those of a profile, and driver_pod_name are set.
+""",
+    ),
+)
+
+_CORE: Final = '""'
+"""The core group in YAML."""
+
+_ALL: Final = """\
+# What a driver may do: keep pods in its own namespace, nothing else. Apply to the namespace of its executors:
+#   executor-pods config --rbac | kubectl apply -n batch -f -
+# With --config FILE it has only the rights that the settings of this file use.
+"""
+
+_SOME: Final = """\
+# What a driver with these settings may do: keep pods in its own namespace, nothing else. Apply to the namespace of its
+# executors:
+#   executor-pods config --rbac --config FILE | kubectl apply -n {namespace} -f -
+"""
+
+_ACCOUNT: Final = """\
+#
+# The driver reviews these rights when it starts, and fails with a message that names what is missing. It needs no right
+# to do so: every account may review its own (system:basic-user). If the cluster took that away, it starts without.
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: executor-pods-driver
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: executor-pods-driver
+rules:
+"""
+
+_BINDING: Final = """\
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: executor-pods-driver
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: executor-pods-driver
+subjects:
+  - kind: ServiceAccount
+    name: executor-pods-driver
+"""
+
+
+def render_rbac(settings: Settings | None = None) -> str:
+    """Return a ServiceAccount, its Role and its RoleBinding: with all rights, or with those that the settings use."""
+    head = _ALL if settings is None else _SOME.format(namespace=settings.namespace or "batch")
+    return "".join((head, _ACCOUNT, *_rules(None if settings is None else frozenset(used(settings))), _BINDING))
+
+
+def _rules(rights: frozenset[Right] | None) -> Iterator[str]:
+    for rule in _RULES:
+        lines = rule.verbs.splitlines(keepends=True)
+        if rights is not None:
+            lines = [line for line in lines if Right(line.split()[1], rule.resource) in rights]
+        if lines:
+            yield "" if rights is not None else rule.when
+            yield f"  - apiGroups: [{rule.resource.group or _CORE}]\n"
+            yield f"    resources: [{rule.resource.plural}]\n    verbs:\n"
+            yield from lines
