@@ -131,8 +131,10 @@ def lacking(rights: Iterable[Right], namespace: str, *, said: ApiError | None = 
         verbs.setdefault(right.resource, []).append(right.verb)
     may_not = _and([f"{_and(names)} {resource.plural}" for resource, names in verbs.items()])
     grant = _and([f"{_quoted(names)} on {_named(resource)}" for resource, names in verbs.items()])
-    remedy = f"grant {grant} (`executor-pods config --rbac` prints the rule)"
-    message = f'the account may not {may_not} in namespace "{namespace}": {remedy}'
+    message = (
+        f'the account may not {may_not} in namespace "{namespace}": grant {grant} '
+        "(`executor-pods config --rbac` prints the rule)"
+    )
     if said is not None:
         message += f"; the server says: {said.message}"
     return Forbidden(message, status=403)

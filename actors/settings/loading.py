@@ -5,6 +5,7 @@ pydantic-settings reads the variables. But it ignores one with our prefix that n
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import tomllib
@@ -17,7 +18,7 @@ from actors.kube import files
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ENV_PREFIX", "environment", "is_given", "read_file"]
+__all__ = ["ENV_PREFIX", "environment", "is_given", "pod_ip", "read_file"]
 
 ENV_PREFIX: Final = "EXECUTOR_PODS_"
 
@@ -31,6 +32,14 @@ def environment() -> Iterator[tuple[str, str]]:
         name = variable.upper().removeprefix(ENV_PREFIX)
         if name != variable.upper() and not _SERVICE_LINK.fullmatch(name):
             yield name.lower().replace("__", "."), variable
+
+
+def pod_ip() -> str | None:
+    """Return the IP of the pod that this process runs in: POD_IP, which a pod has by the downward API, if it is one."""
+    try:
+        return str(ipaddress.ip_address(os.environ.get("POD_IP", "")))
+    except ValueError:
+        return None
 
 
 def is_given(name: str, values: Mapping[str, Any]) -> bool:

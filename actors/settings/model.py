@@ -35,18 +35,18 @@ from actors.settings.groups import (
     SourceSettings,
     StoreSettings,
 )
-from actors.settings.loading import ENV_PREFIX, environment, is_given, read_file
+from actors.settings.loading import ENV_PREFIX, environment, is_given, pod_ip, read_file
 from actors.settings.problems import from_validation, unknown
 from actors.settings.profiles import ProfileSettings
 from actors.settings.types import (
     LONGEST_DNS_LABEL,
+    Address,
     Consistent,
     DnsLabel,
     FromJson,
     Group,
     PodName,
     ProfileName,
-    Word,
 )
 
 if TYPE_CHECKING:
@@ -120,8 +120,13 @@ class Settings(Consistent, BaseSettings):
 
     Spark: `spark.kubernetes.driver.pod.name`.
     """
-    driver_address: Word | None = Field(default=None, examples=["etl-driver.batch.svc:7077"])
-    """Where executors reach the driver. They get it as `DRIVER_ADDRESS` in their environment."""
+    driver_address: Address | None = Field(default=None, examples=["etl-driver.batch.svc:7077"])
+    """Where executors reach the driver. They get it as DRIVER_ADDRESS in their environment. A port alone, such as
+    ":7077", is completed with the IP of the driver's pod, an IPv6 address in brackets. Without it: that IP alone. The
+    driver knows the IP if its environment has it as POD_IP (downward API: `status.podIP`).
+
+    Spark: `spark.driver.host`, `spark.driver.port`.
+    """
     executor: ExecutorSettings = ExecutorSettings()
     allocation: AllocationSettings = AllocationSettings()
     source: SourceSettings = SourceSettings()
@@ -208,12 +213,33 @@ class Settings(Consistent, BaseSettings):
         return "app_id" in self.model_fields_set
 
     def for_one_backend(self) -> Self:
-        """Return these settings, with another generated `app_id` unless it was set: two Backends share no fleet."""
+        """Return these settings as one Backend uses them.
+
+        The `app_id` is another generated one unless it was set, for two Backends share no fleet. The `driver_address`
+        is completed with the pod's IP.
+
+        Raises:
+            SettingsError: the `driver_address` is a port, and the pod's IP is not known.
+        """
+        own = self.model_copy(update={"driver_address": self._full_driver_address()})
         if self.app_id_given:
-            return self
-        own = self.model_copy(update={"app_id": _generated_app_id()})
+            return own
+        own = own.model_copy(update={"app_id": _generated_app_id()})
         own.model_fields_set.discard("app_id")
         return own
+
+    def _full_driver_address(self) -> str | None:
+        address, ip = self.driver_address, pod_ip()
+        if address is None:
+            return ip
+        if not address.startswith(":"):
+            return address
+        if ip is None:
+            raise SettingsError(
+                f"driver_address = {address!r}: needs the IP of the driver's pod in the environment, as POD_IP "
+                "(downward API: status.podIP), or a host before the port"
+            )
+        return f"[{ip}]{address}" if ":" in ip else f"{ip}{address}"
 
     @property
     def uses_lease(self) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "LARGEST_FLEET",
     "RESERVED_LABELS",
     "AccessMode",
+    "Address",
     "AnnotationKey",
     "AnnotationValue",
     "Argv",
@@ -93,6 +94,8 @@ _LONGEST_DATA_KEY: Final = 253
 
 _VARIABLE: Final = re.compile(r"(?!\.\.?$|\.\.)[-._a-zA-Z][-._a-zA-Z0-9]*")
 """The API server's rule before Kubernetes 1.32. Later ones allow any printable ASCII character but '='."""
+
+_LAST_PORT: Final = 65535
 
 _STANDARD_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
@@ -326,6 +329,14 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def _address(text: str) -> str:
+    """Return an address, or a port alone as ":7077"."""
+    port = text.removeprefix(":")
+    if port != text and not (re.fullmatch("[0-9]{1,5}", port) and 1 <= int(port) <= _LAST_PORT):
+        raise ValueError('must be an address, such as "etl-driver.batch.svc:7077", or a port alone, such as ":7077"')
+    return _word(text)
+
+
 def _word(text: str) -> str:
     if not is_unicode(text):
         raise ValueError("must be Unicode text")
@@ -361,6 +372,7 @@ def _argv(value: object) -> tuple[str, ...]:
 
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
+Address = Annotated[str, AfterValidator(_address)]
 AnnotationKey = Annotated[str, AfterValidator(_annotation_key)]
 AnnotationValue = Annotated[str, BeforeValidator(_annotation_value)]
 Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), NoDecode]

@@ -163,6 +163,37 @@ def test_each_backend_has_an_app_id_of_its_own_unless_it_was_set() -> None:
     assert Settings(app_id="etl").for_one_backend().app_id == "etl"
 
 
+@pytest.mark.parametrize(
+    ("address", "pod_ip", "full"),
+    [
+        (None, None, None),
+        (None, "10.0.0.7", "10.0.0.7"),
+        (None, "fd00::7", "fd00::7"),
+        (":7077", "10.0.0.7", "10.0.0.7:7077"),
+        (":7077", "fd00::7", "[fd00::7]:7077"),
+        ("etl-driver.batch.svc:7077", "10.0.0.7", "etl-driver.batch.svc:7077"),
+        (None, "", None),
+        (None, "not yet", None),
+    ],
+)
+def test_the_drivers_address_is_its_pods_unless_it_is_set(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, pod_ip: str | None, full: str | None
+) -> None:
+    monkeypatch.delenv("POD_IP", raising=False)
+    if pod_ip is not None:
+        monkeypatch.setenv("POD_IP", pod_ip)
+    settings = Settings(driver_address=address)
+    assert settings.driver_address == address
+    assert settings.for_one_backend().driver_address == full
+    assert not settings.for_one_backend().app_id_given
+
+
+def test_a_port_alone_needs_the_ip_of_the_drivers_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POD_IP", raising=False)
+    with pytest.raises(SettingsError, match=r"driver_address = ':7077': needs .* POD_IP .*, or a host before the port"):
+        Settings(driver_address=":7077").for_one_backend()
+
+
 def test_failures_allowed_are_twice_the_target_and_at_least_three() -> None:
     assert [ExecutorSettings().failures_allowed(target) for target in (0, 1, 2, 10)] == [3, 3, 4, 20]
     assert ExecutorSettings(max_failures=7).failures_allowed(100) == 7
@@ -323,6 +354,7 @@ LABEL = 'must be a label as "key=value", such as "example.com/state=leaving"'
 ORIGIN = " (from the environment: EXECUTOR_PODS_"
 NO_UNIT = 'has no unit: write numbers with units (ms, s, m, h, d), such as "30s", "5m" or "1h30m"'
 
+ADDRESS = 'must be an address, such as "etl-driver.batch.svc:7077", or a port alone, such as ":7077"'
 OBJECT_NAME = "must be the name of an object: lower-case letters, digits, '-' and '.', at most 253 characters"
 
 WRONG: dict[str, list[tuple[object, str | None]]] = {
@@ -399,7 +431,11 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
     "app_id": [("Fleet", None), ("a" * 64, None)],
     "namespace": [("a.b", None)],
     "driver_pod_name": [("A", "must be a pod's name: lower-case letters, digits, '-' and '.', at most 253 characters")],
-    "driver_address": [("a b", "must be text without spaces"), ("\ud800", "must be Unicode text")],
+    "driver_address": [
+        ("a b", "must be text without spaces"),
+        ("\ud800", "must be Unicode text"),
+        *((port, ADDRESS) for port in (":", ":0", ":65536", ":http", "::1", ":7077:7078")),
+    ],
 }
 TOO_LONG = (
     f"app_id = '{'a' * 49}': must be at most 48 characters, "
