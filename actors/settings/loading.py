@@ -12,13 +12,15 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_settings import EnvSettingsSource
+
 from actors.errors import SettingsError
 from actors.kube import files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ENV_PREFIX", "environment", "is_given", "pod_ip", "read_file"]
+__all__ = ["ENV_PREFIX", "Environment", "environment", "is_given", "pod_ip", "read_file"]
 
 ENV_PREFIX: Final = "EXECUTOR_PODS_"
 
@@ -32,6 +34,37 @@ def environment() -> Iterator[tuple[str, str]]:
         name = variable.upper().removeprefix(ENV_PREFIX)
         if name != variable.upper() and not _SERVICE_LINK.fullmatch(name):
             yield name.lower().replace("__", "."), variable
+
+
+class Environment(EnvSettingsSource):
+    """The environment as pydantic-settings reads it, but with the case of the variables for executors.
+
+    EXECUTOR_PODS_EXECUTOR__ENV__LOG_LEVEL sets LOG_LEVEL; names of settings have no case.
+    """
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the values by setting."""
+        values = super().__call__()
+        for variable in os.environ:
+            parts = variable[len(ENV_PREFIX) :].split("__")
+            if not variable.upper().startswith(ENV_PREFIX):
+                continue
+            match [part.lower() for part in parts]:
+                case ["executor", "env", name, *_]:
+                    _rename(values, ("executor", "env"), name, parts[2])
+                case ["profiles", profile, "env", name, *_]:
+                    _rename(values, ("profiles", profile, "env"), name, parts[3])
+                case _:
+                    pass
+        return values
+
+
+def _rename(values: Any, path: tuple[str, ...], name: str, new: str) -> None:
+    """Rename a key of the map at this path, if there are such."""
+    for part in path:
+        values = values.get(part) if isinstance(values, dict) else None
+    if isinstance(values, dict) and name in values:
+        values[new] = values.pop(name)
 
 
 def pod_ip() -> str | None:

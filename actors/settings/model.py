@@ -35,7 +35,7 @@ from actors.settings.groups import (
     SourceSettings,
     StoreSettings,
 )
-from actors.settings.loading import ENV_PREFIX, environment, is_given, pod_ip, read_file
+from actors.settings.loading import ENV_PREFIX, Environment, environment, is_given, pod_ip, read_file
 from actors.settings.problems import from_validation, unknown
 from actors.settings.profiles import ProfileSettings
 from actors.settings.types import (
@@ -180,12 +180,16 @@ class Settings(Consistent, BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Put the constructor before the environment, and the environment before the file."""
-        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(_file_values.get() or {}))
+        return (
+            init_settings,
+            Environment(settings_cls),
+            InitSettingsSource(settings_cls, init_kwargs=dict(_file_values.get() or {})),
+        )
 
     @property
     def profile_names(self) -> tuple[str, ...]:

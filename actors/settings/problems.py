@@ -158,7 +158,7 @@ def _allowed(problem: ErrorDetails) -> str:
 
 def _origin(line: str, variables: Mapping[str, str]) -> str:
     """Return which environment variable the value came from, or "". The variable may hold a whole group."""
-    name = re.split(r"[ :]", line, maxsplit=1)[0]
+    name = re.split(r"[ :]", line, maxsplit=1)[0].lower()  # as `variables` has it; names of variables have a case
     while name and name not in variables:
         name = name.rpartition(".")[0]
     return f" (from the environment: {variables[name]})" if name else ""

@@ -70,6 +70,8 @@ class ShapeSettings(Group):
     namespace: `secret` or `config_map`, `key`, and perhaps `optional` (default: false). They override the template's,
     variable by variable. DRIVER_ADDRESS and all names that begin with EXECUTOR_ are set by the fleet.
 
+    EXECUTOR_PODS_EXECUTOR__ENV__LOG_LEVEL=debug sets LOG_LEVEL.
+
     Spark: `spark.executorEnv.<name>`, `spark.kubernetes.executor.secretKeyRef.<name>`.
     """
     env_from: Annotated[tuple[EnvFromSettings, ...], FromJson, NoDecode] = Field(

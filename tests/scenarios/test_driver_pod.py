@@ -17,6 +17,8 @@ from tests.scenarios.rivals import Rivals
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
+    import pytest
+
     from actors.local.store.object_store import ObjectStore
 
 
@@ -58,6 +60,15 @@ def test_every_executor_belongs_to_the_drivers_pod() -> None:
     with InPod(executor={"instances": 3}) as world:
         world.advance(5)
         assert world.executors() == {f"app-exec-{number}": [world.uid] for number in (1, 2, 3)}
+        world.stop()
+
+
+def test_executors_get_the_address_of_the_drivers_pod_with_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_IP", "10.0.0.7")
+    with InPod(driver_address=":7077", executor={"instances": 1}) as world:
+        world.advance(5)
+        (pod,) = (each for each in world.pods() if each["metadata"]["name"] == "app-exec-1")
+        assert {"name": "DRIVER_ADDRESS", "value": "10.0.0.7:7077"} in pod["spec"]["containers"][0]["env"]
         world.stop()
 
 

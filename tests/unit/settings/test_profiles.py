@@ -435,6 +435,35 @@ def test_the_environment_holds_variables_and_lists_as_json(monkeypatch: pytest.M
     assert executor.labels == {"team": "blue"}
 
 
+def test_a_variable_for_executors_keeps_its_case_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {
+        "EXECUTOR__ENV__LOG_LEVEL": "debug",
+        "executor__env__mixedCase": "4711",
+        "PROFILES__BIG__ENV__TOKEN__SECRET": "db",
+        "PROFILES__BIG__ENV__TOKEN__KEY": "token",
+        "PROFILES__BIG__ENV__ZONE": '{"config_map": "site", "key": "zone"}',
+    }.items():
+        monkeypatch.setenv(f"EXECUTOR_PODS_{name}", value)
+    file = tmp_path / "fleet.toml"
+    file.write_text('[executor.env]\nLOG_LEVEL = "info"\nZONE = "a"\n')
+
+    settings = Settings.load(file)
+
+    assert settings.executor.env == {"LOG_LEVEL": "debug", "ZONE": "a", "mixedCase": "4711"}
+    assert settings.profiles["big"].env == {
+        "TOKEN": EnvVarSettings(secret="db", key="token"),
+        "ZONE": EnvVarSettings(config_map="site", key="zone"),
+    }
+
+    monkeypatch.setenv("EXECUTOR_PODS_EXECUTOR__ENV__1ST", "x")
+    monkeypatch.setenv("EXECUTOR_PODS_PROFILES__BIG__ENV__TOKEN__SECRET", "DB")
+    lines = refused()
+    assert lines[0] == f"executor.env has '1ST': {VARIABLE}"
+    assert lines[1].endswith(" (from the environment: EXECUTOR_PODS_PROFILES__BIG__ENV__TOKEN__SECRET)")
+
+
 # ── claims ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
