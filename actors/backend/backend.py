@@ -46,6 +46,7 @@ from actors.runtime import (
     Supervisor,
     SupervisorMessage,
     Terminated,
+    installed_system,
 )
 from actors.settings import Settings
 from actors.text import get_logger
@@ -97,7 +98,8 @@ class Backend(Actor):
         kubectl reads; without such a file it is the pod's own. Tests give their own `api` instead. The backend closes
         the API client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows
         later. `roll_policy` replaces `roll.policy`; it is called in the backend's thread. `metrics` receives the
-        counters, see `actors.metrics`.
+        counters, see `actors.metrics`. Without `system`, the backend has one of its own, or that of the open `Kit` of
+        `actors.testing`.
 
         Raises:
             TypeError: `settings` or `owner` is something else, or `api` is given with `kubeconfig` or `context`.
@@ -109,10 +111,12 @@ class Backend(Actor):
             raise TypeError(f"owner must be the driver's actor_ref, or a function, not {_kind_of(owner)}")
         if api is not None and (kubeconfig is not None or context is not None):
             raise TypeError("api has a cluster of its own: give either api, or kubeconfig and context")
-        settings = settings.for_one_backend()
+        given = system or installed_system()
+        runs_on = given or ActorSystem()
+        settings = settings.for_one_backend(runs_on.entropy)
         executor_pod.check_template(settings)
         if api is None:
-            api = kube.connect(
+            api = (runs_on.connect or kube.connect)(
                 kubeconfig=None if kubeconfig is None else Path(kubeconfig),
                 context=context,
                 namespace=settings.namespace,
@@ -121,7 +125,6 @@ class Backend(Actor):
                 bounds=settings.api.bounds,
             )
         ours = isinstance(owner, Address)  # an actor of this runtime receives `Terminated` too, as owners do
-        runs_on = system or ActorSystem()
         driver = _address_of(owner, runs_on.letters)
         counts = FleetCounts(settings.app_id, settings.profile_names)
         make = partial(
@@ -129,7 +132,7 @@ class Backend(Actor):
             settings=settings,
             driver=driver,
             api=api,
-            owns_system=system is None,
+            owns_system=given is None,
             roll_policy=roll_policy,
             counts=counts,
         )

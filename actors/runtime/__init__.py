@@ -15,7 +15,7 @@ from actors.runtime.entropy import Entropy
 from actors.runtime.handle import Hung, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.mailbox import DeadLetters
 from actors.runtime.supervisor import ChildSpec, Supervisor
-from actors.runtime.system import ActorSystem, ThreadDispatcher
+from actors.runtime.system import ActorSystem, ThreadDispatcher, installed, installed_system
 from actors.runtime.timer_thread import TimerThread
 from actors.runtime.timers import Scheduled, Timers, TimerService
 
@@ -48,5 +48,7 @@ __all__ = [
     "TimerThread",
     "Timers",
     "elapsed",
+    "installed",
+    "installed_system",
     "later",
 ]

@@ -65,6 +65,8 @@ class Handle:
         self.ref = ref
         self.thread: threading.Thread | None = None
         """The actor's thread; the dispatcher sets it."""
+        self.cause: BaseException | None = None
+        """Why the actor ended; None while it lives and after an orderly stop."""
         self.abandoned = False
         """The actor was ended while its thread hung. Messages from that thread are dropped from then on."""
         self._tell_owner = tell_owner
@@ -88,7 +90,7 @@ class Handle:
         """
         if not self.mailbox.close(abandon=abandon):
             return False
-        self.abandoned = abandon
+        self.cause, self.abandoned = cause, abandon
         callbacks, self._at_end = self._at_end, []
         for callback in callbacks:
             try:

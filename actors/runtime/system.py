@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, final
 
 from pykka import ActorRegistry
 
@@ -16,12 +17,12 @@ from actors.runtime.mailbox import DeadLetters, Mailbox, MailboxClosed
 from actors.runtime.timer_thread import TimerThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
 
     from actors.runtime.timers import TimerService
 
-__all__ = ["ActorSystem", "ThreadDispatcher"]
+__all__ = ["ActorSystem", "ThreadDispatcher", "installed", "installed_system"]
 
 
 @final
@@ -49,7 +50,8 @@ class ActorSystem:
     """Spawns actors. Several systems can run beside each other and beside the host's own actors.
 
     `wait` waits for a predicate, at most for a time, and returns whether it holds: the test-kit's way, which lets
-    virtual time pass. None in production, where other threads run the actors.
+    virtual time pass. None in production, where other threads run the actors. `connect` replaces `actors.kube.connect`
+    for Backends of this system, if given.
     """
 
     def __init__(
@@ -58,12 +60,15 @@ class ActorSystem:
         timers: TimerService | None = None,
         entropy: Entropy | None = None,
         dispatcher: Dispatcher | None = None,
+        *,
         wait: Callable[[Callable[[], bool], timedelta | None], bool] | None = None,
+        connect: Callable[..., Any] | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
         self.dispatcher: Dispatcher = dispatcher or ThreadDispatcher()
         self.wait = wait
+        self.connect = connect
         self.letters = DeadLetters()
         self._timer_thread: TimerThread | None = None
         if timers is None:
@@ -102,3 +107,22 @@ class ActorSystem:
         """Stop the timer thread, if it belongs to this system. Stop all actors before, in the order they need."""
         if self._timer_thread is not None:
             self._timer_thread.close()
+
+
+_installed: Final[list[ActorSystem]] = []
+"""Of the kits that are open, the newest last; in production none."""
+
+
+def installed_system() -> ActorSystem | None:
+    """Return the system that a Backend without one runs on. None in production: it makes its own."""
+    return _installed[-1] if _installed else None
+
+
+@contextmanager
+def installed(system: ActorSystem) -> Iterator[None]:
+    """Make this the `installed_system`: the test-kit, while it is open."""
+    _installed.append(system)
+    try:
+        yield
+    finally:
+        _installed.remove(system)

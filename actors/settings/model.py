@@ -78,8 +78,8 @@ _file_values: ContextVar[Mapping[str, Any] | None] = ContextVar("_file_values", 
 """The values that `Settings.load` read, during one construction: pydantic-settings has no argument for them."""
 
 
-def _generated_app_id() -> str:
-    return f"fleet-{Entropy().token(6)}"
+def _generated_app_id(entropy: Entropy | None = None) -> str:
+    return f"fleet-{(entropy or Entropy()).token(6)}"
 
 
 class SettingsValues(TypedDict, total=False):
@@ -216,7 +216,7 @@ class Settings(Consistent, BaseSettings):
         """Whether the user set the `app_id`, so that another driver may have the same."""
         return "app_id" in self.model_fields_set
 
-    def for_one_backend(self) -> Self:
+    def for_one_backend(self, entropy: Entropy | None = None) -> Self:
         """Return these settings as one Backend uses them.
 
         The `app_id` is another generated one unless it was set, for two Backends share no fleet. The `driver_address`
@@ -228,7 +228,7 @@ class Settings(Consistent, BaseSettings):
         own = self.model_copy(update={"driver_address": self._full_driver_address()})
         if self.app_id_given:
             return own
-        own = own.model_copy(update={"app_id": _generated_app_id()})
+        own = own.model_copy(update={"app_id": _generated_app_id(entropy)})
         own.model_fields_set.discard("app_id")
         return own
 

@@ -14,7 +14,7 @@ kit knows no actor of the library, and never lets time pass by itself.
 """
 
 from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWaiting
-from actors.testing.dispatcher import NotInVirtualTime, Runaway, SerialDispatcher
+from actors.testing.dispatcher import Crash, NotInVirtualTime, Runaway, SerialDispatcher
 from actors.testing.fake_cluster import ApiRequest, FakeCluster
 from actors.testing.kit import Kit
 from actors.testing.manual import ManualClock, ManualTimers
@@ -22,6 +22,7 @@ from actors.testing.probe import Probe
 
 __all__ = [
     "ApiRequest",
+    "Crash",
     "FakeCluster",
     "Kit",
     "ManualClock",

@@ -4,6 +4,8 @@ Pykka's loop calls `inbox.get()` exactly when the last message is done, so a mai
 dispatcher grants it a message. With threads, each actor parks on its own semaphore (a shared condition would wake every
 actor for every message). Without threads, the loop runs in the caller's thread, and an exception leaves it where it
 would park. Both give the same trace.
+
+An answer that comes from one of these mailboxes is waited for by running the actors, whoever asks: nobody else would.
 """
 
 from __future__ import annotations
@@ -12,26 +14,35 @@ import contextlib
 import random
 import threading
 from collections import deque
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, final
 
+from pykka import ActorRegistry
+
+from actors.runtime import Actor, Hung, StoppedByHost, Timeout
 from actors.runtime.mailbox import Mailbox, MailboxClosed
 from actors.runtime.timers import TimerDue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from pykka import ThreadingActor, ThreadingFuture
     from pykka._envelope import Envelope
 
-    from actors.runtime import Actor, Clock
+    from actors.runtime import Clock
     from actors.runtime.mailbox import DeadLetters
 
-__all__ = ["NotInVirtualTime", "Runaway", "SerialDispatcher"]
+__all__ = ["Crash", "GrantedMailbox", "NotInVirtualTime", "Runaway", "SerialDispatcher"]
 
 RUNAWAY_AFTER: Final = 500_000
 """Messages at one moment. A fleet of thousands needs some ten thousand."""
 
 LAST_LINES: Final = 30
 """Lines of the trace in the error, to see which actors send messages in a circle."""
+
+LONGEST_TIMEOUT: Final = 24 * 60 * 60.0
+"""Seconds of virtual time. Who waits longer for an answer has no limit in mind."""
 
 STUCK_AFTER: Final = 120.0
 """Seconds of real time for one message. Only a handler that blocks takes that long."""
@@ -45,13 +56,24 @@ class NotInVirtualTime(AssertionError):  # noqa: N818 - reads as what happened
     """A program does what cannot happen in virtual time: the message says what, and what to do instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """An actor ended with an exception."""
+
+    actor: str
+    cause: BaseException
+
+    def __str__(self) -> str:
+        return f"{self.actor}: {self.cause!r}"
+
+
 @final
-class _GrantedMailbox(Mailbox):
+class GrantedMailbox(Mailbox):
     """Gives its actor a message only when the dispatcher grants one."""
 
     def __init__(self, name: str, clock: Clock, dead_letters: DeadLetters, dispatcher: SerialDispatcher) -> None:
         super().__init__(name, clock, dead_letters)
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self.granted = threading.Semaphore(0)
         self.parked = threading.Semaphore(0)
         self.may_take = False
@@ -60,17 +82,21 @@ class _GrantedMailbox(Mailbox):
         """Return the number of queued messages. Faster than `depth`: called for each actor at each message."""
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        self._dispatcher.arrived.append(self)
+        """See `Mailbox`."""
+        if envelope.reply_to is not None:
+            self.dispatcher.await_by_running(self, envelope)
+        self.dispatcher.arrived.append(self)
         super().put(envelope)
 
     def close(self, *, abandon: bool = False) -> bool:
+        """See `Mailbox`."""
         first = super().close(abandon=abandon)
-        if self._dispatcher.threads:
+        if self.dispatcher.threads:
             self.granted.release()  # wakes a parked actor, which then sees the end
         return first
 
     def _take(self) -> Envelope[Any] | None:
-        if self._dispatcher.threads:
+        if self.dispatcher.threads:
             self.parked.release()
             self.granted.acquire()
         elif not self.may_take:
@@ -78,7 +104,7 @@ class _GrantedMailbox(Mailbox):
         self.may_take = False
         envelope = super()._take()
         if envelope is not None:
-            self._dispatcher.note(self.name, envelope.message)
+            self.dispatcher.note(self.name, envelope.message)
         return envelope
 
 
@@ -91,14 +117,20 @@ class SerialDispatcher:
 
     def __init__(self, seed: int | None = None, *, threads: bool = True, runaway_after: int = RUNAWAY_AFTER) -> None:
         self.threads = threads
+        self.wait: Callable[[Callable[[], bool], timedelta | None], bool] | None = None
+        """Waits for a predicate in virtual time, outside of actors; the kit sets it."""
+        self.crashes: list[Crash] = []
+        """The actors that crashed so far, in order."""
         self.trace: list[str] = []
         """One line per granted message: the moment, the receiver and the type."""
-        self.arrived: deque[_GrantedMailbox] = deque()
+        self.arrived: deque[GrantedMailbox] = deque()
         """The receiver of each message, oldest message first."""
         self._random = random.Random(seed) if seed is not None else None  # noqa: S311 - repeatable is the point
-        self._actors: dict[_GrantedMailbox, Actor] = {}
+        self._actors: dict[GrantedMailbox, ThreadingActor] = {}
+        self._running: list[GrantedMailbox] = []
+        """The actors that handle a message now: several if one waits for the answer of the next."""
         self._paused: set[Mailbox] = set()
-        self._arrived_paused: list[_GrantedMailbox] = []
+        self._arrived_paused: list[GrantedMailbox] = []
         self._clock: Clock | None = None
         self._settling = False
         self._runaway_after = runaway_after
@@ -110,17 +142,24 @@ class SerialDispatcher:
     def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
         """Return a mailbox that waits for grants."""
         self._clock = clock
-        return _GrantedMailbox(name, clock, dead_letters, self)
+        return GrantedMailbox(name, clock, dead_letters, self)
 
-    def start(self, actor: Actor) -> None:
-        """Start the actor and run it until it waits for its first message."""
-        mailbox = actor.handle.mailbox
-        assert isinstance(mailbox, _GrantedMailbox)
+    def start(self, actor: ThreadingActor) -> None:
+        """Start the actor and run it until it waits for its first message. With threads, only our own actors."""
+        mailbox = actor.actor_inbox
+        assert isinstance(mailbox, GrantedMailbox)
         self._forget_the_dead()
         self._actors[mailbox] = actor
         if not self.threads:
-            actor._actor_loop_setup()  # noqa: SLF001 - Pykka's loop in three steps
+            self._running.append(mailbox)
+            try:
+                actor._actor_loop_setup()  # noqa: SLF001 - Pykka's loop in three steps
+            finally:
+                self._running.pop()
+            if actor.actor_stopped.is_set():  # it failed
+                self._ended(actor, mailbox)
             return
+        assert isinstance(actor, Actor)
 
         def run() -> None:
             actor.handle.bind_thread()
@@ -138,7 +177,7 @@ class SerialDispatcher:
     def leave_behind(self) -> None:
         """Continue without the actor that calls this. For an actor whose thread is about to hang."""
         assert self.threads, "without threads every actor would hang"
-        (mailbox,) = [m for m, actor in self._actors.items() if actor.handle.thread is threading.current_thread()]
+        (mailbox,) = [m for m, actor in self._own() if actor.handle.thread is threading.current_thread()]
         del self._actors[mailbox]
         mailbox.parked.release()
 
@@ -146,13 +185,36 @@ class SerialDispatcher:
 
     @property
     def actors(self) -> tuple[Actor, ...]:
-        """The live actors, in the order of their start."""
+        """The live actors of this library, in the order of their start."""
+        self._forget_the_dead()
+        return tuple(actor for _, actor in self._own())
+
+    @property
+    def everyone(self) -> tuple[ThreadingActor, ...]:
+        """The live actors, also those of the host, in the order of their start."""
         self._forget_the_dead()
         return tuple(self._actors.values())
 
-    def pause(self, actors: Iterable[Actor]) -> None:
+    @property
+    def running(self) -> str | None:
+        """The name of the actor that handles a message now."""
+        return self._running[-1].name if self._running else None
+
+    def abandon(self) -> None:
+        """End all actors that are left, the last started first, and those that they start meanwhile."""
+        while everyone := self.everyone:
+            for actor in reversed(everyone):
+                if isinstance(actor, Actor):
+                    actor.handle.end(StoppedByHost("the test is over"), abandon=True)
+                else:
+                    ActorRegistry.unregister(actor.actor_ref)
+                    actor.actor_stopped.set()
+                    actor.actor_inbox.close()  # type: ignore[attr-defined]  # it is a GrantedMailbox
+
+    def pause(self, actors: Iterable[ThreadingActor]) -> None:
         """Grant these actors nothing until `resume`, as if their process were stopped. Their messages wait."""
-        self._paused.update(actor.handle.mailbox for actor in actors)
+        paused = set(actors)
+        self._paused.update(mailbox for mailbox, actor in self._actors.items() if actor in paused)
 
     def resume(self) -> None:
         """Grant every actor again what waits for it."""
@@ -166,7 +228,7 @@ class SerialDispatcher:
         Raises:
             Runaway: the messages do not end.
         """
-        if self._settling:
+        if self._settling or self._running:
             raise RuntimeError("settle() was called from within an actor")
         self._settling = True
         try:
@@ -174,6 +236,24 @@ class SerialDispatcher:
                 self._grant(mailbox)
         finally:
             self._settling = False
+
+    def await_by_running(self, mailbox: GrantedMailbox, envelope: Envelope[Any]) -> None:
+        """Make whoever waits for the answer to this message run the actors meanwhile."""
+        future: ThreadingFuture[Any] | None = envelope.reply_to  # type: ignore[assignment]  # Pykka has no other
+        assert future is not None
+        get = future.get
+
+        def is_answered() -> bool:
+            return future._result is not None  # noqa: SLF001 - Pykka has no other sign
+
+        def wait(*, timeout: float | None = None) -> Any:
+            if not is_answered():
+                self._run_until(is_answered, mailbox, envelope, timeout)
+            if not is_answered() and timeout is not None:
+                raise Timeout(f"{timeout} seconds")
+            return get(timeout=timeout)
+
+        future.get = wait  # type: ignore[method-assign]  # Pykka's hook for this refuses a later answer
 
     def note(self, name: str, message: object) -> None:
         """Add a line to the trace. A timer's message has the name of its content."""
@@ -185,7 +265,7 @@ class SerialDispatcher:
         if moment != self._quiet_since[0]:
             self._quiet_since = (moment, len(self.trace))
 
-    def _next(self) -> _GrantedMailbox | None:
+    def _next(self) -> GrantedMailbox | None:
         if len(self.trace) - self._quiet_since[1] > self._runaway_after:
             lines = "\n".join(self.trace[-LAST_LINES:])
             self._quiet_since = (self._quiet_since[0], len(self.trace))  # lets the kit close
@@ -203,21 +283,58 @@ class SerialDispatcher:
                 return mailbox
         return None
 
-    def _grant(self, mailbox: _GrantedMailbox) -> None:
-        actor = self._actors[mailbox]
-        if self.threads:
-            mailbox.granted.release()
-            self._await_parked(mailbox)
-            if mailbox.closed and actor.handle.thread is not None:
-                actor.handle.thread.join(STUCK_AFTER)  # it has ended, and must not be found running
-            return
-        mailbox.may_take = True
-        with contextlib.suppress(MailboxClosed):
-            actor._actor_loop_running()  # noqa: SLF001 - Pykka's loop in three steps
-        if mailbox.closed:
-            actor._actor_loop_teardown()  # noqa: SLF001 - Pykka's loop in three steps
+    def _run_until(
+        self, is_answered: Callable[[], bool], mailbox: GrantedMailbox, envelope: Envelope[Any], timeout: float | None
+    ) -> None:
+        """Run the actors until an answer is there or the time is over.
 
-    def _await_parked(self, mailbox: _GrantedMailbox) -> None:
+        Within an actor, only the one that was asked runs, with the messages that it has: time stands still.
+        """
+        if not self._running:
+            if self.wait is not None:
+                endless = timeout is None or timeout > LONGEST_TIMEOUT
+                self.wait(is_answered, None if endless else timedelta(seconds=timeout or 0))
+            return
+        if timeout == 0:
+            return
+        while not is_answered() and mailbox.depth and mailbox not in {*self._running, *self._paused}:
+            self._grant(mailbox)
+        if not is_answered():
+            raise NotInVirtualTime(
+                f"{self.running} waits until {mailbox.name} answers {type(envelope.message).__name__}. "
+                f"It does not while {self.running} waits: in a Kit, one actor runs at a time"
+            )
+
+    def _own(self) -> Iterator[tuple[GrantedMailbox, Actor]]:
+        return ((mailbox, actor) for mailbox, actor in self._actors.items() if isinstance(actor, Actor))
+
+    def _grant(self, mailbox: GrantedMailbox) -> None:
+        actor = self._actors[mailbox]
+        self._running.append(mailbox)
+        try:
+            if self.threads:
+                mailbox.granted.release()
+                self._await_parked(mailbox)
+            else:
+                mailbox.may_take = True
+                with contextlib.suppress(MailboxClosed):
+                    actor._actor_loop_running()  # noqa: SLF001 - Pykka's loop in three steps
+        finally:
+            self._running.pop()
+        if actor.actor_stopped.is_set():
+            self._ended(actor, mailbox)
+
+    def _ended(self, actor: ThreadingActor, mailbox: GrantedMailbox) -> None:
+        mailbox.close()  # an actor of the host leaves it open
+        if not isinstance(actor, Actor):
+            return
+        cause = actor.handle.cause
+        if cause is not None and not isinstance(cause, StoppedByHost | Hung):
+            self.crashes.append(Crash(actor.name, cause))
+        if actor.handle.thread is not None:
+            actor.handle.thread.join(STUCK_AFTER)  # it must not be found running
+
+    def _await_parked(self, mailbox: GrantedMailbox) -> None:
         if not mailbox.parked.acquire(timeout=STUCK_AFTER):
             raise AssertionError(f"{mailbox.name} blocks on a message: {mailbox.current!r}")
 

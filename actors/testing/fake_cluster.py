@@ -89,7 +89,7 @@ class _Peak:
 
 @final
 class FakeCluster:
-    """A cluster whose pods do what the test says.
+    """A cluster whose pods do what the test says. Backends in the kit that get no `api` use the newest one.
 
     Args:
         kit: the virtual time.
@@ -129,6 +129,7 @@ class FakeCluster:
         self._alive: dict[str, int] = {}
         """The UIDs of living pods, and their executors."""
         self._peaks = [_Peak()]
+        kit.system.connect = self.connect
         self.store.watch("pods", None, self._count, label_selector=_EXECUTORS)
 
     # ── for Backends ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, final
 
-from actors.runtime import ActorSystem, Address, Entropy, StoppedByHost, Timeout
-from actors.testing.dispatcher import RUNAWAY_AFTER, SerialDispatcher
+from actors.runtime import ActorSystem, Address, Entropy, Timeout, installed
+from actors.testing import hosting
+from actors.testing.dispatcher import RUNAWAY_AFTER, Crash, NotInVirtualTime, SerialDispatcher
 from actors.testing.event_loop import run
 from actors.testing.manual import ManualClock, ManualTimers
 from actors.testing.probe import Probe
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from actors.runtime import Actor, ActorRef, Context
+    from actors.testing.hosting import A
 
 __all__ = ["Kit"]
 
@@ -27,14 +30,17 @@ DEFAULT_SEED: Final = 0
 THREAD_ENDS_WITHIN: Final = 10.0
 """Seconds of real time to wait for a thread without work."""
 
-LONGEST_WAIT: Final = timedelta(days=1)
+LONGEST_WAIT: Final = timedelta(hours=1)
 """Virtual time that a wait without a limit may take. A fleet always has a timer: without this, such a wait would never
-end."""
+end. An hour of a fleet takes about two seconds."""
 
 
 @final
 class Kit:
     """A system of actors that the test runs step by step. Use it as a context manager, or `close` it.
+
+    As a context manager it is *open*: a Backend that gets no system runs on this one, and so do the Pykka actors that
+    the host starts. What they cannot do in virtual time raises `NotInVirtualTime`: see `actors.testing.hosting`.
 
     Args:
         seed: of the order of messages across mailboxes, and of all entropy of the actors. None: oldest message first.
@@ -47,18 +53,31 @@ class Kit:
         self.timers = ManualTimers(self.clock)
         self.entropy = Entropy(DEFAULT_SEED if seed is None else seed)
         self.dispatcher = SerialDispatcher(seed, threads=threads, runaway_after=runaway_after)
-        self.system = ActorSystem(self.clock, self.timers, self.entropy, self.dispatcher, self.wait_until)
+        self.dispatcher.wait = self.wait_until
+        self.system = ActorSystem(
+            self.clock, self.timers, self.entropy, self.dispatcher, wait=self.wait_until, connect=_no_cluster
+        )
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
+        self._open.enter_context(installed(self.system))
+        if not self.dispatcher.threads:
+            self._open.enter_context(hosting.hosted(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._abandon()
+        with self._open:
+            if error is None:
+                self.close()
+            else:
+                self._abandon()
+
+    @property
+    def crashes(self) -> list[Crash]:
+        """The actors that ended with an exception, in order."""
+        return self.dispatcher.crashes
 
     @property
     def trace(self) -> list[str]:
@@ -70,6 +89,15 @@ class Kit:
         address = self.system.spawn(factory, name=name, owner=owner)
         self.settle()
         return address
+
+    def start(self, actor: type[A], *args: Any, **kwargs: Any) -> A:
+        """Start an actor of the host, as `actor.start(*args, **kwargs)` does, and return the actor itself, not its ref.
+
+        While the kit is open, all plain Pykka actors that are started run in the kit.
+        """
+        started = hosting.start(actor, *args, **kwargs)
+        self.settle()
+        return started
 
     def probe(self, name: str = "driver") -> Probe:
         """Start a probe of this name."""
@@ -106,7 +134,7 @@ class Kit:
         """Let virtual time pass, from timer to timer, until `predicate()` holds. Return whether it does at `timeout`.
 
         Raises:
-            AssertionError: without `timeout`, nothing is left to happen, or a day has passed.
+            AssertionError: without `timeout`, nothing is left to happen, or an hour has passed.
         """
         self.settle()
         begun = self.clock.elapsed
@@ -146,7 +174,7 @@ class Kit:
     def close(self) -> None:
         """Stop all actors, the last started first. Ends an actor that does not stop."""
         try:
-            for actor in reversed(self.dispatcher.actors):
+            for actor in reversed(self.dispatcher.everyone):
                 actor.stop()
             self.settle()
         finally:
@@ -154,8 +182,12 @@ class Kit:
 
     def _abandon(self) -> None:
         threads = [actor.handle.thread for actor in self.dispatcher.actors]
-        while actors := self.dispatcher.actors:
-            for actor in reversed(actors):
-                actor.handle.end(StoppedByHost("the test is over"), abandon=True)
+        self.dispatcher.abandon()
         for thread in filter(None, threads):
             thread.join(timeout=THREAD_ENDS_WITHIN)
+
+
+def _no_cluster(**_: object) -> NoReturn:
+    raise NotInVirtualTime(
+        "a Backend in a Kit cannot use a real API server: make a FakeCluster(kit) first, or start the Backend with api="
+    )

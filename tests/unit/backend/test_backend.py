@@ -53,6 +53,7 @@ from actors.messages.internal import CreationBlocked, FromInside, RemoveExecutor
 from actors.pods.loss import LossKind
 from actors.runtime import StoppedByHost, SupervisorMessage, Terminated
 from actors.settings.model import Settings
+from actors.testing import Kit
 from actors.testing.manual_api import ManualPodApi
 from actors.testing.probe import Probe
 from tests.unit.views import running, settings
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from actors.backend.backend_ref import BackendRef
     from actors.messages import FromDriver
     from actors.runtime import Address
-    from actors.testing import Kit
 
 SECOND = timedelta(seconds=1)
 CHILDREN = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
@@ -185,7 +185,9 @@ def test_an_owner_may_be_a_function_and_what_it_raises_is_logged(kit: Kit, caplo
     assert Counter(kinds) >= Counter({ExecutorRunning: 2, ExecutorRemoved: 2})
 
 
-def test_a_kubeconfig_and_a_context_may_be_given(kit: Kit, tmp_path: Path) -> None:
+def test_a_kubeconfig_and_a_context_may_be_given(tmp_path: Path) -> None:
+    kit = Kit()  # not open: the real client has threads
+    kit.system.connect = None
     path = tmp_path / "config"
     driver = kit.probe("driver").address
     with pytest.raises(SettingsError, match=rf"^kubeconfig {path}: there is no such file$"):
@@ -202,6 +204,7 @@ def test_a_kubeconfig_and_a_context_may_be_given(kit: Kit, tmp_path: Path) -> No
         kit.settle()
     with pytest.raises(SettingsError, match="three"):
         Backend.start(settings(), driver, kubeconfig=path, context="three")
+    kit.close()
 
 
 def test_children_start_in_the_order_of_their_dependence(fleet: Callable[..., Fleet]) -> None:

@@ -70,10 +70,10 @@ def test_a_wait_for_what_never_happens_is_an_error(kit: Kit) -> None:
 
 
 def test_a_wait_without_a_limit_does_not_last_for_ever(kit: Kit) -> None:
-    kit.spawn(lambda context: Ticker(context, lambda: None, timedelta(hours=1)), name="ticker")
-    with pytest.raises(AssertionError, match="this wait has lasted 1 day, 0:00:00 of virtual time: give it a timeout"):
+    kit.spawn(lambda context: Ticker(context, lambda: None, timedelta(minutes=1)), name="ticker")
+    with pytest.raises(AssertionError, match="this wait has lasted 1:00:00 of virtual time: give it a timeout"):
         kit.wait_until(lambda: False)
-    assert kit.clock.elapsed == timedelta(days=1)
+    assert kit.clock.elapsed == timedelta(hours=1)
 
 
 def test_the_system_of_a_kit_waits_as_the_kit_does(kit: Kit, ticks: list[float]) -> None:
