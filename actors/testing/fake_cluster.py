@@ -72,11 +72,8 @@ class ApiRequest:
     """The object of a POST, the patch of a PATCH."""
     at: timedelta = timedelta(0)
     """When it was sent, as `kit.clock.elapsed`."""
-
-    @property
-    def executor_id(self) -> int | None:
-        """The executor whose pod it names."""
-        return parse_executor_id(self.name.rpartition("-exec-")[2] or "-") if self.resource == "pods" else None
+    executor_ids: tuple[int, ...] = ()
+    """The executors whose pods it names, or deletes by a selector."""
 
 
 @dataclass(slots=True)
@@ -171,8 +168,8 @@ class FakeCluster:
 
     @property
     def deleted(self) -> list[int]:
-        """The executor ids of the DELETEs of single pods, in order."""
-        return self._asked("delete")
+        """The executor ids of the DELETEs of pods, in order; those of one DELETE by selector in ascending order."""
+        return self._asked("delete", "deletecollection")
 
     @property
     def most_alive(self) -> int:
@@ -278,9 +275,16 @@ class FakeCluster:
 
     # ── for its doors ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def note(self, request: Request[Any] | Watch) -> None:
+    def note(self, request: Request[Any] | Watch, namespace: str) -> None:
         """Record a request."""
-        self.requests.append(_as_api_request(request, self._kit.clock.elapsed))
+        verb, resource, name, body = _described(request)
+        ids: tuple[int, ...] = ()
+        if isinstance(request, kube.DeleteCollection):
+            pods = self.store.list("pods", namespace, label_selector=request.selector).items
+            ids = tuple(sorted(executor_id for pod in pods if (executor_id := _id_of(pod)) is not None))
+        elif resource == kube.PODS.plural and (executor_id := _id_in(name)) is not None:
+            ids = (executor_id,)
+        self.requests.append(ApiRequest(verb, resource, name, body, self._kit.clock.elapsed, ids))
 
     def fault_of(self, operation: Operation) -> Fault | None:
         """Return what the test has ordered for the next call of an operation."""
@@ -298,8 +302,8 @@ class FakeCluster:
     def _listed(self) -> list[dict[str, Any]]:
         return self.store.list("pods", None, label_selector=_EXECUTORS).items
 
-    def _asked(self, verb: str) -> list[int]:
-        return [seen.executor_id for seen in self.requests if seen.verb == verb and seen.executor_id is not None]
+    def _asked(self, *verbs: str) -> list[int]:
+        return [executor_id for seen in self.requests if seen.verb in verbs for executor_id in seen.executor_ids]
 
     def _pod(self, executor_id: int, action: str, *phases: str) -> tuple[str, str]:
         """Return name and namespace of an executor's pod, which must be in one of the phases: alive, unless given."""
@@ -339,11 +343,11 @@ class _Door(FaultyPodApi):
         self._cluster = cluster
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
-        self._cluster.note(request)
+        self._cluster.note(request, self.namespace)
         return super().send(request, reply)
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
-        self._cluster.note(request)
+        self._cluster.note(request, self.namespace)
         return super().watch(request, sink)
 
     def _fault_of(self, operation: Operation, *, later_page: bool = False) -> Fault | None:
@@ -354,11 +358,16 @@ def _id_of(pod: Mapping[str, Any]) -> int | None:
     return parse_executor_id(pod["metadata"].get("labels", {}).get(EXECUTOR_ID_LABEL) or "-")
 
 
-def _as_api_request(request: Request[Any] | Watch, at: timedelta) -> ApiRequest:
+def _id_in(pod_name: str) -> int | None:
+    return parse_executor_id(pod_name.rpartition("-exec-")[2] or "-")
+
+
+def _described(request: Request[Any] | Watch) -> tuple[str, str, str, Mapping[str, Any] | None]:
+    """Return verb, resource, name and body of a request."""
     verb = _VERBS.get(request.operation, request.operation)
     if isinstance(request, kube.ReviewAccess):
-        return ApiRequest(verb, "selfsubjectaccessreviews", at=at)
+        return verb, "selfsubjectaccessreviews", "", None
     resource: kube.Resource = getattr(request, "resource", kube.PODS)
     if isinstance(request, kube.Create | kube.CreateObject):
-        return ApiRequest(verb, resource.plural, request.manifest["metadata"]["name"], request.manifest, at)
-    return ApiRequest(verb, resource.plural, getattr(request, "name", ""), getattr(request, "patch", None), at)
+        return verb, resource.plural, request.manifest["metadata"]["name"], request.manifest
+    return verb, resource.plural, getattr(request, "name", ""), getattr(request, "patch", None)

@@ -1,4 +1,7 @@
-"""Pytest fixtures: set `pytest_plugins = ["actors.testing.plugin"]` in the top-level conftest."""
+"""Pytest fixtures: set `pytest_plugins = ["actors.testing.plugin"]` in the top-level conftest.
+
+The package registers no plugin by itself: the fixtures' names are common, and each run of pytest would import them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actors.testing.fake_cluster import FakeCluster
 from actors.testing.kit import Kit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["kit"]
+__all__ = ["cluster", "kit"]
 
 
 @pytest.fixture
@@ -19,3 +23,9 @@ def kit() -> Iterator[Kit]:
     """A `Kit` without threads, oldest message first; closed after the test."""
     with Kit() as kit:
         yield kit
+
+
+@pytest.fixture
+def cluster(kit: Kit) -> FakeCluster:
+    """A `FakeCluster` in the kit, whose pods run after a second: Backends use it that get no `api`."""
+    return FakeCluster(kit)

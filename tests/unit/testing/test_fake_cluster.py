@@ -151,7 +151,7 @@ def test_two_fleets_with_the_same_ids_need_two_clusters(kit: Kit, cluster: FakeC
 def test_requests_are_values(kit: Kit, cluster: FakeCluster) -> None:
     Fleet(kit, cluster)
     posts = [request for request in cluster.requests if (request.verb, request.resource) == ("create", "pods")]
-    assert [(request.name, request.executor_id) for request in posts] == [("test-exec-1", 1), ("test-exec-2", 2)]
+    assert [(request.name, request.executor_ids) for request in posts] == [("test-exec-1", (1,)), ("test-exec-2", (2,))]
     assert posts[0].body is not None
     assert posts[0].body["spec"]["containers"][0]["image"] == "any"
     assert {request.verb for request in cluster.requests} >= {"list", "watch"}
@@ -166,7 +166,8 @@ def test_requests_and_deletes_are_known_by_executor(kit: Kit, cluster: FakeClust
     fleet.backend.tell(StopBackend())
     kit.advance(seconds=5)
     assert cluster.pods == {}
-    assert "deletecollection" in {request.verb for request in cluster.requests}
+    assert cluster.deleted == [2, 1, 3]
+    assert ("deletecollection", (1, 3)) in {(request.verb, request.executor_ids) for request in cluster.requests}
 
 
 def test_other_objects_are_requests_too(kit: Kit, cluster: FakeCluster) -> None:
@@ -221,7 +222,7 @@ def test_a_refused_request_is_sent_again(kit: Kit, cluster: FakeCluster) -> None
     cluster.refuse("create", 500, times=2)
     Fleet(kit, cluster, instances=1)
     kit.advance(minutes=1)
-    posts = [request for request in cluster.requests if request.executor_id == 1 and request.verb == "create"]
+    posts = [request for request in cluster.requests if request.executor_ids == (1,) and request.verb == "create"]
     assert len(posts) == 3
     assert posts[0].at < posts[1].at < posts[2].at
     assert cluster.phases == {1: "Running"}
