@@ -273,6 +273,17 @@ class FakeCluster:
         finally:
             self._set_outage(begins=False)
 
+    @contextmanager
+    def stalled_watches(self) -> Iterator[None]:
+        """Hold back what the open watches deliver, until the end of the `with` block. Calls are answered."""
+        for door in self._doors:
+            door.stall()
+        try:
+            yield
+        finally:
+            for door in self._doors:
+                door.resume()
+
     # ── for its doors ────────────────────────────────────────────────────────────────────────────────────────────
 
     def note(self, request: Request[Any] | Watch, namespace: str) -> None:
