@@ -21,6 +21,8 @@ from tests.contract.control_plane import ASSETS, WITHOUT_ASSETS, ControlPlane
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from actors.testing import Kit
+
 pytest_plugins = ["actors.testing.plugin"]
 
 TESTS = Path(__file__).parent
@@ -68,6 +70,13 @@ def _every_log_line_is_text() -> Iterator[None]:
     yield
     bad, _EAR.bad = _EAR.bad, []
     assert bad == []
+
+
+@pytest.fixture
+def expect_crashes(kit: Kit) -> Iterator[None]:
+    """Actors of the test may crash: it looks at what becomes of that."""
+    yield
+    kit.crashes.clear()
 
 
 def pytest_configure() -> None:

@@ -71,12 +71,16 @@ class Kit:
         with self._open:
             if error is None:
                 self.close()
+                self._check()
             else:
                 self._abandon()
 
     @property
     def crashes(self) -> list[Crash]:
-        """The actors that ended with an exception, in order."""
+        """The actors that ended with an exception, in order. A test takes out those that it expects: `crashes.clear()`.
+
+        The end of the `with` block fails if there is one left.
+        """
         return self.dispatcher.crashes
 
     @property
@@ -179,6 +183,12 @@ class Kit:
             self.settle()
         finally:
             self._abandon()
+
+    def _check(self) -> None:
+        if self.crashes:
+            which = "\n".join(f"  {crash}" for crash in self.crashes)
+            text = f"actors crashed; a test that expects them takes them out of kit.crashes:\n{which}"
+            raise AssertionError(text) from self.crashes[0].cause
 
     def _abandon(self) -> None:
         threads = [actor.handle.thread for actor in self.dispatcher.actors]

@@ -423,6 +423,7 @@ def test_reviews_that_are_never_answered_delay_the_start_to_its_timeout_at_most(
     assert subject.backend.is_alive()
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_restarted_child_requests_no_new_reviews(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()
@@ -433,6 +434,7 @@ def test_a_restarted_child_requests_no_new_reviews(fleet: Callable[..., Fleet]) 
     assert subject.backend.is_alive()
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_child_that_crashes_before_the_rights_are_known_is_introduced_when_they_are(kit: Kit) -> None:
     subject = Starting(kit, settings(executor={"instances": 1}), reviewed=False)
     for child in ("allocator", "lifecycle-manager"):
@@ -735,6 +737,7 @@ def test_executors_of_a_previous_driver_are_adopted_and_ids_continue(fleet: Call
 # ── crashes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("expect_crashes")
 @pytest.mark.parametrize("child", CHILDREN)
 def test_a_crashed_child_restarts_and_nothing_is_created_or_reported_twice(
     fleet: Callable[..., Fleet], child: str
@@ -753,6 +756,7 @@ def test_a_crashed_child_restarts_and_nothing_is_created_or_reported_twice(
     assert subject.pods() == ["app-exec-1", "app-exec-3", "app-exec-4", "app-exec-5"]
 
 
+@pytest.mark.usefixtures("expect_crashes")
 @pytest.mark.parametrize("child", CHILDREN)
 def test_an_executor_that_ends_while_a_child_is_down_is_removed_once_and_replaced(
     fleet: Callable[..., Fleet], child: str
@@ -768,6 +772,7 @@ def test_an_executor_that_ends_while_a_child_is_down_is_removed_once_and_replace
     assert subject.pods() == ["app-exec-3", "app-exec-4"]
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_child_that_crashes_again_and_again_ends_the_backend_and_leaves_the_fleet(
     fleet: Callable[..., Fleet],
 ) -> None:
@@ -780,6 +785,7 @@ def test_a_child_that_crashes_again_and_again_ends_the_backend_and_leaves_the_fl
     assert subject.pods() == ["app-exec-1", "app-exec-2"]
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_backend_that_crashes_reports_it_and_leaves_no_child_behind(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()

@@ -250,6 +250,7 @@ def test_a_stop_while_the_pod_is_not_ready_is_like_any_other(rig: Rig) -> None:
     assert [call.operation for call in rig.api.calls if call.operation == "create"] == []
 
 
+@pytest.mark.usefixtures("expect_crashes")
 @pytest.mark.parametrize("child", ["request-pool", "allocator"])
 def test_a_child_that_restarts_meanwhile_waits_too(rig: Rig, child: str) -> None:
     rig.found(driver_pod(ready=False))

@@ -309,6 +309,7 @@ def test_the_connection_is_closed_and_no_timer_is_left(rig: Rig) -> None:
     assert rig.kit.timers.pending == 0
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_the_bulk_delete_is_requested_again_after_a_crash_of_the_pool(rig: Rig) -> None:
     rig.stop()
     rig.api.take("delete_collection")
@@ -327,6 +328,7 @@ def test_a_late_message_that_the_pool_has_drained_repeats_no_step(rig: Rig) -> N
     assert rig.api.open("delete_collection") == ()
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_pool_that_crashes_while_it_drains_is_drained_again(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
@@ -337,6 +339,7 @@ def test_a_pool_that_crashes_while_it_drains_is_drained_again(kit: Kit) -> None:
     assert rig.ended() == ()
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_pool_that_fails_too_often_ends_the_stop_early(kit: Kit) -> None:
     rig = Rig(kit, shutdown_timeout=timedelta(hours=1)).run(1, 2)
     pool = kit.address("request-pool")
@@ -348,6 +351,7 @@ def test_a_pool_that_fails_too_often_ends_the_stop_early(kit: Kit) -> None:
     assert rig.driver.take_all(BackendFailed) == []
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_child_that_is_down_when_the_stop_begins_does_not_delay_it(rig: Rig) -> None:
     rig.kit.address("allocator").tell("nonsense")
     rig.kit.settle()
@@ -422,6 +426,7 @@ def test_a_release_without_an_answer_takes_no_longer_than_a_stop_may(kit: Kit) -
     assert rig.ended() == ()
 
 
+@pytest.mark.usefixtures("expect_crashes")
 @pytest.mark.parametrize("crashes_first", [True, False])
 def test_a_lease_keeper_that_crashes_does_not_delay_the_stop(kit: Kit, crashes_first: bool) -> None:
     rig = Rig(kit, lease=True).run(1, 2)

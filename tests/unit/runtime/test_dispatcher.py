@@ -63,6 +63,7 @@ def supervision(seed: int | None, *, threads: bool) -> tuple[str, ...]:
         kit.advance(5 * SECOND)
         peers[1].tell("die")
         kit.advance(10 * SECOND)
+        kit.crashes.clear()
         return tuple(kit.trace)
 
 
@@ -196,6 +197,7 @@ def test_a_busy_time_is_no_runaway_as_long_as_the_clock_moves() -> None:
         assert len(kit.trace) == 101
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_settling_from_within_an_actor_is_a_mistake(kit: Kit) -> None:
     class Impatient(Actor):
         def receive(self, _message: Any) -> object:
@@ -223,3 +225,5 @@ def test_an_actor_that_starts_another_and_dies_leaves_it_running(threads: bool) 
         kit.settle()
         assert not founder.is_alive()
         assert received == ["heir yours"]
+        assert [crash.actor for crash in kit.crashes] == ["founder"]
+        kit.crashes.clear()

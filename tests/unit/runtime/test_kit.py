@@ -77,6 +77,7 @@ def test_a_probe_answers_as_it_was_told_to(kit: Kit) -> None:
     assert probe.take_all() == ["anything", "question"]
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_an_ask_raises_what_the_actor_raised_or_says_that_it_gave_no_answer(kit: Kit) -> None:
     class Failing(Actor):
         def receive(self, message: Any) -> object:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from actors.testing import Kit
 
+pytestmark = pytest.mark.usefixtures("expect_crashes")
+
 SECOND = timedelta(seconds=1)
 BACKOFF = Backoff(initial=SECOND, maximum=8 * SECOND, jitter=0.0, reset_after=60 * SECOND)
 

@@ -87,6 +87,7 @@ def test_an_interval_counts_from_when_the_last_message_was_handled(
     assert kit.timers.next_due() == 6 * SECOND
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_an_interval_must_be_positive(kit: Kit) -> None:
     sleeper = kit.spawn(lambda context: Sleeper(context, []), name="sleeper")
     with pytest.raises(ValueError, match="an interval must be positive, not 0:00:00"):
@@ -149,6 +150,7 @@ def test_a_repeated_message_that_is_refused_comes_again(kit: Kit, sleeper: Addre
     assert rang == ["refuse"] * 2
 
 
+@pytest.mark.usefixtures("expect_crashes")
 @pytest.mark.parametrize("orderly", [True, False])
 def test_timers_end_with_their_incarnation(kit: Kit, sleeper: Address, rang: list[object], orderly: bool) -> None:
     def fail(_: Sleeper) -> None:

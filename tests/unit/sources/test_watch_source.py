@@ -478,6 +478,7 @@ def test_a_clean_end_clears_the_error_but_is_no_fresh_data(world: World, kit: Ki
     assert world.backend.take(Freshness) == Freshness(Source.WATCH, heard_at, None, heard_at)
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_crashed_source_fails_until_the_next_incarnation_has_listed(world: World, kit: Kit) -> None:
     world.watching("10")
     synced_at = kit.clock.monotonic()
@@ -592,6 +593,7 @@ def test_a_second_start_by_tell_is_logged_and_changes_nothing(world: World, capl
     world.owner.expect_nothing()
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_an_unknown_message_crashes_it_and_its_owner_is_notified(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("can't start new thread")
 
@@ -621,6 +623,7 @@ def test_stream_numbers_grow_over_restarts(world: World, kit: Kit) -> None:
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_restarted_source_whose_first_list_fails_abandons_the_earlier_stream(world: World, kit: Kit) -> None:
     world.watching("10")
     world.tell(object())

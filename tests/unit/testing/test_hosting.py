@@ -22,7 +22,7 @@ from actors import (
     Settings,
     StopBackend,
 )
-from actors.runtime import ActorSystem, installed_system
+from actors.runtime import Actor, ActorSystem, installed_system
 from actors.testing import Crash, FakeCluster, Kit, NotInVirtualTime
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def test_an_actor_that_waits_for_its_own_asker_is_told_so(kit: Kit) -> None:
     actor: Doing = kit.start(Doing, lambda: actor.actor_ref.ask("me"))
     actor.actor_ref.tell("do")
     kit.settle()
-    (crash,) = kit.crashes
+    crash = kit.crashes.pop()
     assert isinstance(crash.cause, NotInVirtualTime)
     assert str(crash.cause) == (
         "Doing waits until Doing answers str. It does not while Doing waits: in a Kit, one actor runs at a time"
@@ -327,6 +327,38 @@ def test_a_crash_is_noted_with_its_actor(kit: Kit) -> None:
     crash = kit.crashes.pop()
     assert isinstance(crash, Crash)
     assert str(crash) == "Doing: ZeroDivisionError('integer division or modulo by zero')"
+
+
+def test_a_crash_that_no_test_expects_fails_it_at_the_end() -> None:
+    kit = Kit()
+    words = r"^actors crashed; .* out of kit.crashes:\n  Doing: ZeroDivisionError\(.*\)\n  Doing: KeyError\('found'\)$"
+    kit.__enter__()
+    doing(kit, lambda: 1 // 0)
+    doing(kit, lambda: {"lost": 1}["found"])
+    with pytest.raises(AssertionError, match=words) as caught:
+        kit.__exit__(None, None, None)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_crash_that_a_test_expects_does_not_nor_does_one_of_a_test_that_fails() -> None:
+    with Kit() as kit:
+        doing(kit, lambda: 1 // 0)
+        kit.crashes.clear()
+    kit = Kit()
+    with pytest.raises(KeyError), kit:
+        raise KeyError(doing(kit, lambda: 1 // 0))
+
+
+def test_a_crash_of_our_own_actor_counts_too() -> None:
+    class Failing(Actor):
+        def receive(self, message: Any) -> object:
+            raise ValueError(message)
+
+    with Kit() as kit:
+        kit.spawn(Failing, name="failing").tell("boom")
+        kit.settle()
+        assert [str(crash) for crash in kit.crashes] == ["failing: ValueError('boom')"]
+        kit.crashes.clear()
 
 
 def test_an_actor_of_the_host_is_stopped_with_the_kit() -> None:
