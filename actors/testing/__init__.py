@@ -18,6 +18,8 @@ from actors.testing.dispatcher import Crash, NotInVirtualTime, Runaway, SerialDi
 from actors.testing.fake_cluster import ApiRequest, FakeCluster
 from actors.testing.kit import Kit
 from actors.testing.manual import ManualClock, ManualTimers
+from actors.testing.manual_api import ManualCall, ManualPodApi
+from actors.testing.pods import pod
 from actors.testing.probe import Probe
 
 __all__ = [
@@ -25,7 +27,9 @@ __all__ = [
     "Crash",
     "FakeCluster",
     "Kit",
+    "ManualCall",
     "ManualClock",
+    "ManualPodApi",
     "ManualTimers",
     "NotInVirtualTime",
     "Probe",
@@ -34,4 +38,5 @@ __all__ = [
     "SerialDispatcher",
     "StayUnscheduled",
     "StayWaiting",
+    "pod",
 ]

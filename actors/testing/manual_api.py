@@ -1,4 +1,4 @@
-"""`ManualPodApi`: a `PodApi` that records every call and does nothing else. The test answers.
+"""`ManualPodApi`: a `PodApi` that records every call and does nothing else. The test answers, or scripts the answers.
 
 For tests of one actor, message by message: the test controls the API's answers as it controls the mailbox. The contract
 of `PodApi` holds (each call completes once, a cancelled one with `Cancelled`): breaking it is an `AssertionError`.
@@ -6,6 +6,7 @@ of `PodApi` holds (each call completes once, a cancelled one with `Cancelled`): 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -83,6 +84,17 @@ class ManualPodApi:
         self.calls: list[ManualCall] = []
         """All calls, in order."""
         self.closed = False
+        self._scripts: dict[Operation, list[object]] = {}
+        self._answered: Counter[Operation] = Counter()
+
+    def script(self, operation: Operation, *answers: object) -> None:
+        """Answer the calls of an operation with these, one each, as they come; an `ApiError` is an answer too.
+
+        A call that comes after the last of them is an `AssertionError` for its sender.
+        """
+        if operation == "watch":
+            raise ValueError(_OPEN_STREAM)
+        self._scripts.setdefault(operation, []).extend(answers)
 
     def take(self, operation: Operation) -> ManualCall:
         """Return the oldest open call of this operation that was not taken before. There must be one."""
@@ -101,8 +113,11 @@ class ManualPodApi:
     # ── PodApi ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def send(self, request: Request[A], reply: Reply[A]) -> ManualCall:
-        """Record a request."""
-        return self._record(ManualCall(request, reply))
+        """Record a request, and answer it if its operation has a script."""
+        call = self._record(ManualCall(request, reply))
+        if call.operation in self._scripts and not call.answered:
+            self._answer_by_script(call)
+        return call
 
     def watch(self, request: Watch, sink: WatchSink) -> ManualCall:
         """Record a watch."""
@@ -119,3 +134,13 @@ class ManualPodApi:
         if self.closed:
             call.cancel()
         return call
+
+    def _answer_by_script(self, call: ManualCall) -> None:
+        answers, number = self._scripts[call.operation], self._answered[call.operation]
+        if number == len(answers):
+            scripted = ", ".join(f"{operation}: {len(script)}" for operation, script in self._scripts.items())
+            raise AssertionError(
+                f"no answer is scripted for {call.operation} number {number + 1}: {call.request}. Scripted: {scripted}"
+            )
+        self._answered[call.operation] += 1
+        call.answer(answers[number])
