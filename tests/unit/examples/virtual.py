@@ -1,51 +1,28 @@
-"""A loop whose time is virtual, and a network in memory between the two sides of the registration protocol."""
+"""A network in memory between the two sides of the registration protocol, in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-import selectors
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.examples.registration.executor import Executor, LineReader, encode
 from actors.examples.registration.listener import Answered, Connected, Connection, Disconnected, Listener
+from actors.testing import Kit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from actors.examples.registration.listener import Event
+    from actors.examples.registration.listener import Door, Event
 
 T = TypeVar("T")
 
 TOKEN = "right"
 
 
-class _Selector(selectors.DefaultSelector):
-    """Never waits: where it would, time has passed."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        ready = super().select(0)
-        if not ready:
-            assert timeout is not None, "everybody waits, for nothing that could come"
-            self.now += max(timeout, 0)
-        return ready
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Goes from timer to timer without waiting. It knows no threads and no sockets."""
-
-    def __init__(self) -> None:
-        self._virtual = _Selector()
-        super().__init__(self._virtual)
-
-    def time(self) -> float:
-        return self._virtual.now
-
-
 def run(main: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
+    """Run a test in virtual time."""
+    with Kit() as kit:
+        return kit.run(main)
 
 
 async def settle() -> None:
@@ -165,11 +142,11 @@ class Fleet:
 class Driver:
     """A driver and its listener."""
 
-    def __init__(self, token: str = TOKEN) -> None:
+    def __init__(self, token: str = TOKEN, door: Door | None = None) -> None:
         self.fleet = Fleet()
         self.told: list[Event] = []
         self.listener = Listener(token, self.hear)
-        self.listener._begin(self.fleet)
+        self.listener._begin(door or self.fleet)
         self.is_away = False
         self.ends: list[End] = []
         """The executors' ends of their connections."""
