@@ -206,7 +206,7 @@ def test_nobody_makes_the_driver_keep_much(kind: str) -> None:
                     peer.transport.write(BEAT * 30)
                 case "strangers":
                     driver.peer().transport.write(b"x" * 4000)
-                case "registrations":
+                case _:
                     driver.peer(hello(5 + number)).transport.abort()
             await settle()
             driver.told.clear()
