@@ -183,14 +183,13 @@ def compute() -> Outcome:
     """Run the computation on an embedded cluster."""
     with LocalCluster() as cluster, socket.create_server(("127.0.0.1", 0)) as sock:
         token = secrets.token_urlsafe()
-        container = {"name": "executor", "env": [{"name": "DRIVER_TOKEN", "value": token}]}
         settings = Settings(
             driver_address="{}:{}".format(*sock.getsockname()),
             executor={
                 "instances": EXECUTORS,
                 "image": "any",  # the embedded cluster runs commands of this machine, not images
                 "command": (sys.executable, "-m", "actors.examples.pi_executor"),
-                "template_patch": {"spec": {"containers": [container]}},
+                "env": {"DRIVER_TOKEN": token},
             },
         )
         done: Future[Outcome] = Future()
