@@ -36,9 +36,6 @@ ELSEWHERE: Final = {
         "# job.py": "needs java and pyspark: tests/e2e/test_spark.py",
         "python job.py": "needs java and pyspark: tests/e2e/test_spark.py",
     },
-    "docs/how-to/in-a-cluster.md": {
-        "FROM python:3.12-slim": "there is no program here that builds images",
-    },
 }
 """Page → the beginning of a block → why it is not run by this module, and which test runs it instead."""
 
