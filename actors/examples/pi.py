@@ -94,14 +94,11 @@ class PiDriver(pykka.ThreadingActor):
         self._lost = self._repeated = 0
 
     def on_start(self) -> None:
-        """Start the fleet, and listen for its executors. Pykka would only log an exception raised here."""
+        """Start the fleet. Pykka would only log an exception raised here."""
         try:
             self._backend = Backend.start(self._settings, owner=self.actor_ref, api=self._api)
         except SettingsError as error:
             self._finish(error)
-            return
-        listener = Listener(self._executors.token, self.actor_ref.tell)
-        self._listener = ListenerThread(listener, BackendDoor(self._backend), self._executors.socket)
 
     def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
         """Fail the future: a bug in the driver must not block its caller for ever."""
@@ -113,6 +110,8 @@ class PiDriver(pykka.ThreadingActor):
             case BackendStarted(app_id, namespace):
                 self._app_id = app_id
                 print(f"fleet {app_id} in namespace {namespace}")
+                listener = Listener(self._executors.token, self.actor_ref.tell)
+                self._listener = ListenerThread(listener, BackendDoor(self._backend), self._executors.socket)
             case ExecutorRunning(executor_id, pod):
                 print(f"executor {executor_id} runs in pod {pod.name}")
             case Connected(connection):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
@@ -52,9 +53,9 @@ MOST_UNSENT: Final = 2**23
 """Bytes for an executor that does not read. One more line, and its connection counts as lost."""
 
 START_LIMIT: Final = 30.0
-"""Seconds since the listener's start in which no executor is refused for good, but told to come again.
+"""Seconds since the listener's start in which no executor is refused for good: it is turned away, and comes again.
 
-A driver that starts again does not know at once which executors its predecessor left.
+A Backend that starts again learns only within seconds of `BackendStarted` which executors its predecessor left.
 """
 
 ANSWER_LIMIT: Final = 10.0
@@ -171,7 +172,8 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, reason: str) -> None:
         """Say that the executor shall not come again, and end."""
-        logger.info("executor refused: executor=%d reason=%s", self.executor_id, reason)
+        level = logging.INFO if self.executor_id else logging.DEBUG  # a stranger may come a thousand times a second
+        logger.log(level, "executor refused: executor=%d reason=%s", self.executor_id, reason)
         self._transport.write(encode({"type": "refused", "reason": reason}))
         self._transport.close()
         self._end()
@@ -250,6 +252,7 @@ class Listener:
         if not token:
             raise ValueError("the token is empty: use secrets.token_urlsafe(), and give it to the executors")
         self._tell = tell
+        self._server: asyncio.Server | None = None
         self._token = token.encode()
         self._open: dict[Connection, None] = {}
         """All that have not ended, in the order in which they came."""
@@ -261,7 +264,10 @@ class Listener:
         """Connections that said hello or ended, in this order. The fleet is asked or told about one at a time."""
 
     async def serve(self, door: Door, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Begin to accept executors at a listening socket (`socket.create_server`). It is closed with the listener."""
+        """Begin to accept executors at a listening socket (`socket.create_server`). It is closed with the listener.
+
+        Begin when the driver receives `BackendStarted`: before, the Backend knows no executor. Who connects waits.
+        """
         self._begin(door)
         limit = HELLO_LIMIT if tls is not None else None
         self._server = await self._loop.create_server(
@@ -271,7 +277,10 @@ class Listener:
     async def close(self) -> None:
         """End all connections. The driver is told nothing more; executors look for the next driver."""
         self._tell = lambda _: None
+        if self._server is None:
+            return
         self._server.close()
+        self._server = None
         self._beat.cancel()
         self._settling.cancel()
         for connection in list(self._open):

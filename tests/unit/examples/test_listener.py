@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from actors.examples.registration.listener import (
     START_LIMIT,
     Listener,
 )
-from tests.unit.examples.virtual import Driver, answer, hello, run, settle
+from tests.unit.examples.virtual import Driver, Fleet, answer, hello, run, settle
 
 
 def test_an_executor_is_registered_before_it_is_welcome() -> None:
@@ -339,6 +340,17 @@ def test_a_work_that_is_no_line_is_its_senders_error() -> None:
             connection.send(1, object())
 
     run(main())
+
+
+def test_a_listener_can_be_closed_before_it_serves_and_twice() -> None:
+    async def main() -> None:
+        await Listener("token", print).close()
+        listener = Listener("token", print)
+        await listener.serve(Fleet(), socket.create_server(("127.0.0.1", 0)))
+        await listener.close()
+        await listener.close()
+
+    asyncio.run(main())
 
 
 def test_a_reader_keeps_at_most_one_line() -> None:
