@@ -198,7 +198,7 @@ def test_nobody_makes_the_driver_keep_much(kind: str) -> None:
         driver.told.clear()
         tracemalloc.start()
         before, most = tracemalloc.get_traced_memory()[0], 0
-        for number in range(300):
+        for number in range(150):
             match kind:
                 case "lines without end":
                     driver.peer(hello(4)).transport.write(b"x" * 10_000)

@@ -255,7 +255,8 @@ class _Link(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.write(self._hello)
-        self._beat = asyncio.get_running_loop().call_later(BEAT_EVERY, self._beat_due)
+        first = random.uniform(0, BEAT_EVERY)  # noqa: S311 - a thousand that connect at once do not beat at once
+        self._beat = asyncio.get_running_loop().call_later(first, self._beat_due)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._beat.cancel()

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+TURNS: Final = 10
+"""Parts of `BEAT_EVERY`. Heartbeats are sent to one part of the executors in each."""
+
 HELLO_LIMIT: Final = BEAT_EVERY
-"""Seconds that a connection has to say who it is. Checked at each heartbeat, so it may get twice that."""
+"""Seconds that a connection has to say who it is."""
 
 LONGEST_HELLO: Final = 4096
 """Bytes: what a stranger may make the driver keep."""
@@ -271,8 +274,9 @@ class Listener:
         self._begin(door)
         limit = HELLO_LIMIT if tls is not None else None
         self._server = await self._loop.create_server(
-            lambda: Connection(self), sock=sock, ssl=tls, backlog=MOST_STRANGERS // 2, ssl_handshake_timeout=limit
+            lambda: Connection(self), sock=sock, ssl=tls, ssl_handshake_timeout=limit
         )
+        sock.listen(MOST_STRANGERS)  # wait in the kernel; `backlog` would also have the loop accept so many at once
 
     async def close(self) -> None:
         """End all connections. The driver is told nothing more; executors look for the next driver."""
@@ -292,7 +296,8 @@ class Listener:
         self._door = door
         self._refuses_from = self.now() + START_LIMIT
         self._settling = self._loop.create_task(self._settle_all())
-        self._beat = self._loop.call_later(BEAT_EVERY, self._beat_due)
+        self._turn = 0
+        self._beat = self._loop.call_later(BEAT_EVERY / TURNS, self._beat_due)
 
     # ── for the connections ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -348,6 +353,7 @@ class Listener:
             except Exception as error:  # noqa: BLE001 - whatever a fleet's door raises
                 logger.warning("fleet did not answer: executor=%d error=%r", connection.executor_id, error)
                 connection.end("the fleet did not answer")
+            await asyncio.sleep(0)  # others have their turn, though a thousand come at once
 
     async def _settle(self, connection: Connection) -> None:
         """Make the fleet's registration of an executor follow its connection."""
@@ -380,13 +386,15 @@ class Listener:
         self.tell(Connected(connection))
 
     def _beat_due(self) -> None:
-        self._beat = self._loop.call_later(BEAT_EVERY, self._beat_due)
+        """End who is silent. Each executor has one turn in `BEAT_EVERY`: a thousand lines at once would take long."""
+        self._beat = self._loop.call_later(BEAT_EVERY / TURNS, self._beat_due)
+        self._turn = (self._turn + 1) % TURNS
         now = self.now()
         for connection in list(self._open):
             is_stranger = connection in self._strangers
             if now - connection.heard_at >= (HELLO_LIMIT if is_stranger else SILENCE_LIMIT):
                 connection.end("it is silent")
-            elif not is_stranger:
+            elif not is_stranger and connection.executor_id % TURNS == self._turn:
                 connection.write(BEAT)
 
 
