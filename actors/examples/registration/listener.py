@@ -128,8 +128,8 @@ class Connection(asyncio.Protocol):
         """0 until it has said who it is."""
         self.process = ""
         """Drawn by each process: tells an executor that connects again from another that claims its id."""
-        self.is_registered = False
-        """With the fleet, by this connection."""
+        self.may_be_registered = False
+        """With the fleet, by this connection: the fleet was asked, and has not said no."""
         self.has_ended = False
         self.heard_at = listener.now()
         self._works: set[int] = set()
@@ -155,8 +155,9 @@ class Connection(asyncio.Protocol):
         self._listener.call(self.write, encode({"type": "stop"}))
 
     def _send(self, work_id: int, line: bytes) -> None:
-        self._works.add(work_id)
-        self.write(line)
+        if not self.has_ended:
+            self._works.add(work_id)
+            self.write(line)
 
     # ── for the listener ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,6 +176,8 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, reason: str) -> None:
         """Say that the executor shall not come again, and end."""
+        if self.has_ended:
+            return
         level = logging.INFO if self.executor_id else logging.DEBUG  # a stranger may come a thousand times a second
         logger.log(level, "executor refused: executor=%d reason=%s", self.executor_id, reason)
         self._transport.write(encode({"type": "refused", "reason": reason}))
@@ -333,7 +336,7 @@ class Listener:
         if self._known.get(connection.executor_id) is connection:
             del self._known[connection.executor_id]
             self.tell(Disconnected(connection))
-        if connection.is_registered:
+        if connection.may_be_registered:
             self._changed.put_nowait(connection)
 
     def tell(self, event: Event) -> None:
@@ -359,27 +362,26 @@ class Listener:
         """Make the fleet's registration of an executor follow its connection."""
         executor_id = connection.executor_id
         if connection.has_ended:
-            if connection.is_registered and executor_id not in self._known:
+            if connection.may_be_registered and executor_id not in self._known:
                 await self._door.disconnected(executor_id)
             return
         known = self._known.get(executor_id)
         if known is not None and known.process != connection.process:
             connection.refuse("another process with this executor id is connected")
             return
+        connection.may_be_registered = True
         if not await self._door.register(executor_id):
+            connection.may_be_registered = False
             if self.now() < self._refuses_from:
                 connection.end("the fleet does not know it yet")
             else:
                 connection.refuse("the fleet has no such executor, or has replaced it")
             return
-        if connection.has_ended:  # while the fleet was asked
-            if executor_id not in self._known:
-                await self._door.disconnected(executor_id)
+        if connection.has_ended:  # while the fleet was asked: it is told in its turn
             return
-        connection.is_registered = True
         known = self._known.get(executor_id)
         if known is not None:
-            known.is_registered = False  # it is this connection's now
+            known.may_be_registered = False  # it is this connection's now
             known.end("its executor has connected again")
         self._known[executor_id] = connection
         connection.welcome()
