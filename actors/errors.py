@@ -24,7 +24,7 @@
             └── Ambiguous        the answer to a write was lost: it may or may not have happened
                 └── Cancelled    the caller cancelled the call
 
-`actors.kube` turns every error of urllib3 and of the `kubernetes` package into an `ApiError`.
+`actors.kube` turns every error of urllib3 into an `ApiError`.
 """
 
 from __future__ import annotations

@@ -50,15 +50,12 @@ def read(path: Path, most: int = LARGEST) -> bytes:
 
 
 def check(path: Path) -> None:
-    """Check that others may read a file, if it exists.
+    """Check that a file can be read by others, such as OpenSSL.
 
     Raises:
         OSError: as `read` does.
     """
-    try:
-        descriptor = _open(path)
-    except FileNotFoundError:
-        return
+    descriptor = _open(path)
     size = os.fstat(descriptor).st_size
     os.close(descriptor)
     if size > LARGEST:

@@ -1,8 +1,7 @@
 """`Access` to a server, and the `Credentials` that stay fresh for all threads.
 
-`kubeconfig.py` and `service_account.py` read a credential with the `kubernetes` package; this module renews it. The
-package's own refresh hook is not thread-safe, runs a failed exec plugin again for every request, and never reads a
-token again that the server refused, or a CA that no longer matches the server.
+`kubeconfig.py` and `service_account.py` read a credential; this module renews it: when it is due, when the server
+refuses it, and when its CA no longer matches the server.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from actors.errors import SettingsError
 from actors.kube import files
+from actors.kube.auth.connection import environment_proxy
 from actors.kube.auth.secrets import Secrets
 from actors.runtime import elapsed, later
 from actors.text import get_logger
@@ -25,8 +25,7 @@ from actors.text import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kubernetes.client import Configuration
-
+    from actors.kube.auth.connection import Connection
     from actors.runtime import Clock, Moment
 
 
@@ -36,8 +35,8 @@ logger = get_logger(__name__)
 
 
 REFRESH_BEFORE: Final = timedelta(minutes=5)
-"""A credential is renewed this long before its expiry, as in the `kubernetes` package, or after half its lifetime if
-that is later: a plugin with short-lived tokens must not run for every request."""
+"""A credential is renewed this long before its expiry, or after half its lifetime if that is later: a plugin with
+short-lived tokens must not run for every request."""
 
 
 LONGEST_LIFETIME: Final = timedelta(days=365)
@@ -54,9 +53,11 @@ COMPLAIN_EVERY: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """One version of a credential, in the `kubernetes` package's configuration. Never printed."""
+    """One version of a credential, and of the way to the server. Never printed."""
 
-    configuration: Configuration = field(repr=False)
+    connection: Connection = field(repr=False)
+    authorization: str | None = field(default=None, repr=False)
+    """The `Authorization` header, for a token or a password."""
     refresh_at: datetime | None = None
     """When to read it again; None if only a refusal by the server is a reason to."""
     expires_at: datetime | None = None
@@ -69,16 +70,9 @@ class Credential:
     """A digest of each file that connections use: a file may change under its name."""
 
     @property
-    def authorization(self) -> str | None:
-        """The `Authorization` header, for a token or a password."""
-        return self.configuration.api_key.get("BearerToken")
-
-    @property
     def connects_with(self) -> tuple[object, ...]:
         """Everything that connections depend on: after a change they must be made anew."""
-        config = self.configuration
-        names = config.cert_file, config.key_file, config.ssl_ca_cert
-        return *names, *self.contents, config.verify_ssl, config.tls_server_name, config.proxy
+        return self.connection, self.contents
 
     def is_due(self, now: datetime) -> bool:
         """Whether it is time to read the credential again."""
@@ -100,7 +94,7 @@ class Credentials:
         self._lock = threading.Lock()
         self._newest = first
         self._secrets = Secrets()
-        self._secrets.add(first.configuration)
+        self._secrets.add(first.authorization, first.connection)
         self._not_before: Moment | None = None
         self._complained_at: Moment | None = None
 
@@ -131,7 +125,7 @@ class Credentials:
             none_newer = self._newest is old or (refused and not self._newest.differs_from(old))
             if none_newer and not self._too_soon():
                 self._newest = self._read_or(self._newest, refused=refused)
-                self._secrets.add(self._newest.configuration)
+                self._secrets.add(self._newest.authorization, self._newest.connection)
             return self._newest
         finally:
             self._lock.release()
@@ -196,22 +190,20 @@ def access_to(read: Callable[[], Credential], namespace: str, clock: Clock) -> A
 
 
 def _checked(credential: Credential) -> Credential:
-    """Turn off what this library does itself, retries and refreshes, and check the server's URL and the token."""
-    config = credential.configuration
-    if not _is_url(_url(credential)):
+    """Check the server's URL and the token, and add the environment's proxy and the digests of the files."""
+    connection = credential.connection
+    if not _is_url(connection.url):
         raise SettingsError("the server's address is not an http or https URL")
-    config.retries = False
-    config.refresh_api_key_hook = None
-    config.connection_pool_maxsize = 1
-    config.keep_alive = True
-    token = config.api_key.get("BearerToken")
-    if token is not None:
-        # A token file often ends with a newline. The package keeps it; a header must not have it.
-        token = token.strip()
-        if not (token.isascii() and token.isprintable()):
-            raise SettingsError("the token has characters that are not allowed in a token")
-        config.api_key["BearerToken"] = token
-    return replace(credential, contents=tuple(map(_digest, (config.cert_file, config.key_file, config.ssl_ca_cert))))
+    # A token file often ends with a newline, which a header must not have.
+    token = credential.authorization and credential.authorization.strip()
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise SettingsError("the token has characters that are not allowed in a token")
+    return replace(
+        credential,
+        connection=replace(connection, proxy=connection.proxy or environment_proxy(connection.url)),
+        authorization=token,
+        contents=tuple(map(_digest, connection.files)),
+    )
 
 
 def _is_url(text: str) -> bool:
@@ -222,10 +214,10 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _digest(file: str | None) -> str:
+def _digest(file: str) -> str:
     """Return a digest of a file's content; empty if it cannot be read: connecting with it gives the error."""
     with suppress(OSError):
-        return hashlib.sha256(files.read(Path(file))).hexdigest() if file else ""
+        return hashlib.sha256(files.read(Path(file))).hexdigest()
     return ""
 
 
@@ -234,7 +226,7 @@ def _server(url: str) -> str:
 
 
 def _url(credential: Credential) -> str:
-    return str(credential.configuration.host).rstrip("/")
+    return credential.connection.url
 
 
 def refresh_time(now: datetime, expires_at: datetime) -> datetime:

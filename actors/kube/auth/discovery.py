@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import SettingsError
+from actors.kube.auth import kubeconfig as kubeconfigs
+from actors.kube.auth import service_account as pod_account
 from actors.kube.auth.credentials import Access, access_to
 from actors.runtime import Clock, SystemClock
 
@@ -38,9 +40,6 @@ def load(
     Raises:
         SettingsError: there is no access, or it is not usable; the message names the file and the problem.
     """
-    from actors.kube.auth import kubeconfig as kubeconfigs  # noqa: PLC0415
-    from actors.kube.auth import service_account as pod_account  # noqa: PLC0415 - both load the `kubernetes` package
-
     clock = clock or SystemClock()
     files = _kubeconfig_files(kubeconfig, environ)
     if files:

@@ -1,7 +1,6 @@
 """Runs exec plugins: programs in a kubeconfig's user entry that print a credential.
 
-The `kubernetes` package prepares the command and this module runs it: the package would wait for ever for a plugin that
-hangs, and keep unlimited output. No message repeats what a plugin prints to stdout.
+A plugin that hangs or prints without end is killed. No message repeats what a plugin prints to stdout.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
-from kubernetes.config import ConfigException
-from kubernetes.config.exec_provider import ExecProvider
 
 from actors.runtime import SystemClock, later
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import timedelta
-
-    from kubernetes.config.kube_config import ConfigNode
+    from pathlib import Path
 
 __all__ = ["PluginCredential", "PluginFailed", "run"]
 
@@ -64,29 +61,53 @@ class _Answer(msgspec.Struct, rename="camel"):
     status: PluginCredential
 
 
-def run(plugin: ConfigNode, folder: str, cluster: ConfigNode, limit: timedelta) -> PluginCredential:
-    """Run the plugin, and wait at most `limit` for its credential.
+class _Variable(msgspec.Struct):
+    name: str
+    value: str
+
+
+class _Plugin(msgspec.Struct, rename="camel"):
+    """`exec` of a kubeconfig's user."""
+
+    command: str
+    api_version: str
+    args: tuple[str, ...] | None = None
+    env: tuple[_Variable, ...] | None = None
+    install_hint: str | None = None
+    interactive_mode: Literal["Never", "IfAvailable", "Always"] | None = None
+    provide_cluster_info: bool | None = None
+
+
+def run(entry: Mapping[str, Any], folder: Path, cluster: Mapping[str, Any], limit: timedelta) -> PluginCredential:
+    """Run the plugin of a user's `exec` entry in `folder`, and wait at most `limit` for its credential.
 
     Raises:
         PluginFailed: the plugin cannot be run, fails, does not end in time, or prints something else.
     """
-    interactive = _may_ask(plugin)
     try:
-        provider = ExecProvider(plugin, folder, cluster)
-        environ = {**provider.env, "KUBERNETES_EXEC_INFO": _request(provider, interactive=interactive)}
+        plugin = msgspec.convert(entry, _Plugin)
+    except msgspec.ValidationError as error:  # which names fields and types, never a value
+        raise PluginFailed(f"its entry is not valid: {error}") from None
+    interactive = _may_ask(plugin)
+    environ = {
+        **os.environ,
+        **{each.name: each.value for each in plugin.env or ()},
+        "KUBERNETES_EXEC_INFO": _request(plugin, cluster, interactive=interactive),
+    }
+    try:
         process = subprocess.Popen(  # noqa: S603 - the user's own kubeconfig says so
-            provider.args,
+            [plugin.command, *(plugin.args or ())],
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=None if interactive else subprocess.PIPE,
-            cwd=provider.cwd,
+            cwd=folder,
             env=environ,
             start_new_session=not interactive,  # so that its child processes end with it
         )
-    except ConfigException as error:
-        raise PluginFailed(_shortened(str(error))) from None
     except OSError as error:
         raise PluginFailed(f"it cannot be run: {error.strerror}{_hint(plugin)}") from None
+    except ValueError:  # a null byte, or a variable's name with "="
+        raise PluginFailed("its command, arguments or environment have characters that are not allowed") from None
     with process:
         try:
             stdout, stderr = _read(process, limit)
@@ -96,29 +117,33 @@ def run(plugin: ConfigNode, folder: str, cluster: ConfigNode, limit: timedelta) 
     if process.returncode != 0:
         problem = _shortened(stderr.decode("utf-8", "replace")) or "nothing on stderr"
         raise PluginFailed(f"it ended with exit code {process.returncode}: {problem}; {_BY_HAND}")
-    return _credential(stdout, provider.api_version)
+    return _credential(stdout, plugin.api_version)
 
 
-def _may_ask(plugin: ConfigNode) -> bool:
-    """Whether the plugin gets the terminal: its `interactiveMode` is Never, IfAvailable or Always."""
-    mode = plugin.safe_get("interactiveMode")
+def _may_ask(plugin: _Plugin) -> bool:
+    """Whether the plugin gets the terminal."""
     has_terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty() and sys.stdout.isatty()
-    if mode == "Always" and not has_terminal:
+    if plugin.interactive_mode == "Always" and not has_terminal:
         raise PluginFailed("it needs a terminal (interactiveMode: Always), and there is none")
-    return mode != "Never" and has_terminal
+    return plugin.interactive_mode != "Never" and has_terminal
 
 
-def _request(provider: ExecProvider, *, interactive: bool) -> str:
+def _request(plugin: _Plugin, cluster: Mapping[str, Any], *, interactive: bool) -> str:
     """Return the content of `KUBERNETES_EXEC_INFO`."""
     spec: dict[str, Any] = {"interactive": interactive}
-    if provider.cluster:
-        about = {key: value for key, value in provider.cluster.value.items() if key != "extensions"}
-        for extension in provider.cluster.value.get("extensions") or ():
-            if extension["name"] == "client.authentication.k8s.io/exec":
-                about["config"] = extension["extension"]
-        spec["cluster"] = about
-    request = {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}
-    return msgspec.json.encode(request).decode()
+    if plugin.provide_cluster_info:
+        spec["cluster"] = {key: value for key, value in cluster.items() if key != "extensions"}
+        for extension in cluster.get("extensions") or ():
+            match extension:
+                case {"name": "client.authentication.k8s.io/exec", "extension": config}:
+                    spec["cluster"]["config"] = config
+                case _:
+                    pass
+    request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    try:
+        return msgspec.json.encode(request).decode()
+    except (TypeError, ValueError, RecursionError):
+        raise PluginFailed("its cluster's entry cannot be written as JSON") from None
 
 
 def _read(process: subprocess.Popen[bytes], limit: timedelta) -> tuple[bytes, bytes]:
@@ -172,9 +197,8 @@ def _credential(stdout: bytes, api_version: str) -> PluginCredential:
     return answer.status
 
 
-def _hint(plugin: ConfigNode) -> str:
-    hint = plugin.safe_get("installHint")
-    return f" ({_shortened(hint)})" if isinstance(hint, str) else ""
+def _hint(plugin: _Plugin) -> str:
+    return f" ({_shortened(plugin.install_hint)})" if plugin.install_hint else ""
 
 
 def _shortened(text: str) -> str:

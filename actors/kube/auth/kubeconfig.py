@@ -1,8 +1,7 @@
-"""Reads kubeconfigs with the `kubernetes` package, and raises errors that a user can act on.
+"""Reads kubeconfigs as kubectl does, and raises errors that a user can act on.
 
-The package's own errors may quote a whole user entry with its token, so none of them is repeated. The package also runs
-exec plugins without a limit, and only logs their failures: this module runs the plugin itself, and gives the package
-the result.
+No error repeats the content of a file. The files are read without the `kubernetes` package, whose import takes up to
+1.5 s and 80 MiB; only a user with an `auth-provider` needs it.
 """
 
 from __future__ import annotations
@@ -10,24 +9,26 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import yaml
-from kubernetes.client import Configuration
-from kubernetes.config import ConfigException
-from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 
 from actors.errors import SettingsError
-from actors.kube.auth import exec_plugin
+from actors.kube import files
+from actors.kube.auth import auth_provider, exec_plugin
+from actors.kube.auth.connection import Connection
 from actors.kube.auth.credentials import Credential, refresh_time
-from actors.kube.files import LARGEST, TooManyMerged, check, expands_beyond, read_yaml
+from actors.kube.auth.data_files import file_with
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from datetime import datetime
+    from pathlib import Path
 
 __all__ = ["Chosen", "choose", "read"]
+
+T = TypeVar("T")
 
 READ_FILES_EVERY: Final = timedelta(minutes=1)
 """client-go's period for a user's `tokenFile`. Certificate files are read as often, so that a new certificate is used
@@ -46,23 +47,69 @@ class Chosen:
         return f"context {self.context!r} of {_names(self.files)}"
 
 
-def choose(files: tuple[Path, ...], context: str | None) -> Chosen:
+class _Context(msgspec.Struct):
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+
+
+class _Cluster(msgspec.Struct, rename="kebab"):
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+
+
+class _User(msgspec.Struct, rename="kebab"):
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    username: str | None = None
+    password: str | None = None
+    auth_provider: dict[str, Any] | None = None
+    exec: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A named context, cluster or user."""
+
+    content: dict[str, Any]
+    file: Path
+    """The file that has it: relative paths start at its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kubeconfig:
+    """All files together. The first one that names an entry, or a current context, has it."""
+
+    contexts: dict[str, _Entry]
+    clusters: dict[str, _Entry]
+    users: dict[str, _Entry]
+    current_context: str | None
+
+
+def choose(paths: tuple[Path, ...], context: str | None) -> Chosen:
     """Return the named context, or the current one.
 
     Raises:
         SettingsError: the files cannot be read, or do not have the context.
     """
-    config = _merged(files).config.value
-    names = [entry["name"] for entry in _entries(config, "contexts")]
-    listed = f"it has: {', '.join(names)}" if names else "it has no contexts"
-    chosen = context or config.get("current-context")
+    config = _merged(paths)
+    listed = f"it has: {', '.join(config.contexts)}" if config.contexts else "it has no contexts"
+    chosen = context or config.current_context
     if not chosen:
-        raise SettingsError(f"{_names(files)} has no current context, so one must be named; {listed}")
-    if chosen not in names:
+        raise SettingsError(f"{_names(paths)} has no current context, so one must be named; {listed}")
+    if chosen not in config.contexts:
         which = "context" if context else "the current context"
-        raise SettingsError(f"{which} {chosen!r} is not in {_names(files)}; {listed}")
-    namespace = _find(config, "contexts", chosen, "context").get("namespace")
-    return Chosen(files, str(chosen), str(namespace or "default"))
+        raise SettingsError(f"{which} {chosen!r} is not in {_names(paths)}; {listed}")
+    found = _as(_Context, config.contexts[chosen], f"context {chosen!r} of {_names(paths)}")
+    return Chosen(paths, chosen, found.namespace or "default")
 
 
 def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
@@ -71,164 +118,198 @@ def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
     Raises:
         SettingsError: the context, its cluster or its user is not usable.
     """
-    merger = _merged(chosen.files)
-    config = merger.config.value
-    context = _find(config, "contexts", chosen.context, "context", where=chosen)
-    cluster = _find(config, "clusters", context.get("cluster"), "cluster", where=chosen)
-    if not isinstance(cluster.get("server"), str):
-        raise SettingsError(f"{chosen}: cluster {context.get('cluster')!r} has no server")
-    user = _find(config, "users", context["user"], "user", where=chosen) if context.get("user") else {}
+    config = _merged(chosen.files)
+    context = _as(_Context, _find(config.contexts, "context", chosen.context, chosen), str(chosen))
+    cluster_entry = _find(config.clusters, "cluster", context.cluster, chosen)
+    cluster = _as(_Cluster, cluster_entry, f"{chosen}: cluster {context.cluster!r}")
+    if not cluster.server:
+        raise SettingsError(f"{chosen}: cluster {context.cluster!r} has no server")
+    user_entry = _find(config.users, "user", context.user, chosen) if context.user else _Entry({}, cluster_entry.file)
+    user = _as(_User, user_entry, f"{chosen}: user {context.user!r}")
     expires_at = None
-    if "exec" in user and not user.keys() & {"auth-provider", "token", "tokenFile"}:
-        expires_at = _run_plugin(merger.config, context, chosen, limit)
-    configuration = Configuration()
+    if user.exec and not (user.auth_provider or user.token or user.token_file):
+        user, expires_at = _by_plugin(user.exec, user_entry, cluster_entry, chosen, limit)
     try:
-        _check_files(merger.config, context)
-        loader = KubeConfigLoader(
-            merger.config,
-            active_context=chosen.context,
-            config_base_path=None,  # relative paths start at the file that has them
-            config_persister=_persister(merger, user),
-        )
-        loader.load_and_set(configuration)
-    except Exception as error:  # noqa: BLE001 - the package raises anything for an invalid user entry
-        raise SettingsError(f"{chosen}: {_problem(error, user=context.get('user'))}") from None
-    expires_at = expires_at or getattr(loader, "expiry", None)
+        authorization = _provided(user, user_entry, context.user, chosen) or _authorization(user, user_entry)
+        connection = _connection(cluster, cluster_entry, user, user_entry)
+    except OSError as error:
+        problem = f"a file that it names cannot be read: {error.filename}: {error.strerror}"
+        raise SettingsError(f"{chosen}: {problem}") from None
+    except ValueError as error:  # data that is not base64, or a token file that is not text
+        raise SettingsError(
+            f"{chosen}: cluster or user {context.user!r} is not valid ({type(error).__name__})"
+        ) from None
     refresh_at = now + READ_FILES_EVERY if _has_files(user, cluster) else None
     return Credential(
-        configuration,
+        connection,
+        authorization=authorization,
         refresh_at=refresh_at if expires_at is None else refresh_time(now, expires_at),
         expires_at=expires_at,
         source=str(chosen),
-        authority=_authority(configuration, cluster, chosen),
+        authority=_authority(connection, cluster, chosen),
     )
 
 
-def _has_files(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
-    """Whether the credential uses files that may change, and reading them again runs no program."""
-    if user.keys() & {"exec", "auth-provider"}:
-        return False
-    files = {"tokenFile": "token"} | {key: f"{key}-data" for key in ("client-certificate", "client-key")}
-    return any(user.get(file) and not user.get(data) for file, data in files.items()) or bool(
-        cluster.get("certificate-authority") and not cluster.get("certificate-authority-data")
-    )
-
-
-def _authority(configuration: Configuration, cluster: Mapping[str, Any], chosen: Chosen) -> str:
-    if not configuration.ssl_ca_cert:
-        return "the system's CAs, for there is none in " + str(chosen)
-    if "certificate-authority-data" in cluster:
-        return f"the certificate-authority-data of {chosen}"
-    return f"the CA in {configuration.ssl_ca_cert}"
-
-
-def _merged(files: tuple[Path, ...]) -> KubeConfigMerger:
-    names = _names(files)
-    too_large = False
+def _provided(user: _User, entry: _Entry, name: str | None, chosen: Chosen) -> str | None:
+    if not user.auth_provider:
+        return None
     try:
-        too_large = any(expands_beyond(read_yaml(file), LARGEST) for file in files)
-        merger = KubeConfigMerger(_SEPARATOR.join(map(str, () if too_large else files)))
+        return auth_provider.authorization(user.auth_provider, entry.file, str(name))
+    except auth_provider.ProviderFailed as error:
+        raise SettingsError(f"{chosen}: the auth-provider of user {name!r} gave no token: {error}") from None
+
+
+def _authorization(user: _User, entry: _Entry) -> str | None:
+    """Return the header for a user's token or password."""
+    token = user.token
+    if not token and user.token_file:
+        token = files.read(_path(entry, user.token_file)).decode("utf-8")
+    if token:
+        return f"Bearer {token}"
+    if user.username is not None and user.password is not None:
+        return f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}"
+    return None
+
+
+def _connection(cluster: _Cluster, cluster_entry: _Entry, user: _User, user_entry: _Entry) -> Connection:
+    url = (cluster.server or "").rstrip("/")
+    if not url.startswith("https"):
+        return Connection(url, proxy=cluster.proxy_url)
+    return Connection(
+        url,
+        ca=_file(cluster_entry, cluster.certificate_authority_data, cluster.certificate_authority),
+        certificate=_file(user_entry, user.client_certificate_data, user.client_certificate),
+        key=_file(user_entry, user.client_key_data, user.client_key),
+        verify=not cluster.insecure_skip_tls_verify,
+        server_name=cluster.tls_server_name,
+        proxy=cluster.proxy_url,
+    )
+
+
+def _file(entry: _Entry, data: str | None, file: str | None) -> str | None:
+    """Return the name of a file with the data, or of the file itself, if it can be read."""
+    if data:
+        return file_with(base64.b64decode(data))
+    if file:
+        path = _path(entry, file)
+        files.check(path)
+        return str(path)
+    return None
+
+
+def _path(entry: _Entry, file: str) -> Path:
+    return entry.file.parent / file
+
+
+def _has_files(user: _User, cluster: _Cluster) -> bool:
+    """Whether the credential uses files that may change, and reading them again runs no program."""
+    if user.exec or user.auth_provider:
+        return False
+    return bool(
+        (user.token_file and not user.token)
+        or (user.client_certificate and not user.client_certificate_data)
+        or (user.client_key and not user.client_key_data)
+        or (cluster.certificate_authority and not cluster.certificate_authority_data)
+    )
+
+
+def _authority(connection: Connection, cluster: _Cluster, chosen: Chosen) -> str:
+    if not connection.ca:
+        return "the system's CAs, for there is none in " + str(chosen)
+    if cluster.certificate_authority_data:
+        return f"the certificate-authority-data of {chosen}"
+    return f"the CA in {connection.ca}"
+
+
+def _by_plugin(
+    plugin: dict[str, Any], user: _Entry, cluster: _Entry, chosen: Chosen, limit: timedelta
+) -> tuple[_User, datetime | None]:
+    """Run the user's exec plugin. Return a user with its credential, and when that expires."""
+    try:
+        found = exec_plugin.run(plugin, user.file.parent, cluster.content, limit)
+    except exec_plugin.PluginFailed as error:
+        raise SettingsError(
+            f"{chosen}: the exec plugin {plugin.get('command')!r} gave no credential: {error}"
+        ) from None
+    made = _User(token=found.token, exec=plugin)
+    if found.has_certificate:
+        made.client_certificate_data = base64.b64encode(found.client_certificate_data.encode()).decode()
+        made.client_key_data = base64.b64encode(found.client_key_data.encode()).decode()
+    return made, found.expiration_timestamp
+
+
+def _merged(paths: tuple[Path, ...]) -> _Kubeconfig:
+    merged = _Kubeconfig({}, {}, {}, None)
+    for path in paths:
+        config = _read(path, _names(paths))
+        current = config.get("current-context")
+        merged = _Kubeconfig(
+            merged.contexts | _new(config.get("contexts"), "context", merged.contexts, path),
+            merged.clusters | _new(config.get("clusters"), "cluster", merged.clusters, path),
+            merged.users | _new(config.get("users"), "user", merged.users, path),
+            merged.current_context or (current if isinstance(current, str) else None),
+        )
+    return merged
+
+
+def _new(found: object, key: str, known: dict[str, _Entry], path: Path) -> dict[str, _Entry]:
+    """Return the entries of a file that none before it has."""
+    new: dict[str, _Entry] = {}
+    for each in found if isinstance(found, list) else ():
+        match each:
+            case {"name": str(name)} if name not in known and isinstance(content := each.get(key), dict):
+                new.setdefault(name, _Entry(content, path))
+            case _:
+                pass
+    return new
+
+
+def _read(path: Path, names: str) -> dict[str, Any]:
+    try:
+        config = files.read_yaml(path)
+        too_large = files.expands_beyond(config, files.LARGEST)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
-        if isinstance(error, TooManyMerged):
+        if isinstance(error, files.TooManyMerged):
             raise SettingsError(f"{names} {error.problem}{line}") from None
         raise SettingsError(f"{names} is not YAML{line}") from None
     except OSError as error:
         raise SettingsError(f"{error.filename or names} cannot be read: {error.strerror}") from None
-    except Exception:  # noqa: BLE001 - as above
+    except (ValueError, RecursionError):  # not text, an impossible date, or nested too deeply
         raise SettingsError(f"{names} is not a kubeconfig") from None
     if too_large:
         raise SettingsError(f"{names} is too large for a kubeconfig")
-    if merger.config is None or not isinstance(merger.config.value, dict):
+    if not isinstance(config, dict):
         raise SettingsError(f"{names} is not a kubeconfig")
-    return merger
+    return config
 
 
-def _persister(merger: KubeConfigMerger, user: Mapping[str, Any]) -> Any:
-    """Return what saves a new OIDC refresh token in the file, as kubectl does: the old one works only once."""
-    return merger.save_changes if "auth-provider" in user else None
-
-
-def _check_files(config: ConfigNode, context: Mapping[str, Any]) -> None:
-    """Check the files that cluster and user name, before the package reads them.
+def _find(entries: dict[str, _Entry], key: str, name: str | None, chosen: Chosen) -> _Entry:
+    """Return the entry of this name.
 
     Raises:
-        OSError: one of them is no regular file, or too large.
+        SettingsError: there is none.
     """
-    for kind, key, names in _FILES:
-        if context.get(key):
-            entry = config[kind].get_with_name(context[key])
-            for name in names:
-                if isinstance(file := entry.value[key].get(name), str):
-                    check(Path(_folder(entry), file))
+    if name in entries:
+        return entries[name]
+    raise SettingsError(f"{chosen}: there is no {key} {name!r}; the {key}s are: {', '.join(entries) or 'none'}")
 
 
-def _run_plugin(config: ConfigNode, context: Mapping[str, Any], chosen: Chosen, limit: timedelta) -> datetime | None:
-    """Run the user's exec plugin and replace it by its credential. Return when that expires."""
-    user, cluster = (
-        config[kind].get_with_name(context[key]) for kind, key in (("users", "user"), ("clusters", "cluster"))
-    )
+def _as(kind: type[T], entry: _Entry, place: str) -> T:
+    """Return an entry's content as a struct.
+
+    Raises:
+        SettingsError: a value in it has the wrong type.
+    """
     try:
-        plugin = user["user"]["exec"]
-        found = exec_plugin.run(plugin, _folder(user), cluster["cluster"], limit)
-    except exec_plugin.PluginFailed as error:
-        command = plugin.safe_get("command")
-        raise SettingsError(f"{chosen}: the exec plugin {command!r} gave no credential: {error}") from None
-    except Exception as error:  # noqa: BLE001 - as above
-        raise SettingsError(f"{chosen}: its exec plugin is not valid ({type(error).__name__})") from None
-    credential = {"token": found.token} if found.token else {}
-    if found.has_certificate:
-        credential["client-certificate-data"] = base64.b64encode(found.client_certificate_data.encode()).decode()
-        credential["client-key-data"] = base64.b64encode(found.client_key_data.encode()).decode()
-    user.value["user"] = credential
-    return found.expiration_timestamp
+        return msgspec.convert(entry.content, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        problem = str(error) if isinstance(error, msgspec.ValidationError) else "nested too deeply"
+        raise SettingsError(
+            f"{place} is not valid: {problem}"
+        ) from None  # msgspec names fields and types, never a value
 
 
-def _problem(error: Exception, *, user: object) -> str:
-    match error:
-        case ConfigException() if str(error).startswith("File does not exist: "):
-            return f"a file that it names is missing: {str(error).removeprefix('File does not exist: ')}"
-        case OSError():
-            return f"a file that it names cannot be read: {error.filename}: {error.strerror}"
-        case _:
-            return f"cluster or user {user!r} is not valid ({type(error).__name__})"
-
-
-def _find(config: Mapping[str, Any], kind: str, name: object, key: str, where: Chosen | None = None) -> dict[str, Any]:
-    """Return the content of a named entry.
-
-    Raises:
-        SettingsError: there is no such entry.
-    """
-    for entry in _entries(config, kind):
-        if entry["name"] == name and isinstance(entry.get(key), dict):
-            return dict(entry[key])
-    has = ", ".join(entry["name"] for entry in _entries(config, kind)) or "none"
-    place = f"{where}: " if where else ""
-    raise SettingsError(f"{place}there is no {key} {name!r}; the {kind} are: {has}")
-
-
-def _entries(config: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
-    found = config.get(kind)
-    values = (getattr(entry, "value", None) for entry in found) if isinstance(found, list) else ()
-    return [value for value in values if isinstance(value, dict) and isinstance(value.get("name"), str)]
-
-
-def _folder(node: ConfigNode) -> str:
-    """Return the folder of the entry's file: relative paths start there."""
-    return str(node.path).rpartition("/")[0] or "." if node.path else ""
-
-
-def _names(files: Iterable[Path]) -> str:
-    return ", ".join(map(str, files))
-
-
-_FILES: Final = (
-    ("clusters", "cluster", ("certificate-authority",)),
-    ("users", "user", ("tokenFile", "client-certificate", "client-key")),
-)
-"""The files that a cluster and a user may name."""
-
-_SEPARATOR: Final = ":"
-"""The package's separator of file names on POSIX, the only platform of this library."""
+def _names(paths: Iterable[Path]) -> str:
+    return ", ".join(map(str, paths))

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kubernetes.client import Configuration
+    from actors.kube.auth.connection import Connection
 
 __all__ = ["REDACTED", "Secrets", "secrets_of"]
 
@@ -33,9 +33,9 @@ class Secrets:
     def __init__(self) -> None:
         self._known: tuple[str, ...] = ()
 
-    def add(self, configuration: Configuration) -> None:
-        """Remember what this configuration sends."""
-        new = tuple(dict.fromkeys(secrets_of(configuration)))
+    def add(self, authorization: str | None, connection: Connection) -> None:
+        """Remember what requests with this header send, on this connection."""
+        new = tuple(dict.fromkeys(secrets_of(authorization, connection)))
         if not set(new) <= set(self._known):
             self._known = tuple(dict.fromkeys((*new, *self._known)))[:REMEMBERED]
 
@@ -47,13 +47,13 @@ class Secrets:
         return text
 
 
-def secrets_of(configuration: Configuration) -> Iterator[str]:
+def secrets_of(authorization: str | None, connection: Connection) -> Iterator[str]:
     """Yield what requests carry: a token, or a password as it is and as it is sent, and the proxy's password."""
-    scheme, _, rest = (configuration.api_key.get("BearerToken") or "").partition(" ")
+    scheme, _, rest = (authorization or "").partition(" ")
     found = [rest or scheme]
     if scheme.lower() == "basic":
         found.append(_password(rest))
-    if proxy := (configuration.proxy or "").rpartition("@")[0].rpartition("/")[2]:
+    if proxy := (connection.proxy or "").rpartition("@")[0].rpartition("/")[2]:
         found += [proxy.partition(":")[2], unquote(proxy.partition(":")[2])]
         found.append(base64.b64encode(unquote(proxy).encode()).decode())
     yield from (secret for secret in found if len(secret) >= SHORTEST)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from kubernetes.client import Configuration
-from kubernetes.config import ConfigException
-from kubernetes.config.incluster_config import InClusterConfigLoader
-
 from actors.errors import SettingsError
 from actors.kube import files
+from actors.kube.auth.connection import Connection
 from actors.kube.auth.credentials import Credential
 
 if TYPE_CHECKING:
@@ -29,28 +26,24 @@ def read(account: Path, environ: Mapping[str, str], now: datetime) -> Credential
     Raises:
         SettingsError: a file or variable is missing.
     """
-    configuration = Configuration()
+    host, port = (environ.get(f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
+    if not host or not port:
+        raise SettingsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no server's address")
+    ca = account / "ca.crt"
     try:
-        for name in ("token", "ca.crt"):
-            files.check(account / name)
-        InClusterConfigLoader(
-            token_filename=str(account / "token"),
-            cert_filename=str(account / "ca.crt"),
-            try_refresh_token=False,
-            environ=environ,
-        ).load_and_set(configuration)
-    except ConfigException as error:
-        raise SettingsError(f"the pod's own account in {account} cannot be used: {error}") from None
+        token = files.read(account / "token").decode("utf-8").strip()
+        files.check(ca)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SettingsError(f"the pod's own account in {account} cannot be read: {reason}") from None
-    except ValueError:
-        raise SettingsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no server's address") from None
+    if not token:
+        raise SettingsError(f"the pod's own account in {account} cannot be used: its token is empty")
     return Credential(
-        configuration,
+        Connection(f"https://{f'[{host}]' if ':' in host else host}:{port}", ca=str(ca)),
+        authorization=f"Bearer {token}",
         refresh_at=now + READ_TOKEN_EVERY,
         source=f"the pod's own account in {account}",
-        authority=f"the CA in {account / 'ca.crt'}",
+        authority=f"the CA in {ca}",
     )
 
 

@@ -162,7 +162,7 @@ class Client:
         """Return the transport; a new one if our certificate or the CA has changed."""
         if self._transport is None or self._transport_of != credential.connects_with:
             self.close()
-            self._transport = Transport(credential.configuration, self._limit, self._bounds.headers)
+            self._transport = Transport(credential.connection, self._limit, self._bounds.headers)
             self._transport_of = credential.connects_with
         return self._transport
 

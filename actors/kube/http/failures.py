@@ -156,9 +156,7 @@ def _is_refusal(reason: str) -> bool:
 
 
 def _files(credential: Credential) -> str:
-    config = credential.configuration
-    files = (config.ssl_ca_cert, config.cert_file, config.key_file)
-    return f"one of the files {', '.join(file for file in files if file)}"
+    return f"one of the files {', '.join(credential.connection.files)}"
 
 
 def _reason(error: ssl.SSLError) -> str:

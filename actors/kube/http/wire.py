@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, final
 
 import urllib3
-from kubernetes.client.rest import RESTClientObject
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
+from urllib3.util.ssl_ import create_urllib3_context
 
 from actors.kube.http.chunks import Answer
 
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from kubernetes.client import Configuration
     from urllib3.connectionpool import HTTPConnectionPool
 
+    from actors.kube.auth.connection import Connection
     from actors.runtime import Deadline
 
 __all__ = ["Transport", "Wire", "WireCut", "WireLate"]
@@ -136,12 +137,17 @@ class Wire:
             self._socket = None
 
 
+_KEEP_ALIVE: Final = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 9}
+"""client-go's keep-alive: a probe after 30 s of silence, then every 15 s; after nine the connection is dead.
+`TCP_KEEPALIVE` is the name of `TCP_KEEPIDLE` on macOS."""
+
+
 @final
 class Transport:
-    """One thread's connection pool of the `kubernetes` client (TLS, proxy, keep-alive), with wires."""
+    """One thread's connection pool (TLS, proxy, keep-alive), with wires."""
 
-    def __init__(self, configuration: Configuration, limit: timedelta, most_headers: int) -> None:
-        self._manager: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
+    def __init__(self, connection: Connection, limit: timedelta, most_headers: int) -> None:
+        self._manager = _manager(connection)
         self._manager.pool_classes_by_scheme = {
             scheme: _wired(pool, most_headers) for scheme, pool in self._manager.pool_classes_by_scheme.items()
         }
@@ -240,6 +246,41 @@ class _WiredDirect(_Wired):
             sock.close()
             raise
         return sock
+
+
+def _manager(connection: Connection) -> urllib3.PoolManager:
+    options: dict[str, Any] = {"maxsize": 1, "socket_options": _socket_options()}
+    if connection.url.startswith("https"):
+        # As client-go does, but not Python 3.13 by default: accept CAs that lack extensions of RFC 5280.
+        required = ssl.CERT_REQUIRED if connection.verify else ssl.CERT_NONE
+        context = create_urllib3_context(cert_reqs=required, verify_flags=ssl.VERIFY_X509_PARTIAL_CHAIN)
+        if connection.verify and not connection.ca:
+            context.load_default_certs()
+        options |= {
+            "ssl_context": context,
+            "cert_reqs": required,
+            "ca_certs": connection.ca,
+            "cert_file": connection.certificate,
+            "key_file": connection.key,
+        }
+        if connection.server_name:
+            options["server_hostname"] = connection.server_name
+    if not connection.proxy:
+        return urllib3.PoolManager(**options)
+    if connection.proxy.startswith("socks"):
+        from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - needs PySocks, which few have
+
+        return SOCKSProxyManager(connection.proxy, **options)
+    return urllib3.ProxyManager(connection.proxy, **options)
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    options = [
+        (socket.SOL_SOCKET if name.startswith("SO_") else socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in _KEEP_ALIVE.items()
+        if hasattr(socket, name)
+    ]
+    return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options]
 
 
 def _wire() -> Wire:

@@ -36,7 +36,9 @@ class Pair:
 class Authority:
     """Signs certificates for this machine's loopback address, or for clients."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, plain: bool = False) -> None:
+        """`plain`: its certificates have no key identifiers, as those of many clusters."""
+        self._plain = plain
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
     @cached_property
@@ -50,7 +52,8 @@ class Authority:
         built = _built(self._name, self._name, self._key.public_key(), DAY)
         identity = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        built = built.add_extension(identity, critical=False)
+        if not self._plain:
+            built = built.add_extension(identity, critical=False)
         return built.add_extension(usage, critical=True).sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def sign(self, name: str = "somebody", *, valid_for: timedelta = DAY) -> Pair:
@@ -58,9 +61,10 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())  # Python 3.13 insists
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         built = _built(subject, self._name, key.public_key(), valid_for).add_extension(loopback, critical=False)
-        built = built.add_extension(signer, critical=False)
+        if not self._plain:
+            built = built.add_extension(signer, critical=False)
         return Pair(
             built.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM),
             key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kubernetes.client import Configuration
 
 from actors import kube
 from actors.errors import SettingsError, Unauthorized, Unavailable
 from actors.kube.auth import credentials as auth
+from actors.kube.auth.connection import Connection
 from actors.kube.auth.credentials import Access, Credential, Credentials
 from actors.kube.auth.discovery import load
 from actors.pods.pod import Pod
@@ -81,6 +81,15 @@ def test_kubeconfig_variable_may_name_several_files(tmp_path: Path) -> None:
     assert authorization(access) == f"Bearer {SECRET}"
 
 
+def test_the_first_file_that_names_something_has_it(tmp_path: Path) -> None:
+    first = written(tmp_path / "a", {**config(), "current-context": "second"})
+    users = [{"name": "me", "user": {"token": "not this"}}, {"name": "third", "user": {"token": "nor this"}}]
+    second = written(tmp_path / "b", config(users=users))
+    environ = {"KUBECONFIG": f"{first}:{second}", "HOME": "/nowhere"}
+    assert load(environ=environ).server == "two.example", "the first current context counts, as for kubectl"
+    assert authorization(load(context="first", environ=environ)) == f"Bearer {SECRET}"
+
+
 def test_the_home_folders_kubeconfig_comes_next(tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     written(tmp_path / ".kube" / "config", config())
@@ -106,13 +115,35 @@ def test_a_context_may_have_no_user(tmp_path: Path) -> None:
 def test_a_clusters_proxy_is_used(tmp_path: Path) -> None:
     clusters = [{"name": "one", "cluster": {"server": "http://one.example", "proxy-url": "http://proxy.example:3128"}}]
     access = load(written(tmp_path / "k", config(clusters=clusters)))
-    assert access.credentials.current().configuration.proxy == "http://proxy.example:3128"
+    assert access.credentials.current().connection.proxy == "http://proxy.example:3128"
 
 
-def test_the_client_package_may_neither_retry_nor_refresh(tmp_path: Path) -> None:
-    configuration = load(written(tmp_path / "k", config())).credentials.current().configuration
-    assert configuration.retries is False
-    assert configuration.refresh_api_key_hook is None
+@pytest.mark.parametrize(
+    ("excepted", "proxy"),
+    [
+        ("", True),
+        ("other.example", True),
+        ("one.example", False),
+        (".example", False),
+        ("10.0.0.0/8,one.example", False),
+    ],
+)
+def test_the_environments_proxy_is_used_but_for_what_it_excepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excepted: str, proxy: bool
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", excepted)
+    found = load(written(tmp_path / "k", config())).credentials.current().connection.proxy
+    assert found == ("http://proxy.example:3128" if proxy else None)
+
+
+def test_a_network_can_be_excepted_from_the_proxy(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
+    assert load(environ=IN_A_POD, account=account).credentials.current().connection.proxy is None
 
 
 # ── What is wrong with it ────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,7 +168,7 @@ def test_the_client_package_may_neither_retry_nor_refresh(tmp_path: Path) -> Non
         (
             config(users=[{"name": "me", "user": {"client-certificate": "no-such", "client-key-data": SECRET}}]),
             None,
-            "a file that it names is missing",
+            "no-such: No such file",
         ),
         (
             config(users=[{"name": "me", "user": {"client-certificate-data": SECRET, "client-key-data": SECRET}}]),
@@ -201,13 +232,13 @@ def test_in_a_pod_its_account_is_used_and_its_token_read_again_every_minute(acco
     clock = ManualClock()
     access = load(environ=IN_A_POD, account=account, clock=clock)
     assert (access.url, access.namespace) == ("https://10.0.0.1:443", "mine")
-    assert authorization(access) == f"bearer {SECRET}"
-    assert access.credentials.current().configuration.ssl_ca_cert == str(account / "ca.crt")
+    assert authorization(access) == f"Bearer {SECRET}"
+    assert access.credentials.current().connection.ca == str(account / "ca.crt")
     written(account / "token", "rotated")
     wait(clock, timedelta(seconds=59))
-    assert authorization(access) == f"bearer {SECRET}"
+    assert authorization(access) == f"Bearer {SECRET}"
     wait(clock, timedelta(seconds=1))
-    assert authorization(access) == "bearer rotated"
+    assert authorization(access) == "Bearer rotated"
 
 
 def test_an_address_of_version_six_is_bracketed(account: Path) -> None:
@@ -218,6 +249,12 @@ def test_an_address_of_version_six_is_bracketed(account: Path) -> None:
 def test_an_account_without_a_file_is_refused(account: Path, name: str) -> None:
     (account / name).unlink()
     with pytest.raises(SettingsError, match="the pod's own account"):
+        load(environ=IN_A_POD, account=account)
+
+
+def test_an_account_with_an_empty_token_is_refused(account: Path) -> None:
+    (account / "token").write_text("\n")
+    with pytest.raises(SettingsError, match="cannot be used: its token is empty"):
         load(environ=IN_A_POD, account=account)
 
 
@@ -236,9 +273,7 @@ def test_an_account_without_a_namespace_is_in_the_default_one(account: Path) -> 
 
 
 def credential(token: str, *, refresh_at: datetime | None = None, expires_at: datetime | None = None) -> Credential:
-    configuration = Configuration(host="http://one.example")
-    configuration.api_key["BearerToken"] = token
-    return Credential(configuration, refresh_at=refresh_at, expires_at=expires_at)
+    return Credential(Connection("http://one.example"), token, refresh_at=refresh_at, expires_at=expires_at)
 
 
 class Reader:

@@ -116,8 +116,8 @@ def test_a_file_that_the_cluster_has_is_no_reason_to_run_it_every_minute(tmp_pat
 def test_it_may_give_a_certificate_and_a_token_too(tmp_path: Path) -> None:
     user = plugin(tmp_path, credential_json(clientCertificateData="CERTIFICATE", clientKeyData="KEY", token=SECRET))
     credential = load(with_plugin(tmp_path, user)).credentials.current()
-    assert Path(str(credential.configuration.cert_file)).read_text() == "CERTIFICATE"
-    assert Path(str(credential.configuration.key_file)).read_text() == "KEY"
+    assert Path(str(credential.connection.certificate)).read_text() == "CERTIFICATE"
+    assert Path(str(credential.connection.key)).read_text() == "KEY"
     assert credential.authorization == f"Bearer {SECRET}"
 
 
@@ -196,8 +196,9 @@ def test_a_plugin_that_needs_a_terminal_is_refused_without_one(tmp_path: Path) -
 
 
 def test_an_incomplete_entry_is_reported(tmp_path: Path) -> None:
-    assert "missing key 'apiVersion'" in refusal(tmp_path, {"exec": {"command": "./plugin"}})
-    assert refusal(tmp_path, {"exec": 5}).endswith("its exec plugin is not valid (AttributeError)")
+    said = refusal(tmp_path, {"exec": {"command": "./plugin"}})
+    assert said.endswith("its entry is not valid: Object missing required field `apiVersion`")
+    assert refusal(tmp_path, {"exec": 5}).endswith("is not valid: Expected `object | null`, got `int` - at `$.exec`")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kubernetes.client import Configuration
 
 from actors import kube
 from actors.errors import ApiError
+from actors.kube.auth.connection import Connection
 from actors.kube.auth.secrets import Secrets
 from tests.unit.kube.conftest import Client, ask
 from tests.unit.kube.http.test_pod_api import READ, WRITE, page, pod
@@ -127,9 +127,7 @@ def test_a_token_that_was_replaced_is_a_secret_still(server: ScriptedServer, cli
 
 
 def test_the_password_of_a_proxy_is_a_secret_and_a_short_one_is_left_in_every_word() -> None:
-    config = Configuration()
-    config.proxy = "http://me:p%40ss-word@proxy.example:3128"
-    config.api_key["BearerToken"] = "Bearer abc"
+    connection = Connection("https://one.example", proxy="http://me:p%40ss-word@proxy.example:3128")
     found = Secrets()
-    found.add(config)
+    found.add("Bearer abc", connection)
     assert found.redacted("p%40ss-word p@ss-word abcdef") == "<redacted> <redacted> abcdef"

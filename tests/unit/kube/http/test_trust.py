@@ -176,6 +176,40 @@ def test_without_a_ca_the_systems_are_named(server: ScriptedServer, tmp_path: Pa
     api.close()
 
 
+def test_a_ca_without_key_identifiers_is_accepted_as_by_kubectl(server: ScriptedServer, tmp_path: Path) -> None:
+    plain = Authority("plain", plain=True)
+    server.tls = plain.server(tmp_path)
+    trusting = Trusting("file", tmp_path, server)
+    trusting.trust(plain)
+    server.then(last_answer)
+    assert isinstance(get(trusting.api), Pod), "Python 3.13 refuses it by default"
+    trusting.api.close()
+
+
+def test_a_cluster_may_have_another_name_in_its_certificate(server: ScriptedServer, tmp_path: Path) -> None:
+    server.tls = OLD.server(tmp_path)
+    (tmp_path / "ca.crt").write_bytes(OLD.pem)
+    url, cluster = f"https://localhost:{server.port}", {"certificate-authority": "ca.crt"}
+    unnamed = kube.connect(write_kubeconfig(tmp_path / "k", url, {}, **cluster))
+    assert type(get(unnamed)) is Untrusted
+    unnamed.close()
+    named = kube.connect(write_kubeconfig(tmp_path / "k", url, {}, **cluster, **{"tls-server-name": "127.0.0.1"}))
+    server.then(last_answer)
+    assert isinstance(get(named), Pod)
+    named.close()
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_a_certificate_is_not_checked_if_the_cluster_says_so(server: ScriptedServer, tmp_path: Path) -> None:
+    server.tls = OLD.server(tmp_path)
+    skip: dict[str, Any] = {"insecure-skip-tls-verify": True}
+    path = write_kubeconfig(tmp_path / "k", f"https://{server.name}", {}, **skip)
+    api = kube.connect(path)
+    server.then(last_answer)
+    assert isinstance(get(api), Pod)
+    api.close()
+
+
 def test_a_server_that_is_away_is_no_reason_to_read_the_ca_again(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

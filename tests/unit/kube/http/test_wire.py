@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
-from kubernetes.client import Configuration
 from urllib3.connection import HTTPConnection
 
 from actors import kube
 from actors.errors import Ambiguous, Cancelled, NotSent, Unavailable, Untrusted
+from actors.kube.auth.connection import Connection
 from actors.kube.http import wire
 from actors.kube.http.wire import Transport, Wire, WireCut
 from actors.local.server.credentials import new_credentials
@@ -227,7 +227,7 @@ def test_a_connection_made_another_way_can_be_cut_too(server: ScriptedServer, mo
     class OwnWayPool(urllib3.HTTPConnectionPool):
         ConnectionCls = OwnWay
 
-    transport = Transport(Configuration(host=f"http://{server.name}"), LIMIT, HEADERS)
+    transport = Transport(Connection(f"http://{server.name}"), LIMIT, HEADERS)
     monkeypatch.setitem(transport._manager.pool_classes_by_scheme, "http", wire._wired(OwnWayPool, HEADERS))
     stall = Stall()
     server.then(stall)
@@ -258,7 +258,7 @@ def test_a_wire_that_was_cut_goes_no_step_further(step: Callable[[Wire], None]) 
 
 
 def test_a_wire_that_was_cut_sends_nothing(server: ScriptedServer) -> None:
-    transport = Transport(Configuration(host=f"http://{server.name}"), LIMIT, HEADERS)
+    transport = Transport(Connection(f"http://{server.name}"), LIMIT, HEADERS)
     held = Wire()
     held.cancel()
     with pytest.raises(WireCut):
