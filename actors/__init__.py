@@ -78,6 +78,7 @@ Public names are imported on first use, so that `import actors` costs next to no
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -207,4 +208,5 @@ if not TYPE_CHECKING:  # with it, every misspelled import would be right for a t
 
 
 def __dir__() -> list[str]:
-    return sorted((*globals(), *__all__))
+    lacking = set() if importlib.util.find_spec("prometheus_client") else {"PrometheusMetrics"}
+    return sorted({*globals(), *__all__} - lacking)

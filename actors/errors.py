@@ -4,6 +4,7 @@
 
     ExecutorPodsError
     ├── SettingsError            a setting, template, kubeconfig or flag is wrong; nothing was started
+    ├── MissingExtra             a package is not installed; the message says which extra brings it
     ├── Refused                  the receiver cannot accept a message; an error for its sender only
     ├── ActorCrashed             the actor crashed while it handled the question
     └── ApiError                 a failed call to the Kubernetes API, classified
@@ -29,11 +30,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from actors.text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
 
@@ -50,6 +53,7 @@ __all__ = [
     "Forbidden",
     "Gone",
     "Invalid",
+    "MissingExtra",
     "NotFound",
     "NotSent",
     "QuotaExceeded",
@@ -59,6 +63,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Untrusted",
+    "needs_extra",
 ]
 
 
@@ -78,6 +83,27 @@ class SettingsError(ExecutorPodsError):
 
     def __init__(self, message: str) -> None:
         super().__init__("\n".join(one_line(line) for line in message.split("\n")))
+
+
+class MissingExtra(ExecutorPodsError, ImportError):
+    """A package is not installed that an extra of this library brings; the message says how to install it."""
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Import the packages of an extra within this context. `what` needs them, and begins the sentence of the error.
+
+    Raises:
+        MissingExtra: one of them is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "actors":
+            raise
+        advice = f"pip install 'executor-pods[{extra}]'"
+        raise MissingExtra(f"{what} needs the package {package}: {advice}", name=package) from None
 
 
 class Refused(ExecutorPodsError):

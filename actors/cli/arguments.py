@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from actors.cli.streams import discard, has_no_reader, is_of_stream, say, unwritten
-from actors.errors import SettingsError
+from actors.errors import MissingExtra, SettingsError
 from actors.settings.durations import parse_duration
 from actors.settings.model import Settings
 from actors.text import one_line
@@ -36,7 +36,7 @@ def execute(inbox: Inbox, arguments: Sequence[str] | None = None) -> int:
         return int(app(args=arguments, prog_name="executor-pods", standalone_mode=False, obj=inbox) or 0)
     except UsageError as error:
         problem = error.format_message()
-    except SettingsError as error:
+    except (SettingsError, MissingExtra) as error:
         problem = str(error)
     except OSError as error:
         return _unwritten(error)

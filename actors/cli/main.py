@@ -12,7 +12,8 @@ import signal
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from actors.cli.streams import prepare
+from actors.cli.streams import prepare, say
+from actors.errors import MissingExtra, needs_extra
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -27,8 +28,12 @@ def main() -> int:
     prepare()
     inbox: Inbox = SimpleQueue()
     _take_signals(inbox)
-    from actors.cli.arguments import execute  # noqa: PLC0415 - see the module's docstring
-
+    try:
+        with needs_extra("cli", "the command"):
+            from actors.cli.arguments import execute  # noqa: PLC0415 - see the module's docstring
+    except MissingExtra as error:
+        say(str(error))
+        return 2
     return execute(inbox)
 
 

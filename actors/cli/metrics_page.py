@@ -15,11 +15,13 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, make_wsgi_app
-
-from actors.errors import SettingsError
-from actors.metrics.prometheus import PrometheusMetrics
+from actors.errors import SettingsError, needs_extra
 from actors.runtime import SystemClock, elapsed
+
+with needs_extra("metrics", "--metrics-port"):
+    from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, make_wsgi_app
+
+    from actors.metrics.prometheus import PrometheusMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,14 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 from actors.cli.events import Event, to_json, to_line
 from actors.cli.streams import say
+from actors.errors import needs_extra
 from actors.text import LONGEST_LINE, one_line
+
+with needs_extra("cli", "the command"):
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

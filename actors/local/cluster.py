@@ -8,13 +8,15 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, Self
 
-from actors.errors import SettingsError
+from actors.errors import SettingsError, needs_extra
 from actors.local.kubelet.process_kubelet import ProcessKubelet
-from actors.local.server.api_server import ApiServer
-from actors.local.server.credentials import new_credentials, remove_kubeconfig, write_kubeconfig
 from actors.local.store.object_store import ObjectStore
 from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
 from actors.runtime import Clock, Entropy, SystemClock, TimerThread
+
+with needs_extra("local", "the embedded cluster"):
+    from actors.local.server.api_server import ApiServer
+    from actors.local.server.credentials import new_credentials, remove_kubeconfig, write_kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

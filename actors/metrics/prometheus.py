@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
-
+from actors.errors import needs_extra
 from actors.messages import FleetStatus, GetFleetStatus
 from actors.runtime.instruments import BOUNDS, Histogram
+
+with needs_extra("metrics", "PrometheusMetrics"):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric

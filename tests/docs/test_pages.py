@@ -71,6 +71,20 @@ def test_what_pypi_shows_is_in_the_same_repository() -> None:
     assert {url for url in urls.values() if not url.startswith(REPOSITORY)} == set()
 
 
+def test_every_dependency_and_its_extra_is_in_the_table_of_what_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {"": project["dependencies"]} | {
+        extra: project["optional-dependencies"][extra] for extra in ("cli", "local", "metrics")
+    }
+    assert project["optional-dependencies"]["all"] == ["executor-pods[cli,local,metrics]"]
+    rows = re.findall(r"^\| `([\w-]+)` \| `?(\w*)`? ?\| .+ \|$", read("docs/reference/install.md"), re.MULTILINE)
+    assert rows == [
+        (name, extra)
+        for extra, specifiers in wanted.items()
+        for name in sorted(re.split(r"[><=]", each)[0] for each in specifiers)
+    ]
+
+
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

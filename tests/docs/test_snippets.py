@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 ELSEWHERE: Final = {
     "README.md": {
-        "python3 -m venv .venv && .venv/bin/pip install . &&": "needs a network: tests/stress/test_install.py",
-        "python3 -m venv .venv && .venv/bin/pip install '.[dev]'": "needs a network: tests/stress/test_install.py",
+        "python3 -m venv .venv && .venv/bin/pip install '.[cli": "needs a network: tests/stress/test_install.py",
+        "python3 -m venv .venv && .venv/bin/pip install '.[test]'": "needs a network: tests/stress/test_install.py",
         "import pykka": "asks its user when to stop: tests/e2e/test_readme.py",
     },
     "docs/tutorial.md": {
@@ -32,7 +32,7 @@ ELSEWHERE: Final = {
         "executor-pods run --local --metrics-port 9464": "has no end: tests/e2e/test_metrics.py",
     },
     "docs/how-to/spark-without-kubernetes.md": {
-        "pip install executor-pods pyspark": "needs a network",
+        "pip install 'executor-pods[local]' pyspark": "needs a network",
         "# job.py": "needs java and pyspark: tests/e2e/test_spark.py",
         "python job.py": "needs java and pyspark: tests/e2e/test_spark.py",
     },
