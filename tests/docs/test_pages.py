@@ -35,6 +35,7 @@ from actors.pods.pod import ObjectMeta, Pod, PodSpec, PodStatus
 from actors.settings.model import setting_names
 from tests.docs.literals import literals
 from tests.docs.pages import PAGES, REPOSITORY, ROOT, blocks, read
+from tests.lowest import floors
 
 NOW = datetime(2026, 3, 1, 9, 30, 15, 250_000, tzinfo=UTC)
 POD = Pod(
@@ -83,6 +84,7 @@ def test_every_dependency_and_its_extra_is_in_the_table_of_what_is_installed() -
         for extra, specifiers in wanted.items()
         for name in sorted(re.split(r"[><=]", each)[0] for each in specifiers)
     ]
+    assert {name for name, _ in rows} <= set(floors()), "each has a lowest version, which is tested"
 
 
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────
