@@ -8,7 +8,7 @@ snapshot with the target. Every actor is a Pykka actor; actors share nothing but
 Terms, as all code, messages and documentation use them:
 
 driver
-    The user's program, a Pykka actor. It owns the Backend.
+    The user's program. It uses a `Fleet` or an `AsyncFleet`; or it is a Pykka actor, and owns the Backend itself.
 executor
     One worker of the driver, in one pod, with an integer *executor id* from 1. An id is never used again.
 profile
@@ -85,8 +85,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from actors.backend.backend import Backend
     from actors.backend.backend_ref import BackendRef
-    from actors.errors import ApiError, ExecutorPodsError, Refused, SettingsError
+    from actors.errors import (
+        ApiError,
+        ExecutorPodsError,
+        FleetEnded,
+        Refused,
+        SettingsError,
+        Unreachable,
+        WaitTimeout,
+    )
     from actors.executors.roll import Candidate
+    from actors.fleet.async_fleet import AsyncFleet
+    from actors.fleet.fleet import Fleet
+    from actors.fleet.stream import EventsMissed
     from actors.messages import (
         AllocationBlocked,
         AllocationUnblocked,
@@ -132,6 +143,7 @@ __all__ = [
     "AllocationBlocked",
     "AllocationUnblocked",
     "ApiError",
+    "AsyncFleet",
     "Backend",
     "BackendFailed",
     "BackendRef",
@@ -139,6 +151,7 @@ __all__ = [
     "BackendStopped",
     "Candidate",
     "DecommissionExecutors",
+    "EventsMissed",
     "Executor",
     "ExecutorBusy",
     "ExecutorDisconnected",
@@ -150,6 +163,8 @@ __all__ = [
     "ExecutorState",
     "ExecutorStuck",
     "ExecutorTerminating",
+    "Fleet",
+    "FleetEnded",
     "FleetExecutors",
     "FleetFailed",
     "FleetStatus",
@@ -174,15 +189,21 @@ __all__ = [
     "SettingsError",
     "SourceStatus",
     "StopBackend",
+    "Unreachable",
     "Victims",
+    "WaitTimeout",
 ]
 
 _ELSEWHERE = {
     "ApiError": "errors",
+    "AsyncFleet": "fleet.async_fleet",
     "Backend": "backend.backend",
     "BackendRef": "backend.backend_ref",
     "Candidate": "executors.roll",
+    "EventsMissed": "fleet.stream",
     "ExecutorPodsError": "errors",
+    "Fleet": "fleet.fleet",
+    "FleetEnded": "errors",
     "LossKind": "pods.loss",
     "LossReason": "pods.loss",
     "Pod": "pods.pod",
@@ -190,6 +211,8 @@ _ELSEWHERE = {
     "Refused": "errors",
     "Settings": "settings.model",
     "SettingsError": "errors",
+    "Unreachable": "errors",
+    "WaitTimeout": "errors",
 }
 """The module of each public name that `actors.messages` does not define."""
 

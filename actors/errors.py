@@ -7,6 +7,9 @@
     ├── MissingExtra             a package is not installed; the message says which extra brings it
     ├── Refused                  the receiver cannot accept a message; an error for its sender only
     ├── ActorCrashed             the actor crashed while it handled the question
+    ├── FleetEnded               a `Fleet` has ended or failed, or did not start or stop in time
+    ├── Unreachable              what `wait_for` waits for cannot come true
+    ├── WaitTimeout              what `wait_for` waits for did not come true in time; a `TimeoutError`
     └── ApiError                 a failed call to the Kubernetes API, classified
         ├── BadRequest           400: the request itself is malformed
         ├── Unauthorized         401: the credential is missing or not accepted
@@ -50,6 +53,7 @@ __all__ = [
     "Cancelled",
     "Conflict",
     "ExecutorPodsError",
+    "FleetEnded",
     "Forbidden",
     "Gone",
     "Invalid",
@@ -62,7 +66,9 @@ __all__ = [
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
+    "Unreachable",
     "Untrusted",
+    "WaitTimeout",
     "needs_extra",
 ]
 
@@ -112,6 +118,18 @@ class Refused(ExecutorPodsError):
 
 class ActorCrashed(ExecutorPodsError):
     """The actor crashed while it handled the question; `__cause__` is the error."""
+
+
+class FleetEnded(ExecutorPodsError):
+    """The fleet has ended or failed, or did not start or stop in time; `__cause__` is the failure, if there is one."""
+
+
+class Unreachable(ExecutorPodsError):
+    """What `wait_for` waits for cannot come true. The message says why, in the words of the pods or of the API."""
+
+
+class WaitTimeout(ExecutorPodsError, TimeoutError):
+    """What `wait_for` waits for did not come true in time. The message says what holds the executors up."""
 
 
 class ApiError(ExecutorPodsError):

@@ -201,8 +201,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             raise typer.BadParameter("no image: set --image, executor.image or a pod template")
         from actors.local.kubelet.containers import NO_IMAGE  # noqa: PLC0415 - only a run on the embedded cluster needs it
 
-        executor_settings = settings.executor.model_copy(update={"image": NO_IMAGE})
-        settings = settings.model_copy(update={"executor": executor_settings})
+        settings = settings.with_default_image(NO_IMAGE)
     from actors.cli.run import ClusterFaults, Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
 
     return run_fleet(

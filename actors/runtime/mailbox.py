@@ -21,6 +21,8 @@ from pykka.messages import _ActorStop
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykka._envelope import Envelope
     from pykka._types import OptExcInfo
 
@@ -49,15 +51,32 @@ class MailboxClosed(BaseException):
 class Reply(pykka.ThreadingFuture[Any]):
     """The future of an `ask`. The first answer counts: a fenced actor may answer long after the caller got an error."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_set = False
+        """Whether there is an answer: `get` returns at once."""
+        self._callback: Callable[[], None] | None = None
+
+    def when_set(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in the answering thread once there is an answer. If there is one, `is_set` says so."""
+        self._callback = callback
+
     def set(self, value: Any | None = None) -> None:
         """Answer, unless there is an answer."""
         with contextlib.suppress(queue.Full):
             super().set(value)
+            self._answered()
 
     def set_exception(self, exc_info: OptExcInfo | None = None) -> None:
         """Answer with an exception, unless there is an answer."""
         with contextlib.suppress(queue.Full):
             super().set_exception(exc_info)
+            self._answered()
+
+    def _answered(self) -> None:
+        self.is_set = True
+        if self._callback is not None:
+            self._callback()
 
 
 @final

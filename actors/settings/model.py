@@ -232,6 +232,12 @@ class Settings(Consistent, BaseSettings):
         own.model_fields_set.discard("app_id")
         return own
 
+    def with_default_image(self, image: str) -> Self:
+        """Return these settings, with this image for the executors unless an image or a pod template is set."""
+        if self.executor.image is not None or self.executor.pod_template is not None:
+            return self
+        return self.model_copy(update={"executor": self.executor.model_copy(update={"image": image})})
+
     def _full_driver_address(self) -> str | None:
         address, ip = self.driver_address, pod_ip()
         if address is None:

@@ -22,7 +22,7 @@ ELSEWHERE: Final = {
     "README.md": {
         "python3 -m venv .venv && .venv/bin/pip install '.[cli": "needs a network: tests/stress/test_install.py",
         "python3 -m venv .venv && .venv/bin/pip install '.[test]'": "needs a network: tests/stress/test_install.py",
-        "import pykka": "asks its user when to stop: tests/e2e/test_readme.py",
+        "from actors import ExecutorRemoved": "runs until Ctrl-C: tests/e2e/test_readme.py",
     },
     "docs/tutorial.md": {
         "python3 -m venv .venv": "needs a network: tests/stress/test_install.py",

@@ -30,12 +30,12 @@ def test_the_driver_runs_as_it_stands_and_is_notified_of_a_kill_and_of_the_repla
             "PYTHONPATH": str(Path(actors.__file__).parents[1]),
         }
         with subprocess.Popen(
-            [sys.executable, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+            [sys.executable, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
         ) as driver:
             safety = threading.Timer(60, driver.kill)
             safety.start()
-            assert driver.stdin is not None
             assert driver.stdout is not None
+            assert driver.stderr is not None
             printed: list[str] = []
 
             def until(text: str) -> str:
@@ -50,10 +50,16 @@ def test_the_driver_runs_as_it_stands_and_is_notified_of_a_kill_and_of_the_repla
             cluster.kill(name, signal.SIGKILL)
             assert "137" in until("executor 3 is gone")
             until("executor 4 runs")
-            driver.stdin.write("\n")
-            driver.stdin.close()
-            assert driver.wait() == 0
+            driver.send_signal(signal.SIGINT)
+            assert driver.stderr.read().endswith("KeyboardInterrupt\n")
+            driver.wait()
             safety.cancel()
+        assert cluster.store.list("pods", "default").items == []
+
+
+def test_the_driver_is_ten_lines() -> None:
+    (program,) = [block.text for block in blocks("README.md") if block.kind == "python"]
+    assert len(program.splitlines()) <= 10
 
 
 def test_the_two_commands_are_one_line_each_and_the_first_one_names_real_options() -> None:

@@ -1,0 +1,193 @@
+"""`AsyncFleet`: a fleet of executor pods, for programs on asyncio."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack, final
+
+from actors.fleet.callbacks import TaskCalls
+from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
+from actors.fleet.waiting import run_async
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from types import TracebackType
+
+    from actors.fleet.stream import Event, EventBuffer
+    from actors.kube.api import PodApi
+    from actors.messages import Executor, FleetStatus, Victims
+    from actors.metrics.counts import Metrics
+    from actors.runtime import ActorSystem
+    from actors.settings import Settings
+
+__all__ = ["AsyncEvents", "AsyncFleet"]
+
+
+class AsyncFleet:
+    """`Fleet` for asyncio: the same arguments, methods and errors; what waits there is awaited here.
+
+    ::
+
+        async with AsyncFleet(image="registry.example/worker:1.4", instances=4) as fleet:
+            await fleet.wait_for(running=4, timeout="5m")
+            async for event in fleet.events():
+                ...
+
+    Nothing here blocks the event loop: files are read and packages loaded in a thread of the fleet. A cancellation
+    while the fleet is entered or used stops it in order. `on_event` is called in the loop, and awaited if it is a
+    coroutine function.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | str | os.PathLike[str] | None = None,
+        /,
+        *,
+        local: bool = False,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        keep: bool | None = None,
+        max_events: int = 1000,
+        metrics: Metrics | None = None,
+        pod_api: PodApi | None = None,
+        system: ActorSystem | None = None,
+        **values: Unpack[FleetValues],
+    ) -> None:
+        self._door = Door(
+            settings,
+            values,
+            local=local,
+            kubeconfig=kubeconfig,
+            context=context,
+            keep=keep,
+            max_events=max_events,
+            metrics=metrics,
+            pod_api=pod_api,
+            system=system,
+        )
+        if on_event is not None:
+            self._door.calls = TaskCalls(on_event, lambda buffer: AsyncEvents(self._door, buffer).get())
+
+    # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Start the fleet; see `Fleet.start`."""
+        await run_async(self._door.enter(), self._door.system)
+
+    async def stop(self, *, keep: bool | None = None) -> tuple[str, ...]:
+        """Stop the fleet in order; see `Fleet.stop`."""
+        return await self._leave(keep=keep, failed=False)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(keep=None, failed=error is not None)
+
+    async def _leave(self, *, keep: bool | None, failed: bool) -> tuple[str, ...]:
+        return await run_async(self._door.leave(keep=keep, failed=failed), self._door.system)
+
+    # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def app_id(self) -> str:
+        """The application's id, which the labels of all its pods have."""
+        return self._door.app_id
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of this fleet."""
+        return self._door.settings
+
+    @property
+    def executors(self) -> Mapping[int, Executor]:
+        """The executors whose pods exist, by id, as of the last event. It cannot be changed, and does not change."""
+        return self._door.executors()
+
+    @property
+    def ended(self) -> tuple[Executor, ...]:
+        """The last 200 executors that ended, the newest last."""
+        return self._door.view.ended()
+
+    async def status(self) -> FleetStatus:
+        """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""
+        return await run_async(self._door.status(), self._door.system)
+
+    def events(self) -> AsyncEvents:
+        """Return an iterator over the fleet's events, for `async for`; see `Fleet.events`."""
+        return AsyncEvents(self._door, self._door.new_reader())
+
+    # ── what is wanted ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def scale(
+        self, totals: int | Mapping[str, int], *, victims: Victims = "newest", grace: Duration | None = None
+    ) -> tuple[int, ...]:
+        """Set the target, and end the excess; see `Fleet.scale`."""
+        return await run_async(self._door.scale(totals, victims, grace), self._door.system)
+
+    async def wait_for(
+        self,
+        *,
+        running: int | None = None,
+        registered: int | None = None,
+        profile: str | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - the same argument as Fleet's, with the same words at its end
+    ) -> None:
+        """Wait until so many executors run, or are registered; see `Fleet.wait_for`."""
+        await run_async(self._door.wait_for(running, registered, profile, timeout), self._door.system)
+
+    async def kill(self, executors: Ids, *, grace: Duration | None = None, replace: bool = True) -> tuple[int, ...]:
+        """End executors; see `Fleet.kill`."""
+        return await run_async(self._door.kill(executors, grace, replace=replace), self._door.system)
+
+    async def decommission(self, executors: Ids) -> tuple[int, ...]:
+        """Let executors finish; see `Fleet.decommission`."""
+        return await run_async(self._door.decommission(executors), self._door.system)
+
+    # ── what the program knows of its executors ─────────────────────────────────────────────────────────────────
+
+    async def register(self, executor_id: int) -> bool:
+        """Note that an executor has connected; see `Fleet.register`."""
+        return await run_async(self._door.register(executor_id), self._door.system)
+
+    async def is_excluded(self, executor_id: int) -> bool:
+        """Return whether an executor must be refused if it connects; see `Fleet.is_excluded`."""
+        return await run_async(self._door.is_excluded(executor_id), self._door.system)
+
+    def disconnected(self, executor_id: int) -> None:
+        """Note that an executor's connection is lost. Its pod's events will say why."""
+        self._door.disconnected(executor_id)
+
+    def mark_busy(self, executor_id: int) -> None:
+        """Note that an executor has work: `scale(…, victims="idle")` lets it finish."""
+        self._door.mark(executor_id, busy=True)
+
+    def mark_idle(self, executor_id: int) -> None:
+        """Note that an executor has no work, as after its start."""
+        self._door.mark(executor_id, busy=False)
+
+
+@final
+class AsyncEvents:
+    """The events of a fleet, for one reader. Made by `AsyncFleet.events`."""
+
+    def __init__(self, door: Door, buffer: EventBuffer) -> None:
+        self._door = door
+        self._buffer = buffer
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def get(self, timeout: Duration | None = None) -> Event | None:  # noqa: ASYNC109 - as above
+        """Return the next event; None after the last one, or if none comes within `timeout`."""
+        return await run_async(self._door.next_event(self._buffer, duration("timeout", timeout)), self._door.system)

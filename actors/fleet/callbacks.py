@@ -1,0 +1,159 @@
+"""Calls of `on_event`: by an actor of their own for threads, by a task for asyncio.
+
+They read events as any reader does: if the callback is slow, nothing else waits for it, and nothing grows. What it
+raises is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from actors.runtime import Actor, Context
+from actors.text import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from actors.fleet.stream import Event, EventBuffer
+    from actors.runtime import ActorSystem
+
+__all__ = ["ActorCalls", "Calls", "TaskCalls"]
+
+logger = get_logger(__name__)
+
+
+class Calls(Protocol):
+    """Somebody who calls `on_event` with each event of a buffer."""
+
+    def start(self, buffer: EventBuffer, done: Callable[[], None]) -> None:
+        """Begin to call. `done` is called after the last event."""
+
+    def is_current(self) -> bool:
+        """Return whether the caller of this method is in the callback."""
+
+    def cancel(self) -> None:
+        """Call no more."""
+
+
+@final
+class _Thread(threading.local):
+    is_calling = False
+    """This thread is in a callback."""
+
+
+_thread: Final = _Thread()
+
+
+@final
+class ActorCalls:
+    """Calls from an actor.
+
+    Args:
+        call: the user's callback.
+        system: of the fleet's actors.
+    """
+
+    def __init__(self, call: Callable[[Event], object], system: ActorSystem) -> None:
+        self._call = call
+        self._system = system
+
+    def start(self, buffer: EventBuffer, done: Callable[[], None]) -> None:
+        """See `Calls`."""
+        self._system.spawn(
+            lambda context: _Caller(context, buffer=buffer, call=self._call, done=done), name="on-event", owner=None
+        )
+
+    def is_current(self) -> bool:
+        """See `Calls`."""
+        return _thread.is_calling
+
+    def cancel(self) -> None:
+        """A thread cannot be cancelled: the daemon thread of a callback that hangs is left."""
+
+
+@final
+class TaskCalls:
+    """Calls from a task of the running event loop. A coroutine function is awaited.
+
+    Args:
+        call: the user's callback.
+        read: waits for the next event of a buffer; None at the end.
+    """
+
+    def __init__(self, call: Callable[[Event], object], read: Callable[[EventBuffer], Awaitable[Event | None]]) -> None:
+        self._call = call
+        self._read = read
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, buffer: EventBuffer, done: Callable[[], None]) -> None:
+        """See `Calls`."""
+        self._task = asyncio.create_task(self._run(buffer))
+        self._task.add_done_callback(lambda _: done())
+
+    def is_current(self) -> bool:
+        """See `Calls`."""
+        return self._task is not None and asyncio.current_task() is self._task
+
+    def cancel(self) -> None:
+        """See `Calls`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, buffer: EventBuffer) -> None:
+        while (event := await self._read(buffer)) is not None:
+            try:
+                result = self._call(event)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("on_event failed: event=%s", type(event).__name__)
+
+
+class _Look:
+    """There may be events."""
+
+
+@final
+class _Caller(Actor):
+    """Calls a callback until the last event."""
+
+    def __init__(
+        self, context: Context, *, buffer: EventBuffer, call: Callable[[Event], object], done: Callable[[], None]
+    ) -> None:
+        super().__init__(context)
+        self._buffer = buffer
+        self._call = call
+        self._is_told = False
+        self.at_end(done)
+
+    def started(self) -> None:
+        """Look at the first events."""
+        self._buffer.add(self)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again, in this actor's thread."""
+        if not self._is_told:
+            self._is_told = True
+            self.address.tell(_Look())
+
+    def receive(self, _: _Look) -> None:
+        """Call the callback with all events that are there."""
+        self._is_told = False
+        has_ended = self._buffer.has_ended  # before `take`: the last event is added before the end is noted
+        while (event := self._buffer.take()) is not None:
+            self._pass(event)
+        if has_ended:
+            self.stop()
+
+    def _pass(self, event: Event) -> None:
+        _thread.is_calling = True
+        try:
+            self._call(event)
+        except Exception:
+            logger.exception("on_event failed: event=%s", type(event).__name__)
+        finally:
+            _thread.is_calling = False

@@ -1,0 +1,437 @@
+"""`Door`: what `Fleet` and `AsyncFleet` do, as steps that a thread or an event loop carries out.
+
+Entering spawns a `FleetOwner` and waits until the fleet was listed and no right is missing. Leaving stops it and waits
+until nothing is left. Whatever interrupts the entering, Ctrl-C and a cancellation included, leaves in order.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from actors.backend.backend import Backend
+from actors.errors import ExecutorPodsError, FleetEnded
+from actors.fleet.goals import Goal
+from actors.fleet.owner import AddReader, FleetOwner, LeaveFleet
+from actors.fleet.stream import Event, EventBuffer
+from actors.fleet.view import FleetView
+from actors.fleet.waiting import Pause, Waitable, run
+from actors.messages import (
+    BackendFailed,
+    DecommissionExecutors,
+    ExecutorBusy,
+    ExecutorDisconnected,
+    ExecutorIdle,
+    FleetStatus,
+    GetFleetStatus,
+    IsExecutorExcluded,
+    KillExecutors,
+    RegisterExecutor,
+    ScaleExecutors,
+)
+from actors.pods.pod import DEFAULT_PROFILE
+from actors.runtime import ActorDeadError, ActorSystem, Address, later
+from actors.runtime.mailbox import Reply
+from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
+from actors.settings.durations import format_duration, parse_duration
+from actors.text import get_logger
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from actors.fleet.callbacks import Calls
+    from actors.fleet.waiting import Steps
+    from actors.kube.api import PodApi
+    from actors.messages import Executor, FromDriver, Victims
+    from actors.metrics.counts import Metrics
+
+__all__ = ["Door", "Duration", "FleetValues", "Ids", "duration"]
+
+logger = get_logger(__name__)
+
+T = TypeVar("T")
+
+Duration = timedelta | str
+"""A duration: a timedelta, or text such as "30s", "5m" or "1h30m"."""
+
+
+class FleetValues(SettingsValues, ExecutorValues, total=False):
+    """The settings that `Fleet` takes by keyword: those of `Settings`, and those of `executor` without its name."""
+
+
+Ids = int | Iterable[int]
+"""One executor id, or several."""
+
+ANSWER_LIMIT: Final = timedelta(seconds=60)
+"""How long a question to the Backend may take. It answers in milliseconds; if it hangs, it is replaced or fails."""
+
+MARGIN: Final = timedelta(seconds=10)
+"""What starting and stopping may take beyond the fleet's own limits: loading packages, closing connections."""
+
+
+class Door:
+    """The part that both kinds of fleet share. See `Fleet` for the arguments."""
+
+    def __init__(
+        self,
+        settings: Settings | str | os.PathLike[str] | None,
+        values: Mapping[str, Any],
+        *,
+        local: bool,
+        kubeconfig: str | os.PathLike[str] | None,
+        context: str | None,
+        keep: bool | None,
+        max_events: int,
+        metrics: Metrics | None,
+        pod_api: PodApi | None,
+        system: ActorSystem | None,
+    ) -> None:
+        if max_events < 1:
+            raise ValueError(f"max_events = {max_events}: must be at least 1")
+        if local and (kubeconfig is not None or context is not None or pod_api is not None):
+            raise TypeError("local=True starts a cluster of its own: it takes no kubeconfig, context or pod_api")
+        self.settings: Final = _settings(settings, values, local=local).for_one_backend()
+        """All settings of this fleet."""
+        self.system: Final = system or ActorSystem()
+        self.view: Final = FleetView(self.system.clock)
+        self.keep: Final = keep
+        self._owns_system = system is None
+        self._local = local
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._metrics = metrics
+        self._pod_api = pod_api
+        self._max_events = max_events
+        self._first: EventBuffer | None = EventBuffer(max_events)
+        self.calls: Calls | None = None
+        """Calls `on_event`; set before the fleet is entered."""
+        self._calls_are_done = True
+        self._owner: Address | None = None
+        self._process: int | None = None
+        self._targets = dict(self.settings.initial_totals)
+        self._failure_is_known = False
+
+    # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
+
+    def enter(self) -> Steps[None]:
+        """Start the fleet. Leave it again if that fails.
+
+        Raises:
+            ExecutorPodsError: what is wrong.
+        """
+        if self._owner is not None:
+            raise RuntimeError("a fleet is entered once; make another one")
+        self._process = os.getpid()
+        self._owner = self.system.address("fleet")
+        if self.system.wait is None:
+            atexit.register(self._leave_at_exit)
+        limit = self.settings.backend.start_timeout + MARGIN
+        assert self._first is not None
+        buffers = [self._first]
+        try:
+            if self.calls is not None:
+                buffers.append(EventBuffer(self._max_events))
+                self._calls_are_done = False
+                self.calls.start(buffers[1], self._calls_done)
+            self.system.spawn(
+                lambda context: FleetOwner(context, view=self.view, start=self._start, buffers=buffers),
+                name="fleet",
+                owner=None,
+                address=self._owner,
+            )
+            yield Pause(lambda: self.view.started is not None or self._has_failed(), self.view, limit)
+            self._check_started(limit)
+        except BaseException:
+            yield from self._leave_after_error()
+            raise
+
+    def leave(self, *, keep: bool | None, failed: bool) -> Steps[tuple[str, ...]]:
+        """Stop the fleet, and wait until nothing is left of it. Returns the pods that may be left.
+
+        Args:
+            keep: leave the pods; None: as the fleet was told, else the setting `backend.delete_on_stop`.
+            failed: another error is on its way to the user: raise none beside it.
+
+        Raises:
+            FleetEnded: the fleet had failed before, and nobody was told; or the stop took too long.
+        """
+        atexit.unregister(self._leave_at_exit)
+        if self._owner is None or self._is_inherited():
+            return ()
+        keep = self.keep if keep is None else keep
+        self._owner.tell(LeaveFleet(None if keep is None else not keep))
+        if self.calls is not None and self.calls.is_current():
+            return ()
+        limit = self.settings.backend.shutdown_timeout + MARGIN
+        try:
+            came = yield Pause(lambda: self.view.is_over, self.view, limit)
+            if self.calls is not None and not (yield Pause(lambda: self._calls_are_done, self.view, MARGIN)):
+                logger.warning("on_event is still busy, it is left behind")
+                self.calls.cancel()
+        except BaseException:
+            logger.warning("interrupted while the fleet stops, pods may be left: app_id=%s", self.settings.app_id)
+            raise
+        if failed:
+            return self.view.left_behind
+        if not came:
+            raise FleetEnded(
+                f"the fleet did not stop within {format_duration(limit)}: pods of app_id {self.app_id} may be left"
+            )
+        if self.view.failure is not None and not self._failure_is_known:
+            raise self._error()
+        return self.view.left_behind
+
+    def _check_started(self, limit: timedelta) -> None:
+        if self._has_failed():
+            raise self._error()
+        if self.view.started is None:
+            raise FleetEnded(f"the fleet did not start within {format_duration(limit)}")
+
+    def _leave_after_error(self) -> Steps[None]:
+        yield from self.leave(keep=None, failed=True)
+
+    def _leave_at_exit(self) -> None:
+        """Leave when the interpreter exits, if nobody has before."""
+        run(self.leave(keep=None, failed=True), self.system)
+
+    def _calls_done(self) -> None:
+        self._calls_are_done = True
+        self.view.changed()
+
+    def _start(self, owner: Address, closing: ExitStack) -> Address:
+        """Start the Backend, in the owner's thread."""
+        if self._owns_system:
+            closing.callback(self.system.close)
+        kubeconfig, context = self._kubeconfig, self._context
+        if self._local:
+            from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only a local fleet needs it
+
+            cluster = closing.enter_context(LocalCluster(namespace=self.settings.namespace or "default"))
+            kubeconfig, context = cluster.kubeconfig_path, None
+        return Backend.start(
+            self.settings,
+            owner,
+            self._pod_api,
+            kubeconfig=kubeconfig,
+            context=context,
+            system=self.system,
+            metrics=self._metrics,
+        )
+
+    # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def app_id(self) -> str:
+        """The application of this fleet."""
+        return self.settings.app_id
+
+    def check(self) -> None:
+        """Check that the fleet may be used here and now.
+
+        Raises:
+            RuntimeError: it was not entered, or a fork has copied it into another process.
+        """
+        if self._owner is None:
+            raise RuntimeError("the fleet was not entered: write `with Fleet(...) as fleet:`")
+        if self._is_inherited():
+            raise RuntimeError(
+                f"this fleet belongs to process {self._process}: a process that was forked cannot use it, because "
+                "threads are not forked; make a fleet of its own, or start processes with the method spawn"
+            )
+
+    def executors(self) -> Mapping[int, Executor]:
+        """Return the executors that live, by id."""
+        self.check()
+        return self.view.executors()
+
+    def new_reader(self) -> EventBuffer:
+        """Return a buffer of events: the first one has every event, another one those from now on."""
+        self.check()
+        buffer, self._first = self._first, None
+        if buffer is None:
+            buffer = EventBuffer(self._max_events)
+            assert self._owner is not None
+            if self.view.is_over:
+                buffer.end()
+            self._owner.tell(AddReader(buffer))
+        return buffer
+
+    def next_event(self, buffer: EventBuffer, limit: timedelta | None) -> Steps[Event | None]:
+        """Return the next event; None at the end, or after `limit`."""
+        has_ended = buffer.has_ended  # before `take`: the last event is added before the end is noted
+        event = buffer.take()
+        if event is None and not has_ended:
+            yield Pause(buffer.has_news, buffer, limit)
+            event = buffer.take()
+        if isinstance(event, BackendFailed):
+            self._failure_is_known = True
+        return event
+
+    def _is_inherited(self) -> bool:
+        return self._process is not None and self._process != os.getpid()
+
+    def _has_failed(self) -> bool:
+        return self.view.failure is not None or self.view.is_over
+
+    def _error(self) -> BaseException:
+        """Return the error for a fleet that has ended."""
+        failure = self.view.failure
+        self._failure_is_known = True
+        if isinstance(failure, ExecutorPodsError):
+            return failure.with_traceback(None)  # where our own threads found it helps nobody
+        error = FleetEnded(f"the fleet has failed: {failure!r}" if failure is not None else "the fleet has ended")
+        error.__cause__ = failure
+        return error
+
+    # ── acts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, message: FromDriver) -> Steps[Any]:
+        """Ask the Backend, and wait for the answer.
+
+        Raises:
+            Refused: a value is not allowed, or the fleet may not write now.
+            FleetEnded: the fleet has ended, or ends before it answers.
+        """
+        self.check()
+        backend = self.view.backend
+        if backend is None or self.view.is_over:
+            raise self._error()
+        reply = backend.request(message)
+        assert isinstance(reply, Reply)
+        answered = Waitable()
+        reply.when_set(answered.changed)
+        came = yield Pause(lambda: reply.is_set, answered, ANSWER_LIMIT)
+        if not came:
+            raise FleetEnded(
+                f"the fleet did not answer {type(message).__name__} within {format_duration(ANSWER_LIMIT)}"
+            )
+        try:
+            return reply.get(timeout=0)
+        except ActorDeadError:
+            raise self._error() from None
+
+    def tell(self, message: FromDriver) -> None:
+        """Tell the Backend something, without waiting."""
+        self.check()
+        if self.view.backend is not None:
+            self.view.backend.tell(message)
+
+    def scale(
+        self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
+    ) -> Steps[tuple[int, ...]]:
+        """Set the target, and end the excess."""
+        message = ScaleExecutors(totals, victims, duration("grace", grace))
+        ended = yield from self.ask(message)
+        self._targets.update({DEFAULT_PROFILE: totals} if isinstance(totals, int) else totals)
+        self.view.failed = None
+        return cast("tuple[int, ...]", ended)
+
+    def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
+        """End executors."""
+        message = KillExecutors(_ids(executors), not replace, duration("grace", grace))
+        return cast("tuple[int, ...]", (yield from self.ask(message)))
+
+    def decommission(self, executors: Ids) -> Steps[tuple[int, ...]]:
+        """Let executors finish."""
+        return cast("tuple[int, ...]", (yield from self.ask(DecommissionExecutors(_ids(executors)))))
+
+    def register(self, executor_id: int) -> Steps[bool]:
+        """Register an executor that has connected."""
+        accepted = cast("bool", (yield from self.ask(RegisterExecutor(executor_id))))
+        if accepted:
+            self.view.register(executor_id)
+        return accepted
+
+    def disconnected(self, executor_id: int) -> None:
+        """Note that an executor's connection is lost."""
+        self.tell(ExecutorDisconnected(executor_id))
+        self.view.unregister(executor_id)
+
+    def mark(self, executor_id: int, *, busy: bool) -> None:
+        """Note whether an executor has work."""
+        self.tell(ExecutorBusy(executor_id) if busy else ExecutorIdle(executor_id))
+
+    def is_excluded(self, executor_id: int) -> Steps[bool]:
+        """Return whether an executor must be refused."""
+        return cast("bool", (yield from self.ask(IsExecutorExcluded(executor_id))))
+
+    def status(self) -> Steps[FleetStatus]:
+        """Return what the Backend knows."""
+        return cast("FleetStatus", (yield from self.ask(GetFleetStatus())))
+
+    def wait_for(
+        self, running: int | None, registered: int | None, profile: str | None, timeout: Duration | None
+    ) -> Steps[None]:
+        """Wait until so many executors run and are registered. See `Goal`, which judges."""
+        self.check()
+        names = self.settings.profile_names
+        if profile is not None and profile not in names:
+            raise ValueError(f"profile = {profile!r}: there is no such profile; there are {', '.join(names)}")
+        goal = Goal(running=running, registered=registered, profiles=names if profile is None else (profile,))
+        limit = duration("timeout", timeout)
+        now = self.system.clock.monotonic
+        end = None if limit is None else later(now(), limit)
+        blocked: dict[str, str] = {}
+        while not goal.is_reached(self.view):
+            changes = self.view.changes
+            if self._has_failed():
+                raise self._error()
+            wanted = sum(self._targets.get(name, 0) for name in goal.profiles)
+            waits = [goal.check(self.view, wanted, now())]
+            if blocked != self.view.blocked:
+                blocked = self.view.blocked.copy()
+                status = yield from self.status()
+                goal.check_blocks(status.profiles, self.view)
+            if limit is not None and end is not None:
+                if now() >= end:
+                    raise goal.timed_out(self.view, limit)
+                waits.append(timedelta(seconds=end - now()))
+            pause = min((wait for wait in waits if wait is not None), default=None)
+            yield Pause(partial(self.view.has_changed, changes), self.view, pause)
+
+
+def _settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool) -> Settings:
+    settings = _given_settings(given, values)
+    if not local:
+        return settings
+    from actors.local.kubelet.containers import NO_IMAGE  # noqa: PLC0415 - only a local fleet needs it
+
+    return settings.with_default_image(NO_IMAGE)
+
+
+def _given_settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any]) -> Settings:
+    if isinstance(given, Settings):
+        if values:
+            raise TypeError(f"{', '.join(values)}: put these into the Settings(...) that you give")
+        return given
+    known = dict(values)
+    executor = dict(known.pop("executor", {}))
+    for name in [name for name in known if name in ExecutorSettings.model_fields]:
+        if name in executor:
+            raise TypeError(f"{name} is given twice: alone, and in executor")
+        executor[name] = known.pop(name)
+    if executor:
+        known["executor"] = executor
+    return Settings.load(given, **known)
+
+
+def duration(name: str, value: Duration | None) -> timedelta | None:
+    """Return the duration that the user gave as argument `name`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if value is None:
+        return None
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{name} = {value!r}: {error}") from None
+
+
+def _ids(executors: Ids) -> tuple[int, ...]:
+    return (executors,) if isinstance(executors, int) else tuple(executors)

@@ -1,0 +1,255 @@
+"""`Fleet`: a fleet of executor pods, for programs with threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack, final
+
+from actors.fleet.callbacks import ActorCalls
+from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
+from actors.fleet.waiting import run
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+
+    from actors.fleet.stream import Event, EventBuffer
+    from actors.kube.api import PodApi
+    from actors.messages import Executor, FleetStatus, Victims
+    from actors.metrics.counts import Metrics
+    from actors.runtime import ActorSystem
+    from actors.settings import Settings
+
+__all__ = ["Events", "Fleet"]
+
+
+class Fleet:
+    """A fleet of executor pods, kept at its target until the program leaves it.
+
+    ::
+
+        with Fleet(image="registry.example/worker:1.4", instances=4) as fleet:
+            fleet.wait_for(running=4, timeout="5m")
+            fleet.scale(10)
+
+    Entering raises what is wrong, within `backend.start_timeout`. Leaving stops the fleet in order and deletes its
+    pods, within `backend.shutdown_timeout`, however the program leaves: it returns, an exception passes, Ctrl-C comes.
+    All methods may be called by any thread. A process that was forked cannot use the fleet of its parent.
+
+    Args:
+        settings: `Settings(...)`, or the path of a TOML file; None: the environment's.
+        local: start an embedded cluster, whose pods are processes of this machine.
+        kubeconfig: the file to read, instead of `KUBECONFIG`, `~/.kube/config` or the pod's own account.
+        context: the kubeconfig's context, instead of its current one.
+        on_event: called with each event, one after the other, in a thread of the fleet. What it raises is logged.
+        keep: leave the pods alive when the program leaves; None: the setting `backend.delete_on_stop`.
+        max_events: how many events may wait for one reader. A slower one gets `EventsMissed`.
+        metrics: gets the counters, see `actors.metrics`.
+        pod_api: the cluster, for tests.
+        system: the actor system, for tests.
+        values: settings, and those of `executor` without its name: `image="…"`, `instances=4`, `namespace="batch"`.
+
+    Raises:
+        SettingsError: a setting is wrong; nothing was started.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | str | os.PathLike[str] | None = None,
+        /,
+        *,
+        local: bool = False,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        keep: bool | None = None,
+        max_events: int = 1000,
+        metrics: Metrics | None = None,
+        pod_api: PodApi | None = None,
+        system: ActorSystem | None = None,
+        **values: Unpack[FleetValues],
+    ) -> None:
+        self._door = Door(
+            settings,
+            values,
+            local=local,
+            kubeconfig=kubeconfig,
+            context=context,
+            keep=keep,
+            max_events=max_events,
+            metrics=metrics,
+            pod_api=pod_api,
+            system=system,
+        )
+        if on_event is not None:
+            self._door.calls = ActorCalls(on_event, self._door.system)
+
+    # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Start the fleet, as `with` does. Whoever starts it so must `stop` it.
+
+        Raises:
+            ExecutorPodsError: what is wrong: no kubeconfig, no such namespace, a missing right, an API that does not
+                answer within `backend.start_timeout`. Nothing is left running.
+        """
+        run(self._door.enter(), self._door.system)
+
+    def stop(self, *, keep: bool | None = None) -> tuple[str, ...]:
+        """Stop the fleet in order, as leaving `with` does. Returns the names of pods that may be left.
+
+        Called in `on_event` it returns at once, and the fleet stops after that.
+
+        Args:
+            keep: leave the pods alive; None: as the fleet was told.
+
+        Raises:
+            FleetEnded: the fleet had failed before, and nobody was told; or it did not stop in time.
+        """
+        return self._leave(keep=keep, failed=False)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(keep=None, failed=error is not None)
+
+    def _leave(self, *, keep: bool | None, failed: bool) -> tuple[str, ...]:
+        return run(self._door.leave(keep=keep, failed=failed), self._door.system)
+
+    # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def app_id(self) -> str:
+        """The application's id, which the labels of all its pods have."""
+        return self._door.app_id
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of this fleet."""
+        return self._door.settings
+
+    @property
+    def executors(self) -> Mapping[int, Executor]:
+        """The executors whose pods exist, by id, as of the last event. It cannot be changed, and does not change."""
+        return self._door.executors()
+
+    @property
+    def ended(self) -> tuple[Executor, ...]:
+        """The last 200 executors that ended, the newest last."""
+        return self._door.view.ended()
+
+    def status(self) -> FleetStatus:
+        """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""
+        return run(self._door.status(), self._door.system)
+
+    def events(self) -> Events:
+        """Return an iterator over the fleet's events; it ends after the last one.
+
+        The first iterator has every event since the fleet was entered; another one those from now on. A reader that is
+        more than `max_events` behind gets `EventsMissed`, and should then look at `executors`.
+        """
+        return Events(self._door, self._door.new_reader())
+
+    # ── what is wanted ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def scale(
+        self, totals: int | Mapping[str, int], *, victims: Victims = "newest", grace: Duration | None = None
+    ) -> tuple[int, ...]:
+        """Set the target, and end executors that are in excess of it: those first that do not run yet.
+
+        Args:
+            totals: executors of the profile "default", or of each profile named; others keep their target.
+            victims: which running executors end first: "newest", "oldest", "idle" (only those not marked busy), or a
+                function that returns a sort key for an `Executor`, None to keep it.
+            grace: how long they have to end; None: `executor.kill_grace_period`.
+
+        Returns:
+            The executors that are ended now.
+        """
+        return run(self._door.scale(totals, victims, grace), self._door.system)
+
+    def wait_for(
+        self,
+        *,
+        running: int | None = None,
+        registered: int | None = None,
+        profile: str | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Wait until so many executors run, or are registered.
+
+        Args:
+            running: how many must run.
+            registered: how many must be registered.
+            profile: count this profile only; None: all.
+            timeout: how long to wait; None: without limit.
+
+        Raises:
+            Unreachable: it cannot come true, in the words of the pods or of the API: the image cannot be pulled, the
+                API refuses the pods, fewer executors are wanted.
+            WaitTimeout: the time is over; the message says what holds the executors up. It is a `TimeoutError`.
+            FleetEnded: the fleet has ended.
+        """
+        run(self._door.wait_for(running, registered, profile, timeout), self._door.system)
+
+    def kill(self, executors: Ids, *, grace: Duration | None = None, replace: bool = True) -> tuple[int, ...]:
+        """End executors: one id or several. Returns the ids that will be ended.
+
+        Args:
+            executors: their ids. Unknown ones, and those that have ended, do not count.
+            grace: how long they have to end; None: `executor.kill_grace_period`.
+            replace: replace them; otherwise each one that is not in excess lowers its profile's target by one.
+        """
+        return run(self._door.kill(executors, grace, replace=replace), self._door.system)
+
+    def decommission(self, executors: Ids) -> tuple[int, ...]:
+        """Let executors finish: they are replaced only when they are gone. Returns the ids that are decommissioned."""
+        return run(self._door.decommission(executors), self._door.system)
+
+    # ── what the program knows of its executors ─────────────────────────────────────────────────────────────────
+
+    def register(self, executor_id: int) -> bool:
+        """Note that an executor has connected. False: it is excluded, see `is_excluded`, and must be refused."""
+        return run(self._door.register(executor_id), self._door.system)
+
+    def is_excluded(self, executor_id: int) -> bool:
+        """Return whether an executor must be refused if it connects: it has ended, or is unknown or not wanted."""
+        return run(self._door.is_excluded(executor_id), self._door.system)
+
+    def disconnected(self, executor_id: int) -> None:
+        """Note that an executor's connection is lost. Its pod's events will say why."""
+        self._door.disconnected(executor_id)
+
+    def mark_busy(self, executor_id: int) -> None:
+        """Note that an executor has work: `scale(…, victims="idle")` lets it finish."""
+        self._door.mark(executor_id, busy=True)
+
+    def mark_idle(self, executor_id: int) -> None:
+        """Note that an executor has no work, as after its start."""
+        self._door.mark(executor_id, busy=False)
+
+
+@final
+class Events:
+    """The events of a fleet, for one reader. Made by `Fleet.events`."""
+
+    def __init__(self, door: Door, buffer: EventBuffer) -> None:
+        self._door = door
+        self._buffer = buffer
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        event = self.get()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def get(self, timeout: Duration | None = None) -> Event | None:
+        """Return the next event; None after the last one, or if none comes within `timeout`."""
+        return run(self._door.next_event(self._buffer, duration("timeout", timeout)), self._door.system)

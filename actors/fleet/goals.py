@@ -1,0 +1,139 @@
+"""`Goal`: what `wait_for` waits for, and why it cannot come true. Pure, but for what it reads of the view.
+
+It cannot come true if fewer executors are wanted, if pods that no waiting heals leave too few, if creation is blocked
+for good, or if too many executors failed to start. A missing image counts after a while: the kubelet tries again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from actors.errors import Unreachable, WaitTimeout
+from actors.messages import ExecutorState
+from actors.pods.stuck import CRASHING, KINDS, NEVER_HEAL
+from actors.settings.durations import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.fleet.view import FleetView, Record
+    from actors.messages import ProfileStatus
+    from actors.runtime import Moment
+
+__all__ = ["Goal"]
+
+PULL_PATIENCE: Final = timedelta(seconds=15)
+"""How long an executor may be stuck for a reason that can heal. The kubelet tries a pull again after 10 seconds."""
+
+FOR_GOOD: Final = frozenset({"Altered", "BadRequest", "Forbidden", "Invalid", "namespace"})
+"""Values of `ProfileStatus.blocked_by` that only a person changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """So many executors of some profiles."""
+
+    running: int | None
+    registered: int | None
+    profiles: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name, number in (("running", self.running), ("registered", self.registered)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+                raise ValueError(f"{name} = {number!r}: must be a whole number of executors")
+        if self.running is None and self.registered is None:
+            raise TypeError("wait_for needs running=, registered= or both")
+
+    def is_reached(self, view: FleetView) -> bool:
+        """Return whether enough executors run and are registered now."""
+        return (self.running is None or self._run(view) >= self.running) and (
+            self.registered is None or self._registered(view) >= self.registered
+        )
+
+    def check(self, view: FleetView, wanted: int, now: Moment) -> timedelta | None:
+        """Return when to check again though nothing changes, None if that is not needed.
+
+        Args:
+            wanted: how many executors of these profiles are wanted.
+            view: of the fleet.
+            now: the moment.
+
+        Raises:
+            Unreachable: the goal cannot be reached.
+        """
+        number = max(self.running or 0, self.registered or 0)
+        if number > wanted:
+            raise Unreachable(f"{self._what()}: only {wanted} are wanted; scale the fleet up first")
+        if view.failed is not None:
+            raise Unreachable(f"{self._so_far(view)}: {view.failed}")
+        stuck = self._stuck(view)
+        hopeless = [each for each in stuck if each[1].stuck in NEVER_HEAL]
+        if wanted - len(hopeless) < number:
+            raise Unreachable(f"{self._so_far(view)}: {_words(hopeless)}")
+        if wanted - len(stuck) >= number:
+            return None
+        due = sorted(record.stuck_since for _, record in stuck)[wanted - number] + PULL_PATIENCE.total_seconds()
+        if due <= now:
+            raise Unreachable(f"{self._so_far(view)}: {_words(stuck)}")
+        return timedelta(seconds=due - now)
+
+    def check_blocks(self, statuses: Mapping[str, ProfileStatus], view: FleetView) -> None:
+        """Check whether creation is blocked for good.
+
+        Raises:
+            Unreachable: it is.
+        """
+        for profile in self.profiles:
+            status = statuses.get(profile)
+            if status is not None and status.blocked_by in FOR_GOOD:
+                raise Unreachable(f"{self._so_far(view)}: {status.blocked}")
+
+    def timed_out(self, view: FleetView, limit: timedelta) -> WaitTimeout:
+        """Return the error at the end of the time, with all that holds the executors up."""
+        causes = [
+            f"{profile!r} is blocked: {view.blocked[profile]}" for profile in self.profiles if profile in view.blocked
+        ]
+        if stuck := self._stuck(view, all_kinds=True):
+            causes.append(_words(stuck))
+        if not causes and (lost := view.last_loss()) is not None and lost.reason:
+            causes.append(f"the last one that ended: {lost.reason}")
+        return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
+
+    def _run(self, view: FleetView) -> int:
+        return sum(view.running[profile] for profile in self.profiles)
+
+    def _registered(self, view: FleetView) -> int:
+        records = view.records
+        return sum(
+            1 for each in view.registered.copy() if (record := records.get(each)) and record.profile in self.profiles
+        )
+
+    def _stuck(self, view: FleetView, *, all_kinds: bool = False) -> list[tuple[int, Record]]:
+        return [
+            (executor_id, record)
+            for executor_id, record in view.records.copy().items()
+            if record.profile in self.profiles
+            and record.state is ExecutorState.PENDING
+            and record.stuck is not None
+            and (all_kinds or record.stuck in KINDS or record.stuck == CRASHING)
+        ]
+
+    def _what(self) -> str:
+        parts = [
+            f"{number} {'executor' if number == 1 else 'executors'} should {verb}"
+            for number, verb in ((self.running, "run"), (self.registered, "be registered"))
+            if number is not None
+        ]
+        return " and ".join(parts)
+
+    def _so_far(self, view: FleetView) -> str:
+        run = f"{self._run(view)} run"
+        return f"{self._what()}, {run}" + (f" and {self._registered(view)} are" if self.registered is not None else "")
+
+
+def _words(stuck: list[tuple[int, Record]]) -> str:
+    executor_id, record = stuck[0]
+    more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
+    return f"executor {executor_id} is stuck: {record.reason}{more}"

@@ -1,0 +1,122 @@
+"""`FleetOwner`: the one actor of a door. It owns the Backend, and the embedded cluster if the fleet is local.
+
+It passes the Backend's messages to the view and to the readers of events. It starts everything in its own thread, which
+may block: reading files, loading packages and starting the embedded cluster do not hold up an event loop.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, get_args
+
+from actors.messages import BackendFailed, StopBackend, ToDriver
+from actors.runtime import Actor, Address, Context, Terminated
+from actors.text import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from actors.fleet.stream import EventBuffer
+    from actors.fleet.view import FleetView
+
+__all__ = ["AddReader", "FleetOwner", "LeaveFleet", "ToFleetOwner"]
+
+logger = get_logger(__name__)
+
+EVENTS = frozenset(get_args(ToDriver))
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveFleet:
+    """Stop the Backend. Further ones have no effect."""
+
+    delete_pods: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddReader:
+    """Pass each event from now on to this buffer, as long as somebody else refers to it."""
+
+    buffer: EventBuffer
+
+
+ToFleetOwner: TypeAlias = ToDriver | Terminated | LeaveFleet | AddReader
+
+
+class FleetOwner(Actor):
+    """Owns one Backend.
+
+    Args:
+        view: of the fleet; written here.
+        start: starts the Backend for an owner. What it registers on the stack is closed after the Backend's end.
+        buffers: of the first readers, which get every event.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        view: FleetView,
+        start: Callable[[Address, ExitStack], Address],
+        buffers: Iterable[EventBuffer],
+    ) -> None:
+        super().__init__(context)
+        self._view = view
+        self._start = start
+        self._buffers = [weakref.ref(buffer) for buffer in buffers]
+        self._closing = ExitStack()
+        self._backend: Address | None = None
+        self._has_crashed = True
+        """Unless `stopped` runs, which it does not after a crash."""
+        self.at_end(self._end)
+
+    def started(self) -> None:
+        """Start the Backend. What is wrong goes to the view: it is the user's error, not a crash."""
+        try:
+            self._backend = self._view.backend = self._start(self.address, self._closing)
+        except Exception as error:  # noqa: BLE001 - whoever enters the fleet gets it
+            self._view.failure = error
+            self.stop()
+
+    def receive(self, message: ToFleetOwner) -> None:
+        """Handle one message."""
+        if type(message) in EVENTS:
+            self._pass_on(message)  # type: ignore[arg-type]  # by the set, which is faster than a match
+            return
+        match message:
+            case AddReader(buffer):
+                self._buffers = [each for each in self._buffers if each() is not None]
+                self._buffers.append(weakref.ref(buffer))
+            case LeaveFleet(delete_pods):
+                if self._backend is not None:
+                    self._backend.tell(StopBackend(delete_pods))
+            case Terminated(cause=cause):
+                if cause is not None and self._view.failure is None:
+                    self._pass_on(BackendFailed(cause))
+                self.stop()
+            case _:
+                raise AssertionError(f"no handler for {type(message).__name__}")
+
+    def stopped(self) -> None:
+        """Note that this is no crash."""
+        self._has_crashed = False
+
+    def _pass_on(self, event: ToDriver) -> None:
+        self._view.apply(event)
+        for reference in self._buffers:
+            buffer = reference()
+            if buffer is not None:
+                buffer.put(event)
+
+    def _end(self) -> None:
+        """Close what was started, then let everybody know."""
+        try:
+            self._closing.close()
+        finally:
+            for reference in self._buffers:
+                buffer = reference()
+                if buffer is not None:
+                    buffer.end()
+            self._view.end(RuntimeError("the fleet's actor crashed; the log says why") if self._has_crashed else None)

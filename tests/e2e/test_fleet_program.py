@@ -1,0 +1,127 @@
+"""The README's first program, as a user runs it: whatever is wrong, it says so in a sentence and ends in time."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import actors
+from actors.local.cluster import LocalCluster
+from tests.docs.pages import blocks
+
+PROGRAM: Final = next(block.text for block in blocks("README.md") if block.kind == "python")
+LIMIT: Final = 60.0
+"""Seconds after which a program counts as hanging: many times what the slowest one takes on a busy machine."""
+
+ASYNC_PROGRAM: Final = """
+import asyncio
+from actors import AsyncFleet
+
+async def main():
+    async with AsyncFleet(image="registry.example/worker:1.4", instances=3) as fleet:
+        await fleet.wait_for(running=3, timeout="5m")
+        async for event in fleet.events():
+            print(event, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def start(directory: Path, program: str, *, kubeconfig: Path | None, **settings: str) -> subprocess.Popen[str]:
+    file = directory / "program.py"
+    file.write_text(program, encoding="utf-8")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "EXECUTOR_PODS_"))}
+    env = clean | {"HOME": str(directory), "PYTHONPATH": str(Path(actors.__file__).parents[1])}
+    if kubeconfig is not None:
+        env["KUBECONFIG"] = str(kubeconfig)
+    env |= {f"EXECUTOR_PODS_{name.upper()}": value for name, value in settings.items()}
+    return subprocess.Popen(
+        [sys.executable, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
+
+
+def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code, and the last line of stderr."""
+    try:
+        _, errors = program.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        raise AssertionError(f"it hangs: {program.communicate()}") from None
+    return program.returncode, errors.strip().rpartition("\n")[2]
+
+
+PROGRAMS = pytest.mark.parametrize("program", [PROGRAM, ASYNC_PROGRAM], ids=["threads", "asyncio"])
+
+
+@PROGRAMS
+def test_without_a_kubeconfig(tmp_path: Path, program: str) -> None:
+    code, last = ends(start(tmp_path, program, kubeconfig=None))
+    assert code == 1
+    assert last.startswith("actors.errors.SettingsError: ")
+    assert "kubeconfig" in last
+
+
+def test_with_an_api_that_is_away(tmp_path: Path) -> None:
+    with LocalCluster(kubeconfig=tmp_path / "kubeconfig") as cluster:
+        text = cluster.kubeconfig_path.read_text(encoding="utf-8")
+    kubeconfig = tmp_path / "of-a-cluster-that-is-gone"
+    kubeconfig.write_text(text, encoding="utf-8")
+    began = time.monotonic()
+    code, last = ends(start(tmp_path, PROGRAM, kubeconfig=kubeconfig, backend__start_timeout="2s"))
+    assert code == 1
+    assert last.startswith("actors.errors.Unavailable: ")
+    assert "127.0.0.1" in last
+    assert time.monotonic() - began < LIMIT / 2
+
+
+def test_with_a_namespace_that_is_not_there(tmp_path: Path) -> None:
+    with LocalCluster() as cluster:
+        code, last = ends(start(tmp_path, PROGRAM, kubeconfig=cluster.kubeconfig_path, namespace="nowhere"))
+    assert code == 1
+    assert "nowhere" in last
+
+
+@pytest.mark.stress  # it takes the 15 seconds that a pull may take to heal; test_doors has it in virtual time
+def test_with_an_image_that_is_not_there(tmp_path: Path) -> None:
+    with LocalCluster(failing_pulls=("*",)) as cluster:
+        code, last = ends(start(tmp_path, PROGRAM, kubeconfig=cluster.kubeconfig_path))
+        assert cluster.store.list("pods", "default").items == []
+    assert code == 1
+    assert last.startswith("actors.errors.Unreachable: 3 executors should run, 0 run: executor 1 is stuck: ")
+    assert "registry.example/worker:1.4" in last
+
+
+def interrupt(directory: Path, cluster: LocalCluster, program: str, delay: float) -> None:
+    """Ctrl-C after a time: the program ends, and leaves no pod."""
+    running = start(directory, program, kubeconfig=cluster.kubeconfig_path)
+    try:
+        running.wait(timeout=delay)
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGINT)
+    code, last = ends(running)
+    assert last == "KeyboardInterrupt", (delay, last)
+    assert code in {-signal.SIGINT, 130}
+    assert cluster.store.list("pods", "default").items == [], delay
+
+
+@PROGRAMS
+def test_ctrl_c_leaves_nothing(tmp_path: Path, program: str) -> None:
+    with LocalCluster() as cluster:
+        interrupt(tmp_path, cluster, program, 1.5)
+
+
+@pytest.mark.stress
+@PROGRAMS
+def test_ctrl_c_at_any_moment_leaves_nothing(tmp_path: Path, program: str) -> None:
+    moments = random.Random(14)
+    with LocalCluster() as cluster:
+        for _ in range(20):
+            interrupt(tmp_path, cluster, program, moments.uniform(0.05, 4.0))
