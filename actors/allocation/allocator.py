@@ -280,7 +280,9 @@ class Allocator(Actor):
         if profile.report(fleet, lacks_some=lacks_some, now=self.clock.monotonic(), at=self.clock.now()):
             if profile.block is None:
                 logger.info("creation unblocked: profile=%s", profile.name)
-            self._backend.tell(CreationBlocked(profile.name, profile.block.message if profile.block else None))
+                self._backend.tell(CreationBlocked(profile.name, None))
+            else:
+                self._backend.tell(CreationBlocked(profile.name, profile.block.message, profile.block.cause))
 
     # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 

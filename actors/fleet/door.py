@@ -375,17 +375,12 @@ class Door:
         limit = duration("timeout", timeout)
         now = self.system.clock.monotonic
         end = None if limit is None else later(now(), limit)
-        blocked: dict[str, str] = {}
         while not goal.is_reached(self.view):
             changes = self.view.changes
             if self._has_failed():
                 raise self._error()
             wanted = sum(self._targets.get(name, 0) for name in goal.profiles)
             waits = [goal.check(self.view, wanted, now())]
-            if blocked != self.view.blocked:
-                blocked = self.view.blocked.copy()
-                status = yield from self.status()
-                goal.check_blocks(status.profiles, self.view)
             if limit is not None and end is not None:
                 if now() >= end:
                     raise goal.timed_out(self.view, limit)

@@ -16,10 +16,8 @@ from actors.pods.stuck import CRASHING, KINDS, NEVER_HEAL
 from actors.settings.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from actors.fleet.view import FleetView, Record
-    from actors.messages import ProfileStatus
+    from actors.messages import AllocationBlocked
     from actors.runtime import Moment
 
 __all__ = ["Goal"]
@@ -28,7 +26,7 @@ PULL_PATIENCE: Final = timedelta(seconds=15)
 """How long an executor may be stuck for a reason that can heal. The kubelet tries a pull again after 10 seconds."""
 
 FOR_GOOD: Final = frozenset({"Altered", "BadRequest", "Forbidden", "Invalid", "namespace"})
-"""Values of `ProfileStatus.blocked_by` that only a person changes."""
+"""Values of `AllocationBlocked.blocked_by` that only a person changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,9 @@ class Goal:
             raise Unreachable(f"{self._what()}: only {wanted} are wanted; scale the fleet up first")
         if view.failed is not None:
             raise Unreachable(f"{self._so_far(view)}: {view.failed}")
+        for block in self._blocks(view):
+            if block.blocked_by in FOR_GOOD:
+                raise Unreachable(f"{self._so_far(view)}: {block.cause}")
         stuck = self._stuck(view)
         hopeless = [each for each in stuck if each[1].stuck in NEVER_HEAL]
         if wanted - len(hopeless) < number:
@@ -79,27 +80,18 @@ class Goal:
             raise Unreachable(f"{self._so_far(view)}: {_words(stuck)}")
         return timedelta(seconds=due - now)
 
-    def check_blocks(self, statuses: Mapping[str, ProfileStatus], view: FleetView) -> None:
-        """Check whether creation is blocked for good.
-
-        Raises:
-            Unreachable: it is.
-        """
-        for profile in self.profiles:
-            status = statuses.get(profile)
-            if status is not None and status.blocked_by in FOR_GOOD:
-                raise Unreachable(f"{self._so_far(view)}: {status.blocked}")
-
     def timed_out(self, view: FleetView, limit: timedelta) -> WaitTimeout:
         """Return the error at the end of the time, with all that holds the executors up."""
-        causes = [
-            f"{profile!r} is blocked: {view.blocked[profile]}" for profile in self.profiles if profile in view.blocked
-        ]
+        causes = [f"{block.profile!r} is blocked: {block.cause}" for block in self._blocks(view)]
         if stuck := self._stuck(view, all_kinds=True):
             causes.append(_words(stuck))
         if not causes and (lost := view.last_loss()) is not None and lost.reason:
             causes.append(f"the last one that ended: {lost.reason}")
         return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
+
+    def _blocks(self, view: FleetView) -> list[AllocationBlocked]:
+        blocked = view.blocked.copy()
+        return [blocked[profile] for profile in self.profiles if profile in blocked]
 
     def _run(self, view: FleetView) -> int:
         return sum(view.running[profile] for profile in self.profiles)

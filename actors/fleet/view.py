@@ -93,7 +93,7 @@ class FleetView(Waitable):
         self.records: dict[int, Record] = {}
         self.registered: set[int] = set()
         """Executors that the driver has registered; the door's callers add and remove them."""
-        self.blocked: dict[str, str] = {}
+        self.blocked: dict[str, AllocationBlocked] = {}
         """Why creation is blocked, by profile."""
         self.failed: str | None = None
         """Why the fleet creates no executors any more, until a target is set."""
@@ -183,7 +183,7 @@ class FleetView(Waitable):
         self.failed = event.cause
 
     def _blocked(self, event: AllocationBlocked) -> None:
-        self.blocked[event.profile] = event.cause
+        self.blocked[event.profile] = event
 
     def _unblocked(self, event: AllocationUnblocked) -> None:
         self.blocked.pop(event.profile, None)

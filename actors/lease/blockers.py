@@ -35,6 +35,11 @@ class Blockers:
     def __bool__(self) -> bool:
         return bool(self._blockers)
 
+    @property
+    def first(self) -> str | None:
+        """The name of the blocker that began first, None if there is none."""
+        return next(iter(self._blockers), None)
+
     def of(self, name: str) -> str | None:
         """Return the reason of one blocker, None if it does not block."""
         return self._blockers[name].reason if name in self._blockers else None
@@ -81,7 +86,7 @@ class Blockers:
                 terminating=terminating[name],
                 blocked=reason,
                 blocked_since=since,
-                blocked_by=next(iter(self._blockers)),
+                blocked_by=self.first,
             )
             for name in sorted({*profiles, *running, *pending, *terminating})
         }

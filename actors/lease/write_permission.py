@@ -132,8 +132,7 @@ class WritePermission:
 
     def _creation_blocked(self, message: CreationBlocked) -> None:
         if self.may_create:  # otherwise the Allocator sent it before we blocked creation
-            profile, cause = message.profile, message.cause
-            self._tell(AllocationUnblocked(profile) if cause is None else AllocationBlocked(profile, cause))
+            self._tell(_block(message.profile, message.cause, message.blocked_by))
 
     def handle(self, message: _AboutLease) -> LeaseChange | None:
         """Handle a message about the lease. None if the permission has not changed."""
@@ -188,4 +187,8 @@ class WritePermission:
     def _notify(self) -> None:
         if self._notifies and (cause := self._blockers.changed()) is not None:
             for profile in self._profiles:
-                self._tell(AllocationBlocked(profile, cause) if cause else AllocationUnblocked(profile))
+                self._tell(_block(profile, cause, self._blockers.first))
+
+
+def _block(profile: str, cause: str | None, blocked_by: str | None) -> AllocationBlocked | AllocationUnblocked:
+    return AllocationBlocked(profile, cause, blocked_by) if cause else AllocationUnblocked(profile)

@@ -120,6 +120,8 @@ class AllocationBlocked:
 
     profile: str
     cause: str
+    blocked_by: str | None = None
+    """The kind of `cause`, as `ProfileStatus.blocked_by` has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,8 @@ class CreationBlocked:
 
     profile: str
     cause: str | None
+    blocked_by: str | None = None
+    """The kind of `cause`, see `ProfileStatus.blocked_by`."""
 
 
 @dataclass(frozen=True, slots=True)

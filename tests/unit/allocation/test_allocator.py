@@ -818,7 +818,7 @@ NO_ROOM = "the namespace has no room: exceeded quota: q"
 def test_a_refusal_is_reported_once(rig: Callable[..., Rig]) -> None:
     subject = rig().start(2)
     subject.refused(QUOTA, *subject.requests())
-    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM)]
+    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM, "QuotaExceeded")]
     subject.kit.advance(2 * SECOND)
     subject.round()
     subject.refused(QUOTA, *subject.requests())
@@ -862,7 +862,7 @@ def test_a_partly_refused_batch_does_not_end_a_block(rig: Callable[..., Rig]) ->
     subject.created(one)
     subject.refused(QUOTA, two)
     subject.created(three)
-    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM)]
+    assert subject.backend.take_all(CreationBlocked) == [CreationBlocked("default", NO_ROOM, "QuotaExceeded")]
 
 
 def test_a_refused_creation_is_retried_with_backoff_each_time_under_a_new_id(rig: Callable[..., Rig]) -> None:

@@ -159,7 +159,7 @@ def test_a_pod_that_is_not_ready_blocks_creation_and_the_driver_is_notified_once
     rig.found(driver_pod(ready=False))
     rig.listed()
     rig.driver.take(BackendStarted)
-    blocked = AllocationBlocked("default", "waiting for the driver's pod 'driver-0' to be ready")
+    blocked = AllocationBlocked("default", "waiting for the driver's pod 'driver-0' to be ready", "driver_pod")
     for _ in range(10):
         rig.kit.advance(SECOND)
         if rig.api.open("get"):

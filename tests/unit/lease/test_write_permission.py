@@ -217,8 +217,8 @@ def test_every_profile_is_blocked_and_unblocked(kit: Kit) -> None:
     rig.receive(LeaseNotHeld("it is a's", holder="a"))
     rig.hold()
     assert rig.sent == [
-        AllocationBlocked("default", "it is a's"),
-        AllocationBlocked("large", "it is a's"),
+        AllocationBlocked("default", "it is a's", "lease"),
+        AllocationBlocked("large", "it is a's", "lease"),
         AllocationUnblocked("default"),
         AllocationUnblocked("large"),
     ]
