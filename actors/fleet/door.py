@@ -34,7 +34,7 @@ from actors.messages import (
     ScaleExecutors,
 )
 from actors.pods.pod import DEFAULT_PROFILE
-from actors.runtime import ActorDeadError, ActorSystem, Address, later
+from actors.runtime import ActorDeadError, ActorSystem, Address, installed_system, later
 from actors.runtime.mailbox import Reply
 from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
 from actors.settings.durations import format_duration, parse_duration
@@ -94,12 +94,15 @@ class Door:
             raise ValueError(f"max_events = {max_events}: must be at least 1")
         if local and (kubeconfig is not None or context is not None or pod_api is not None):
             raise TypeError("local=True starts a cluster of its own: it takes no kubeconfig, context or pod_api")
-        self.settings: Final = _settings(settings, values, local=local).for_one_backend()
+        given = system or installed_system()
+        self.system: Final = given or ActorSystem()
+        if local and self.system.wait is not None:
+            raise TypeError("local=True runs in real time: in a test with a Kit, use its FakeCluster")
+        self.settings: Final = _settings(settings, values, local=local).for_one_backend(self.system.entropy)
         """All settings of this fleet."""
-        self.system: Final = system or ActorSystem()
         self.view: Final = FleetView(self.system.clock)
         self.keep: Final = keep
-        self._owns_system = system is None
+        self._owns_system = given is None
         self._local = local
         self._kubeconfig = kubeconfig
         self._context = context
