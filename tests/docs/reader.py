@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import yaml
 
+import actors
 from actors import GetFleetStatus, Settings
 from actors.local.cluster import LocalCluster
 from actors.local.store.object_store import ObjectStore
@@ -117,6 +118,9 @@ class Reader:
     def _run_python(self, block: Block) -> str:
         if re.search(r"\bbackend\b", block.text) and "backend" not in self._names:
             self._names["backend"] = self._stack.enter_context(Fleet(self._fleet_settings())).backend
+        if re.search(r"\bfleet\.", block.text) and "fleet" not in self._names:
+            self._names["fleet"] = self._stack.enter_context(actors.Fleet(local=True, instances=4))
+            self._names["fleet"].wait_for(running=4, timeout=timedelta(seconds=SAFETY_SECONDS))
         self._caplog.clear()
         out = io.StringIO()
         with chdir(self._shell.folder), redirect_stdout(out):

@@ -112,6 +112,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "NotSupported",
         "PersistentVolumeClaim",
         "SharedInformer",
+        "TimeoutError",
     }
     assert named - set(actors.__all__) - set(errors.__all__) - set(testing.__all__) - of_others == set()
 
