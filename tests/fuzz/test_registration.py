@@ -226,7 +226,7 @@ def test_nobody_makes_the_driver_keep_much(kind: str) -> None:
 
 
 @pytest.mark.stress
-@settings(max_examples=20_000)
+@settings(max_examples=5_000)
 @given(st.lists(STEPS, max_size=60))
 def test_whatever_comes_for_long(steps: list[tuple[Any, ...]]) -> None:
     test_whatever_comes_the_driver_is_told_a_story_that_makes_sense.hypothesis.inner_test(steps)  # type: ignore[attr-defined]  # Hypothesis adds it

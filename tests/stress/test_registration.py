@@ -44,7 +44,7 @@ class Everybody:
         self.registered.add(executor_id)
         return True
 
-    async def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int) -> None:
         self.registered.remove(executor_id)
 
 

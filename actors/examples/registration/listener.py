@@ -68,12 +68,12 @@ HIGHEST_ID: Final = 10**18 - 1
 
 
 class Door(Protocol):
-    """What the listener needs of a fleet. Called one at a time, and in order, for all executors."""
+    """What the listener needs of a fleet: an `AsyncFleet`, or a `BackendDoor`. Called one at a time, and in order."""
 
     async def register(self, executor_id: int) -> bool:
         """Register an executor that has connected. False if it is excluded and must be refused."""
 
-    async def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int) -> None:
         """A registered executor's connection is lost."""
 
 
@@ -88,7 +88,7 @@ class BackendDoor:
         answer: bool = await asyncio.to_thread(self._backend.ask, RegisterExecutor(executor_id), ANSWER_LIMIT)
         return answer
 
-    async def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int) -> None:
         """Tell the Backend."""
         self._backend.tell(ExecutorDisconnected(executor_id))
 
@@ -363,7 +363,7 @@ class Listener:
         executor_id = connection.executor_id
         if connection.has_ended:
             if connection.may_be_registered and executor_id not in self._known:
-                await self._door.disconnected(executor_id)
+                self._door.disconnected(executor_id)
             return
         known = self._known.get(executor_id)
         if known is not None and known.process != connection.process:

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from actors import Backend, ExecutorRemoved, KillExecutors, LossKind, RegisterExecutor, Settings
+from actors import AsyncFleet, Backend, ExecutorRemoved, KillExecutors, LossKind, RegisterExecutor, Settings
 from actors.examples.registration.executor import LOST_DRIVER_LIMIT, End
 from actors.examples.registration.listener import START_LIMIT, BackendDoor
 from actors.testing import FakeCluster, Kit
@@ -76,6 +76,24 @@ def test_a_driver_that_starts_again_finds_the_executors_of_the_last_one(kit: Kit
         for connection in driver.connections:
             connection.stop()
         assert await asyncio.gather(*running) == [End.STOPPED] * 2
+
+    kit.run(main())
+
+
+def test_an_async_fleet_is_a_door_as_it_stands(kit: Kit) -> None:
+    cluster = FakeCluster(kit)
+
+    async def main() -> None:
+        async with AsyncFleet(SETTINGS, pod_api=cluster.api, system=kit.system) as fleet:
+            driver = Driver(door=fleet)
+            peer, stranger = driver.peer(hello(1)), driver.peer(hello(99))
+            await asyncio.sleep(5)
+            assert driver.events == [("connected", 1)]
+            assert stranger.types == []
+            assert fleet.executors[1].registered
+            peer.transport.abort()
+            await asyncio.sleep(5)
+            assert not fleet.executors[1].registered
 
     kit.run(main())
 

@@ -135,7 +135,7 @@ class Fleet:
         self.registered.add(executor_id)
         return True
 
-    async def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int) -> None:
         self.calls.append(("disconnected", executor_id))
         self.registered.discard(executor_id)
 
