@@ -310,8 +310,9 @@ def ends(entry: LedgerEntry, reason: LossReason, *pods: Pod | None) -> tuple[ToD
     lost its node and IP.
     """
     known = [pod for pod in pods if pod is not None]
-    node = next((pod.node for pod in known if pod.node is not None), None)
-    ip = next((pod.ip for pod in known if pod.ip is not None), None)
+    node = ip = None
+    for pod in known:
+        node, ip = node or pod.node, ip or pod.ip
     end = ExecutorRemoved(entry.executor_id, reason, entry.profile, node, ip)
     if entry.notified_at is None and known:
         return ExecutorPending(entry.executor_id, known[0]), end
