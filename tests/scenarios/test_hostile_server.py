@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from collections import deque
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from queue import SimpleQueue
@@ -71,7 +72,7 @@ class InTurn:
 def failure(folder: Path, script: Script) -> tuple[str, list[Asked]]:
     """How the start of a fleet fails on this server, and what it was asked."""
     config = Settings(**SETTINGS, api=BOUNDS)
-    with ScriptedServer(scripts=Always(script)) as server, Kit() as kit:
+    with ScriptedServer(scripts=Always(script)) as server, closing(Kit()) as kit:  # not open: the client has threads
         http = kube.connect(server.kubeconfig(folder), namespace="ns", bounds=config.api.bounds)
         api, driver = InTurn(http), kit.probe("driver")
         backend = Backend.start(config, driver.address, api, system=kit.system)
