@@ -8,14 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 import actors
+from actors.backend.rbac import Right
+from actors.kube.api import PODS
 from actors.local.cluster import LocalCluster
+from tests.contract.accounts import open_account
 from tests.docs.pages import blocks
+
+if TYPE_CHECKING:
+    from tests.contract.control_plane import ControlPlane
 
 PROGRAM: Final = next(block.text for block in blocks("README.md") if block.kind == "python")
 LIMIT: Final = 60.0
@@ -80,6 +87,24 @@ def test_with_an_api_that_is_away(tmp_path: Path) -> None:
     assert last.startswith("actors.errors.Unavailable: ")
     assert "127.0.0.1" in last
     assert time.monotonic() - began < LIMIT / 2
+
+
+def test_on_a_real_server_without_a_right(tmp_path: Path, plane: ControlPlane) -> None:
+    namespace = f"program-{uuid.uuid4().hex[:10]}"
+    plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    kubeconfig = open_account(plane, namespace, without=Right("create", PODS))
+    code, last = ends(start(tmp_path, PROGRAM, kubeconfig=kubeconfig))
+    assert code == 1
+    assert last.startswith("actors.errors.Forbidden: ")
+    assert "create" in last
+    assert "pods" in last
+    assert namespace in last
+
+
+def test_on_a_real_server_without_the_namespace(tmp_path: Path, plane: ControlPlane) -> None:
+    code, last = ends(start(tmp_path, PROGRAM, kubeconfig=plane.kubeconfig, namespace="nowhere"))
+    assert code == 1
+    assert "nowhere" in last
 
 
 def test_with_a_namespace_that_is_not_there(tmp_path: Path) -> None:
