@@ -134,6 +134,14 @@ class Kit:
             self.settle()
         self.clock.move_to(target)
 
+    def after(self, call: Callable[[], object], by: timedelta = timedelta(0), /, **more: float) -> None:
+        """Call a function at a later moment, while a program runs: `after(call, seconds=30)`, or a `timedelta`."""
+
+        def due() -> None:
+            call()
+
+        self.timers.schedule(by + timedelta(**more), due)
+
     def wait_until(self, predicate: Callable[[], bool], timeout: timedelta | None = None) -> bool:
         """Let virtual time pass, from timer to timer, until `predicate()` holds. Return whether it does at `timeout`.
 

@@ -81,6 +81,13 @@ def test_the_system_of_a_kit_waits_as_the_kit_does(kit: Kit, ticks: list[float])
     assert kit.system.wait(lambda: len(ticks) == 2, 5 * SECOND)
 
 
+def test_a_function_is_called_at_a_later_moment(kit: Kit) -> None:
+    called: list[timedelta] = []
+    kit.after(lambda: called.append(kit.clock.elapsed), SECOND, milliseconds=500)
+    kit.advance(minutes=1)
+    assert called == [1.5 * SECOND]
+
+
 # ── run ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
