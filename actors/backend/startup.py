@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors import kube
 from actors.backend.driver_pod import PATIENCE, DriverPod, DriverPodMessage
@@ -35,6 +35,10 @@ __all__ = ["Outcome", "Startup", "opened", "out_of_time"]
 
 logger = get_logger(__name__)
 
+READ_NAMESPACE: Final = Right("get", kube.NAMESPACES)
+"""Not needed, and never reviewed: the request itself is answered. A Role cannot grant it where it is of use, because in
+a namespace that does not exist there is none."""
+
 Outcome: TypeAlias = bool | ApiError
 """Whether rights and first list are complete, or the error that ends the start."""
 
@@ -45,6 +49,13 @@ class _Reviewed:
 
     right: Right
     answer: bool | ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class _NamespaceRead:
+    """The server's answer about our namespace."""
+
+    answer: kube.Manifest | ApiError
 
 
 class _TimedOut:
@@ -84,7 +95,7 @@ class Startup:
         self._api = api
         self._app_id = settings.app_id
         self._timeout = settings.backend.start_timeout
-        self._reviews = Reviews(needed(settings))
+        self._reviews = Reviews((*needed(settings), READ_NAMESPACE))
         self._supervisor = supervisor
         self._specs = specs
         self._driver_pod = driver_pod
@@ -105,6 +116,7 @@ class Startup:
         """Map each message to its handler."""
         return {
             **dict.fromkeys(DriverPod.handles, self._driver_pod_changed),
+            _NamespaceRead: self._namespace_read,
             _Reviewed: self._reviewed,
             _TimedOut: self._timed_out,
             _PatienceOver: self._patience_over,
@@ -122,7 +134,8 @@ class Startup:
         1. GET the driver's pod, if there is one. It will own the executors.
         2. Start the children, each with its first messages (`introduce`). The sources begin to list, and the lease
            keeper begins to acquire the lease.
-        3. Ask the server to review all our rights. Wait for its answers, and for a `Freshness` with a full sync.
+        3. Ask the server to review all our rights, and for our namespace: a LIST of one that does not exist is empty.
+           Wait for its answers, and for a `Freshness` with a full sync.
         4. Send `BackendStarted` to the driver and `LedgerLoaded` to LifecycleManager.
         5. Wait until executors may be created: `LeaseHeld` was received, and the driver's pod is ready.
         6. Send `TakeOver` to LifecycleManager. It requests the adoption of existing pods and answers `TakenOver`.
@@ -192,13 +205,17 @@ class Startup:
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_children(self) -> None:
-        """Start all children and request all reviews. This happens once: a restarted child needs no new review."""
+        """Start all children and send all requests. This happens once: a restarted child needs no new review."""
         self._has_children = True
         for spec in self._specs(owner=self._driver_pod.owner):
             self._supervisor.start(spec)
         for right in self._reviews.awaited:
-            review = kube.ReviewAccess(right.verb, right.resource)
-            self._api.send(review, partial(_tell_answer, self._backend.myself, right))
+            if right != READ_NAMESPACE:
+                review = kube.ReviewAccess(right.verb, right.resource)
+                self._api.send(review, partial(_tell_answer, self._backend.myself, right))
+        myself = self._backend.myself
+        read = kube.GetObject(kube.NAMESPACES, self._api.namespace)
+        self._api.send(read, lambda answer: myself.tell(_NamespaceRead(answer)))
 
     def _begin_fleet(self) -> None:
         self.is_done = True
@@ -220,6 +237,16 @@ class Startup:
 
     def _reviewed(self, message: _Reviewed) -> None:
         self._reviews = self._reviews.answered(message.right, message.answer)
+        self.advance()
+
+    def _namespace_read(self, message: _NamespaceRead) -> None:
+        """Fail if there is no such namespace. Whether we may read it does not matter."""
+        namespace, answer = self._api.namespace, message.answer
+        if isinstance(answer, NotFound) and f'namespaces "{namespace}" not found' in answer.message:
+            if not self._is_over:
+                self._fail(NotFound(f"there is no namespace {namespace!r}; create it, or set namespace", status=404))
+            return
+        self._reviews = self._reviews.answered(READ_NAMESPACE, True)  # noqa: FBT003 - as the answer of a review
         self.advance()
 
     def _refused(self, error: ApiError) -> None:

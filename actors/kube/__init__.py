@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from actors.kube.api import (
     CLAIMS,
     LEASES,
+    NAMESPACES,
     PODS,
     Call,
     Create,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLAIMS",
     "LEASES",
+    "NAMESPACES",
     "PODS",
     "AnswerBounds",
     "Call",

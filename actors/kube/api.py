@@ -23,6 +23,7 @@ from actors.runtime import Deadline
 __all__ = [
     "CLAIMS",
     "LEASES",
+    "NAMESPACES",
     "PODS",
     "Call",
     "Create",
@@ -59,12 +60,13 @@ Manifest: TypeAlias = Mapping[str, Any]
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A kind of namespaced objects, as a URL and an RBAC rule name it. The core group is empty."""
+    """A kind of objects, as a URL and an RBAC rule name it. The core group is empty."""
 
     plural: str
     kind: str
     group: str = ""
     version: str = "v1"
+    namespaced: bool = True
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
@@ -73,6 +75,7 @@ class Resource(msgspec.Struct, frozen=True):
 PODS: Final = Resource("pods", "Pod")
 CLAIMS: Final = Resource("persistentvolumeclaims", "PersistentVolumeClaim")
 LEASES: Final = Resource("leases", "Lease", "coordination.k8s.io")
+NAMESPACES: Final = Resource("namespaces", "Namespace", namespaced=False)
 
 
 class PodPage(msgspec.Struct, frozen=True):

@@ -162,7 +162,7 @@ class InProcessPodApi:
                 return (verb, resource.plural) not in self.forbidden
             case kube.GetObject(resource, name):
                 self.right("get", resource)
-                return store.get(resource.plural, namespace, name)
+                return store.get(resource.plural, namespace if resource.namespaced else None, name)
             case kube.ListObjects(resource, selector):
                 self.right("list", resource)
                 return store.list(resource.plural, namespace, label_selector=selector).items

@@ -43,6 +43,8 @@ class _Cluster:
                 reply(PodPage(self._pods, str(FIRST_VERSION)))
             case kube.ReviewAccess():
                 reply(True)  # noqa: FBT003 - the answer's own shape
+            case kube.GetObject(kube.NAMESPACES, name):
+                reply({"kind": "Namespace", "metadata": {"name": name}})
             case kube.Create(manifest):
                 reply(msgspec.convert(msgspec.to_builtins(manifest), Pod))
             case kube.Delete():

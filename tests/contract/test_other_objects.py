@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
-from actors.kube import CLAIMS, LEASES, PODS, Resource
+from actors.kube import CLAIMS, LEASES, NAMESPACES, PODS, Resource
 from tests.contract.asking import Asking, manifest
 
 ACQUIRED = "2026-01-02T03:04:05.000000Z"
@@ -50,6 +50,18 @@ def version(obj: Any) -> str:
 )
 def test_an_administrator_may_do_everything(admin: Asking, verb: str, resource: Resource) -> None:
     assert admin.may(verb, resource) is True
+
+
+# ── The namespace ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_namespace_can_be_read_and_one_that_does_not_exist_is_not_found(admin: Asking) -> None:
+    namespace = admin.api.namespace
+    found = admin.get_object(NAMESPACES, namespace)
+    assert (found["kind"], found["metadata"]["name"], found["status"]["phase"]) == ("Namespace", namespace, "Active")
+    error = admin.get_object(NAMESPACES, "nowhere")
+    assert type(error) is NotFound
+    assert error.message == 'namespaces "nowhere" not found'
 
 
 # ── Leases ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -127,7 +127,7 @@ def test_where_no_lease_is_set_none_is_requested() -> None:
         only = cluster.begin("only")
         cluster.advance(30)
         assert len(cluster.pods()) == 3
-        assert not {operation for _, operation in only.api.asked} & {"get_object", "create_object", "patch_object"}
+        assert not {operation for _, operation in only.api.asked} & {"create_object", "patch_object"}
         only.stop()
         assert cluster.lease() == {}
 

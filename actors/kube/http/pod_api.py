@@ -214,7 +214,8 @@ class HttpPodApi:
             BadRequest: the name would lead to the collection, or to another path.
         """
         root = f"/apis/{resource.group}" if resource.group else "/api"
-        path = f"{root}/{resource.version}/namespaces/{quote(self.namespace, safe='')}/{resource.plural}"
+        namespace = f"/namespaces/{quote(self.namespace, safe='')}" if resource.namespaced else ""
+        path = f"{root}/{resource.version}{namespace}/{resource.plural}"
         if name is not None:
             if name in {"", ".", ".."} or "/" in name:
                 raise BadRequest(f"not sent: {name!r} cannot be the name of an object")

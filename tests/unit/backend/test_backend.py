@@ -253,6 +253,9 @@ def test_settings_that_make_no_executor_are_refused_before_anything_starts(
     assert api.calls == []
 
 
+NAMESPACE = {"kind": "Namespace", "metadata": {"name": "default"}, "status": {"phase": "Active"}}
+
+
 class Starting:
     """A Backend whose API answers as the test has it; the account has every right, unless the test reviews them."""
 
@@ -272,6 +275,8 @@ class Starting:
     def review(self, *missing: str, otherwise: bool | ApiError = True) -> None:
         for call in self.api.open("may"):
             call.answer(False if call.request.verb in missing else otherwise)
+        for call in self.api.open("get_object"):
+            call.answer(otherwise if isinstance(otherwise, ApiError) else NAMESPACE)
         self.kit.settle()
 
 
@@ -330,6 +335,55 @@ def test_a_right_that_is_lost_later_does_not_end_the_backend(kit: Kit) -> None:
     subject.answer_list(PodPage((), "1"))
     kit.advance(timedelta(seconds=40))
     subject.answer_list(Forbidden("pods is forbidden", status=403))
+    assert subject.driver.take_all(BackendFailed) == []
+    assert subject.backend.is_alive()
+
+
+def test_a_namespace_that_does_not_exist_fails_the_start_though_its_list_is_empty(kit: Kit) -> None:
+    driver = kit.probe("driver")
+    api = InProcessPodApi(ObjectStore(kit.clock, kit.entropy), "nowhere", kit.timers, timedelta(milliseconds=5))
+    Backend.start(settings(), driver.address, api, system=kit.system)
+    kit.advance(SECOND)
+    cause = driver.take(BackendFailed).cause
+    assert (type(cause), str(cause)) == (NotFound, "there is no namespace 'nowhere'; create it, or set namespace")
+    assert driver.take_all(BackendStarted) == []
+    assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Forbidden('User "etl" cannot get resource "namespaces"', status=403),
+        Unavailable("it is not ready", status=503),
+        NotFound("404 page not found", status=404),
+    ],
+    ids=["forbidden", "503", "a proxy's 404"],
+)
+def test_a_namespace_that_cannot_be_read_is_no_obstacle(kit: Kit, answer: ApiError) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(PodPage((), "1"))
+    subject.api.take("get_object").answer(answer)
+    subject.review()
+    assert subject.driver.take_all()[0] == BackendStarted("app", "default")
+
+
+def test_a_namespace_without_an_answer_delays_the_start_no_longer_than_its_timeout(kit: Kit) -> None:
+    subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}), reviewed=False)
+    subject.answer_list(PodPage((), "1"))
+    for call in subject.api.open("may"):
+        call.answer(True)  # noqa: FBT003 - the answer of a review
+    kit.advance(19 * SECOND)
+    subject.driver.expect_nothing()
+    kit.advance(SECOND)
+    subject.driver.take(BackendStarted)
+
+
+def test_a_namespace_that_is_missing_does_not_end_a_stop_early(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.api.take("may").answer(True)  # noqa: FBT003 - the answer of a review
+    subject.backend.tell(StopBackend())
+    subject.api.take("get_object").answer(NotFound('namespaces "default" not found', status=404))
+    kit.settle()
     assert subject.driver.take_all(BackendFailed) == []
     assert subject.backend.is_alive()
 

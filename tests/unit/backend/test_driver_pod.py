@@ -64,6 +64,8 @@ class Rig:
         """The fleet is listed, and the account has every right."""
         for review in self.api.open("may"):
             review.answer(True)  # noqa: FBT003 - the answer of a review
+        for read in self.api.open("get_object"):
+            read.answer({"kind": "Namespace", "metadata": {"name": "jobs"}})
         self.api.take("list").answer(PodPage((), "1"))
         self.kit.advance(SECOND / 2)
 

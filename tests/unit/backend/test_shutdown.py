@@ -50,6 +50,7 @@ class Rig:
         kit.settle()
         for review in self.api.open("may"):
             review.answer(True)  # noqa: FBT003 - the answer of a review
+        self.answer("get_object", {"kind": "Namespace", "metadata": {"name": "default"}})
         if lease:
             self.answer("get_object", lease_of("", 1))
             self.renewed(2)
