@@ -47,6 +47,7 @@ ROOT = Path(actors.__file__).parents[1]
 TABLE = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
 ALERTS = (ROOT / "config/prometheus/alerts.yaml").read_text(encoding="utf-8")
 NAMES = {family.name: family for family in FAMILIES}
+API_ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ApiError)]
 
 
 class Down:
@@ -110,8 +111,7 @@ def test_each_cause_of_blocked_creation_is_in_the_documentation() -> None:
     limits = re.findall(r'\b(?:CreationBlock|cls)\(\s*"(\w+)"', source)
     limits += re.findall(r'^_BY_\w+: Final = "(\w+)"', permission, re.MULTILINE)
     assert {"stale", "namespace", "lease"} <= set(limits)
-    kinds = [kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), ApiError)]
-    refusals = {CreationBlock.of(kind("no")).cause for kind in kinds} - {"AlreadyExists", "Cancelled"}
+    refusals = {CreationBlock.of(kind("no")).cause for kind in API_ERRORS} - {"AlreadyExists", "Cancelled"}
     assert sorted(documented) == sorted({*limits, *refusals})
 
 
@@ -263,9 +263,8 @@ def _app_ids(metrics: PrometheusMetrics) -> Iterator[dict[str, str]]:
 
 def test_how_many_series_a_fleet_has_is_bounded_by_profiles_and_kinds(kit: Kit) -> None:
     fleet = Down(kit, profiles=("default", "gpu")).counts
-    names = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ApiError)]
     for operation in ("list", "watch", "get", "create", "delete", "delete_collection", "patch"):
-        for kind in names:
+        for kind in API_ERRORS:
             fleet.api.start(operation)
             fleet.api.end(operation, kind.__name__, 1.0)
     metrics = answers(standing())
