@@ -36,9 +36,9 @@ class Blockers:
         return bool(self._blockers)
 
     @property
-    def first(self) -> str | None:
-        """The name of the blocker that began first, None if there is none."""
-        return next(iter(self._blockers), None)
+    def notified_of(self) -> str | None:
+        """The name of the first blocker that the driver is notified of, None if there is none."""
+        return next((name for name, blocker in self._blockers.items() if not blocker.quiet), None)
 
     def of(self, name: str) -> str | None:
         """Return the reason of one blocker, None if it does not block."""
@@ -86,7 +86,7 @@ class Blockers:
                 terminating=terminating[name],
                 blocked=reason,
                 blocked_since=since,
-                blocked_by=self.first,
+                blocked_by=next(iter(self._blockers)),
             )
             for name in sorted({*profiles, *running, *pending, *terminating})
         }

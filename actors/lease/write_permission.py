@@ -187,7 +187,7 @@ class WritePermission:
     def _notify(self) -> None:
         if self._notifies and (cause := self._blockers.changed()) is not None:
             for profile in self._profiles:
-                self._tell(_block(profile, cause, self._blockers.first))
+                self._tell(_block(profile, cause, self._blockers.notified_of))
 
 
 def _block(profile: str, cause: str | None, blocked_by: str | None) -> AllocationBlocked | AllocationUnblocked:

@@ -212,6 +212,14 @@ def test_creation_waits_for_both_the_lease_and_the_drivers_pod(kit: Kit) -> None
     assert rig.reports() == ["unblocked", "changed hands"]
 
 
+def test_the_driver_is_notified_of_the_kind_of_the_cause_that_it_is_notified_of(kit: Kit) -> None:
+    rig = Rig(kit, driver_pod_name="driver-0")
+    waits = "waiting for the driver's pod 'driver-0' to be ready"
+    assert rig.sent == [AllocationBlocked("default", waits, "driver_pod")]
+    rig.receive(LeaseNotHeld("it is a's", holder="a"))
+    assert rig.sent[1:] == [AllocationBlocked("default", f"it is a's; {waits}", "lease")]
+
+
 def test_every_profile_is_blocked_and_unblocked(kit: Kit) -> None:
     rig = Rig(kit, profiles={"large": {"instances": 1}})
     rig.receive(LeaseNotHeld("it is a's", holder="a"))
