@@ -1,14 +1,11 @@
-"""A program with a fleet, right and wrong, as mypy --strict and pyright see it. See `protocol` for how it is checked."""
+"""A program with a fleet, right and wrong, as mypy --strict and pyright see it: checked as `protocol` is."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, assert_type
+from typing import assert_type
 
 from actors import AsyncFleet, EventsMissed, Executor, ExecutorRemoved, Fleet, FleetStatus, Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def makes(settings: Settings) -> list[Fleet | AsyncFleet]:
@@ -33,7 +30,7 @@ def uses(fleet: Fleet) -> None:
         entered.wait_for(running=4, timeout="5m")
         assert_type(entered.scale({"gpu": 2}, victims=lambda executor: executor.restarts), tuple[int, ...])
         assert_type(entered.kill(3, grace="5s"), tuple[int, ...])
-        assert_type(entered.executors, "Mapping[int, Executor]")
+        assert_type(entered.executors[3], Executor)
         assert_type(entered.status(), FleetStatus)
         for event in entered.events():
             match event:
