@@ -53,10 +53,10 @@ terminating
 stuck
     A pod that should run and cannot, as its own status says.
 excess
-    Executors above the target. The Allocator deletes those that are requested or pending, never one that runs or
-    is registered.
+    Executors above the target. The Allocator deletes those that are requested or pending. One that runs or is
+    registered is ended only by the driver: `KillExecutors`, `ScaleExecutors`.
 scaled down
-    Deleted as excess.
+    Deleted, or killed, as excess.
 backoff
     A growing delay before a retry.
 blocked
