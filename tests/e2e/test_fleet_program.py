@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 PROGRAM: Final = next(block.text for block in blocks("README.md") if block.kind == "python")
 LIMIT: Final = 60.0
 """Seconds after which a program counts as hanging: many times what the slowest one takes on a busy machine."""
+
+STOP_TIMEOUT: Final = 30.0
+"""Seconds that a stop may take by default."""
 
 ASYNC_PROGRAM: Final = """
 import asyncio
@@ -141,6 +146,23 @@ def interrupt(directory: Path, cluster: LocalCluster, program: str, delay: float
 def test_ctrl_c_leaves_nothing(tmp_path: Path, program: str) -> None:
     with LocalCluster() as cluster:
         interrupt(tmp_path, cluster, program, 1.5)
+
+
+@PROGRAMS
+def test_ctrl_c_before_the_api_was_reached_ends_at_once(tmp_path: Path, program: str) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections, and never answers
+        cluster = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        context = {"name": "a", "context": {"cluster": "a"}}
+        config = {"clusters": [{"name": "a", "cluster": cluster}], "contexts": [context], "current-context": "a"}
+        kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+        running = start(tmp_path, program, kubeconfig=kubeconfig)
+        silent.accept()[0].close()
+        running.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        code, last = ends(running)
+    assert (code, last) == (-signal.SIGINT, "KeyboardInterrupt")
+    assert time.monotonic() - began < STOP_TIMEOUT
 
 
 @pytest.mark.stress
