@@ -19,13 +19,18 @@ from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
     AllocationBlocked,
     BackendFailed,
+    DecommissionExecutors,
+    ExecutorDisconnected,
+    ExecutorIdle,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
     FleetFailed,
+    GetExecutors,
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    ScaleExecutors,
     StopBackend,
 )
 from actors.messages.internal import AddSubscriber
@@ -37,9 +42,11 @@ from tests.scenarios.world import LOOK, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import timedelta
 
     from actors.executors.ledger import Ledger
     from actors.local.store.object_store import StoreSnapshot
+    from actors.messages import Victims
     from actors.messages.internal import LedgerEntry
     from actors.runtime import Actor
     from tests.scenarios.world import WatchedApi
@@ -177,6 +184,12 @@ class Chaos(World):
         """The store began anew, or the cluster did: what ended meanwhile may be missing."""
         self.crashes: dict[str, int] = {}
         self.backup: StoreSnapshot | None = None
+        self._scaled: set[str] = set()
+        """Profiles whose excess is to be ended, running executors included."""
+        self._decommissioned: set[int] = set()
+        """Executors that are not ended because there are too many."""
+        self._connected: set[int] = set()
+        """Executors that the driver registered, and whose connection is not lost."""
         self._lifecycle_crashes: list[float] = []
         self._adjusted: set[int] = set()
         self._released: dict[str, str] = {}
@@ -217,7 +230,8 @@ class Chaos(World):
 
     def _start(self) -> None:
         self.totals = self.settings.initial_totals
-        self._adjusted.clear()
+        for of_one_driver in (self._adjusted, self._scaled, self._decommissioned, self._connected):
+            of_one_driver.clear()
         self.invariants.retarget_exactly(self.totals, ())
         super()._start()
         self._look_on()
@@ -258,7 +272,14 @@ class Chaos(World):
     def want(self, totals: Mapping[str, int]) -> None:
         """The driver asks for so many of each profile."""
         self._retarget(totals)
+        self._scaled.clear()
         self.backend.tell(RequestTotalExecutors(totals))
+
+    def scale(self, totals: Mapping[str, int], victims: Victims, grace: timedelta | None) -> None:
+        """The driver asks for so many of some profiles, and for the end of whatever is in excess."""
+        self._retarget({**self.totals, **totals})
+        self._scaled.update(totals)
+        self.backend.tell(ScaleExecutors(totals, victims, grace))
 
     def _retarget(self, totals: Mapping[str, int]) -> None:
         self.totals = dict(totals)
@@ -283,11 +304,11 @@ class Chaos(World):
         present = sorted(self.invariants.present())
         return tuple(dict.fromkeys(present[(pick + i) % len(present)] for i in range(number))) if present else ()
 
-    def end(self, executor_ids: tuple[int, ...], *, adjust_target: bool) -> None:
+    def end(self, executor_ids: tuple[int, ...], grace: timedelta | None, *, adjust_target: bool) -> None:
         """The driver ends executors, perhaps for good."""
         profiles = {m.executor_id: m.pod.profile for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
         try:
-            ended = self.ask(KillExecutors(executor_ids, adjust_target))
+            ended = self.ask(KillExecutors(executor_ids, adjust_target, grace))
         except Refused:  # the lease is another's
             return
         new = Counter(profiles.get(i) for i in ended if adjust_target and i not in self._adjusted)
@@ -298,6 +319,29 @@ class Chaos(World):
             if not lowest <= totals.get(profile, 0) <= before:
                 self._break([f"{new[profile]} killed: the target of {profile} is {totals}, it was {before}"])
         self._retarget(totals)
+
+    def decommission(self, executor_ids: tuple[int, ...]) -> None:
+        """The driver lets executors finish."""
+        with suppress(Refused):  # the lease is another's
+            self._decommissioned.update(self.ask(DecommissionExecutors(executor_ids)))
+
+    def requested(self, pick: int) -> tuple[int, ...]:
+        """An executor whose pod was asked for and not seen yet, or none."""
+        ids = sorted(entry.executor_id for entry in self._requested())
+        return (ids[pick % len(ids)],) if ids else ()
+
+    def register(self, executor_ids: tuple[int, ...]) -> None:
+        """Executors connect to the driver, which may not know of them yet."""
+        for executor_id in executor_ids:
+            if self.ask(RegisterExecutor(executor_id)):
+                self._connected.add(executor_id)
+                self.invariants.knows(executor_id)
+
+    def disconnect(self, executor_ids: tuple[int, ...]) -> None:
+        """Executors lose their connection."""
+        for executor_id in executor_ids:
+            self._connected.discard(executor_id)
+            self.backend.tell(ExecutorDisconnected(executor_id))
 
     def leave(self, *, in_order: bool) -> None:
         """The driver's process ends, as it should or at once, and another one begins."""
@@ -438,6 +482,7 @@ class Chaos(World):
         if not self.amnesia:
             broken += self._lost()
         broken += self._swollen()
+        broken += self._misinformed()
         self._break(broken)
 
     def _break(self, broken: list[str]) -> None:
@@ -455,6 +500,16 @@ class Chaos(World):
         """Whether who had asked what became of its pod crashed before the answer could come."""
         asked_at = self.invariants.to_confirm.get(executor_id, -math.inf)
         return any(abs(at - asked_at) < ANSWERED_WITHIN for at in self._lifecycle_crashes)
+
+    def _misinformed(self) -> list[str]:
+        """2: the driver is answered what it was told, and what it said itself."""
+        if not self.backend.is_alive():
+            return []
+        fleet = self.ask(GetExecutors())
+        connected = {each.id for each in fleet.alive if each.registered}
+        said = self._connected & self.invariants.present()
+        wrong = [f"2: {sorted(connected)} are registered, the driver said {sorted(said)}"] if connected != said else []
+        return [*self.invariants.contradicts(fleet, self.heard(ExecutorRemoved)), *wrong]
 
     def _swollen(self) -> list[str]:
         """5: no collection has more entries than there are pods, and were requested lately."""
@@ -484,6 +539,7 @@ class Chaos(World):
         self.open_gates()
         self.go_on(UNTIL_HELD if self.settings.uses_lease else UNTIL_LISTED if self.amnesia else UNTIL_POLLED)
         self.look()
+        self._trim()
         coming = Counter(entry.profile for entry in self._requested())  # what is up once, stays
         self.want({profile: self.invariants.alive(profile) + coming[profile] + 1 for profile in PROFILES})
         failed = len(self.heard(FleetFailed))
@@ -500,6 +556,26 @@ class Chaos(World):
         if self.generations:
             self._live_on()
         self._stop_well()
+
+    def _trim(self) -> None:
+        """4: nobody is busy any more, and no profile that was scaled has more than it should, whatever crashed."""
+        for executor_id in sorted(self.invariants.present()):
+            self.backend.tell(ExecutorIdle(executor_id))
+        for seconds in PATIENCE:
+            if not self._in_excess():
+                break
+            self.go_on(seconds)
+            self.look()
+            self.open_gates()
+        self._break(self._in_excess())
+
+    def _in_excess(self) -> list[str]:
+        alive = {profile: self.invariants.alive(profile, but=self._decommissioned) for profile in self._scaled}
+        return [
+            f"4: {alive[profile]} {profile} pods live that may be ended, it was scaled to {self.totals.get(profile, 0)}"
+            for profile in sorted(self._scaled)
+            if alive[profile] > self.totals.get(profile, 0)
+        ]
 
     def _unsettled(self) -> list[str]:
         """4: the fleet is at its target, and the driver knows it as it is."""
@@ -527,7 +603,7 @@ class Chaos(World):
             name = pod["metadata"]["name"]
             if "deletionTimestamp" in pod["metadata"] or not _is_the_fleets(pod) or name == STRAY:
                 continue
-            self.backend.tell(RegisterExecutor(int(pod["metadata"]["labels"][EXECUTOR_ID_LABEL])))
+            self.register((int(pod["metadata"]["labels"][EXECUTOR_ID_LABEL]),))
             if untold and number == 0:
                 self.kill_part("lifecycle-manager")
             if number % 2:

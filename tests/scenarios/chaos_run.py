@@ -20,8 +20,17 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, final
 
 from actors.local.faults.kinds import Chances
-from tests.scenarios.chaos import GENERATIONS, Broken, Chaos
-from tests.scenarios.machine import FAULTS, OPERATIONS, PARTS, PLANS, QUOTAS, FleetMachine
+from tests.scenarios.chaos import GENERATIONS, PROFILES, Broken, Chaos
+from tests.scenarios.machine import (
+    FAULTS,
+    KILL_GRACES,
+    OPERATIONS,
+    PARTS,
+    PLANS,
+    QUOTAS,
+    VICTIMS,
+    FleetMachine,
+)
 from tests.scenarios.strangers import NONSENSE, STRAY_IDS, STRAY_PROFILES
 
 if TYPE_CHECKING:
@@ -77,15 +86,23 @@ DRAWS: Final[Mapping[str, Callable[[Random], dict[str, Any]]]] = {
         "gated": random.randrange(4),
         "costly": random.randrange(4),
     },
+    "the_driver_scales": lambda random: {
+        "totals": {profile: random.randrange(5) for profile in random.sample(PROFILES, random.randint(1, 2))},
+        "victims": random.choice(sorted(VICTIMS)),
+        "grace": random.choice(sorted(KILL_GRACES)),
+    },
     "the_driver_sends_nonsense": lambda random: {"which": random.randrange(len(NONSENSE))},
     "the_driver_kills": lambda random: {
         **_draw_pick(random),
         "number": random.randint(1, 3),
         "adjust_target": random.random() < 0.5,
+        "grace": random.choice(sorted(KILL_GRACES)),
     },
     "the_driver_decommissions": _draw_pick,
-    "an_executor_registers": _draw_pick,
+    "an_executor_registers": lambda random: {**_draw_pick(random), "seen": random.random() < 0.7},
     "an_executor_loses_its_connection": _draw_pick,
+    "an_executor_is_busy": _draw_pick,
+    "an_executor_is_idle": _draw_pick,
     "the_driver_starts_again": lambda random: {"in_order": random.random() < 0.5},
     "new_pods": lambda random: {"plan": random.choice(sorted(PLANS))},
     "a_pod_exits": lambda random: {**_draw_pick(random), "code": random.choice((0, 1, 137, 143))},
@@ -125,7 +142,7 @@ DRAWS: Final[Mapping[str, Callable[[Random], dict[str, Any]]]] = {
 }
 """Every rule of the machine, and one of our own, with how its arguments are drawn."""
 
-WEIGHTS: Final = {"the_driver_wants": 3, "an_actor_crashes": 4, "time_passes": 4}
+WEIGHTS: Final = {"the_driver_wants": 3, "the_driver_scales": 3, "an_actor_crashes": 4, "time_passes": 4}
 """Of those that are not drawn as often as the others."""
 
 DAWDLES: Final = frozenset({"time_passes", "much_time_passes"})

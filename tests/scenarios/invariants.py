@@ -8,18 +8,40 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.local.store.object_store import WatchMessage
-from actors.messages import BackendStopped, ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating
+from actors.messages import (
+    BackendStopped,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorState,
+    ExecutorTerminating,
+)
 from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from actors.local.store.object_store import ObjectStore, Subscription
+    from actors.messages import FleetExecutors
     from actors.messages.internal import SnapshotBatch
     from actors.runtime import Clock
+
+SHOWN: Final[Mapping[str, frozenset[ExecutorState]]] = {
+    "ExecutorPending": frozenset({ExecutorState.PENDING}),
+    "ExecutorRunning": frozenset({ExecutorState.RUNNING}),
+    "ExecutorTerminating": frozenset({ExecutorState.TERMINATING}),
+    "RegisterExecutor": frozenset({ExecutorState.REQUESTED, ExecutorState.TERMINATING}),
+}
+"""As what an executor may be shown of which this was told last."""
+
+UNTOLD: Final = frozenset({ExecutorState.REQUESTED, ExecutorState.TERMINATING})
+"""As what an executor may be shown that the driver was not told of: a previous driver's may terminate."""
+
+ENDS_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +251,24 @@ class Invariants:
         """Executors that the driver believes to be there."""
         return self._told.keys() - self._removed.keys()
 
-    def alive(self, profile: str | None = None) -> int:
-        """How many of the fleet's pods live in the cluster, of one profile or of all."""
-        return sum(profile in (None, live.profile) for live in self._alive.values())
+    def contradicts(self, fleet: FleetExecutors, removals: Sequence[ExecutorRemoved]) -> list[str]:
+        """2: whoever asks which executors there are is answered what the driver was told."""
+        shown = {executor.id: executor.state for executor in fleet.alive}
+        told = {executor_id: self._told[executor_id] for executor_id in self.present()}
+        ids = sorted(shown.keys() | told.keys())
+        both = [(executor_id, shown.get(executor_id), told.get(executor_id)) for executor_id in ids]
+        wrong = [
+            f"2: executor {executor_id} is shown as {state}, the driver was told {last}"
+            for executor_id, state, last in both
+            if state not in (UNTOLD if last is None else SHOWN[last])
+        ]
+        ends = [(executor.id, executor.loss) for executor in fleet.ended]
+        told_ends = [(removed.executor_id, removed.reason) for removed in removals[-ENDS_SHOWN:]]
+        return wrong if ends == told_ends else [*wrong, f"2: {ends} are shown as ended, {told_ends} were told"]
+
+    def alive(self, profile: str | None = None, *, but: AbstractSet[int] = frozenset()) -> int:
+        """How many of the fleet's pods live in the cluster, of one profile or of all, without some executors."""
+        return sum(profile in (None, live.profile) and live.executor_id not in but for live in self._alive.values())
 
     def living(self) -> set[int]:
         """The executors of the fleet's pods that live in the cluster."""

@@ -27,13 +27,12 @@ from actors.local.faults.kinds import (
 from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWaiting
 from actors.messages import (
     BackendStarted,
-    DecommissionExecutors,
-    ExecutorDisconnected,
+    ExecutorBusy,
+    ExecutorIdle,
     ExecutorRemoved,
-    RegisterExecutor,
 )
 from actors.pods.pod import DEFAULT_PROFILE, INACTIVE_LABEL
-from tests.scenarios.chaos import GATED, GENERATIONS, Chaos
+from tests.scenarios.chaos import GATED, GENERATIONS, PROFILES, Chaos
 from tests.scenarios.strangers import COSTLY, NONSENSE, STRAY_IDS, STRAY_PROFILES
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from actors.kube.api import Operation
     from actors.local.faults.kinds import Fault
     from actors.local.kubelet.scripted_kubelet import Plan
-    from actors.messages import FromDriver
+    from actors.messages import FromDriver, Victims
 
 __all__ = ["FleetMachine"]
 
@@ -83,6 +82,21 @@ QUOTAS: Final[Mapping[str, dict[str, str] | None]] = {
     "eight pods": {"pods": "8"},
     "one processor": {"requests.cpu": "1"},
     "few of both": {"pods": "3", "requests.cpu": "1"},
+}
+
+VICTIMS: Final[Mapping[str, Victims]] = {
+    "newest": "newest",
+    "oldest": "oldest",
+    "idle": "idle",
+    "lowest id": lambda executor: executor.id,
+    "not connected, by node": lambda executor: (executor.registered, executor.node or ""),
+}
+"""Who goes first. At the end nobody is busy, so each of them ends whatever is in excess."""
+
+KILL_GRACES: Final[Mapping[str, timedelta | None]] = {
+    "none": timedelta(),
+    "the setting's": None,
+    "eight seconds": timedelta(seconds=8),
 }
 
 PICKS: Final = st.integers(0, 7)
@@ -138,26 +152,52 @@ class FleetMachine(RuleBasedStateMachine):
     def the_driver_wants(self, default: int, gated: int, costly: int, after: float) -> None:
         self._do(lambda: self.world.want({DEFAULT_PROFILE: default, GATED: gated, COSTLY: costly}), after)
 
+    @rule(
+        totals=st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 4), max_size=2),
+        victims=st.sampled_from(sorted(VICTIMS)),
+        grace=st.sampled_from(sorted(KILL_GRACES)),
+        after=AFTER,
+    )
+    def the_driver_scales(self, totals: dict[str, int], victims: str, grace: str, after: float) -> None:
+        self._do(lambda: self.world.scale(totals, VICTIMS[victims], KILL_GRACES[grace]), after)
+
     @rule(which=st.integers(0, len(NONSENSE) - 1), after=AFTER)
     def the_driver_sends_nonsense(self, which: int, after: float) -> None:
         self._do(lambda: self.world.backend.tell(NONSENSE[which]), after)
 
-    @rule(pick=PICKS, number=st.integers(1, 3), adjust_target=st.booleans(), after=AFTER)
-    def the_driver_kills(self, pick: int, number: int, adjust_target: bool, after: float) -> None:
+    @rule(
+        pick=PICKS,
+        number=st.integers(1, 3),
+        adjust_target=st.booleans(),
+        grace=st.sampled_from(sorted(KILL_GRACES)),
+        after=AFTER,
+    )
+    def the_driver_kills(self, pick: int, number: int, adjust_target: bool, grace: str, after: float) -> None:
         ids = self.world.present(pick, number)
-        self._do(lambda: self.world.end(ids, adjust_target=adjust_target), after)
+        self._do(lambda: self.world.end(ids, KILL_GRACES[grace], adjust_target=adjust_target), after)
 
     @rule(pick=PICKS, after=AFTER)
     def the_driver_decommissions(self, pick: int, after: float) -> None:
-        self._tell_of(pick, lambda executor_id: DecommissionExecutors((executor_id,)), after)
+        ids = self.world.present(pick)
+        self._do(lambda: self.world.decommission(ids), after)
 
-    @rule(pick=PICKS, after=AFTER)
-    def an_executor_registers(self, pick: int, after: float) -> None:
-        self._tell_of(pick, RegisterExecutor, after)
+    @rule(pick=PICKS, seen=st.booleans(), after=AFTER)
+    def an_executor_registers(self, pick: int, seen: bool, after: float) -> None:
+        ids = self.world.present(pick) if seen else self.world.requested(pick)
+        self._do(lambda: self.world.register(ids), after)
 
     @rule(pick=PICKS, after=AFTER)
     def an_executor_loses_its_connection(self, pick: int, after: float) -> None:
-        self._tell_of(pick, ExecutorDisconnected, after)
+        ids = self.world.present(pick)
+        self._do(lambda: self.world.disconnect(ids), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def an_executor_is_busy(self, pick: int, after: float) -> None:
+        self._tell_of(pick, ExecutorBusy, after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def an_executor_is_idle(self, pick: int, after: float) -> None:
+        self._tell_of(pick, ExecutorIdle, after)
 
     @rule(in_order=st.booleans(), after=AFTER)
     def the_driver_starts_again(self, in_order: bool, after: float) -> None:

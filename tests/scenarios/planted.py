@@ -3,9 +3,9 @@
 Each breaks what one invariant is about, and each invariant has one that does: too many executors, an end reported twice
 or never, a pod that goes back in time, a fleet that never is whole, memory that grows, a stop that leaves something,
 one bad pod or one wrong message that harms all, a write without the lease, a request that is sent for ever, a profile
-that is blocked by another's cause, actors that share something. That a secret is logged is found in
-`tests/stress/free_run`. A bug that another part makes good, in whatever order things happen, cannot be found from
-outside and does not stand here.
+that is blocked by another's cause, actors that share something, executors in excess that stay, an answer about the
+executors that is not what was told. That a secret is logged is found in `tests/stress/free_run`. A bug that another
+part makes good, in whatever order things happen, cannot be found from outside and does not stand here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from actors.allocation.profile import Profile
 from actors.backend import backend
 from actors.backend.backend import Backend
 from actors.backend.shutdown import Shutdown
+from actors.executors.executors import Executors
 from actors.executors.ledger import Ledger
+from actors.executors.scaling import Scaling
 from actors.kube.api import DeleteOptions
 from actors.lease.write_permission import WritePermission
 from actors.lifecycle.cleanup import Cleanup
@@ -150,6 +152,23 @@ def one_fewer_is_enough(right: Any, tracker: Any, snapshot: Any, totals: Any) ->
     return {profile: count - (count > 0) for profile, count in right(tracker, snapshot, totals).items()}
 
 
+# ── scaling, and what is shown ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def nobody_counts_again(right: Any, scaling: Any, message: Any) -> None:
+    pass
+
+
+def who_ends_as_soon_as_seen_is_not_shown(right: Any, executors: Any, told: Any, pod: Any) -> None:
+    right(executors, told, pod)
+    if len(told) > 1:
+        executors._state.ended.pop()
+
+
+def a_lost_connection_is_no_news(right: Any, book: Any, executor_id: int, now: float) -> Any:
+    return None
+
+
 # ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -238,6 +257,8 @@ MISTAKE: Final = "a driver's mistake"
 STOLEN: Final = "a stolen lease"
 CAUSE: Final = "another's cause"
 AGAIN: Final = "a delete again and again"
+EXCESS: Final = "excess that stays"
+SHOWN: Final = "shown wrongly"
 SHARED: Final = "shared state"
 
 SIGNS: Final = {
@@ -255,6 +276,8 @@ SIGNS: Final = {
     AGAIN: "^strangers .* was asked to be deleted",
     CAUSE: "^strangers .* is blocked by what blocks",
     SHARED: "^8: ",
+    EXCESS: "^4: .* that may be ended",
+    SHOWN: "^2: .* (is shown as|are shown as ended|are registered)",
 }
 """By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""
 
@@ -277,11 +300,14 @@ BUGS: Final = (
     Bug(OPEN, Supervisor, "_stop_now", actors_outlive_their_owner),
     Bug(OPEN, Backend, "_close", the_connection_is_never_closed),
     Bug(HARM, merge.Merge, "_valid_id", one_bad_pod_ends_all),
-    Bug(NEVER, allocator, "believed", any_id_is_believed, begins=10),
+    Bug(NEVER, allocator, "believed", any_id_is_believed, begins=122),
     Bug(NEVER, Creator, "_may_request", a_full_quota_blocks_for_good),
     Bug(MISTAKE, backend, "checked", a_message_is_not_checked),
     Bug(STOLEN, WritePermission, "handle", a_lost_lease_is_ignored, begins=35),
-    Bug(AGAIN, Cleanup, "requests", terminating_pods_are_deleted_again),
-    Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles, begins=85),
+    Bug(AGAIN, Cleanup, "requests", terminating_pods_are_deleted_again, begins=136),
+    Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles, begins=1236),
     Bug(SHARED, PagedList, "__init__", lists_share_a_default),
+    Bug(EXCESS, Scaling, "notice", nobody_counts_again, begins=29),
+    Bug(SHOWN, Executors, "_report", who_ends_as_soon_as_seen_is_not_shown),
+    Bug(SHOWN, Ledger, "disconnected", a_lost_connection_is_no_news, begins=91),
 )

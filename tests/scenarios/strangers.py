@@ -17,12 +17,15 @@ from actors.local.schema.statuses import ApiStatus
 from actors.messages import (
     AllocationBlocked,
     DecommissionExecutors,
+    ExecutorBusy,
     ExecutorDisconnected,
+    ExecutorIdle,
     IsExecutorActive,
     IsExecutorExcluded,
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    ScaleExecutors,
 )
 from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, PROFILE_LABEL, ROLE_LABEL
 
@@ -64,6 +67,13 @@ NONSENSE: Final[tuple[FromDriver, ...]] = (
     RequestTotalExecutors({"default": -1}),
     RequestTotalExecutors({"default": float("nan")}),  # type: ignore[dict-item]
     RequestTotalExecutors([3]),  # type: ignore[arg-type]
+    ScaleExecutors({"nobody": 3}),
+    ScaleExecutors({"default": -1}),
+    ScaleExecutors({"default": 0}, "fattest"),  # type: ignore[arg-type]
+    ScaleExecutors({"default": 0}, ["idle"]),  # type: ignore[arg-type]
+    ScaleExecutors({"default": 0}, "idle", 3),  # type: ignore[arg-type]
+    ExecutorBusy([1]),  # type: ignore[arg-type]
+    ExecutorIdle(10**40),
 )
 """Messages that a driver may send by mistake: ids come to it over a network."""
 
