@@ -155,7 +155,7 @@ class Kills:
         delete_at = later(self._clock.monotonic(), grace)
         counted = self._state.ledger.counted() if adjust_target else Counter()
         killed = [self._end_one(executor_id, delete_at, message) for executor_id in self._known(executor_ids, "kill")]
-        new = [entry for entry in killed if entry.killed is None]
+        new = [entry for entry in killed if entry.killed is None and not entry.scaled_down]
         if adjust_target and new:
             self._lower_target(Counter(entry.profile for entry in new), counted)
         self._delete(entry.executor_id for entry in killed if not entry.running)

@@ -33,6 +33,7 @@ from actors.messages.internal import (
     ExecutorSeen,
     ExecutorsObserved,
     ExecutorsRequested,
+    ExecutorsScaledDown,
     LedgerLoaded,
     RemoveExecutor,
     SetTotalExpectedExecutors,
@@ -210,6 +211,16 @@ def test_twelve_run_and_killing_seven_of_them_leaves_a_target_of_three(rig: Any,
     assert subject.inside.state.totals == {"default": 3}
     subject.ask(KillExecutors((8, 9, 10), adjust_target=True))
     assert subject.inside.state.totals == {"default": 2}, "two were in excess, the third was not"
+
+
+def test_the_target_does_not_fall_by_an_executor_that_is_being_deleted_as_excess(rig: Any) -> None:
+    subject = rig()
+    subject.have(1, 2, pending_ids=(3,))
+    subject.ask(ExecutorsScaledDown({3: "uid-3"}))
+    assert subject.ask(KillExecutors((3,), adjust_target=True)) == (3,)
+    assert subject.inside.state.totals == {"default": 2}
+    subject.ask(KillExecutors((2, 3), adjust_target=True))
+    assert subject.inside.state.totals == {"default": 1}
 
 
 def test_a_profile_that_is_not_named_has_the_target_0_or_keeps_its_own(rig: Any) -> None:
