@@ -306,6 +306,7 @@ class Backend(Actor):
             self._api.namespace,
             ledger=ledger,
             profiles=self._permission.over(self._state.counts(), ledger.entries.values()),
+            totals=self._state.totals,
             sources=self._sources,
             now=self.clock.monotonic(),
             stopping=self._shutdown.has_begun,

@@ -54,6 +54,7 @@ def fleet_status(
     *,
     ledger: Ledger,
     profiles: Mapping[str, ProfileStatus],
+    totals: Mapping[str, int],
     sources: Mapping[Source, Freshness],
     now: Moment,
     stopping: bool,
@@ -63,7 +64,8 @@ def fleet_status(
 ) -> FleetStatus:
     """Build the answer from what is known at `now`."""
     counts = {
-        profile: replace(status, registered=ledger.registered_count(profile)) for profile, status in profiles.items()
+        profile: replace(status, target=totals.get(profile, 0), registered=ledger.registered_count(profile))
+        for profile, status in profiles.items()
     }
     nothing = {source: Freshness(source, None, None) for source in Source}
     freshness = {source.value: _source_status(last, now) for source, last in {**nothing, **sources}.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, Unpack, final
 
-from actors.fleet.callbacks import TaskCalls
+from actors.fleet.callbacks import TaskCalls, called
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.waiting import run_async
 
@@ -67,7 +67,7 @@ class AsyncFleet:
             system=system,
         )
         if on_event is not None:
-            self._door.calls = TaskCalls(on_event, lambda buffer: AsyncEvents(self._door, buffer).get())
+            self._door.calls = TaskCalls(called(on_event), lambda buffer: AsyncEvents(self._door, buffer).get())
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
 
@@ -77,7 +77,7 @@ class AsyncFleet:
 
     async def stop(self, *, keep: bool | None = None) -> tuple[str, ...]:
         """Stop the fleet in order; see `Fleet.stop`."""
-        return await self._leave(keep=keep, failed=False)
+        return await run_async(self._door.leave(keep=keep), self._door.system)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -86,10 +86,7 @@ class AsyncFleet:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._leave(keep=None, failed=error is not None)
-
-    async def _leave(self, *, keep: bool | None, failed: bool) -> tuple[str, ...]:
-        return await run_async(self._door.leave(keep=keep, failed=failed), self._door.system)
+        await run_async(self._door.leave(error=error), self._door.system)
 
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -111,7 +108,7 @@ class AsyncFleet:
     @property
     def ended(self) -> tuple[Executor, ...]:
         """The last 200 executors that ended, the newest last."""
-        return self._door.view.ended()
+        return self._door.ended()
 
     async def status(self) -> FleetStatus:
         """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""

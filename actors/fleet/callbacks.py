@@ -7,6 +7,7 @@ raises is logged.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -20,9 +21,25 @@ if TYPE_CHECKING:
     from actors.fleet.stream import Event, EventBuffer
     from actors.runtime import ActorSystem
 
-__all__ = ["ActorCalls", "Calls", "TaskCalls"]
+__all__ = ["ActorCalls", "Calls", "TaskCalls", "called", "is_coroutine_function"]
 
 logger = get_logger(__name__)
+
+
+def called(on_event: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Return what can be called.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if not callable(on_event):
+        raise TypeError(f"on_event = {on_event!r}: must be a function of one event")
+    return on_event
+
+
+def is_coroutine_function(on_event: Callable[[Event], object]) -> bool:
+    """Return whether a call only makes a coroutine, also of an object with `async def __call__`."""
+    return inspect.iscoroutinefunction(on_event) or inspect.iscoroutinefunction(type(on_event).__call__)
 
 
 class Calls(Protocol):
@@ -30,6 +47,9 @@ class Calls(Protocol):
 
     def start(self, buffer: EventBuffer, done: Callable[[], None]) -> None:
         """Begin to call. `done` is called after the last event."""
+
+    def is_done(self) -> bool:
+        """Return whether no call is made any more."""
 
     def is_current(self) -> bool:
         """Return whether the caller of this method is in the callback."""
@@ -59,12 +79,20 @@ class ActorCalls:
     def __init__(self, call: Callable[[Event], object], system: ActorSystem) -> None:
         self._call = call
         self._system = system
+        self._address = system.address("on-event")
 
     def start(self, buffer: EventBuffer, done: Callable[[], None]) -> None:
         """See `Calls`."""
         self._system.spawn(
-            lambda context: _Caller(context, buffer=buffer, call=self._call, done=done), name="on-event", owner=None
+            lambda context: _Caller(context, buffer=buffer, call=self._call, done=done),
+            name="on-event",
+            owner=None,
+            address=self._address,
         )
+
+    def is_done(self) -> bool:
+        """See `Calls`."""
+        return not self._address.is_alive()
 
     def is_current(self) -> bool:
         """See `Calls`."""
@@ -93,14 +121,21 @@ class TaskCalls:
         self._task = asyncio.create_task(self._run(buffer))
         self._task.add_done_callback(lambda _: done())
 
+    def is_done(self) -> bool:
+        """See `Calls`."""
+        return self._task is None or self._task.done() or self._task.get_loop().is_closed()
+
     def is_current(self) -> bool:
         """See `Calls`."""
-        return self._task is not None and asyncio.current_task() is self._task
+        with contextlib.suppress(RuntimeError):  # this thread runs no loop
+            return self._task is not None and asyncio.current_task() is self._task
+        return False
 
     def cancel(self) -> None:
         """See `Calls`."""
         if self._task is not None:
-            self._task.cancel()
+            with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     async def _run(self, buffer: EventBuffer) -> None:
         while (event := await self._read(buffer)) is not None:
@@ -127,7 +162,7 @@ class _Caller(Actor):
         self._buffer = buffer
         self._call = call
         self._is_told = False
-        self.at_end(done)
+        self.handle.at_end(done)
 
     def started(self) -> None:
         """Look at the first events."""
@@ -153,7 +188,7 @@ class _Caller(Actor):
         _thread.is_calling = True
         try:
             self._call(event)
-        except Exception:
+        except BaseException:  # a `sys.exit` in it must not end the calls either
             logger.exception("on_event failed: event=%s", type(event).__name__)
         finally:
             _thread.is_calling = False

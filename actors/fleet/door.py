@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
 
 from actors.backend.backend import Backend
+from actors.backend.driver_messages import checked
 from actors.errors import ExecutorPodsError, FleetEnded
 from actors.fleet.goals import Goal
-from actors.fleet.owner import AddReader, FleetOwner, LeaveFleet
+from actors.fleet.owner import FleetOwner, LeaveFleet
 from actors.fleet.stream import Event, EventBuffer
 from actors.fleet.view import FleetView
 from actors.fleet.waiting import Pause, Waitable, run
@@ -33,8 +36,7 @@ from actors.messages import (
     RegisterExecutor,
     ScaleExecutors,
 )
-from actors.pods.pod import DEFAULT_PROFILE
-from actors.runtime import ActorDeadError, ActorSystem, Address, installed_system, later
+from actors.runtime import ActorDeadError, ActorSystem, Address, elapsed, installed_system, later
 from actors.runtime.mailbox import Reply
 from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
 from actors.settings.durations import format_duration, parse_duration
@@ -72,6 +74,18 @@ ANSWER_LIMIT: Final = timedelta(seconds=60)
 MARGIN: Final = timedelta(seconds=10)
 """What starting and stopping may take beyond the fleet's own limits: loading packages, closing connections."""
 
+SHORTEST: Final = timedelta(microseconds=1)
+"""The shortest wait: a time that rounds to nothing must pass too."""
+
+
+@final
+class _Thread(threading.local):
+    is_choosing = False
+    """This thread is in a function that chooses victims."""
+
+
+_thread: Final = _Thread()
+
 
 class Door:
     """The part that both kinds of fleet share. See `Fleet` for the arguments."""
@@ -90,8 +104,14 @@ class Door:
         pod_api: PodApi | None,
         system: ActorSystem | None,
     ) -> None:
-        if max_events < 1:
-            raise ValueError(f"max_events = {max_events}: must be at least 1")
+        if not isinstance(max_events, int) or isinstance(max_events, bool) or max_events < 1:
+            raise ValueError(f"max_events = {max_events!r}: must be a whole number, at least 1")
+        if not isinstance(keep, bool | None):
+            raise TypeError(f"keep = {keep!r}: must be True, False or None")
+        if not isinstance(kubeconfig, str | os.PathLike | None):
+            raise TypeError(f"kubeconfig = {kubeconfig!r}: must be the path of a file")
+        if not isinstance(context, str | None):
+            raise TypeError(f"context = {context!r}: must be the name of a context")
         if local and (kubeconfig is not None or context is not None or pod_api is not None):
             raise TypeError("local=True starts a cluster of its own: it takes no kubeconfig, context or pod_api")
         given = system or installed_system()
@@ -101,7 +121,7 @@ class Door:
         self.settings: Final = _settings(settings, values, local=local).for_one_backend(self.system.entropy)
         """All settings of this fleet."""
         self.view: Final = FleetView(self.system.clock)
-        self.keep: Final = keep
+        self.keep = keep
         self._owns_system = given is None
         self._local = local
         self._kubeconfig = kubeconfig
@@ -109,13 +129,15 @@ class Door:
         self._metrics = metrics
         self._pod_api = pod_api
         self._max_events = max_events
-        self._first: EventBuffer | None = EventBuffer(max_events)
+        self._first = [EventBuffer(max_events)]
+        """Until the first reader takes it."""
+        self.view.add_reader(self._first[0])
         self.calls: Calls | None = None
         """Calls `on_event`; set before the fleet is entered."""
-        self._calls_are_done = True
         self._owner: Address | None = None
         self._process: int | None = None
-        self._targets = dict(self.settings.initial_totals)
+        self._targets_change = object()
+        """Another one after each change of a target."""
         self._failure_is_known = False
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
@@ -130,63 +152,82 @@ class Door:
             raise RuntimeError("a fleet is entered once; make another one")
         self._process = os.getpid()
         self._owner = self.system.address("fleet")
-        if self.system.wait is None:
-            atexit.register(self._leave_at_exit)
         limit = self.settings.backend.start_timeout + MARGIN
-        assert self._first is not None
-        buffers = [self._first]
         try:
+            self._leave_at_exit()
             if self.calls is not None:
-                buffers.append(EventBuffer(self._max_events))
-                self._calls_are_done = False
-                self.calls.start(buffers[1], self._calls_done)
+                buffer = EventBuffer(self._max_events)
+                self.view.add_reader(buffer)
+                self.calls.start(buffer, self.view.touch)
             self.system.spawn(
-                lambda context: FleetOwner(context, view=self.view, start=self._start, buffers=buffers),
+                lambda context: FleetOwner(context, view=self.view, start=self._start),
                 name="fleet",
                 owner=None,
                 address=self._owner,
             )
             yield Pause(lambda: self.view.started is not None or self._has_failed(), self.view, limit)
             self._check_started(limit)
-        except BaseException:
-            yield from self._leave_after_error()
+            self._leave_at_exit()
+        except BaseException as error:
+            yield from self.leave(error=error)
             raise
 
-    def leave(self, *, keep: bool | None, failed: bool) -> Steps[tuple[str, ...]]:
+    def leave(self, *, keep: bool | None = None, error: BaseException | None = None) -> Steps[tuple[str, ...]]:
         """Stop the fleet, and wait until nothing is left of it. Returns the pods that may be left.
+
+        The first interrupt (Ctrl-C, a cancellation) is raised when the fleet has stopped. The second one is raised at
+        once, and leaves behind what is left.
 
         Args:
             keep: leave the pods; None: as the fleet was told, else the setting `backend.delete_on_stop`.
-            failed: another error is on its way to the user: raise none beside it.
+            error: it is on its way to the user: raise none beside it.
 
         Raises:
             FleetEnded: the fleet had failed before, and nobody was told; or the stop took too long.
         """
-        atexit.unregister(self._leave_at_exit)
         if self._owner is None or self._is_inherited():
             return ()
-        keep = self.keep if keep is None else keep
-        self._owner.tell(LeaveFleet(None if keep is None else not keep))
-        if self.calls is not None and self.calls.is_current():
+        self.keep = self.keep if keep is None else keep
+        self._owner.tell(LeaveFleet(None if self.keep is None else not self.keep))
+        if _thread.is_choosing or (self.calls is not None and self.calls.is_current()):
+            return ()  # the fleet waits for the caller
+        if not self._owner.is_alive():  # it may never have run
+            self.view.end()
+        if isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
             return ()
-        limit = self.settings.backend.shutdown_timeout + MARGIN
-        try:
-            came = yield Pause(lambda: self.view.is_over, self.view, limit)
-            if self.calls is not None and not (yield Pause(lambda: self._calls_are_done, self.view, MARGIN)):
-                logger.warning("on_event is still busy, it is left behind")
-                self.calls.cancel()
-        except BaseException:
-            logger.warning("interrupted while the fleet stops, pods may be left: app_id=%s", self.settings.app_id)
-            raise
-        if failed:
+        yield from self._until_over(may_be_left=not isinstance(error, Exception | None))
+        self._forget_at_exit()
+        if error is not None:
             return self.view.left_behind
-        if not came:
-            raise FleetEnded(
-                f"the fleet did not stop within {format_duration(limit)}: pods of app_id {self.app_id} may be left"
-            )
+        if not self.view.is_over:
+            limit = format_duration(self._stop_limit)
+            raise FleetEnded(f"the fleet did not stop within {limit}: pods of app_id {self.app_id} may be left")
         if self.view.failure is not None and not self._failure_is_known:
             raise self._error()
         return self.view.left_behind
+
+    def _until_over(self, *, may_be_left: bool) -> Steps[None]:
+        """Wait until nothing is left. An interrupt is raised at once if the fleet may be left, else at the end."""
+        try:
+            yield Pause(lambda: self.view.is_over, self.view, self._stop_limit)
+            if self.calls is not None and not (yield Pause(self.calls.is_done, self.view, MARGIN)):
+                logger.warning("on_event is still busy, it is left behind")
+                self.calls.cancel()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if may_be_left:
+                self._forget_at_exit()
+                logger.warning("interrupted while the fleet stops, pods may be left: app_id=%s", self.app_id)
+                raise
+            logger.warning("interrupted, the fleet stops first; a second interrupt leaves it: app_id=%s", self.app_id)
+            yield from self._until_over(may_be_left=True)
+            self._forget_at_exit()
+            raise
+
+    @property
+    def _stop_limit(self) -> timedelta:
+        return self.settings.backend.shutdown_timeout + MARGIN
 
     def _check_started(self, limit: timedelta) -> None:
         if self._has_failed():
@@ -194,16 +235,20 @@ class Door:
         if self.view.started is None:
             raise FleetEnded(f"the fleet did not start within {format_duration(limit)}")
 
-    def _leave_after_error(self) -> Steps[None]:
-        yield from self.leave(keep=None, failed=True)
-
     def _leave_at_exit(self) -> None:
-        """Leave when the interpreter exits, if nobody has before."""
-        run(self.leave(keep=None, failed=True), self.system)
+        """Leave when the interpreter exits, unless somebody has before.
 
-    def _calls_done(self) -> None:
-        self._calls_are_done = True
-        self.view.changed()
+        Called again when the fleet has started: what was loaded meanwhile removes its files after that.
+        """
+        if self.system.wait is None:
+            self._forget_at_exit()
+            atexit.register(self._exit)
+
+    def _forget_at_exit(self) -> None:
+        atexit.unregister(self._exit)
+
+    def _exit(self) -> None:
+        run(self.leave(error=SystemExit()), self.system)
 
     def _start(self, owner: Address, closing: ExitStack) -> Address:
         """Start the Backend, in the owner's thread."""
@@ -246,30 +291,44 @@ class Door:
                 "threads are not forked; make a fleet of its own, or start processes with the method spawn"
             )
 
+    def _check_waiting(self) -> None:
+        if _thread.is_choosing:
+            raise RuntimeError("a victims function must not use the fleet, which waits for it: its Executor says all")
+
     def executors(self) -> Mapping[int, Executor]:
         """Return the executors that live, by id."""
         self.check()
         return self.view.executors()
 
+    def ended(self) -> tuple[Executor, ...]:
+        """Return the executors that ended last."""
+        self.check()
+        return self.view.ended()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a fleet cannot be pickled: it lives in its process, and others make one of their own")
+
     def new_reader(self) -> EventBuffer:
         """Return a buffer of events: the first one has every event, another one those from now on."""
         self.check()
-        buffer, self._first = self._first, None
-        if buffer is None:
-            buffer = EventBuffer(self._max_events)
-            assert self._owner is not None
-            if self.view.is_over:
-                buffer.end()
-            self._owner.tell(AddReader(buffer))
+        with suppress(IndexError):
+            return self._first.pop()
+        buffer = EventBuffer(self._max_events)
+        self.view.add_reader(buffer)
         return buffer
 
     def next_event(self, buffer: EventBuffer, limit: timedelta | None) -> Steps[Event | None]:
         """Return the next event; None at the end, or after `limit`."""
-        has_ended = buffer.has_ended  # before `take`: the last event is added before the end is noted
-        event = buffer.take()
-        if event is None and not has_ended:
-            yield Pause(buffer.has_news, buffer, limit)
+        self.check()
+        self._check_waiting()
+        now = self.system.clock.monotonic
+        end = None if limit is None else later(now(), limit)
+        while True:
+            has_ended = buffer.has_ended  # before `take`: the last event is added before the end is noted
             event = buffer.take()
+            if event is not None or has_ended or (end is not None and now() >= end):
+                break
+            yield Pause(buffer.has_news, buffer, None if end is None else max(elapsed(now(), end), SHORTEST))
         if isinstance(event, BackendFailed):
             self._failure_is_known = True
         return event
@@ -283,7 +342,7 @@ class Door:
     def _error(self) -> BaseException:
         """Return the error for a fleet that has ended."""
         failure = self.view.failure
-        self._failure_is_known = True
+        self._failure_is_known = failure is not None
         if isinstance(failure, ExecutorPodsError):
             return failure.with_traceback(None)  # where our own threads found it helps nobody
         error = FleetEnded(f"the fleet has failed: {failure!r}" if failure is not None else "the fleet has ended")
@@ -300,9 +359,12 @@ class Door:
             FleetEnded: the fleet has ended, or ends before it answers.
         """
         self.check()
-        backend = self.view.backend
-        if backend is None or self.view.is_over:
+        self._check_waiting()
+        if self.view.is_over:
             raise self._error()
+        backend = self.view.backend
+        if backend is None:
+            raise RuntimeError("the fleet has not started yet")
         reply = backend.request(message)
         assert isinstance(reply, Reply)
         answered = Waitable()
@@ -315,11 +377,17 @@ class Door:
         try:
             return reply.get(timeout=0)
         except ActorDeadError:
+            yield Pause(self._has_failed, self.view, MARGIN)  # its last message says why
             raise self._error() from None
 
     def tell(self, message: FromDriver) -> None:
-        """Tell the Backend something, without waiting."""
+        """Tell the Backend something, without waiting.
+
+        Raises:
+            Refused: a value is not allowed.
+        """
         self.check()
+        message = checked(message, self.settings.profile_names)
         if self.view.backend is not None:
             self.view.backend.tell(message)
 
@@ -327,16 +395,21 @@ class Door:
         self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
     ) -> Steps[tuple[int, ...]]:
         """Set the target, and end the excess."""
-        message = ScaleExecutors(totals, victims, duration("grace", grace))
-        ended = yield from self.ask(message)
-        self._targets.update({DEFAULT_PROFILE: totals} if isinstance(totals, int) else totals)
+        message = ScaleExecutors(totals, _choosing(victims), duration("grace", grace))
+        try:
+            ended = yield from self.ask(message)
+        finally:
+            self._targets_changed()
         self.view.failed = None
         return cast("tuple[int, ...]", ended)
 
     def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """End executors."""
         message = KillExecutors(_ids(executors), not replace, duration("grace", grace))
-        return cast("tuple[int, ...]", (yield from self.ask(message)))
+        try:
+            return cast("tuple[int, ...]", (yield from self.ask(message)))
+        finally:
+            self._targets_changed()
 
     def decommission(self, executors: Ids) -> Steps[tuple[int, ...]]:
         """Let executors finish."""
@@ -371,6 +444,7 @@ class Door:
     ) -> Steps[None]:
         """Wait until so many executors run and are registered. See `Goal`, which judges."""
         self.check()
+        self._check_waiting()
         names = self.settings.profile_names
         if profile is not None and profile not in names:
             raise ValueError(f"profile = {profile!r}: there is no such profile; there are {', '.join(names)}")
@@ -378,18 +452,30 @@ class Door:
         limit = duration("timeout", timeout)
         now = self.system.clock.monotonic
         end = None if limit is None else later(now(), limit)
-        while not goal.is_reached(self.view):
-            changes = self.view.changes
+        wanted, known = 0, object()
+        while True:
+            change = self.view.change  # before all that is judged by it
+            if goal.is_reached(self.view):
+                return
             if self._has_failed():
                 raise self._error()
-            wanted = sum(self._targets.get(name, 0) for name in goal.profiles)
+            if known is not self._targets_change:
+                known = self._targets_change
+                targets = (yield from self.status()).profiles
+                wanted = sum(targets[name].target for name in goal.profiles if name in targets)
             waits = [goal.check(self.view, wanted, now())]
             if limit is not None and end is not None:
                 if now() >= end:
                     raise goal.timed_out(self.view, limit)
-                waits.append(timedelta(seconds=end - now()))
+                waits.append(elapsed(now(), end))
             pause = min((wait for wait in waits if wait is not None), default=None)
-            yield Pause(partial(self.view.has_changed, changes), self.view, pause)
+            pause = None if pause is None else max(pause, SHORTEST)
+            yield Pause(partial(self.view.has_changed, change), self.view, pause)
+
+    def _targets_changed(self) -> None:
+        """A target may be another one now. Whoever waits for executors asks for it again."""
+        self._targets_change = object()
+        self.view.touch()
 
 
 def _settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool) -> Settings:
@@ -432,4 +518,22 @@ def duration(name: str, value: Duration | None) -> timedelta | None:
 
 
 def _ids(executors: Ids) -> tuple[int, ...]:
-    return (executors,) if isinstance(executors, int) else tuple(executors)
+    """Return the ids. What cannot be any is for the Backend to refuse."""
+    if isinstance(executors, int | str | bytes) or not isinstance(executors, Iterable):
+        return (cast("int", executors),)
+    return tuple(executors)
+
+
+def _choosing(victims: Victims) -> Victims:
+    """Return the policy; a function so that it cannot use the fleet, which would wait for itself."""
+    if not callable(victims):
+        return victims
+
+    def key(executor: Executor) -> Any:
+        _thread.is_choosing = True
+        try:
+            return victims(executor)
+        finally:
+            _thread.is_choosing = False
+
+    return key

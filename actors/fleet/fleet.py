@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, Unpack, final
 
-from actors.fleet.callbacks import ActorCalls
+from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.waiting import run
 
@@ -82,7 +82,9 @@ class Fleet:
             system=system,
         )
         if on_event is not None:
-            self._door.calls = ActorCalls(on_event, self._door.system)
+            if is_coroutine_function(on_event):
+                raise TypeError("on_event is a coroutine function: give Fleet a plain one, or use AsyncFleet")
+            self._door.calls = ActorCalls(called(on_event), self._door.system)
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,7 +108,7 @@ class Fleet:
         Raises:
             FleetEnded: the fleet had failed before, and nobody was told; or it did not stop in time.
         """
-        return self._leave(keep=keep, failed=False)
+        return run(self._door.leave(keep=keep), self._door.system)
 
     def __enter__(self) -> Self:
         self.start()
@@ -115,10 +117,7 @@ class Fleet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave(keep=None, failed=error is not None)
-
-    def _leave(self, *, keep: bool | None, failed: bool) -> tuple[str, ...]:
-        return run(self._door.leave(keep=keep, failed=failed), self._door.system)
+        run(self._door.leave(error=error), self._door.system)
 
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,7 +139,7 @@ class Fleet:
     @property
     def ended(self) -> tuple[Executor, ...]:
         """The last 200 executors that ended, the newest last."""
-        return self._door.view.ended()
+        return self._door.ended()
 
     def status(self) -> FleetStatus:
         """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""

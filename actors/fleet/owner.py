@@ -6,7 +6,6 @@ may block: reading files, loading packages and starting the embedded cluster do 
 
 from __future__ import annotations
 
-import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, get_args
@@ -16,12 +15,11 @@ from actors.runtime import Actor, Address, Context, Terminated
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from actors.fleet.stream import EventBuffer
     from actors.fleet.view import FleetView
 
-__all__ = ["AddReader", "FleetOwner", "LeaveFleet", "ToFleetOwner"]
+__all__ = ["FleetOwner", "LeaveFleet", "ToFleetOwner"]
 
 logger = get_logger(__name__)
 
@@ -35,14 +33,7 @@ class LeaveFleet:
     delete_pods: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class AddReader:
-    """Pass each event from now on to this buffer, as long as somebody else refers to it."""
-
-    buffer: EventBuffer
-
-
-ToFleetOwner: TypeAlias = ToDriver | Terminated | LeaveFleet | AddReader
+ToFleetOwner: TypeAlias = ToDriver | Terminated | LeaveFleet
 
 
 class FleetOwner(Actor):
@@ -51,7 +42,6 @@ class FleetOwner(Actor):
     Args:
         view: of the fleet; written here.
         start: starts the Backend for an owner. What it registers on the stack is closed after the Backend's end.
-        buffers: of the first readers, which get every event.
     """
 
     def __init__(
@@ -60,12 +50,10 @@ class FleetOwner(Actor):
         *,
         view: FleetView,
         start: Callable[[Address, ExitStack], Address],
-        buffers: Iterable[EventBuffer],
     ) -> None:
         super().__init__(context)
         self._view = view
         self._start = start
-        self._buffers = [weakref.ref(buffer) for buffer in buffers]
         self._closing = ExitStack()
         self._backend: Address | None = None
         self._has_crashed = True
@@ -83,18 +71,15 @@ class FleetOwner(Actor):
     def receive(self, message: ToFleetOwner) -> None:
         """Handle one message."""
         if type(message) in EVENTS:
-            self._pass_on(message)  # type: ignore[arg-type]  # by the set, which is faster than a match
+            self._view.apply(message)  # type: ignore[arg-type]  # by the set, which is faster than a match
             return
         match message:
-            case AddReader(buffer):
-                self._buffers = [each for each in self._buffers if each() is not None]
-                self._buffers.append(weakref.ref(buffer))
             case LeaveFleet(delete_pods):
                 if self._backend is not None:
                     self._backend.tell(StopBackend(delete_pods))
             case Terminated(cause=cause):
                 if cause is not None and self._view.failure is None:
-                    self._pass_on(BackendFailed(cause))
+                    self._view.apply(BackendFailed(cause))
                 self.stop()
             case _:
                 raise AssertionError(f"no handler for {type(message).__name__}")
@@ -103,20 +88,9 @@ class FleetOwner(Actor):
         """Note that this is no crash."""
         self._has_crashed = False
 
-    def _pass_on(self, event: ToDriver) -> None:
-        self._view.apply(event)
-        for reference in self._buffers:
-            buffer = reference()
-            if buffer is not None:
-                buffer.put(event)
-
     def _end(self) -> None:
         """Close what was started, then let everybody know."""
         try:
             self._closing.close()
         finally:
-            for reference in self._buffers:
-                buffer = reference()
-                if buffer is not None:
-                    buffer.end()
             self._view.end(RuntimeError("the fleet's actor crashed; the log says why") if self._has_crashed else None)

@@ -6,6 +6,7 @@ changed since is not made again.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter, deque
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from actors.fleet.stream import EventBuffer
     from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
     from actors.runtime import Address, Clock, Moment
@@ -99,8 +101,9 @@ class FleetView(Waitable):
         """Why the fleet creates no executors any more, until a target is set."""
         self.running: Counter[str] = Counter()
         """How many executors run, by profile."""
-        self.changes = 0
-        """How many events there were, and changes by the door's callers."""
+        self.change = object()
+        """Another one after each event, and after each change by the door's callers."""
+        self._readers: dict[weakref.ref[EventBuffer], None] = {}
         self._ended: deque[tuple[int, Record]] = deque(maxlen=ENDED)
         self._made: dict[int, tuple[Record, Executor]] = {}
         self._shown: Mapping[int, Executor] = NOTHING
@@ -110,35 +113,50 @@ class FleetView(Waitable):
     def apply(self, event: ToDriver) -> None:
         """Take in one event."""
         self._apply[type(event)](event)
-        self.changes += 1
-        self.changed()
+        self.touch()
+        for reader in list(self._readers):
+            buffer = reader()
+            if buffer is not None:
+                buffer.put(event)
 
     def end(self, failure: BaseException | None = None) -> None:
         """The fleet has ended; keep an earlier failure."""
         self.failure = self.failure or failure
         self.is_over = True
-        self.changes += 1
-        self.changed()
+        for reader in list(self._readers):
+            buffer = reader()
+            if buffer is not None:
+                buffer.end()
+        self.touch()
 
     # ── for every thread ────────────────────────────────────────────────────────────────────────────────────────
 
-    def has_changed(self, since: int) -> bool:
-        """Return whether `changes` has another value by now."""
-        return self.changes != since
+    def add_reader(self, buffer: EventBuffer) -> None:
+        """Pass each event from now on to this buffer, as long as somebody else refers to it."""
+        self._readers[weakref.ref(buffer, lambda gone: self._readers.pop(gone, None))] = None
+        if self.is_over:  # after the buffer is added: either this or `end` ends it
+            buffer.end()
+
+    def has_changed(self, since: object) -> bool:
+        """Return whether `change` is another one by now."""
+        return self.change is not since
+
+    def touch(self) -> None:
+        """Let everybody who waits look again."""
+        self.change = object()
+        self.changed()
 
     def register(self, executor_id: int) -> None:
         """Note that an executor is registered, unless it has ended meanwhile."""
         self.registered.add(executor_id)
         if any(executor_id == ended for ended, _ in self._ended.copy()):
             self.registered.discard(executor_id)
-        self.changes += 1
-        self.changed()
+        self.touch()
 
     def unregister(self, executor_id: int) -> None:
         """Note that an executor's connection is lost."""
         self.registered.discard(executor_id)
-        self.changes += 1
-        self.changed()
+        self.touch()
 
     def executors(self) -> Mapping[int, Executor]:
         """Return the executors that live, by id. The mapping does not change."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -78,34 +79,36 @@ Steps: TypeAlias = Generator[Pause, bool, T]
 
 def run(steps: Steps[T], system: ActorSystem) -> T:
     """Carry the steps out, and block this thread at each pause."""
-    try:
-        pause = next(steps)
-        while True:
-            try:
-                came = _wait(pause, system)
-            except BaseException as error:  # noqa: BLE001 - the steps raise it again, after they have cleaned up
-                pause = steps.throw(error)
-            else:
-                pause = steps.send(came)
-    except StopIteration as end:
-        value: T = end.value
-        return value
+    error: BaseException | None = None
+    while True:
+        try:
+            pause = next(steps) if error is None else steps.throw(error)
+            while True:
+                pause = steps.send(_wait(pause, system))
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        except BaseException as raised:
+            if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:  # they have ended with it
+                raise
+            error = raised  # they raise it at their pause, and may clean up
 
 
 async def run_async(steps: Steps[T], system: ActorSystem) -> T:
     """Carry the steps out, and suspend this coroutine at each pause."""
-    try:
-        pause = next(steps)
-        while True:
-            try:
-                came = await _wait_async(pause, system)
-            except BaseException as error:  # noqa: BLE001 - as above
-                pause = steps.throw(error)
-            else:
-                pause = steps.send(came)
-    except StopIteration as end:
-        value: T = end.value
-        return value
+    error: BaseException | None = None
+    while True:
+        try:
+            pause = next(steps) if error is None else steps.throw(error)
+            while True:
+                pause = steps.send(await _wait_async(pause, system))
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        except BaseException as raised:
+            if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:  # they have ended with it
+                raise
+            error = raised  # they raise it at their pause, and may clean up
 
 
 def _wait(pause: Pause, system: ActorSystem) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -87,7 +90,7 @@ class LocalCluster:
         if self._running is not None:
             raise RuntimeError("the cluster is already running")
         with ExitStack() as undo:
-            directory = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="executor-pods-")))  # mode 0700
+            directory = _private_directory(undo)
             self._create_namespace()
             timers = TimerThread(self._clock)
             undo.callback(timers.close)
@@ -189,3 +192,17 @@ class LocalCluster:
         existing = {item["metadata"]["name"] for item in self.store.list("namespaces", None).items}
         if self._namespace not in existing:
             self.store.create("namespaces", None, {"metadata": {"name": self._namespace}})
+
+
+def _private_directory(undo: ExitStack) -> Path:
+    """Make a directory of mode 0700. It is removed when the cluster stops or the program exits, by no forked child."""
+    directory, owner = Path(tempfile.mkdtemp(prefix="executor-pods-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    undo.callback(remove)
+    undo.callback(atexit.unregister, remove)
+    atexit.register(remove)
+    return directory

@@ -18,7 +18,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ProfileStatus(JsonReady):
-    """One profile's numbers, as of the Allocator's last round (`registered`: as of the answer)."""
+    """One profile's numbers, as of the Allocator's last round (`target` and `registered`: as of the answer)."""
 
     target: int = 0
     requested: int = 0

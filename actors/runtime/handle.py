@@ -71,6 +71,14 @@ class Handle:
         """The actor was ended while its thread hung. Messages from that thread are dropped from then on."""
         self._tell_owner = tell_owner
         self._at_end: list[Callable[[], None]] = []
+        self._claim = threading.Lock()
+
+    def claim(self) -> bool:
+        """Return True for the first caller: the actor's thread, which then runs it, or who gives up starting it.
+
+        Ctrl-C in `Thread.start` does not say whether the thread runs.
+        """
+        return self._claim.acquire(blocking=False)  # never released
 
     def bind_thread(self) -> None:
         """Mark the calling thread as this actor's. A dispatcher calls it in a thread that runs nothing else."""

@@ -37,6 +37,8 @@ class ThreadDispatcher:
         """Start the thread. Raises RuntimeError when the process can start no more."""
 
         def run() -> None:
+            if not actor.handle.claim():
+                return
             actor.handle.bind_thread()
             with contextlib.suppress(MailboxClosed):
                 actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
@@ -89,17 +91,19 @@ class ActorSystem:
         Raises:
             Exception: `factory` failed, or no thread could be started (RuntimeError). Nothing is left running or
                 registered.
+            KeyboardInterrupt: likewise, unless the actor runs already: then `address` is alive.
         """
         address = address or self.address(name)
         if address.is_alive():
             raise RuntimeError(f"{name} is already alive")
         actor = factory(Context(self, name, address.incarnation + 1, address, owner))
-        address.incarnation, address.handle = actor.context.incarnation, actor.handle
-        ActorRegistry.register(actor.actor_ref)
         try:
+            address.incarnation, address.handle = actor.context.incarnation, actor.handle
+            ActorRegistry.register(actor.actor_ref)
             actor._start_actor_loop()  # noqa: SLF001 - what Pykka's `start` does after registering
         except BaseException:
-            actor.handle.discard()
+            if actor.handle.claim():
+                actor.handle.discard()
             raise
         return address
 

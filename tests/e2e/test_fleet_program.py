@@ -70,6 +70,39 @@ def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
     return program.returncode, errors.strip().rpartition("\n")[2]
 
 
+NEVER_LEFT: Final = """
+import os, sys
+from actors import Fleet
+
+fleet = Fleet(image="registry.example/worker:1.4", instances=1)
+fleet.start()
+fleet.wait_for(running=1, timeout="1m")
+child = os.fork()
+if child == 0:
+    try:
+        fleet.scale(2)
+    except RuntimeError:
+        sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert fleet.status().profiles["default"].target == 1
+raise KeyError("of the program")
+"""
+
+FORKED_LOCAL: Final = """
+import os, sys
+from actors import Fleet
+
+if __name__ == "__main__":
+    with Fleet(local=True, instances=1, executor={"command": ["sleep", "1000"]}) as fleet:
+        fleet.wait_for(running=1, timeout="1m")
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        fleet.scale(2)
+        fleet.wait_for(running=2, timeout="20s")
+"""
+
 PROGRAMS = pytest.mark.parametrize("program", [PROGRAM, ASYNC_PROGRAM], ids=["threads", "asyncio"])
 
 
@@ -163,6 +196,18 @@ def test_ctrl_c_before_the_api_was_reached_ends_at_once(tmp_path: Path, program:
         code, last = ends(running)
     assert (code, last) == (-signal.SIGINT, "KeyboardInterrupt")
     assert time.monotonic() - began < STOP_TIMEOUT
+
+
+def test_a_fleet_that_is_never_left_is_stopped_at_the_exit_and_by_no_forked_child(tmp_path: Path) -> None:
+    with LocalCluster() as cluster:
+        code, last = ends(start(tmp_path, NEVER_LEFT, kubeconfig=cluster.kubeconfig_path))
+        assert (code, last) == (1, "KeyError: 'of the program'")
+        assert cluster.store.list("pods", "default").items == []
+
+
+def test_a_forked_child_that_exits_leaves_the_local_cluster_alone(tmp_path: Path) -> None:
+    code, last = ends(start(tmp_path, FORKED_LOCAL, kubeconfig=None))
+    assert code == 0, last
 
 
 @pytest.mark.stress

@@ -22,7 +22,7 @@ def status(*reports: Freshness, now: float) -> SourceStatus:
         last = joined(last, report)
     assert last is not None
     return fleet_status(
-        "app", "default", ledger=Ledger(), profiles={}, sources={Source.WATCH: last}, now=now, stopping=False
+        "app", "default", ledger=Ledger(), profiles={}, totals={}, sources={Source.WATCH: last}, now=now, stopping=False
     ).sources["watch"]
 
 
@@ -37,7 +37,9 @@ def test_ages_are_as_of_the_answer() -> None:
 
 
 def test_a_source_that_has_reported_nothing_yet_is_in_the_status() -> None:
-    answer = fleet_status("app", "default", ledger=Ledger(), profiles={}, sources={}, now=20.0, stopping=False)
+    answer = fleet_status(
+        "app", "default", ledger=Ledger(), profiles={}, totals={}, sources={}, now=20.0, stopping=False
+    )
     nothing = SourceStatus(synced=False, since_full_sync=None, since_heard=None, error=None)
     assert dict(answer.sources) == {"watch": nothing, "poll": nothing}
 
@@ -45,10 +47,17 @@ def test_a_source_that_has_reported_nothing_yet_is_in_the_status() -> None:
 def test_an_answer_is_plain_data_and_the_askers_own() -> None:
     profiles = {"default": ProfileStatus(target=3)}
     answer: Any = fleet_status(
-        "app", "default", ledger=Ledger(), profiles=profiles, sources={}, now=20.0, stopping=False
+        "app",
+        "default",
+        ledger=Ledger(),
+        profiles=profiles,
+        totals={"default": 4},
+        sources={},
+        now=20.0,
+        stopping=False,
     )
     plain = dataclasses.asdict(answer)
-    assert plain["profiles"]["default"]["target"] == 3
+    assert plain["profiles"]["default"]["target"] == 4  # as of now, not as of the last round
     assert plain["sources"]["watch"]["synced"] is False
     assert pickle.loads(pickle.dumps(answer)) == answer
     answer.profiles.clear()
