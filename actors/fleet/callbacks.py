@@ -179,16 +179,12 @@ class _Caller(Actor):
         """Call the callback with all events that are there."""
         self._is_told = False
         has_ended = self._buffer.has_ended  # before `take`: the last event is added before the end is noted
+        _thread.is_calling = True
         while (event := self._buffer.take()) is not None:
-            self._pass(event)
+            try:
+                self._call(event)
+            except BaseException:  # a `sys.exit` in it must not end the calls either
+                logger.exception("on_event failed: event=%s", type(event).__name__)
+        _thread.is_calling = False
         if has_ended:
             self.stop()
-
-    def _pass(self, event: Event) -> None:
-        _thread.is_calling = True
-        try:
-            self._call(event)
-        except BaseException:  # a `sys.exit` in it must not end the calls either
-            logger.exception("on_event failed: event=%s", type(event).__name__)
-        finally:
-            _thread.is_calling = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from actors.fleet.waiting import Waitable
 from actors.messages import BackendFailed, BackendStopped, ToDriver
@@ -25,6 +25,9 @@ class EventsMissed:
 
     count: int
 
+
+LAST: Final = frozenset({BackendFailed, BackendStopped})
+"""Messages after which no other comes."""
 
 Event: TypeAlias = ToDriver | EventsMissed
 """What a reader of events gets."""
@@ -64,7 +67,7 @@ class EventBuffer(Waitable):
 
     def put(self, event: ToDriver) -> None:
         """Add an event, or count it as dropped. The last message is always added."""
-        if isinstance(event, BackendStopped | BackendFailed):
+        if type(event) in LAST:
             self._waiting.append(event)
             self.end()
             return

@@ -54,8 +54,9 @@ class Record(NamedTuple):
     state: ExecutorState
     since: datetime
     pod: Pod | None
-    node: str | None
-    ip: str | None
+    node: str | None = None
+    """Unless the pod says it, as `ip`."""
+    ip: str | None = None
     reason: str | None = None
     stuck: str | None = None
     """The API's reason why its pod is stuck."""
@@ -207,15 +208,18 @@ class FleetView(Waitable):
         self.blocked.pop(event.profile, None)
 
     def _pending(self, event: ExecutorPending) -> None:
-        self._set(event.executor_id, event, ExecutorState.PENDING, event.pod)
+        self._observed(event, ExecutorState.PENDING)
 
     def _running(self, event: ExecutorRunning) -> None:
-        self._set(event.executor_id, event, ExecutorState.RUNNING, event.pod)
+        self._observed(event, ExecutorState.RUNNING)
 
     def _terminating(self, event: ExecutorTerminating) -> None:
         old = self.records.get(event.executor_id)
         pod = old.pod if old is not None else None
-        self._set(event.executor_id, event, ExecutorState.TERMINATING, pod, event.reason)
+        record = Record(
+            event.profile, ExecutorState.TERMINATING, self._clock.now(), pod, event.node, event.ip, event.reason
+        )
+        self._set(event.executor_id, old, record)
 
     def _stuck(self, event: ExecutorStuck) -> None:
         old = self.records.get(event.executor_id)
@@ -237,32 +241,30 @@ class FleetView(Waitable):
         )
         self._ended.append((executor_id, record))
 
-    def _set(
-        self,
-        executor_id: int,
-        event: ExecutorPending | ExecutorRunning | ExecutorTerminating,
-        state: ExecutorState,
-        pod: Pod | None,
-        reason: str | None = None,
-    ) -> None:
-        old = self.records.get(executor_id)
+    def _observed(self, event: ExecutorPending | ExecutorRunning, state: ExecutorState) -> None:
+        executor_id, pod = event.executor_id, event.pod
+        record = Record(pod.profile, state, self._clock.now(), pod)
+        self._set(executor_id, self.records.get(executor_id), record)
+
+    def _set(self, executor_id: int, old: Record | None, record: Record) -> None:
         was_running = old is not None and old.state is ExecutorState.RUNNING
-        if was_running is not (state is ExecutorState.RUNNING):
-            self.running[event.profile] += -1 if was_running else 1
-        self.records[executor_id] = Record(event.profile, state, self._clock.now(), pod, event.node, event.ip, reason)
+        if was_running is not (record.state is ExecutorState.RUNNING):
+            self.running[record.profile] += -1 if was_running else 1
+        self.records[executor_id] = record
 
 
 def _executor(executor_id: int, record: Record, *, is_registered: bool) -> Executor:
+    pod = record.pod
     return Executor(
         id=executor_id,
         profile=record.profile,
         state=record.state,
-        pod=record.pod.name if record.pod is not None else None,
-        node=record.node,
-        ip=record.ip,
+        pod=pod.name if pod is not None else None,
+        node=record.node or (pod.node if pod is not None else None),
+        ip=record.ip or (pod.ip if pod is not None else None),
         since=record.since,
         registered=is_registered,
-        restarts=restarts(record.pod) if record.pod is not None else 0,
+        restarts=restarts(pod) if pod is not None else 0,
         reason=record.reason,
         loss=record.loss,
     )
