@@ -31,6 +31,13 @@ ELSEWHERE: Final = {
     "docs/how-to/monitoring.md": {
         "executor-pods run --local --metrics-port 9464": "has no end: tests/e2e/test_metrics.py",
     },
+    "docs/how-to/web-service.md": {
+        "# service.py": "ends at SIGTERM: tests/docs/test_web_service.py",
+        "python service.py": "ends at SIGTERM: tests/docs/test_web_service.py",
+        "curl ": "another terminal: tests/docs/test_web_service.py",
+        "# api.py": "needs fastapi: tests/docs/test_web_service.py",
+        "uvicorn ": "needs fastapi: tests/docs/test_web_service.py",
+    },
     "docs/how-to/spark-without-kubernetes.md": {
         "pip install 'executor-pods[local]' pyspark": "needs a network",
         "# job.py": "needs java and pyspark: tests/e2e/test_spark.py",
