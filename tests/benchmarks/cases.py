@@ -117,6 +117,25 @@ def _real(executors: int) -> tuple[Run, ...]:
     return tuple(Run(who, {"executors": executors}, f"{executors:,} executors", must=True) for who in ("ours", "bare"))
 
 
+def _door(pods: int) -> tuple[Run, ...]:
+    return tuple(Run("ours", {"pods": pods, "reader": reader}, f"read by {reader}", must=True) for reader in READERS)
+
+
+def _loop(executors: int) -> tuple[Run, ...]:
+    return tuple(
+        Run(
+            who,
+            {"executors": executors, "latency": 0.005, "frozen": frozen},
+            f"{executors:,} executors{', after gc.freeze()' if frozen else ''}",
+            must=frozen,
+        )
+        for frozen in (False, True)
+        for who in ("ours", "idle")
+    )
+
+
+READERS: Final = ("nobody", "events()", "on_event")
+
 CASES: Final[dict[str, Case]] = {
     "list": Case(
         "LIST of a whole fleet, until an executor can be looked up",
@@ -164,6 +183,13 @@ CASES: Final[dict[str, Case]] = {
         ),
         (Run("ours", {"pods": 1_000, "count": 5_000, "read": 25}, "1,000 pods, 25 events a read"),),
     ),
+    "door": Case(
+        "The door beside a bare Pykka driver, each event is news for it; all on one core",
+        "door",
+        _door(60_000),
+        _door(5_000)[1:2],
+        repeats=5,
+    ),
     "latency": Case(
         "End of an executor → ExecutorRemoved, → its replacement's POST; 10,000 pods and a poll every 2 s",
         "latency",
@@ -183,6 +209,14 @@ CASES: Final[dict[str, Case]] = {
         _creation(1_000, (0.0, 0.005, 0.02)),
         _creation(200, (0.005,)),
         compares="requested s",
+        more_is_better=False,
+    ),
+    "loop": Case(
+        "How late the loop of an asyncio service wakes a task while executors start",
+        "loop",
+        _loop(1_000),
+        _loop(100)[2:],
+        compares="max ms",
         more_is_better=False,
     ),
     "real": Case(

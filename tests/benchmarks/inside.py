@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from actors.kube.api import WatchSink
 
-__all__ = ["measure"]
+__all__ = ["Cluster", "measure", "one"]
 
 
 class _Done:
@@ -28,7 +28,7 @@ class _Done:
         """Do nothing: the call was complete at once."""
 
 
-class _Cluster:
+class Cluster:
     """A `PodApi` with running pods, whose calls all succeed and whose one watch is fed from outside."""
 
     namespace = NAMESPACE
@@ -71,14 +71,14 @@ def measure(_who: str, *, pods: int, count: int, read: int) -> dict[str, float]:
     def pod(number: int, version: int, phase: str) -> Pod:
         return decode(made.whole(number, version, phase))
 
-    cluster = _Cluster(tuple(pod(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)))
+    cluster = Cluster(tuple(pod(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)))
     events = [PodEvent("MODIFIED", pod(1 + at % pods, FIRST_VERSION + 1 + at, "Running")) for at in range(count)]
     events.append(PodEvent("MODIFIED", pod(pods, FIRST_VERSION + 1 + count, "Failed")))
     reads = [
         WatchEvents(tuple(part), part[-1].pod.resource_version)
         for part in (events[at : at + read] for at in range(0, len(events), read))
     ]
-    os.sched_setaffinity(0, _one(os.sched_getaffinity(0)))
+    os.sched_setaffinity(0, one(os.sched_getaffinity(0)))
     with Fleet(cluster, pods) as fleet:
         began, cpu = time.monotonic(), time.process_time()
         for each in reads:
@@ -88,5 +88,6 @@ def measure(_who: str, *, pods: int, count: int, read: int) -> dict[str, float]:
     return {"events/s": count / seconds, "cpu µs/event": cpu / count * 1e6}
 
 
-def _one(cpus: Iterable[int]) -> set[int]:
+def one(cpus: Iterable[int]) -> set[int]:
+    """Return one of the cores."""
     return {min(cpus)}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
+from tests.benchmarks.cases import READERS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -104,6 +106,12 @@ MUSTS: Final = (
         least=60_000,
     ),
     Must(
+        "events/s of a core through the door, to a bare Pykka driver, by the worst reader",
+        lambda run: min(run.median("door", "ours", "of bare", reader=reader) for reader in READERS),
+        "×",
+        least=0.9,
+    ),
+    Must(
         "LIST of 10,000 pods to snapshot, to the kubernetes package's models",
         lambda run: (
             run.median("list", "kubernetes", "seconds", pods=10_000, gzipped=True)
@@ -133,6 +141,17 @@ MUSTS: Final = (
         lambda run: run.median("creation", "ours", "max in flight", **FIVE_MS),
         "",
         most=16,
+    ),
+    Must(
+        "an asyncio loop is held up at most, while 1,000 executors start",
+        lambda run: run.median("loop", "ours", "max ms", frozen=True),
+        "ms",
+        most=20,
+    ),
+    Must(
+        "the same loop without a fleet",
+        lambda run: run.median("loop", "idle", "max ms", frozen=True),
+        "ms",
     ),
     Must(
         "1,000 executors requested on a real control plane",
