@@ -107,7 +107,8 @@ class FleetView(Waitable):
         self._readers: dict[weakref.ref[EventBuffer], None] = {}
         self._ended: deque[tuple[int, Record]] = deque(maxlen=ENDED)
         self._made: dict[int, tuple[Record, Executor]] = {}
-        self._shown: Mapping[int, Executor] = NOTHING
+        self._shown: tuple[object, Mapping[int, Executor]] = (None, NOTHING)
+        """What `executors` returned last, and `change` at that time."""
 
     # ── for the fleet's actor ───────────────────────────────────────────────────────────────────────────────────
 
@@ -161,8 +162,10 @@ class FleetView(Waitable):
 
     def executors(self) -> Mapping[int, Executor]:
         """Return the executors that live, by id. The mapping does not change."""
-        records, shown = self.records.copy(), self._shown
-        made = self._made
+        change, (shown_at, shown) = self.change, self._shown
+        if shown_at is change:
+            return shown
+        records, made = self.records.copy(), self._made
         values: dict[int, Executor] = {}
         remade: dict[int, tuple[Record, Executor]] = {}
         is_same = len(records) == len(shown)
@@ -175,9 +178,10 @@ class FleetView(Waitable):
                 is_same = False
             remade[executor_id] = earlier
             values[executor_id] = earlier[1]
-        if not is_same:
-            self._made, self._shown = remade, MappingProxyType(values)
-        return self._shown
+        self._made = remade
+        result = shown if is_same else MappingProxyType(values)
+        self._shown = change, result
+        return result
 
     def ended(self) -> tuple[Executor, ...]:
         """Return the executors that ended last, the newest last."""

@@ -41,11 +41,10 @@ def test_a_reader_that_sleeps_leaves_memory_where_it_was(seconds: int) -> None:
     with Kit() as kit:
         backend = kit.probe("backend").address
         view, read, unread = FleetView(kit.clock), EventBuffer(1_000), EventBuffer(1_000)
+        view.add_reader(read)
+        view.add_reader(unread)
         owner: Address = kit.spawn(
-            lambda context: FleetOwner(
-                context, view=view, start=lambda _owner, _closing: backend, buffers=[read, unread]
-            ),
-            name="fleet",
+            lambda context: FleetOwner(context, view=view, start=lambda _owner, _closing: backend), name="fleet"
         )
 
         def second(first: int, events: int) -> None:
