@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Pause", "Steps", "Waitable", "Waiter", "run", "run_async"]
 
 T = TypeVar("T")
+
+LONGEST_SLEEP: Final = 0.5
+"""Seconds. Ctrl-C is only noticed between two sleeps if it comes just before one, or is delivered to another thread."""
 
 
 class Waiter(Protocol):
@@ -157,9 +160,9 @@ class _ThreadWaiter:
             self._wakes.put(None)
 
     def sleep(self, seconds: float | None) -> None:
-        """Return at the next wake, or after a time."""
+        """Return at the next wake, after a time, or earlier."""
         with contextlib.suppress(Empty):
-            self._wakes.get(timeout=seconds)
+            self._wakes.get(timeout=LONGEST_SLEEP if seconds is None else min(seconds, LONGEST_SLEEP))
 
 
 @final
