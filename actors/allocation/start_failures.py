@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from actors.pods.loss import LossKind, explain
+from actors.pods.loss import CAUSED_BY_APP, LossKind, explain
 from actors.pods.state import PodDeleted, PodRunning, PodState, PodTerminating, executor_end
 from actors.pods.stuck import never_heals
 from actors.runtime import Moment, elapsed
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from actors.settings import Settings
 
 __all__ = ["EarlyEnds", "StartFailures", "was_start_failure"]
+
+ENDED_BY_ITSELF: Final = CAUSED_BY_APP | {LossKind.FINISHED, LossKind.NEVER_STARTED}
+"""The kinds that count as start failures. A program that only ends at once would otherwise be created in a loop."""
 
 NEVER_STARTED_YEAR: Final = 1970
 """The container runtimes' zero time."""
@@ -139,8 +142,7 @@ def was_start_failure(state: PodState, rules: PodRules, *, min_run_time: timedel
     """
     if isinstance(state, PodDeleted) and executor_end(state.pod, rules) is None:
         return False  # it was deleted before it ended
-    reason = explain(0, state, rules)
-    if not reason.caused_by_app and reason.kind is not LossKind.NEVER_STARTED:
+    if explain(0, state, rules).kind not in ENDED_BY_ITSELF:
         return False
     run = _run_time(state.pod, rules)
     return run is None or run < min_run_time

@@ -32,7 +32,9 @@ class LossKind(StrEnum):
     """What became of an executor. Metrics, JSON and the command spell it like this, too."""
 
     EXITED = "EXITED"
-    """It ended by itself, with any exit code."""
+    """It ended by itself and failed: with an exit code other than 0, or with 0 while another container failed."""
+    FINISHED = "FINISHED"
+    """It ended by itself with exit code 0, and nobody had requested that."""
     OOM_KILLED = "OOM_KILLED"
     """The kernel killed it for using more memory than its limit."""
     EVICTED = "EVICTED"
@@ -153,7 +155,7 @@ def explain(
     decisive = executor_end(pod, rules) if isinstance(state, PodDeleted) else end
     kind = _kind(state, decisive, requested=requested, released=released, node_lost=node_lost)
     headline = requested.text if kind is LossKind.KILLED_BY_DRIVER and requested is not None else _HEADLINES[kind]
-    if finished is not None and kind is LossKind.EXITED and code == 0:
+    if finished is not None and kind in (LossKind.EXITED, LossKind.FINISHED) and code == 0:
         kind, headline = LossKind.KILLED_BY_DRIVER, finished
     subject = f"executor {executor_id} (pod {pod.name}) {headline}"
     return _reason(kind, _message(subject, pod, kind, code, end), code)
@@ -240,7 +242,10 @@ def _kind(
         return LossKind.OOM_KILLED
     if not ended and isinstance(state, PodFailed):  # its node refused it: no container ever ran
         return LossKind.NEVER_STARTED
-    return LossKind.EXITED
+    succeeded = isinstance(state, PodSucceeded) or (
+        isinstance(state, PodDeleted) and culprit is not None and culprit.exit_code == 0
+    )
+    return LossKind.FINISHED if succeeded else LossKind.EXITED
 
 
 def _disruption(pod: Pod, end: TerminatedState | None) -> LossKind | None:
@@ -294,6 +299,7 @@ def _exit_code(end: TerminatedState | None) -> int:
 
 _HEADLINES: Final = {
     LossKind.EXITED: "exited",
+    LossKind.FINISHED: "finished by itself",
     LossKind.OOM_KILLED: "was killed for using more memory than its limit",
     LossKind.EVICTED: "was evicted",
     LossKind.PREEMPTED: "was preempted by a pod of higher priority",

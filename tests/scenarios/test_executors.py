@@ -98,7 +98,7 @@ def node_is_silent(world: World) -> None:
 
 
 ENDS: list[tuple[str, Callable[[World], None], LossKind, int, str]] = [
-    ("exit 0", exits(0), LossKind.EXITED, 0, "exited with exit code 0"),
+    ("exit 0", exits(0), LossKind.FINISHED, 0, "finished by itself with exit code 0"),
     ("exit 3", exits(3), LossKind.EXITED, 3, "exited with exit code 3"),
     ("exit 126", exits(126), LossKind.EXITED, 126, "the command cannot be executed"),
     ("exit 127", exits(127), LossKind.EXITED, 127, "the command was not found"),

@@ -129,7 +129,8 @@ def test_an_outage_costs_few_requests_and_no_executor(fault: Fault, seed: int | 
         world.advance(60)
         assert world.running() == FLEET + MORE
         assert {i: removed.reason.exit_code for i, removed in world.removals().items()} == EXIT_CODES
-        assert {removed.reason.kind for removed in world.removals().values()} == {LossKind.EXITED}
+        kinds = {removed.reason.kind for removed in world.removals().values()}
+        assert kinds == {LossKind.EXITED if code else LossKind.FINISHED for code in EXIT_CODES.values()}
         assert world.invariants.created == FLEET + MORE + len(EXIT_CODES)
         world.advance(300)
         assert len(world.removals()) == len(EXIT_CODES), "nobody who lives is reported lost"

@@ -21,7 +21,7 @@ from actors.pods.pod import (
     TerminatedState,
     WaitingState,
 )
-from actors.pods.state import PodDeleted, PodFailed, PodRules, PodSucceeded, PodTerminating
+from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, PodTerminating
 from tests.unit.builders import pod
 
 BY_US = RequestedEnd("was ended by us")
@@ -79,13 +79,25 @@ def made_of(
 # ── kinds ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("code", [0, 1, 137])
-def test_an_executor_that_ends_by_itself_exited_and_it_is_the_applications_doing(code: int) -> None:
-    state = PodFailed if code else PodSucceeded
-
-    reason = explain(7, state(made_of(executor=ended(code))), RULES)
+@pytest.mark.parametrize("code", [1, 137])
+def test_an_executor_that_fails_by_itself_exited_and_it_is_the_applications_doing(code: int) -> None:
+    reason = explain(7, PodFailed(made_of(executor=ended(code))), RULES)
 
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, code, True)
+
+
+@pytest.mark.parametrize("state", [PodSucceeded, PodDeleted])
+def test_an_executor_that_ends_with_0_unasked_finished_and_it_is_nobodys_fault(state: type[PodState]) -> None:
+    reason = explain(7, state(made_of(executor=ended(0))), RULES)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.FINISHED, 0, False)
+    assert reason.message.startswith("executor 7 (pod app-exec-7) finished by itself with exit code 0")
+
+
+def test_an_executor_that_ends_with_0_in_a_failed_pod_exited() -> None:
+    reason = explain(7, PodFailed(made_of(executor=ended(0), sidecar=ended(4))), RULES)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.EXITED, 0, True)
 
 
 @pytest.mark.parametrize("code", [0, 137, 143])

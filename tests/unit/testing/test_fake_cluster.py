@@ -73,7 +73,7 @@ def test_a_pod_can_stay_pending_until_the_test_runs_it(kit: Kit) -> None:
     ("action", "kind", "code"),
     [
         (lambda cluster: cluster.fail(1, 3), LossKind.EXITED, 3),
-        (lambda cluster: cluster.succeed(1), LossKind.EXITED, 0),
+        (lambda cluster: cluster.succeed(1), LossKind.FINISHED, 0),
         (lambda cluster: cluster.oom(1), LossKind.OOM_KILLED, 137),
         (lambda cluster: cluster.evict(1), LossKind.EVICTED, 137),
         (lambda cluster: cluster.terminate(1), LossKind.DELETED, 143),
