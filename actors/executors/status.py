@@ -18,7 +18,7 @@ from actors.messages import (
 )
 from actors.messages.internal import Freshness, Source
 from actors.pods.pod import held_since, restarts
-from actors.pods.stuck import StuckKind, does_not_start, why_stuck
+from actors.pods.stuck import StuckKind, does_not_start, why_gated, why_stuck
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
@@ -134,13 +134,15 @@ def _executor(
 
 
 def _reason(entry: LedgerEntry, pod: Pod | None, at: datetime) -> str | None:
-    """Return why a living executor is terminating or stuck, None if it is neither."""
+    """Return why a living executor is terminating, gated or stuck, None if it is none of them."""
     if entry.state is ExecutorState.TERMINATING:
         return why_terminating(entry, pod)
     if entry.scaled_down:
         return f"executor {entry.executor_id} is in excess of the target and is being deleted"
-    if entry.state is not ExecutorState.PENDING or pod is None or not entry.stuck:
+    if entry.state is not ExecutorState.PENDING or pod is None:
         return None
+    if (gated := why_gated(pod)) is not None or not entry.stuck:
+        return gated
     stuck = why_stuck(pod)
     if stuck is None and StuckKind.SLOW in entry.stuck:
         stuck = does_not_start(pod, at - entry.since)

@@ -29,7 +29,9 @@ from actors.messages import (
     ExecutorBusy,
     ExecutorDisconnected,
     ExecutorIdle,
+    FleetExecutors,
     FleetStatus,
+    GetExecutors,
     GetFleetStatus,
     IsExecutorExcluded,
     KillExecutors,
@@ -439,6 +441,14 @@ class Door:
         """Return what the Backend knows."""
         return cast("FleetStatus", (yield from self.ask(GetFleetStatus())))
 
+    def _alive(self) -> Steps[tuple[Executor, ...]]:
+        """Return the executors as the Backend knows them, none if it does not answer."""
+        try:
+            found: FleetExecutors = yield from self.ask(GetExecutors())
+        except ExecutorPodsError:
+            return ()
+        return found.alive
+
     def wait_for(
         self, running: int | None, registered: int | None, profile: str | None, timeout: Duration | None
     ) -> Steps[None]:
@@ -466,7 +476,8 @@ class Door:
             waits = [goal.check(self.view, wanted, now())]
             if limit is not None and end is not None:
                 if now() >= end:
-                    raise goal.timed_out(self.view, limit)
+                    alive = (yield from self._alive()) if goal.is_gated(self.view) else ()
+                    raise goal.timed_out(self.view, limit, alive)
                 waits.append(elapsed(now(), end))
             pause = min((wait for wait in waits if wait is not None), default=None)
             pause = None if pause is None else max(pause, SHORTEST)

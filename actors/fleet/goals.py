@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import Unreachable, WaitTimeout
 from actors.messages import ExecutorState
-from actors.pods.stuck import CRASHING, KINDS, NEVER_HEAL
+from actors.pods.stuck import CRASHING, KINDS, NEVER_HEAL, is_gated
 from actors.settings.durations import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from actors.fleet.view import FleetView, Record
-    from actors.messages import AllocationBlocked
+    from actors.messages import AllocationBlocked, Executor
     from actors.runtime import Moment
 
 __all__ = ["Goal"]
@@ -80,11 +82,23 @@ class Goal:
             raise Unreachable(f"{self._so_far(view)}: {_words(stuck)}")
         return timedelta(seconds=due - now)
 
-    def timed_out(self, view: FleetView, limit: timedelta) -> WaitTimeout:
-        """Return the error at the end of the time, with all that holds the executors up."""
+    def is_gated(self, view: FleetView) -> bool:
+        """Return whether the pod of a pending executor had scheduling gates when it was first observed."""
+        records = view.records.copy().values()
+        return any(self._waits(each) and each.pod is not None and is_gated(each.pod) for each in records)
+
+    def timed_out(self, view: FleetView, limit: timedelta, alive: Sequence[Executor] = ()) -> WaitTimeout:
+        """Return the error at the end of the time, with all that holds the executors up.
+
+        `alive` are the executors as the Backend knows them: those that wait for a scheduling gate now have a reason.
+        """
         causes = [f"{block.profile!r} is blocked: {block.cause}" for block in self._blocks(view)]
         if stuck := self._stuck(view, all_kinds=True):
             causes.append(_words(stuck))
+        known = {executor_id for executor_id, _ in stuck}
+        gated = [each for each in alive if self._waits(each) and each.reason is not None and each.id not in known]
+        if gated:
+            causes.append(f"executor {gated[0].id} {gated[0].reason}{_and_more(len(gated))}")
         if not causes and (lost := view.last_loss()) is not None and lost.reason:
             causes.append(f"the last one that ended: {lost.reason}")
         return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
@@ -106,11 +120,13 @@ class Goal:
         return [
             (executor_id, record)
             for executor_id, record in view.records.copy().items()
-            if record.profile in self.profiles
-            and record.state is ExecutorState.PENDING
+            if self._waits(record)
             and record.stuck is not None
             and (all_kinds or record.stuck in KINDS or record.stuck == CRASHING)
         ]
+
+    def _waits(self, executor: Record | Executor) -> bool:
+        return executor.profile in self.profiles and executor.state is ExecutorState.PENDING
 
     def _what(self) -> str:
         parts = [
@@ -127,5 +143,8 @@ class Goal:
 
 def _words(stuck: list[tuple[int, Record]]) -> str:
     executor_id, record = stuck[0]
-    more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
-    return f"executor {executor_id} is stuck: {record.reason}{more}"
+    return f"executor {executor_id} is stuck: {record.reason}{_and_more(len(stuck))}"
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count - 1} more)" if count > 1 else ""

@@ -47,7 +47,7 @@ class Executor(JsonReady):
     restarts: int
     """How often its containers were restarted."""
     reason: str | None
-    """Why it is stuck or terminating, or the message of `loss`; None if it is neither stuck, terminating nor ended."""
+    """Why it is stuck or terminating, which scheduling gate it waits for, or the message of `loss`; else None."""
     loss: LossReason | None
     """Why it ended; None while it is alive."""
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from actors.pods.pod import ContainerStatus, Pod, TerminatedState, container_statuses, ends
+from actors.pods.pod import Condition, ContainerStatus, Pod, TerminatedState, container_statuses, ends
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, executor_end
 from actors.pods.stuck import never_heals
 from actors.text import LONGEST_LINE, LONGEST_TEXT, JsonReady, one_line
@@ -40,7 +40,7 @@ class LossKind(StrEnum):
     EVICTED = "EVICTED"
     """Its node or an eviction ended it: pressure, drain, taint."""
     PREEMPTED = "PREEMPTED"
-    """The scheduler made room for a pod of higher priority."""
+    """The scheduler, or a queue such as Kueue, made room for others."""
     NODE_LOST = "NODE_LOST"
     """Its node is gone or no longer responds."""
     DELETED = "DELETED"
@@ -77,10 +77,26 @@ DISRUPTIONS: Final = {
     "PreemptionByScheduler": LossKind.PREEMPTED,
     "DeletionByPodGC": LossKind.NODE_LOST,
     "DeletionByTaintManager": LossKind.EVICTED,
+    "DeletionByDeviceTaintManager": LossKind.EVICTED,
     "EvictionByEvictionAPI": LossKind.EVICTED,
     "TerminationByKubelet": LossKind.EVICTED,
 }
-"""Reasons of the `DisruptionTarget` condition (KEP-3329)."""
+"""Reasons of the `DisruptionTarget` condition (KEP-3329; device taints: KEP-5055).
+
+Drains by kubectl, Karpenter and the descheduler use the eviction API, so they have its reason. Another controller's
+reason is a preemption if it names one, else an eviction.
+"""
+
+DISRUPTION_CONDITIONS: Final = frozenset({"DisruptionTarget", "TerminationTarget"})
+"""Conditions that a controller sets before it ends a pod: Kubernetes' own, and Kueue's.
+
+Kueue's reasons (`pkg/controller/jobs/pod/pod_controller.go`, `pkg/controller/jobframework`): `WorkloadEvictedDueTo` and
+the cause, such as `Preempted`, `PodsReadyTimeout`, `AdmissionCheck`, `ClusterQueueStopped`, `NodeFailures`; and
+`WorkloadDeleted`, `NoMatchingWorkload`, `NotAdmitted`. Before version 0.7: `StoppedByKueue`.
+"""
+
+DISRUPTED: Final = frozenset({LossKind.EVICTED, LossKind.PREEMPTED, LossKind.NODE_LOST})
+"""The kinds whose message has the words of the disruption's condition."""
 
 POD_REASONS: Final = {
     "Evicted": LossKind.EVICTED,
@@ -223,7 +239,7 @@ def _kind(
     if released:
         return LossKind.RELEASED
     pod = state.pod
-    disruption = _disruption(pod, end)
+    disruption = _disrupted(pod, end)
     deleted = node_lost or _was_deleted(state, end)
     if deleted and requested is not None:
         return LossKind.KILLED_BY_DRIVER
@@ -248,16 +264,21 @@ def _kind(
     return LossKind.FINISHED if succeeded else LossKind.EXITED
 
 
-def _disruption(pod: Pod, end: TerminatedState | None) -> LossKind | None:
+def _disrupted(pod: Pod, end: TerminatedState | None) -> LossKind | None:
     """Return how the cluster disrupted the pod, None if it did not, or if the container had ended before."""
-    status = pod.status
-    if status is None:
+    condition = _disruption(pod)
+    if condition is None:
+        return POD_REASONS.get((pod.status.reason if pod.status else None) or "")
+    if _ended_before(end, condition.last_transition_time):
         return None
-    for condition in status.conditions or ():
-        if condition.type == "DisruptionTarget" and condition.status == "True":
-            ended_before = _ended_before(end, condition.last_transition_time)
-            return None if ended_before else DISRUPTIONS.get(condition.reason or "", LossKind.EVICTED)
-    return POD_REASONS.get(status.reason or "")
+    reason = condition.reason or ""
+    return DISRUPTIONS.get(reason, LossKind.PREEMPTED if "preempt" in reason.lower() else LossKind.EVICTED)
+
+
+def _disruption(pod: Pod) -> Condition | None:
+    """Return the condition by which a controller said that it ends the pod."""
+    conditions = (pod.status.conditions if pod.status else None) or ()
+    return next((each for each in conditions if each.type in DISRUPTION_CONDITIONS and each.status == "True"), None)
 
 
 def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
@@ -302,7 +323,7 @@ _HEADLINES: Final = {
     LossKind.FINISHED: "finished by itself",
     LossKind.OOM_KILLED: "was killed for using more memory than its limit",
     LossKind.EVICTED: "was evicted",
-    LossKind.PREEMPTED: "was preempted by a pod of higher priority",
+    LossKind.PREEMPTED: "was preempted",
     LossKind.NODE_LOST: "was lost with its node",
     LossKind.DELETED: "was deleted by somebody else",
     LossKind.KILLED_BY_DRIVER: ENDED_BY_DRIVER,
@@ -319,6 +340,8 @@ def _message(subject: str, pod: Pod, kind: LossKind, code: int, end: TerminatedS
     status = pod.status
     if status is not None and (status.reason or status.message):
         parts.append(f"; pod status: {_why(status.reason, status.message)}")
+    if kind in DISRUPTED and (condition := _disruption(pod)) is not None:
+        parts.append(f"; {condition.type}: {_why(condition.reason, condition.message)}")
     parts.append(_containers(pod))
     if end is not None and end.message:
         parts.append("; termination message: " + _last_words(end.message))

@@ -68,7 +68,11 @@ ROLE_EXECUTOR: Final = "executor"
 DEFAULT_PROFILE: Final = "default"
 """The profile that `[executor]` describes, that an int target means, and that a pod without `PROFILE_LABEL` has."""
 
-RELEVANT_CONDITIONS: Final[Mapping[str, str]] = {"DisruptionTarget": "False", "PodScheduled": "True"}
+RELEVANT_CONDITIONS: Final[Mapping[str, str]] = {
+    "DisruptionTarget": "False",
+    "PodScheduled": "True",
+    "TerminationTarget": "False",
+}
 """The conditions that matter for an executor's pod, each with the status in which it has no meaning."""
 
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.pods.pod import ContainerStatus, WaitingState
 
-__all__ = ["Stuck", "StuckKind", "does_not_start", "is_gated", "never_heals", "why_stuck"]
+__all__ = ["Stuck", "StuckKind", "does_not_start", "is_gated", "never_heals", "why_gated", "why_stuck"]
 
 
 class StuckKind(Enum):
@@ -71,6 +71,9 @@ KINDS: Final[Mapping[str, StuckKind]] = {
 CRASHING: Final = "CrashLoopBackOff"
 """The reason of an init container that fails again and again."""
 
+GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
+"""What the API server itself says of a pod with gates; it says no more than the gates do."""
+
 NEVER_HEAL: Final = frozenset({"CreateContainerConfigError", "ErrImageNeverPull", "InvalidImageName"})
 """Reasons that lie in the pod itself or on its node, and do not change."""
 
@@ -78,7 +81,7 @@ NEVER_HEAL: Final = frozenset({"CreateContainerConfigError", "ErrImageNeverPull"
 def why_stuck(pod: Pod) -> Stuck | None:
     """Return why a live pod does not run, None if its status has no such reason.
 
-    A pod with scheduling gates is not stuck: somebody blocks it on purpose.
+    A pod with scheduling gates is not stuck: somebody blocks it on purpose (`why_gated`).
     """
     if is_gated(pod):
         return None
@@ -117,6 +120,23 @@ def does_not_start(pod: Pod, waited: timedelta) -> Stuck | None:
 def is_gated(pod: Pod) -> bool:
     """Return whether the pod has scheduling gates: the scheduler ignores it until somebody removes them."""
     return bool(pod.spec and pod.spec.scheduling_gates)
+
+
+def why_gated(pod: Pod) -> str | None:
+    """Return which scheduling gates a live pod waits for, None if it has none.
+
+    A queue such as Kueue (gate `kueue.x-k8s.io/admission`) removes its gate when it admits the pod. If it says in the
+    condition `PodScheduled` what it waits for, its words follow.
+    """
+    gates = (pod.spec.scheduling_gates if pod.spec else None) or ()
+    if not gates:
+        return None
+    what = "gate" if len(gates) == 1 else "gates"
+    text = f"waits for the scheduling {what} {', '.join(gate.name for gate in gates)}"
+    for condition in (pod.status.conditions if pod.status else None) or ():
+        if condition.type == "PodScheduled" and condition.message not in (None, "", GATED):
+            text = f"{text}: {condition.message}"
+    return one_line(text)
 
 
 def _waiting(statuses: Iterable[ContainerStatus]) -> Iterable[tuple[ContainerStatus, WaitingState]]:

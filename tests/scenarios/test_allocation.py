@@ -34,6 +34,7 @@ from actors.messages import (
     ExecutorStuck,
     FleetFailed,
     GetExecutorIds,
+    GetExecutors,
     GetFleetStatus,
     IsExecutorExcluded,
     KillExecutors,
@@ -848,6 +849,8 @@ def test_a_gated_one_is_left_alone_and_starts_when_its_gate_opens() -> None:
         world.advance(20 * MINUTE)
         assert world.heard(ExecutorStuck) == []
         assert posts(world) == 1
+        (gated,) = world.ask(GetExecutors()).alive
+        assert gated.reason == "waits for the scheduling gate example.com/gate"
         world.store.patch("pods", "default", pod_name(world, 1), {"spec": {"schedulingGates": []}}, "merge")
         world.advance(5)
         assert world.running() == 1

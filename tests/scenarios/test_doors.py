@@ -466,6 +466,25 @@ def test_a_wait_that_takes_too_long_says_what_holds_it_up(kind: str) -> None:
     stage.run(program())
 
 
+def test_a_wait_for_gated_pods_names_the_gate_that_is_there_at_its_end(kind: str) -> None:
+    """Kueue holds plain pods with its gate until it admits them."""
+    stage = Stage(kind)
+    gates = {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
+
+    async def program() -> None:
+        async with stage.fleet(instances=3, template_patch=gates) as fleet:
+            words = "executor 1 waits for the scheduling gate kueue.x-k8s.io/admission"
+            with pytest.raises(WaitTimeout, match=rf"3 executors should run, 0 run after 2m: {words} \(and 2 more\)$"):
+                await fleet.wait_for(running=3, timeout="2m")
+            name = stage.cluster.pods[1]["metadata"]["name"]
+            stage.cluster.store.patch("pods", "default", name, {"spec": {"schedulingGates": []}}, "merge")
+            await fleet.wait_for(running=1, timeout="10s")
+            with pytest.raises(WaitTimeout, match=r"executor 2 waits for the scheduling gate .* \(and 1 more\)$"):
+                await fleet.wait_for(running=3, timeout="1m")
+
+    stage.run(program())
+
+
 def test_a_full_quota_is_said_when_the_time_is_over(kind: str) -> None:
     stage = Stage(kind)
     stage.cluster.quota(pods=3)

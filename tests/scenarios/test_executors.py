@@ -12,6 +12,7 @@ import pytest
 
 from actors.local.faults.kinds import DelayRequest
 from actors.local.kubelet.scripted_kubelet import Run, StayWaiting
+from actors.local.store.objects import rfc3339
 from actors.messages import (
     ExecutorDisconnected,
     ExecutorPending,
@@ -51,6 +52,20 @@ def oom(code: int) -> Callable[[World], None]:
 
 def disrupted(reason: str) -> Callable[[World], None]:
     return lambda world: world.kubelet.disrupt(name(1), reason)
+
+
+def preempted_by_kueue(world: World) -> None:
+    """As Kueue stops a plain pod: it writes its condition, then deletes the pod."""
+    condition = {
+        "type": "TerminationTarget",
+        "status": "True",
+        "reason": "WorkloadEvictedDueToPreempted",
+        "message": "Preempted to accommodate a workload in the ClusterQueue",
+        "lastTransitionTime": rfc3339(world.kit.clock.now()),
+    }
+    conditions = {"conditions": [condition]}
+    world.store.patch("pods", "default", name(1), {"status": conditions}, "strategic", subresource="status")
+    world.store.delete("pods", "default", name(1))
 
 
 def deleted(grace: int) -> Callable[[World], None]:
@@ -112,7 +127,8 @@ ENDS: list[tuple[str, Callable[[World], None], LossKind, int, str]] = [
     ("node pressure", lambda world: world.kubelet.evict(name(1)), LossKind.EVICTED, 137, "low on resource: memory"),
     ("drain", disrupted("EvictionByEvictionAPI"), LossKind.EVICTED, 143, "was evicted"),
     ("taint", disrupted("DeletionByTaintManager"), LossKind.EVICTED, 143, "was evicted"),
-    ("preemption", disrupted("PreemptionByScheduler"), LossKind.PREEMPTED, 143, "a pod of higher priority"),
+    ("preemption", disrupted("PreemptionByScheduler"), LossKind.PREEMPTED, 143, "was preempted"),
+    ("Kueue", preempted_by_kueue, LossKind.PREEMPTED, 143, "Preempted to accommodate a workload in the ClusterQueue"),
     ("node gone", disrupted("DeletionByPodGC"), LossKind.NODE_LOST, 143, "lost with its node"),
     ("node silent", node_is_silent, LossKind.NODE_LOST, -1, "lost with its node"),
     ("a person", deleted(30), LossKind.DELETED, 143, "deleted by somebody else"),

@@ -115,7 +115,9 @@ def test_out_of_memory_is_recognized_by_the_reason_with_any_exit_code(code: int)
         ("TerminationByKubelet", LossKind.EVICTED),
         ("DeletionByTaintManager", LossKind.EVICTED),
         ("DeletionByPodGC", LossKind.NODE_LOST),
+        ("DeletionByDeviceTaintManager", LossKind.EVICTED),
         ("SomethingNew", LossKind.EVICTED),
+        ("PreemptedByAnotherScheduler", LossKind.PREEMPTED),
     ],
 )
 def test_a_disruption_is_not_the_applications_doing(condition: str, kind: LossKind) -> None:
@@ -126,6 +128,31 @@ def test_a_disruption_is_not_the_applications_doing(condition: str, kind: LossKi
     ):
         reason = explain(7, state, RULES)
         assert (reason.kind, reason.caused_by_app) == (kind, False)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("WorkloadEvictedDueToPreempted", LossKind.PREEMPTED),
+        ("WorkloadEvictedDueToPodsReadyTimeout", LossKind.EVICTED),
+        ("WorkloadEvictedDueToClusterQueueStopped", LossKind.EVICTED),
+        ("WorkloadDeleted", LossKind.EVICTED),
+        ("NoMatchingWorkload", LossKind.EVICTED),
+        ("StoppedByKueue", LossKind.EVICTED),
+    ],
+)
+def test_kueues_condition_is_read_like_a_disruption_with_its_words(reason: str, kind: LossKind) -> None:
+    words = "Preempted to accommodate a higher priority Workload"
+    condition = Condition("TerminationTarget", "True", reason, words, BEGUN)
+    for phase in (PodFailed, PodDeleted):
+        subject = made_of(executor=ended(143, after=2), deleted=True)
+        assert subject.status is not None
+        subject = msgspec.structs.replace(
+            subject, status=msgspec.structs.replace(subject.status, conditions=(condition,))
+        )
+        loss = explain(7, phase(subject), RULES)
+        assert (loss.kind, loss.caused_by_app) == (kind, False)
+        assert f"; TerminationTarget: {reason}: {words}" in loss.message
 
 
 def test_a_pod_that_ended_before_it_was_disrupted_ended_by_itself() -> None:

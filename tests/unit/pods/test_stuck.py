@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from actors.pods.pod import ContainerStatus, Pod, PodStatus
-from actors.pods.stuck import StuckKind, does_not_start, never_heals, why_stuck
+from actors.pods.stuck import StuckKind, does_not_start, never_heals, why_gated, why_stuck
 from tests.unit.views import STARTED, pending, running, unschedulable, waiting
 
 MINUTES = timedelta(minutes=5)
@@ -45,6 +45,16 @@ def test_a_crash_loop_counts_for_init_containers_only() -> None:
     assert stuck is not None
     assert (stuck.kind, stuck.heals) == (StuckKind.INIT, True)
     assert why_stuck(waiting(1, "CrashLoopBackOff")) is None
+
+
+def test_a_gated_pod_waits_for_its_gate_with_the_words_of_whoever_holds_it() -> None:
+    assert why_gated(unschedulable(1, "Scheduling is blocked due to non-empty scheduling gates", gated=True)) == (
+        "waits for the scheduling gate example.com/gate"
+    )
+    assert why_gated(unschedulable(1, "the queue is\nfull", gated=True)) == (
+        "waits for the scheduling gate example.com/gate: the queue is\\nfull"
+    )
+    assert why_gated(unschedulable(1, "0/5 nodes are available")) is None
 
 
 def test_an_image_of_an_init_container_counts_as_well() -> None:
