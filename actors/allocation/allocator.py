@@ -14,6 +14,7 @@ from actors.allocation.creation_block import CreationBlock
 from actors.allocation.creator import Creator
 from actors.allocation.deleter import Deleter
 from actors.allocation.executor_tracker import ExecutorTracker
+from actors.allocation.memory_steps import MemorySteps
 from actors.allocation.profile import Profile, Profiles
 from actors.allocation.start_failures import StartFailures
 from actors.allocation.volumes import Volumes
@@ -92,6 +93,7 @@ class Allocator(Actor):
         self._profiles = Profiles(settings)
         self._tracker = ExecutorTracker(settings)
         self._volumes = Volumes(settings, manifests)
+        self._memory = MemorySteps(settings, self._tracker, manifests)
         self._starts = StartFailures(settings, self._tracker, self._profiles)
         self._deleter = Deleter(
             clock=self.clock,
@@ -109,6 +111,7 @@ class Allocator(Actor):
             tracker=self._tracker,
             profiles=self._profiles,
             volumes=self._volumes,
+            memory=self._memory,
             manifests=manifests,
             pool=pool,
             backend=backend,
@@ -157,6 +160,7 @@ class Allocator(Actor):
         self._creator.resume_from(known.next_id)
         self._creator.created = known.created
         self._tracker.load(known.ledger.values(), self.clock.monotonic())
+        self._memory.load(known.memory_steps, known.ledger.values())
         if known.starts.failed is not None:
             self._failed = CreationBlock("start_failures", known.starts.failed, since=known.starts.failed_since)
         for name, counts in known.starts.counts.items():
@@ -319,6 +323,7 @@ class Allocator(Actor):
                 self._start_failed(self._profiles[name], count, now)
             for name, executor_ids in early.short_lived.items():
                 self._short_lived(self._profiles[name], executor_ids, now)
+        self._memory.follow(batch, counts=self._has_acted)
         tracker.follow(batch, now)
         self._volumes.follow(batch, tracker.may_appear)
         if batch.ended:
@@ -375,6 +380,7 @@ class Allocator(Actor):
         if not stale and self._failed is None:
             self._creator.request(missing, snapshot)
             missing = self._tracker.missing(snapshot, totals)
+        self._memory.settle(missing, snapshot)
         self._report_all_blocks(missing)
         self._report_status(missing, snapshot)
         self._profiles.forget_strangers(missing)
@@ -416,7 +422,7 @@ class Allocator(Actor):
             name: profile.starts for name, profile in self._profiles.items() if profile.starts != StartFailureCount()
         }
         failed, since = (self._failed.message, self._failed.since) if self._failed is not None else (None, None)
-        status = AllocatorStatus(statuses, StartFailureRecord(counts, failed, since))
+        status = AllocatorStatus(statuses, StartFailureRecord(counts, failed, since), self._memory.record())
         if status != self._reported:
             self._reported = status
             if logger.isEnabledFor(logging.DEBUG):
@@ -435,6 +441,7 @@ class Allocator(Actor):
             blocked=block.message if block is not None else None,
             blocked_since=block.since if block is not None else None,
             blocked_by=block.cause if block is not None else None,
+            more_memory=self._memory.count(profile.name),
         )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from actors.allocation.executor_tracker import ExecutorTracker
+    from actors.allocation.memory_steps import MemorySteps
     from actors.allocation.profile import Profile, Profiles
     from actors.allocation.volumes import Mounts, Volumes
     from actors.manifests.executor_pod import ExecutorManifests
@@ -39,6 +40,7 @@ class Creator:
     tracker: ExecutorTracker
     profiles: Profiles
     volumes: Volumes
+    memory: MemorySteps
     manifests: ExecutorManifests
     pool: Address
     backend: Address
@@ -56,6 +58,7 @@ class Creator:
 
     def request(self, missing: Mapping[str, int], snapshot: PodsSnapshot) -> None:
         """Send lost requests again, and request missing executors within the limits, shared among the profiles."""
+        self.memory.forget_abandoned(snapshot)
         posts: list[CreatePod] = []
         for name, ids in self.tracker.lost().items():
             profile = self.profiles[name]
@@ -115,10 +118,16 @@ class Creator:
             return ()
         self.next_id += len(new)
         self.created += len(new)
-        self.backend.tell(ExecutorsRequested(new, profile.name))
+        raised = self.memory.give(profile.name, new)
+        self.backend.tell(ExecutorsRequested(new, profile.name, raised))
         now = self.clock.monotonic()
         for executor_id in new:
             self.tracker.requested.add(executor_id, profile.name, now)
+        for executor_id, step in raised.items():
+            memory = self.manifests.memory(profile.name, step)
+            logger.info(
+                "more memory: executor=%d profile=%s memory=%s raises=%d", executor_id, profile.name, memory, step
+            )
         return self._posts(profile, new, mounts, rank)
 
     def _posts(
@@ -134,7 +143,8 @@ class Creator:
         for number, (executor_id, mounted) in enumerate(zip(sent, mounts, strict=True)):
             if again:
                 self.tracker.requested.requested_again(executor_id)
-            pod = self.manifests.pod(executor_id, profile.name, mounted.names)
+            step = self.memory.step_of(executor_id, profile.name)
+            pod = self.manifests.pod(executor_id, profile.name, mounted.names, memory_step=step)
             order = 0 if rank is None else rank + number
             posts.append(CreatePod(executor_id, self.epoch, pod, self.reply_to, mounted.made, again, order))
         return posts

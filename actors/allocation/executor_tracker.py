@@ -105,6 +105,10 @@ class ExecutorTracker:
         if executor_id in self.abandoned:
             self._late.add(executor_id)
 
+    def counts_toward_target(self, state: PodState) -> bool:
+        """Whether an executor in this state counts toward its profile's target."""
+        return isinstance(state, self._kinds)
+
     def is_being_ended(self, executor_id: int) -> bool:
         """Whether the driver or the Allocator has decided to end this executor."""
         return any(executor_id in ids for ids in (self.killed, self.decommissioned, self.abandoned))

@@ -157,8 +157,8 @@ class Executors:
         if message.serial != self._takeovers:  # the Allocator was restarted since, or must wait
             return
         ledger = self._state.ledger = self._state.ledger.begun()
-        starts = self._state.starts
-        self._children[ALLOCATOR].tell(LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, starts))
+        starts, steps = self._state.starts, self._state.memory_steps
+        self._children[ALLOCATOR].tell(LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, starts, steps))
         self._children[ALLOCATOR].tell(self._state.target())
 
     def resume_ids(self, last_id: int) -> None:
@@ -175,13 +175,17 @@ class Executors:
 
     def _counted(self, status: AllocatorStatus) -> None:
         self._state.profiles, self._state.starts = status.profiles, status.starts
+        self._state.memory_steps = status.memory_steps
 
     def _start_failures_exceeded(self, message: StartFailuresExceeded) -> None:
         self._tell(FleetFailed(message.cause))
 
     def _requested(self, message: ExecutorsRequested) -> None:
-        self._state.ledger = self._state.ledger.requested(message.executor_ids, message.profile, self._clock.now())
-        self._counts.requested.add(self._counts.label(message.profile), by=len(message.executor_ids))
+        ids, profile, steps = message.executor_ids, message.profile, message.memory_steps
+        self._state.ledger = self._state.ledger.requested(ids, profile, self._clock.now(), steps)
+        self._counts.requested.add(self._counts.label(profile), by=len(ids))
+        if steps:
+            self._counts.more_memory.add(self._counts.label(profile), by=len(steps))
         self._record_last_id()
 
     def _observed(self, message: ExecutorsObserved) -> None:

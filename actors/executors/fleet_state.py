@@ -63,6 +63,8 @@ class FleetState:
     """The last executors that ended, the newest last."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
     """What the Allocator knows of failed starts, kept for its next incarnation."""
+    memory_steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The memory steps that the Allocator reported, kept in the same way."""
     scale_downs: dict[str, ScaleDown] = field(default_factory=dict)
     """How the running excess of a profile is ended. Without one, only the driver ends it."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from immutables import Map
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger", "ends", "why_terminating"]
 
+_NO_STEPS: Final[Mapping[int, int]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -52,13 +55,16 @@ class Ledger:
     registered_now: Map[str, int] = field(default_factory=Map)
     """How many of each profile are registered, counted as entries change: no question iterates over the ledger."""
 
-    def requested(self, executor_ids: Iterable[int], profile: str, at: datetime) -> Ledger:
+    def requested(
+        self, executor_ids: Iterable[int], profile: str, at: datetime, memory_steps: Mapping[int, int] = _NO_STEPS
+    ) -> Ledger:
         """Add requested executors. Their ids are never used again."""
         ids = tuple(executor_ids)
         entries = self.entries.mutate()
         new = [i for i in ids if i not in entries]  # an Allocator that hung and was replaced may repeat itself
         for executor_id in new:
-            entries[executor_id] = LedgerEntry(executor_id, profile, since=at)
+            step = memory_steps.get(executor_id, 0)
+            entries[executor_id] = LedgerEntry(executor_id, profile, memory_step=step, since=at)
         return replace(
             self,
             entries=entries.finish(),
@@ -92,7 +98,7 @@ class Ledger:
         if entry is None:
             if self.allocated(executor_id):
                 return self, None, False
-            entry = LedgerEntry(executor_id, state.pod.profile)
+            entry = LedgerEntry(executor_id, state.pod.profile, memory_step=state.pod.memory_step)
         if entry.removed_at is not None:  # its pod reappeared, or another pod
             return self, None, False
         message = _changed(entry, state)

@@ -10,13 +10,15 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.manifests.pod_template import executor_of, shape_of
+from actors.manifests.memory import memory_of, shapes_of
+from actors.manifests.pod_template import executor_of
 from actors.manifests.template_checks import check_template
 from actors.pods.ids import believed, parse_executor_id, pod_name
 from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
     MANAGED_BY_LABEL,
+    MEMORY_STEP_LABEL,
     PROFILE_LABEL,
     ROLE_EXECUTOR,
     ROLE_LABEL,
@@ -73,7 +75,8 @@ class ExecutorManifests:
 
     def __init__(self, settings: Settings, *, namespace: str, owner: Mapping[str, Any] | None = None) -> None:
         """`owner` is the `owner_reference` of the driver's pod."""
-        self._shapes = {name: shape_of(settings, name) for name in settings.profile_names}
+        self._shapes = {name: shapes_of(settings, name) for name in settings.profile_names}
+        """By profile and memory step."""
         self._app_id = settings.app_id
         self._prefix = settings.pod_prefix
         self._driver_address = settings.driver_address
@@ -94,14 +97,24 @@ class ExecutorManifests:
         match = re.fullmatch(rf"{re.escape(self._prefix)}-exec-([0-9]+)-pvc-[0-9]+", claim)
         return believed((parse_executor_id(match[1]) if match is not None else None) or 0)
 
-    def pod(self, executor_id: int, profile: str, claims: Mapping[str, str] = _NO_CLAIMS) -> dict[str, Any]:
+    def memory_steps(self, profile: str) -> int:
+        """Return how often `on_oom` can raise the memory of a profile's executors."""
+        return len(self._shapes[profile]) - 1 if profile in self._shapes else 0
+
+    def memory(self, profile: str, memory_step: int) -> str | None:
+        """Return the memory of an executor's container after so many raises, None if it has none."""
+        return memory_of(self._shapes[profile][memory_step])
+
+    def pod(
+        self, executor_id: int, profile: str, claims: Mapping[str, str] = _NO_CLAIMS, *, memory_step: int = 0
+    ) -> dict[str, Any]:
         """Return the v1 Pod of one executor, as JSON.
 
         `claims` names the PersistentVolumeClaim to mount for each of the profile's claims that outlives the pod: one
         that the method `claims` makes, or a reused one. The others are generic ephemeral volumes: the cluster makes a
-        claim `<pod>-<name>` for each, which the pod owns.
+        claim `<pod>-<name>` for each, which the pod owns. `memory_step` is how often the memory was raised.
         """
-        shape = self._shapes[profile]
+        shape = self._shapes[profile][memory_step]
         pod = shape.copy()
         metadata = pod["metadata"]
         metadata["name"], metadata["namespace"] = self.pod_name(executor_id), self._namespace
@@ -109,6 +122,7 @@ class ExecutorManifests:
             **(metadata.get("labels") or {}),
             **self._labels(profile),
             EXECUTOR_ID_LABEL: str(executor_id),
+            **({MEMORY_STEP_LABEL: str(memory_step)} if memory_step else {}),
         }
         if self._owner is not None:
             metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), dict(self._owner)]
@@ -137,7 +151,7 @@ class ExecutorManifests:
                     **({} if self._owner is None else {"ownerReferences": [dict(self._owner)]}),
                 },
             )
-            for index, claim in enumerate(self._shapes[profile].claims)
+            for index, claim in enumerate(self._shapes[profile][0].claims)
             if claim.name not in reused
         ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.errors import SettingsError
 from actors.kube.strategic_merge import UnmergeableError
+from actors.manifests.memory import on_oom_problems
 from actors.manifests.pod_template import executor_of, patched, shape_of
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.settings.pod_parts import resource_problems
@@ -86,6 +87,8 @@ class _Check:
         resources = executor.get("resources") or {}
         for problem in resource_problems(resources.get("requests") or {}, resources.get("limits") or {}):
             yield f"{self.where}: resources of {executor['name']!r}: {problem}"
+        on_oom = _setting(self.settings, self.name, "on_oom")
+        yield from (f"{on_oom}.{problem}" for problem in on_oom_problems(self.settings, self.name))
         if too_large := annotations_problem(shape.pod["metadata"].get("annotations") or {}):
             yield f"{self.where}: metadata.annotations, with those of the settings, {too_large}"
         if self.settings.driver_pod_name is not None and any(

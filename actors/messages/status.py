@@ -35,6 +35,8 @@ class ProfileStatus(JsonReady):
     """Short-lived executors within `executor.failures_validity_interval`."""
     blocked_by: str | None = None
     """The kind of `blocked`, one of a few: the class of the API's error, or the name of another blocker."""
+    more_memory: int = 0
+    """Executors with more memory than the profile's, as `executor.on_oom` gave it; requested ones included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class BackendCounts:
         each = [(profile,) for profile in profiles]
         self.requested = Counter(*each)
         """Executors requested, by profile."""
+        self.more_memory = Counter(*each)
+        """Executors requested with more memory after one was killed for its memory, by profile."""
         self.running = Counter(*each)
         """Executors reported running, by profile."""
         self.stuck = Counter(*each)

@@ -239,6 +239,12 @@ _FAMILIES: Final[tuple[tuple[str, str, str, _Read], ...]] = (
         _profiles(lambda p: p.start_failures),
     ),
     ("executors_requested_total", "profile", "Executors requested", _tally(lambda c: c.backend.requested)),
+    (
+        "executors_more_memory_total",
+        "profile",
+        "Executors requested with more memory, as one was killed for its memory",
+        _tally(lambda c: c.backend.more_memory),
+    ),
     ("executors_running_total", "profile", "Executors that started to run", _tally(lambda c: c.backend.running)),
     (
         "executors_removed_total",

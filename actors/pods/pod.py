@@ -25,6 +25,7 @@ __all__ = [
     "EXECUTOR_ID_LABEL",
     "INACTIVE_LABEL",
     "MANAGED_BY_LABEL",
+    "MEMORY_STEP_LABEL",
     "PROFILE_LABEL",
     "RELEVANT_CONDITIONS",
     "ROLE_EXECUTOR",
@@ -62,6 +63,8 @@ ROLE_LABEL: Final = "executor-pods/role"
 EXECUTOR_ID_LABEL: Final = "executor-pods/executor-id"
 PROFILE_LABEL: Final = "executor-pods/profile"
 INACTIVE_LABEL: Final = "executor-pods/inactive"
+MEMORY_STEP_LABEL: Final = "executor-pods/memory-step"
+"""How often the executor's memory was raised after out-of-memory kills (`on_oom`). Only raised ones have it."""
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 ROLE_EXECUTOR: Final = "executor"
 
@@ -74,6 +77,9 @@ RELEVANT_CONDITIONS: Final[Mapping[str, str]] = {
     "TerminationTarget": "False",
 }
 """The conditions that matter for an executor's pod, each with the status in which it has no meaning."""
+
+_LONGEST_STEP: Final = 3
+"""Digits: no `on_oom` has a thousand steps."""
 
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A timestamp that can be compared with others."""
@@ -240,6 +246,13 @@ class Pod(_Json, frozen=True):
         """The profile from its label, `"default"` if the label is missing."""
         labels = self.metadata.labels
         return labels.get(PROFILE_LABEL, DEFAULT_PROFILE) if labels else DEFAULT_PROFILE
+
+    @property
+    def memory_step(self) -> int:
+        """How often its memory was raised, 0 if the label is missing or no number."""
+        labels = self.metadata.labels
+        text = labels.get(MEMORY_STEP_LABEL, "") if labels else ""
+        return int(text) if text.isdecimal() and len(text) <= _LONGEST_STEP else 0
 
     @property
     def node(self) -> str | None:

@@ -18,6 +18,7 @@ from actors.settings.pod_parts import (
     ClaimSettings,
     EnvFromSettings,
     EnvVarSettings,
+    OomSettings,
     ResourceSettings,
     TolerationSettings,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "EnvVarSettings",
     "ExecutorSettings",
     "ExecutorValues",
+    "OomSettings",
     "ProfileSettings",
     "ResourceSettings",
     "RollSettings",

@@ -204,7 +204,11 @@ class Settings(Consistent, BaseSettings):
         """
         if name == DEFAULT_PROFILE:
             return ProfileSettings(instances=self.executor.instances).over(self.executor)
-        return self.profiles[name].over(self.executor)
+        own = self.profiles[name]
+        full = own.over(self.executor)
+        if full.on_oom is None or full.on_oom.profile is None or own.sets("on_oom"):
+            return full
+        return full.model_copy(update={"on_oom": None})
 
     @property
     def initial_totals(self) -> dict[str, int]:
@@ -295,10 +299,32 @@ class Settings(Consistent, BaseSettings):
             )
         if self.executor.wait_to_reuse_claim and self.driver_pod_name is None:
             yield "executor.wait_to_reuse_claim = true: needs driver_pod_name, the pod that owns the claims"
+        for name in self.profile_names:
+            yield from self._on_oom_problems(name)
         most, start = self.allocation.max_created, self.initial_totals
         if most is not None and sum(start.values()) > most:
             given = " + ".join(f"{_instances(name)} ({count})" for name, count in start.items() if count)
             yield f"allocation.max_created = {most}: must be at least what the fleet starts with: {given}"
+
+    def _on_oom_problems(self, name: str) -> Iterator[str]:
+        """Yield if the profile that `on_oom` gives does not exist, or leads back to this one."""
+        chain = [name]
+        while (rule := self.profile(chain[-1]).on_oom) is not None and rule.profile is not None:
+            if rule.profile not in self.profile_names:
+                if len(chain) == 1:
+                    where, there_are = _on_oom(name), ", ".join(self.profile_names)
+                    yield f"{where}.profile = {rule.profile!r}: there is no such profile; there are {there_are}"
+                return
+            circle = rule.profile in chain
+            chain.append(rule.profile)
+            if circle:
+                if rule.profile == name:
+                    yield f"{_on_oom(name)}: leads back to its own profile: {' → '.join(chain)}"
+                return
+
+
+def _on_oom(profile: str) -> str:
+    return "executor.on_oom" if profile == DEFAULT_PROFILE else f"profiles.{profile}.on_oom"
 
 
 def _instances(profile: str) -> str:

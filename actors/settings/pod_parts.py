@@ -22,6 +22,7 @@ from actors.settings.types import (
     DnsLabel,
     FromJson,
     Group,
+    Growth,
     LabelKey,
     LabelValue,
     MountPath,
@@ -33,6 +34,7 @@ from actors.settings.types import (
     SubPath,
     VariableName,
     VariablePrefix,
+    Word,
     from_json,
     is_unicode,
 )
@@ -49,6 +51,8 @@ __all__ = [
     "EnvVarSettings",
     "EnvVarValues",
     "Environment",
+    "OomSettings",
+    "OomValues",
     "ResourceSettings",
     "ResourceValues",
     "TolerationSettings",
@@ -120,6 +124,35 @@ def _pair_problems(name: str, request: object, limit: object, *, is_shared: bool
 
 def _are_huge_pages(resource: str) -> bool:
     return resource.startswith("hugepages-")
+
+
+class OomValues(TypedDict, total=False):
+    """What `OomSettings` is made from."""
+
+    factor: float | None
+    max: str | float | None
+    profile: str | None
+
+
+class OomSettings(Group):
+    """How the replacement of an executor that was killed for its memory gets more."""
+
+    factor: Growth | None = None
+    """By how much the memory of the executor's container grows each time, request and limit alike."""
+    max: ClaimSize | None = None
+    """The memory that it grows to at most. Needed with `factor`."""
+    profile: Word | None = None
+    """The profile whose pod the replacement gets."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Unpack[OomValues]) -> None: ...
+
+    def _contradictions(self) -> Iterator[str]:
+        if (self.factor is None) == (self.profile is None):
+            yield "factor, profile: one of them must be set, and not both"
+        elif (self.factor is None) != (self.max is None):
+            yield "max: must be set with factor, and only with it"
 
 
 class ClaimValues(TypedDict, total=False):

@@ -15,6 +15,7 @@ from actors.settings.pod_parts import (
     ClaimSettings,
     EnvFromSettings,
     Environment,
+    OomSettings,
     ResourceSettings,
     TolerationSettings,
 )
@@ -154,6 +155,12 @@ class ShapeSettings(Group):
     default), `access_modes` (default: ["ReadWriteOnce"]), `read_only` (default: false) and `sub_path` (default: none).
 
     Spark: `spark.kubernetes.executor.volumes.persistentVolumeClaim.<name>.…`.
+    """
+    on_oom: Annotated[OomSettings, FromJson] | None = Field(default=None, examples=[{"factor": 1.5, "max": "16Gi"}])
+    """How the replacement of an executor that was killed for using more memory than its limit gets more: its memory
+    times `factor`, at most `max`, or the pod of another `profile`. A replacement that is killed too is replaced by one
+    with more again. The executor counts for its own profile. A profile inherits a `factor`, but not a `profile`.
+    Without it: the replacement is like the executor that it replaces.
     """
 
     def _contradictions(self) -> Iterator[str]:

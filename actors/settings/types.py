@@ -42,6 +42,7 @@ __all__ = [
     "Folder",
     "FromJson",
     "Group",
+    "Growth",
     "Label",
     "LabelKey",
     "LabelValue",
@@ -396,6 +397,7 @@ Pacing = Literal["pipelined", "batch"]
 Parallelism = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
 PodName = Annotated[str, AfterValidator(_pod_name)]
 ProfileName = Annotated[str, AfterValidator(_profile_name)]
+Growth = Annotated[float, BeforeValidator(_no_bool), Field(ge=1.1, le=10)]
 Quantity = Annotated[str, BeforeValidator(_quantity)]
 Rate = Annotated[float, BeforeValidator(_no_bool), Field(ge=0.1, le=10_000)]
 Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]

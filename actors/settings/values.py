@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         EnvFromValues,
         EnvVarSettings,
         EnvVarValues,
+        OomSettings,
+        OomValues,
         ResourceSettings,
         ResourceValues,
         TolerationSettings,
@@ -78,6 +80,7 @@ class ProfileValues(TypedDict, total=False):
     labels: Mapping[str, str] | None
     annotations: Mapping[str, str] | None
     claims: Sequence[ClaimSettings | ClaimValues]
+    on_oom: OomSettings | OomValues | None
 
 
 class ExecutorValues(ProfileValues, total=False):

@@ -43,6 +43,8 @@ class ExecutorsRequested:
 
     executor_ids: tuple[int, ...]
     profile: str
+    memory_steps: Mapping[int, int] = field(default_factory=dict)
+    """How often the memory of those is raised that replace executors killed for using too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class AllocatorStatus:
 
     profiles: Mapping[str, ProfileStatus]
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
+    memory_steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By profile: the memory steps that its executors have or are to have, for the Allocator's next incarnation."""
 
 
 @dataclass(frozen=True, slots=True)

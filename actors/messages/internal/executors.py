@@ -119,6 +119,8 @@ class LedgerLoaded:
     """Pods that this driver requested, without those that the API refused to create."""
     starts: StartFailureRecord = field(default_factory=StartFailureRecord)
     """For the Allocator: what its previous incarnation counted."""
+    memory_steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """For the Allocator: the memory steps that its previous incarnation reported."""
     observed: Mapping[int, PodState] = field(default_factory=dict)
     """For the LifecycleManager: the last states that its previous incarnation received."""
 

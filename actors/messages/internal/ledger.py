@@ -81,6 +81,8 @@ class LedgerEntry:
     """The Allocator abandoned it before its pod was observed: a pod of this id is deleted as soon as it is."""
     removed_at: Moment | None = None
     """When it ended. The driver is notified of nothing about it after that."""
+    memory_step: int = 0
+    """How often its memory was raised, by `on_oom`."""
     since: datetime = _LONG_AGO
     """When it entered its state (UTC)."""
 

@@ -67,6 +67,7 @@ EVERYWHERE: Any = {
     "image_pull_secrets": ["registry"],
     "labels": {"team": "blue"},
     "annotations": {"example.com/Owner": "etl"},
+    "on_oom": {"factor": 1.5, "max": "8Gi"},
 }
 OTHER: Any = {
     "instances": 5,
@@ -87,6 +88,7 @@ OTHER: Any = {
     "image_pull_secrets": ["other"],
     "labels": {},
     "annotations": None,
+    "on_oom": {"factor": 2, "max": "16Gi"},
 }
 
 
@@ -237,6 +239,48 @@ def test_a_value_of_the_constructor_is_not_blamed_on_the_environment(monkeypatch
     (line,) = refused(allocation=AllocationSettings(max_created=1))
     assert line.startswith("allocation.max_created = 1: ")
     assert "environment" not in line
+
+
+# ── more memory ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("on_oom", "line"),
+    [
+        ({}, "executor.on_oom.factor, profile: one of them must be set, and not both"),
+        (
+            {"factor": 2, "max": "8Gi", "profile": "big"},
+            "executor.on_oom.factor, profile: one of them must be set, and not both",
+        ),
+        ({"factor": 2}, "executor.on_oom.max: must be set with factor, and only with it"),
+        ({"profile": "big", "max": "8Gi"}, "executor.on_oom.max: must be set with factor, and only with it"),
+        ({"factor": 1, "max": "8Gi"}, "executor.on_oom.factor = 1: must be at least 1.1"),
+        ({"factor": 2, "max": "a lot"}, "executor.on_oom.max = 'a lot': must be a size, such as \"10Gi\""),
+        (
+            {"profile": "huge"},
+            "executor.on_oom.profile = 'huge': there is no such profile; there are default, big, bigger",
+        ),
+        ({"profile": "default"}, "executor.on_oom: leads back to its own profile: default → default"),
+    ],
+)
+def test_a_way_to_more_memory_that_cannot_work_is_refused(on_oom: Any, line: str) -> None:
+    assert refused(executor={"on_oom": on_oom}, profiles={"big": {}, "bigger": {}}) == [line]
+
+
+def test_a_circle_of_profiles_is_refused_at_each_of_them_and_at_none_that_leads_into_it() -> None:
+    big, bigger = {"on_oom": {"profile": "bigger"}}, {"on_oom": {"profile": "big"}}
+    assert refused(executor={"on_oom": {"profile": "big"}}, profiles={"big": big, "bigger": bigger}) == [
+        "profiles.big.on_oom: leads back to its own profile: big → bigger → big",
+        "profiles.bigger.on_oom: leads back to its own profile: bigger → big → bigger",
+    ]
+
+
+def test_a_profile_inherits_a_factor_and_no_profile() -> None:
+    factor = Settings(executor={"on_oom": {"factor": 2, "max": "8Gi"}}, profiles={"big": {}})
+    assert factor.profile("big").on_oom == factor.executor.on_oom
+    given = Settings(executor={"on_oom": {"profile": "big"}}, profiles={"big": {}})
+    assert given.profile("big").on_oom is None
+    assert given.profile("default").on_oom == given.executor.on_oom
 
 
 # ── resources and node selectors ─────────────────────────────────────────────────────────────────────────────────

@@ -64,6 +64,7 @@ DEFAULTS = {
     "executor.labels": None,
     "executor.annotations": None,
     "executor.claims": (),
+    "executor.on_oom": None,
     "executor.container": "executor",
     "executor.prefix": None,
     "executor.api_polling_interval": "30s",

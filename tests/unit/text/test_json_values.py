@@ -62,6 +62,7 @@ PROFILE_JSON = {
     "blocked_since": TEXT,
     "start_failures": 0,
     "blocked_by": None,
+    "more_memory": 0,
 }
 STATUS = FleetStatus("app", "batch", {"gpu": ProfileStatus(3, blocked_since=AT)}, {"watch": SOURCE}, held=(HELD,))
 STATUS_JSON = {
