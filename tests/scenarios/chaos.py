@@ -68,6 +68,8 @@ SETTINGS: Final[Mapping[str, Any]] = {
         "min_run_time": "2s",
         "disconnect_timeout": "20s",
         "terminating_timeout": "20s",
+        "resources": {"limits": {"memory": "1Gi"}},
+        "on_oom": {"factor": 2, "max": "4Gi"},
     },
     "allocation": {
         "batch_delay": "2s",
