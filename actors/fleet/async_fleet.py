@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Self, Unpack, final
 from actors.fleet.callbacks import TaskCalls, called
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.waiting import run_async
+from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
+from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 
 if TYPE_CHECKING:
     import os
