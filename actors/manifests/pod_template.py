@@ -7,6 +7,7 @@ merged). The settings are never changed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.kube.strategic_merge import copy_json, strategic_merge
@@ -30,6 +31,10 @@ SERVER_FIELDS: Final = (
     "uid",
 )
 """The API server sets these: a template that was read from a cluster has them, a new pod must not."""
+
+
+DEFAULT_GRACE: Final = 30
+"""Seconds. The API server's `terminationGracePeriodSeconds` of a pod that sets none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,9 @@ def shape_of(settings: Settings, name: str) -> Shape:
     spec["restartPolicy"] = "Never"  # an executor that ended is replaced under a new id, never restarted
     _mark(pod["metadata"], profile)
     _place(spec, profile)
-    _equip(executor_of(spec["containers"], container), profile)
+    executor = executor_of(spec["containers"], container)
+    _equip(executor, profile)
+    _pause_before_sigterm(spec, executor, profile)
     return Shape(pod, container, profile.claims)
 
 
@@ -171,6 +178,21 @@ def _equip(executor: dict[str, Any], profile: ProfileSettings) -> None:
             if quantities:
                 resources[part] = {**(resources.get(part) or {}), **quantities}
     executor.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+
+
+def _pause_before_sigterm(spec: dict[str, Any], executor: dict[str, Any], profile: ProfileSettings) -> None:
+    """Have the executor drain before SIGTERM. The grace period counts from the begin of the preStop hook.
+
+    https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/#hook-handler-execution
+    """
+    if profile.drain_timeout is None:
+        return
+    seconds = ceil(profile.drain_timeout.total_seconds())
+    command = profile.drain_command
+    hook = {"sleep": {"seconds": seconds}} if command is None else {"exec": {"command": list(command)}}
+    executor["lifecycle"] = {**(executor.get("lifecycle") or {}), "preStop": hook}
+    grace = spec.get("terminationGracePeriodSeconds")
+    spec["terminationGracePeriodSeconds"] = seconds + (DEFAULT_GRACE if grace is None else grace)
 
 
 def _variable(name: str, value: str | EnvVarSettings) -> dict[str, Any]:

@@ -76,7 +76,14 @@ class _Check:
             *_outer_problems(pod),
             *_spec_problems(pod, container, profile.image),
         ]
+        if not faults and profile.drain_timeout is not None:
+            faults.extend(_drain_problems(pod["spec"], container))
         yield from (f"{self.where}: {fault}" for fault in faults)
+        if profile.drain_command is not None and profile.drain_timeout is None:
+            command, timeout = (
+                _setting(self.settings, self.name, f"drain_{field}") for field in ("command", "timeout")
+            )
+            yield f"{command}: needs {timeout}, the longest time that the command may take"
         if not faults:
             yield from self._conflicts()
 
@@ -195,6 +202,21 @@ def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
     for each in environment if _are_mappings(environment) else ():
         if is_reserved_variable(str(each.get("name"))):
             yield f"env of {named!r} has {each['name']!r}, which is set by the fleet"
+
+
+def _drain_problems(spec: Mapping[str, Any], container: str) -> Iterator[str]:
+    """Yield what in the template contradicts `drain_timeout`."""
+    executor = executor_of(spec["containers"], container)
+    lifecycle, grace = executor.get("lifecycle") or {}, spec.get("terminationGracePeriodSeconds")
+    if not isinstance(lifecycle, Mapping):
+        yield f"spec.containers: lifecycle of {executor['name']!r} must be a mapping"
+    elif lifecycle.get("preStop"):
+        yield (
+            f"spec.containers: {executor['name']!r} has a lifecycle.preStop, which drain_timeout sets: "
+            "remove one of them, or set the command as drain_command"
+        )
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or grace < 0):
+        yield f"spec.terminationGracePeriodSeconds is {grace!r}, it must be a whole number of seconds from 0"
 
 
 def _are_mappings(value: object) -> bool:

@@ -24,6 +24,7 @@ from actors.settings.types import (
     AnnotationKey,
     AnnotationValue,
     Argv,
+    Duration,
     Folder,
     FromJson,
     Group,
@@ -62,6 +63,17 @@ class ShapeSettings(Group):
     """
     args: Words | None = Field(default=None, examples=[["--port", "7077"]])
     """Arguments of the command, or of the image's own entrypoint, as a list. They replace the template's."""
+    drain_timeout: Duration | None = Field(default=None, examples=["60s"])
+    """How long an executor has to drain (to finish its work, or hand it over) before SIGTERM, whoever deletes its pod:
+    the pod pauses that long first (`lifecycle.preStop`), and `terminationGracePeriodSeconds` is this much longer than
+    the pod template's (default: 30 s). `RetireExecutors` gives it the same time before the pod is deleted. What the
+    fleet itself deletes does not pause. Without it: SIGTERM comes at once.
+    """
+    drain_command: Argv | None = Field(default=None, examples=[["sleep", "60"]])
+    """Command that runs in the executor's container during the pause, as a list. The pause ends with the command, or
+    after `drain_timeout`. Without it the pause is a `sleep` action, which needs Kubernetes 1.30: an older server drops
+    it, and pods do not pause. There, set a command such as `["sleep", "60"]`.
+    """
     working_dir: Folder | None = Field(default=None, examples=["/app"])
     """Folder in which the command starts. It replaces the template's. Without both: the image's."""
     env: Environment | None = Field(

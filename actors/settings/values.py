@@ -66,6 +66,8 @@ class ProfileValues(TypedDict, total=False):
     image: str | None
     command: Words | None
     args: Words | None
+    drain_timeout: Duration | None
+    drain_command: Words | None
     working_dir: str | None
     env: Mapping[str, str | EnvVarSettings | EnvVarValues] | None
     env_from: Sequence[EnvFromSettings | EnvFromValues]

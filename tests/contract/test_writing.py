@@ -90,6 +90,7 @@ def test_a_pod_with_all_that_settings_can_say_is_taken_to_the_letter(raw: Raw) -
         image="worker:1",
         command=["work"],
         args=["--port", "7077"],
+        drain_timeout="60s",
         working_dir="/app",
         env={"LEVEL": "info", "TOKEN": {"secret": "db", "key": "token", "optional": True}, "_.-a": ""},
         env_from=[{"config_map": "site", "prefix": "SITE_"}, {"secret": "db", "optional": True}],
@@ -105,10 +106,52 @@ def test_a_pod_with_all_that_settings_can_say_is_taken_to_the_letter(raw: Raw) -
     stored = raw.post("pods", made, fieldValidation="Strict").body
     (sent,), (got,) = made["spec"]["containers"], stored["spec"]["containers"]
     assert {name: got.get(name) for name in sent if name != "env"} == {n: v for n, v in sent.items() if n != "env"}
+    assert stored["spec"]["terminationGracePeriodSeconds"] == made["spec"]["terminationGracePeriodSeconds"] == 90
     assert [each["name"] for each in got["env"]] == [each["name"] for each in sent["env"]]
     assert stored["spec"]["tolerations"] == made["spec"]["tolerations"]
     assert stored["spec"]["imagePullSecrets"] == made["spec"]["imagePullSecrets"]
     assert stored["metadata"]["annotations"] == made["metadata"]["annotations"]
+
+
+def hooked(**hooks: Any) -> dict[str, Any]:
+    containers = [{"name": "executor", "image": "worker:1", "lifecycle": hooks}]
+    return pod("a", spec={"containers": containers, "terminationGracePeriodSeconds": 30})
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        {"preStop": {"sleep": {"seconds": 30}}},
+        {"preStop": {"exec": {"command": ["sleep", "60"]}}},
+        {"postStart": {"sleep": {"seconds": 5}}, "preStop": {"exec": {"command": ["true"]}}},
+    ],
+)
+def test_lifecycle_hooks_are_stored_to_the_letter(raw: Raw, hooks: dict[str, Any]) -> None:
+    answer = raw.post("pods", hooked(**hooks), fieldValidation="Strict")
+    assert answer.status == 201, answer.body
+    assert answer.body["spec"]["containers"][0]["lifecycle"] == hooks
+
+
+@pytest.mark.parametrize(
+    ("hook", "field", "reason"),
+    [
+        ({"sleep": {"seconds": -1}}, "preStop.sleep", "FieldValueInvalid"),
+        ({"sleep": {"seconds": 31}}, "preStop.sleep", "FieldValueInvalid"),
+        ({"exec": {"command": []}}, "preStop.exec.command", "FieldValueRequired"),
+        ({}, "preStop", "FieldValueRequired"),
+        ({"sleep": {"seconds": 1}, "exec": {"command": ["true"]}}, "preStop.sleep", "FieldValueForbidden"),
+    ],
+)
+def test_a_wrong_lifecycle_hook_is_refused(raw: Raw, hook: dict[str, Any], field: str, reason: str) -> None:
+    answer = raw.post("pods", hooked(preStop=hook), fieldValidation="Strict")
+    assert answer.status == 422, answer.body
+    assert answer.causes == [(f"spec.containers[0].lifecycle.{field}", reason)]
+
+
+def test_a_lifecycle_hook_with_an_unknown_field_is_refused_if_the_client_wants_it_strict(raw: Raw) -> None:
+    answer = raw.post("pods", hooked(preStop={"slep": {"seconds": 1}}), fieldValidation="Strict")
+    assert answer.status == 400
+    assert 'unknown field "spec.containers[0].lifecycle.preStop.slep"' in answer.body["message"]
 
 
 def test_post_with_an_unknown_field_is_taken_with_a_warning(raw: Raw) -> None:

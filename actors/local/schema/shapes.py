@@ -178,6 +178,12 @@ _MOUNT: Final = _struct(
     bools="readOnly",
 )
 _RESOURCES: Final = _struct("ResourceRequirements", object_lists="claims", limits=_QUANTITIES, requests=_QUANTITIES)
+_HOOK: Final = _struct(
+    "LifecycleHandler",
+    objects="httpGet tcpSocket",
+    exec=_struct("ExecAction", string_lists="command"),
+    sleep=_struct("SleepAction", ints="seconds"),
+)
 _CONTAINER: Final = _struct(
     "Container",
     strings="name image workingDir terminationMessagePath terminationMessagePolicy imagePullPolicy restartPolicy "
@@ -185,7 +191,8 @@ _CONTAINER: Final = _struct(
     bools="stdin stdinOnce tty",
     string_lists="command args",
     object_lists="envFrom resizePolicy volumeDevices restartPolicyRules",
-    objects="livenessProbe readinessProbe startupProbe lifecycle securityContext",
+    objects="livenessProbe readinessProbe startupProbe securityContext",
+    lifecycle=_struct("Lifecycle", strings="stopSignal", postStart=_HOOK, preStop=_HOOK),
     env=ListOf(_ENV),
     ports=ListOf(_PORT),
     resources=_RESOURCES,

@@ -216,6 +216,8 @@ def _pod(spec: Mapping[str, Any]) -> Iterator[Cause]:
         yield from _names(f"spec.{part}", [container.get("name", "") for container in containers], names)
         for index, container in enumerate(containers):
             yield from _container(f"spec.{part}[{index}]", container, volumes)
+            for hook, handler in container.get("lifecycle", {}).items():
+                yield from _hook(f"spec.{part}[{index}].lifecycle.{hook}", handler, spec)
     yield from _one_of("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES)
     yield from _one_of("spec.dnsPolicy", spec["dnsPolicy"], _DNS_POLICIES)
     yield from _placement(spec)
@@ -228,6 +230,10 @@ def _pod(spec: Mapping[str, Any]) -> Iterator[Cause]:
     if spec.get("activeDeadlineSeconds", 1) <= 0:
         detail = "must be between 1 and 2147483647, inclusive"
         yield Cause.invalid("spec.activeDeadlineSeconds", spec["activeDeadlineSeconds"], detail)
+
+
+_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "sleep")
+"""The kinds of lifecycle hooks, in the order in which a server checks them."""
 
 
 def _placement(spec: Mapping[str, Any]) -> Iterator[Cause]:
@@ -275,6 +281,24 @@ def _container(where: str, container: Mapping[str, Any], volumes: list[str]) -> 
     for index, mount in enumerate(container.get("volumeMounts", ())):
         yield from _mount(f"{where}.volumeMounts[{index}]", mount, volumes)
     yield from _resources(f"{where}.resources", container["resources"])
+
+
+def _hook(where: str, handler: Mapping[str, Any] | str, spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """Check a lifecycle hook. `stopSignal` stands beside the hooks and is text."""
+    if isinstance(handler, str):
+        return
+    kinds = [kind for kind in _HANDLERS if kind in handler]
+    if not kinds:
+        yield Cause.required(where, "must specify a handler type")
+    for kind in kinds[1:]:
+        yield Cause.forbidden(f"{where}.{kind}", "may not specify more than 1 handler type")
+    if kinds[:1] == ["exec"] and not handler["exec"].get("command"):
+        yield Cause.required(f"{where}.exec.command")
+    if kinds[:1] == ["sleep"]:
+        seconds, grace = handler["sleep"].get("seconds", 0), spec["terminationGracePeriodSeconds"]
+        if not 0 <= seconds <= grace:
+            detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+            yield Cause.invalid(f"{where}.sleep", seconds, detail)
 
 
 def _variable(where: str, variable: Mapping[str, Any]) -> Iterator[Cause]:

@@ -610,3 +610,35 @@ def test_a_pod_mounts_each_claim_once_be_it_reused_or_made_for_it(names: list[st
     assert [claim["metadata"]["name"] for claim in new] == [
         claim_name("prefix", 7, index) for index, each in enumerate(names) if each not in free
     ]
+
+
+# ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def drained(template: dict[str, Any], profile: dict[str, Any] | None = None, **executor: Any) -> tuple[Any, Any]:
+    """The executor's lifecycle and the pod's grace period."""
+    fleet = settings(profile, pod_template=template, **executor)
+    pod = ExecutorManifests(fleet, namespace="ns").pod(1, "big")
+    (container,) = (each for each in pod["spec"]["containers"] if each["name"] == "executor")
+    return container.get("lifecycle"), pod["spec"].get("terminationGracePeriodSeconds")
+
+
+def test_without_a_drain_timeout_a_pod_does_not_pause() -> None:
+    assert drained(TEMPLATE) == (None, None)
+
+
+def test_a_pod_pauses_for_the_drain_timeout_and_then_has_the_grace_period_of_its_template() -> None:
+    assert drained(TEMPLATE, drain_timeout="60s") == ({"preStop": {"sleep": {"seconds": 60}}}, 90)
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "terminationGracePeriodSeconds": 0}}
+    assert drained(template, drain_timeout="1500ms") == ({"preStop": {"sleep": {"seconds": 2}}}, 2)
+
+
+def test_a_profile_has_its_own_pause_and_keeps_the_post_start_hook() -> None:
+    start = {"exec": {"command": ["hello"]}}
+    template = strategic_merge(
+        TEMPLATE, {"spec": {"containers": [{"name": "executor", "lifecycle": {"postStart": start}}]}}
+    )
+    hooks, grace = drained(template, {"drain_timeout": "5s", "drain_command": ["bye", "now"]}, drain_timeout="60s")
+    assert hooks == {"postStart": start, "preStop": {"exec": {"command": ["bye", "now"]}}}
+    assert grace == 35
+    assert drained(TEMPLATE, {"drain_timeout": None}, drain_timeout="60s") == (None, None)

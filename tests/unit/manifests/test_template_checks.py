@@ -233,3 +233,29 @@ def test_an_executor_that_the_drivers_pod_is_to_own_has_no_other_controller() ->
     check(template)
     assert "driver_pod_name" in refused(template, driver="driver")
     check({**TEMPLATE, "metadata": {"ownerReferences": [{**owner, "controller": False}]}}, driver="driver")
+
+
+# ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_template_with_a_pre_stop_hook_of_its_own_contradicts_drain_timeout() -> None:
+    template = alone(lifecycle={"preStop": {"exec": {"command": ["bye"]}}})
+    check(template)
+    told = refused(template, drain_timeout="60s")
+    assert told.startswith("executor.pod_template: spec.containers: 'a' has a lifecycle.preStop")
+    assert "drain_command" in told
+
+
+@pytest.mark.parametrize("grace", ["30", True, -1, 1.5])
+def test_a_grace_period_to_which_nothing_can_be_added_is_refused_with_drain_timeout(grace: object) -> None:
+    told = refused(changed(terminationGracePeriodSeconds=grace), drain_timeout="60s")
+    assert "spec.terminationGracePeriodSeconds" in told
+    assert repr(grace) in told
+
+
+def test_a_drain_command_needs_a_drain_timeout_which_a_profile_may_inherit() -> None:
+    assert refused(TEMPLATE, drain_command=["bye"]).startswith("executor.drain_command: needs executor.drain_timeout")
+    assert "profile 'big': profiles.big.drain_command: needs" in refused(
+        TEMPLATE, profiles={"big": {"drain_command": ["bye"]}}
+    )
+    check(TEMPLATE, drain_timeout="1m", profiles={"big": {"drain_command": ["bye"]}})

@@ -50,6 +50,8 @@ DEFAULTS = {
     "executor.image": None,
     "executor.command": None,
     "executor.args": None,
+    "executor.drain_timeout": None,
+    "executor.drain_command": None,
     "executor.working_dir": None,
     "executor.env": None,
     "executor.env_from": (),
