@@ -196,6 +196,7 @@ class Allocator(Actor):
                 profile.forgive()
         self._totals = dict(totals)
         self._tracker.at_once = message.at_once
+        self._tracker.retire(message.retired)
         for name in {*self._profiles, *totals}:
             self._profiles[name].target = totals.get(name, 0)
         self._round()
@@ -437,6 +438,7 @@ class Allocator(Actor):
             pending=snapshot.count(PodPending, profile=profile.name),
             running=snapshot.count(PodRunning, PodUnknown, profile=profile.name),
             terminating=snapshot.count(PodTerminating, profile=profile.name),
+            retiring=self._tracker.retiring(snapshot, profile.name),
             start_failures=profile.start_failures(self.clock.monotonic()),
             blocked=block.message if block is not None else None,
             blocked_since=block.since if block is not None else None,

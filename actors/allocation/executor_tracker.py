@@ -53,6 +53,8 @@ class ExecutorTracker:
         """Executors that the driver registered."""
         self.killed: set[int] = set()
         """Executors that the driver killed and that have not ended yet: part of the excess."""
+        self.retired: set[int] = set()
+        """Executors that the driver retired: they count as terminating ones."""
         self.decommissioned: set[int] = set()
         """Executors that the driver decommissioned: they count until they are gone."""
         self._pending_since: dict[int, Moment] = {}
@@ -72,10 +74,18 @@ class ExecutorTracker:
                 self.requested.add(entry.executor_id, entry.profile, now)
             if entry.registered_at is not None:
                 self.registered.add(entry.executor_id)
-            if entry.killed is not None:
+            if entry.killed is not None and entry.killed.retired:
+                self.retire((entry.executor_id,))
+            elif entry.killed is not None:
                 self.killed.add(entry.executor_id)
-            if entry.decommissioned:
+            if entry.decommissioned and entry.executor_id not in self.retired:
                 self.decommissioned.add(entry.executor_id)
+
+    def retire(self, executor_ids: Iterable[int]) -> None:
+        """The driver retires these executors. What it wanted of them before no longer matters."""
+        self.retired.update(executor_ids)
+        self.killed.update(self.retired)
+        self.decommissioned -= self.retired
 
     def follow(self, batch: SnapshotBatch, now: Moment) -> None:
         """Apply a batch; O(changes), except after a full sync."""
@@ -86,10 +96,10 @@ class ExecutorTracker:
             if ended.executor_id not in states:
                 self._pending_since.pop(ended.executor_id, None)
                 self._never_heal.pop(ended.executor_id, None)
-                for ids in (self._late, self.registered, self.killed, self.decommissioned):
+                for ids in (self._late, self.registered, self.killed, self.retired, self.decommissioned):
                     ids.discard(ended.executor_id)
         if batch.full_sync:  # forget what arrived about executors that had ended already
-            for ids in (self.registered, self.killed, self.decommissioned):
+            for ids in (self.registered, self.killed, self.retired, self.decommissioned):
                 if ids:
                     ids.difference_update(ids.difference(states, self.requested))
 
@@ -117,6 +127,7 @@ class ExecutorTracker:
         """Stop waiting for a requested executor."""
         self.requested.remove(executor_id)
         self.killed.discard(executor_id)
+        self.retired.discard(executor_id)
         self.decommissioned.discard(executor_id)
         self.abandoned[executor_id] = now
 
@@ -143,15 +154,24 @@ class ExecutorTracker:
 
     def expected(self, snapshot: PodsSnapshot, profile: str) -> int:
         """Return how many executors a profile has, including those that were requested."""
-        observed = snapshot.count(*self._kinds, profile=profile) - _count(self._late, snapshot, profile, self._kinds)
+        observed = snapshot.count(*self._kinds, profile=profile)
+        observed -= _count(self._not_counted(), snapshot, profile, self._kinds)
         return observed + self._finishing(snapshot, profile) + self.requested.count(profile)
 
     def being_ended(self, snapshot: PodsSnapshot, profile: str) -> int:
         """Return how many of the expected executors the driver has killed or decommissioned: part of the excess."""
         ending = self.killed | self.decommissioned
         requested = sum(self.requested[i].profile == profile for i in ending & self.requested.keys())
-        observed = _count(ending - self._late, snapshot, profile, self._kinds)
+        observed = _count(ending - self._not_counted(), snapshot, profile, self._kinds)
         return requested + observed + self._finishing(snapshot, profile)
+
+    def _not_counted(self) -> AbstractSet[int]:
+        """Return the executors that do not count although they are alive."""
+        return self._late if PodTerminating in self._kinds else self._late | self.retired
+
+    def retiring(self, snapshot: PodsSnapshot, profile: str) -> int:
+        """Return how many executors retire and are not terminating yet."""
+        return _count(self.retired, snapshot, profile, _KINDS["TerminatingOrFailed"])
 
     def _finishing(self, snapshot: PodsSnapshot, profile: str) -> int:
         """Return how many decommissioned executors are terminating: they are not replaced before they are gone."""

@@ -72,6 +72,7 @@ def specs(
         rate=rate,
         counts=counts.pool,
         max_retry_after=settings.api.max_retry_after,
+        draining=settings.draining,
     )
 
     def linked(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:

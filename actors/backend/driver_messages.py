@@ -14,6 +14,7 @@ from actors.messages import (
     DecommissionExecutors,
     ExecutorBusy,
     ExecutorDisconnected,
+    ExecutorDrained,
     ExecutorIdle,
     FromDriver,
     GetExecutorIds,
@@ -25,6 +26,7 @@ from actors.messages import (
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    RetireExecutors,
     ScaleExecutors,
     StopBackend,
 )
@@ -82,11 +84,18 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
                 _flag(adjust_target, f"{name}.adjust_target"),
                 _grace(grace, f"{name}.grace"),
             )
+        case RetireExecutors(executor_ids, deadline, adjust_target):
+            return RetireExecutors(
+                _ids(executor_ids, f"{name}.executor_ids"),
+                _grace(deadline, f"{name}.deadline"),
+                _flag(adjust_target, f"{name}.adjust_target"),
+            )
         case DecommissionExecutors(executor_ids):
             return DecommissionExecutors(_ids(executor_ids, f"{name}.executor_ids"))
         case (
             RegisterExecutor(executor_id)
             | ExecutorDisconnected(executor_id)
+            | ExecutorDrained(executor_id)
             | ExecutorBusy(executor_id)
             | ExecutorIdle(executor_id)
             | IsExecutorActive(executor_id)

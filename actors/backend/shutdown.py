@@ -24,6 +24,7 @@ from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
 from actors.messages import BackendStopped
 from actors.messages.internal import (
+    NO_PAUSE,
     ClaimDeleted,
     ClaimsListed,
     DeletePod,
@@ -170,6 +171,7 @@ class Shutdown:
         """Names of those whose GET is not answered."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
+        self._draining = settings.draining
         self._one_by_one = False
         """Delete pod by pod: a few executors, or all if the bulk delete was refused, which needs a right of its own."""
         self._step = _Step.NOT_BEGUN
@@ -375,7 +377,8 @@ class Shutdown:
         """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""
         if self._one_by_one:
             for pod in pods:
-                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
+                grace = NO_PAUSE if pod.profile in self._draining else None
+                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=grace)))
         elif not self._slices:
             ids = [found for pod in pods if (found := executor_id(pod)) is not None]
             for start in range(0, len(ids), SLICE):

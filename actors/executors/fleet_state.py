@@ -68,9 +68,9 @@ class FleetState:
     scale_downs: dict[str, ScaleDown] = field(default_factory=dict)
     """How the running excess of a profile is ended. Without one, only the driver ends it."""
 
-    def target(self, *, forgives: bool = False) -> SetTotalExpectedExecutors:
-        """Return the target as the Allocator receives it."""
-        return SetTotalExpectedExecutors(dict(self.totals), forgives, frozenset(self.scale_downs))
+    def target(self, *, forgives: bool = False, retired: frozenset[int] = frozenset()) -> SetTotalExpectedExecutors:
+        """Return the target as the Allocator receives it, with executors that retire now."""
+        return SetTotalExpectedExecutors(dict(self.totals), forgives, frozenset(self.scale_downs), retired)
 
     def counts(self) -> Mapping[str, ProfileStatus]:
         """Return what the Allocator counted last; before its first count, the targets."""

@@ -1,7 +1,8 @@
 """Kills: the executors that the driver ends or lets finish, and those that are rolled.
 
 A plain object of the Backend. A killed executor has a grace period to end by itself; then its pod is deleted, by label,
-so that a pod whose POST is still in flight is deleted, too.
+so that a pod whose POST is still in flight is deleted, too. A retired one is a killed one that no longer counts: it is
+replaced, or the target has fallen, while it drains.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import Refused
 from actors.executors.roll import POLICIES, candidates, choose, lacks
-from actors.messages import DecommissionExecutors, KillExecutors
-from actors.messages.internal import DeletePods, ExecutorDecommissioned, ExecutorKilled
+from actors.messages import DecommissionExecutors, ExecutorDrained, KillExecutors, RetireExecutors
+from actors.messages.internal import DeletePods, DrainEnded, ExecutorDecommissioned, ExecutorKilled
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.runtime import later
@@ -34,6 +35,7 @@ __all__ = ["Kills"]
 
 logger = get_logger(__name__)
 
+RETIRED: Final = "was retired by the driver"
 ROLLED: Final = "was rolled, for a new one to take its place"
 """What loss reasons say after the executor's name."""
 
@@ -79,6 +81,7 @@ class Kills:
     ) -> None:
         self._timers = backend.timers
         self._clock = backend.clock
+        self._settings = settings
         self._grace = settings.executor.kill_grace_period
         self._roll_interval = settings.roll.interval
         self._policy = policy or POLICIES[settings.roll.policy]
@@ -91,7 +94,9 @@ class Kills:
         """Map each message to its handler."""
         return {
             DecommissionExecutors: self._decommission,
+            ExecutorDrained: self._drained,
             KillExecutors: self._kill,
+            RetireExecutors: self._retire,
             _DeleteDue: self._delete_killed,
             _RollDue: self._roll,
         }
@@ -106,6 +111,19 @@ class Kills:
     def _kill(self, message: KillExecutors) -> tuple[int, ...]:
         self._check_permission()
         return self.end(message.executor_ids, adjust_target=message.adjust_target, grace=message.grace)
+
+    def _retire(self, message: RetireExecutors) -> tuple[int, ...]:
+        self._check_permission()
+        return self.retire(message.executor_ids, RETIRED, message.deadline, adjust_target=message.adjust_target)
+
+    def _drained(self, message: ExecutorDrained) -> bool:
+        self._check_permission()
+        ledger = self._state.ledger.drained(message.executor_id)
+        if ledger is None:
+            return False
+        self._state.ledger = ledger
+        self._children[LIFECYCLE].tell(DrainEnded(message.executor_id))
+        return True
 
     def _decommission(self, message: DecommissionExecutors) -> tuple[int, ...]:
         self._check_permission()
@@ -137,8 +155,11 @@ class Kills:
             return
         if chosen is not None:
             logger.info("rolling executor: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
-            self._let_finish((chosen.executor_id,))
-            self.end((chosen.executor_id,), message=ROLLED)
+            if self._settings.drain_timeout(chosen.profile) is not None:
+                self.retire((chosen.executor_id,), ROLLED)
+            else:  # its replacement waits until it is gone, so that the fleet never has more pods than its target
+                self._let_finish((chosen.executor_id,))
+                self.end((chosen.executor_id,), message=ROLLED)
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,22 +171,53 @@ class Kills:
         grace: timedelta | None = None,
         message: str = ENDED_BY_DRIVER,
     ) -> tuple[int, ...]:
-        """Kill executors. Delete pods that run after the grace period, others now; return the ids."""
+        """Kill executors, and return their ids."""
         grace = self._grace if grace is None else grace
-        delete_at = later(self._clock.monotonic(), grace)
         counted = self._state.ledger.counted() if adjust_target else Counter()
-        killed = [self._end_one(executor_id, delete_at, message) for executor_id in self._known(executor_ids, "kill")]
-        new = [entry for entry in killed if entry.killed is None and not entry.scaled_down]
-        if adjust_target and new:
-            self._lower_target(Counter(entry.profile for entry in new), counted)
-        self._delete(entry.executor_id for entry in killed if not entry.running)
-        running = (entry for entry in killed if entry.running)
-        if due := tuple(e.executor_id for e in running if e.killed is None or delete_at < e.killed.delete_at):
-            self._timers.start(("kill", due), grace, _DeleteDue(due))
+        killed = self._end_all(self._known(executor_ids, "kill"), grace, message)
+        if adjust_target and self._lower_target(killed, counted):
+            self._children[ALLOCATOR].tell(self._state.target())
         ids = tuple(entry.executor_id for entry in killed)
         if ids:
             logger.info("killing executors: ids=%s adjust_target=%s", _few(ids), adjust_target)
         return ids
+
+    def retire(
+        self,
+        executor_ids: Iterable[int],
+        message: str,
+        deadline: timedelta | None = None,
+        *,
+        adjust_target: bool = False,
+    ) -> tuple[int, ...]:
+        """Let executors drain, and delete them at the deadline, without counting them meanwhile; return the ids."""
+        counted = self._state.ledger.counted() if adjust_target else Counter()
+        retired: list[LedgerEntry] = []
+        by_profile: dict[str, list[int]] = {}
+        for executor_id in self._known(executor_ids, "retire"):
+            by_profile.setdefault(self._state.ledger.entries[executor_id].profile, []).append(executor_id)
+        for profile, ids in by_profile.items():
+            grace = next(g for g in (deadline, self._settings.drain_timeout(profile), self._grace) if g is not None)
+            retired += self._end_all(ids, grace, message, retired=True)
+        if adjust_target:
+            self._lower_target(retired, counted)
+        ids = [entry.executor_id for entry in retired]
+        if ids:
+            logger.info("retiring executors: ids=%s adjust_target=%s", _few(ids), adjust_target)
+            self._children[ALLOCATOR].tell(self._state.target(retired=frozenset(ids)))
+        return tuple(ids)
+
+    def _end_all(
+        self, executor_ids: Iterable[int], grace: timedelta, message: str, *, retired: bool = False
+    ) -> list[LedgerEntry]:
+        """Kill known executors. Delete pods that run after the grace period, others now; return the earlier entries."""
+        delete_at = later(self._clock.monotonic(), grace)
+        ended = [self._end_one(executor_id, delete_at, message, retired=retired) for executor_id in executor_ids]
+        self._delete(entry.executor_id for entry in ended if not entry.runs)
+        running = (entry for entry in ended if entry.runs)
+        if due := tuple(e.executor_id for e in running if e.killed is None or delete_at < e.killed.delete_at):
+            self._timers.start(("kill", due), grace, _DeleteDue(due))
+        return ended
 
     def _known(self, executor_ids: Iterable[int], verb: str) -> list[int]:
         """Return the executors that are known and have not ended; log the others."""
@@ -177,48 +229,50 @@ class Kills:
             logger.warning("cannot %s unknown or ended executors: ids=%s", verb, _few(others))
         return known
 
-    def _end_one(self, executor_id: int, delete_at: Moment, message: str) -> LedgerEntry:
+    def _end_one(self, executor_id: int, delete_at: Moment, message: str, *, retired: bool) -> LedgerEntry:
         """Kill one executor, to be deleted at `delete_at` if it runs. Return its entry from before."""
         now, entry = self._clock.monotonic(), self._state.ledger.entries[executor_id]
-        kill = ExecutorKilled(executor_id, self._clock.now(), delete_at if entry.running else now, message)
+        kill = ExecutorKilled(executor_id, self._clock.now(), delete_at if entry.runs else now, message, retired)
         self._state.ledger, kill, report = self._state.ledger.killed(kill, now, entry.pod_in(self._state.states))
         self._tell(report)
-        self._tell_both(kill)
+        self._children[LIFECYCLE].tell(kill)
+        if not retired:  # the Allocator is told of all that retire in one message, with the target
+            self._children[ALLOCATOR].tell(kill)
         return entry
 
     def _let_finish(self, executor_ids: Iterable[int]) -> tuple[int, ...]:
         ids = self._known(executor_ids, "decommission")
         for executor_id in ids:
             self._state.ledger = self._state.ledger.decommissioned(executor_id)
-            self._tell_both(ExecutorDecommissioned(executor_id))
+            for name in (LIFECYCLE, ALLOCATOR):
+                self._children[name].tell(ExecutorDecommissioned(executor_id))
         if ids:
             logger.info("decommissioning executors: ids=%s", _few(ids))
         return tuple(ids)
 
-    def _lower_target(self, killed: Counter[str], counted: Counter[str]) -> None:
-        """Lower each profile's target by its killed executors, without those that were in excess of it.
+    def _lower_target(self, ended: Iterable[LedgerEntry], counted: Counter[str]) -> bool:
+        """Lower each profile's target by its newly killed executors, without those that were in excess of it.
+
+        Return whether there were any.
 
         `counted` is how many counted toward it before, by the ledger. The ledger may not know yet that some have ended,
         which the Allocator has replaced already: there were no more than its last count says, if there was one.
         """
         totals = self._state.totals
+        killed = Counter(entry.profile for entry in ended if entry.killed is None and not entry.scaled_down)
         for profile in killed.keys() & totals.keys():
             alive, status = counted[profile], self._state.profiles.get(profile)
             if status is not None:
-                alive = min(alive, status.requested + status.pending + status.running)
+                alive = min(alive, status.requested + status.pending + status.running - status.retiring)
             excess = max(0, alive - totals[profile])
             totals[profile] -= min(totals[profile], max(0, killed[profile] - excess))
-        self._children[ALLOCATOR].tell(self._state.target())
+        return bool(killed)
 
     def _delete(self, executor_ids: Iterable[int]) -> None:
         """Delete those that have not ended. By label, which includes a pod whose POST is still in flight."""
         left = frozenset(i for i in executor_ids if self._state.ledger.current(i) is not None)
         if left:
             self._children[POOL].tell(DeletePods(left))
-
-    def _tell_both(self, message: ExecutorKilled | ExecutorDecommissioned) -> None:
-        self._children[LIFECYCLE].tell(message)
-        self._children[ALLOCATOR].tell(message)
 
 
 def _few(executor_ids: Sequence[int]) -> str:

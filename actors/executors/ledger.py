@@ -129,7 +129,9 @@ class Ledger:
         if not entry.terminating or entry.notified_at is None:
             message = _terminating(entry, pod, kill.at + elapsed(now, kill.delete_at), _why_killed(kill))
         if entry.killed is not None:
-            kill = replace(entry.killed, delete_at=min(entry.killed.delete_at, kill.delete_at))
+            earlier = entry.killed
+            retired, delete_at = earlier.retired or kill.retired, min(earlier.delete_at, kill.delete_at)
+            kill = replace(earlier, delete_at=delete_at, retired=retired)
         changed = replace(
             entry,
             killed=kill,
@@ -143,6 +145,11 @@ class Ledger:
         """Return the killed executors that have not ended."""
         entries = self.entries.values()
         return frozenset(e.executor_id for e in entries if e.killed is not None and e.removed_at is None)
+
+    def drained(self, executor_id: int) -> Ledger | None:
+        """A terminating executor is drained. None if it is not terminating."""
+        entry = self.current(executor_id)
+        return self._with(replace(entry, drained=True)) if entry is not None and entry.terminating else None
 
     def decommissioned(self, executor_id: int) -> Ledger:
         """The driver lets an executor finish, which has not ended."""

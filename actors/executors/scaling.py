@@ -144,7 +144,7 @@ class Scaling:
             return ()
         ended: tuple[int, ...] = ()
         for profile, ids in chosen.items():
-            ended += self._kills.end(ids, grace=self._state.scale_downs[profile].grace, message=SCALED_DOWN)
+            ended += self._kills.retire(ids, SCALED_DOWN, self._state.scale_downs[profile].grace)
         return ended
 
 
@@ -152,8 +152,7 @@ def running(entries: Iterable[LedgerEntry], profiles: Iterable[str]) -> Mapping[
     """Return the executors of these profiles that run or are registered, without those that are to end anyway."""
     found: dict[str, list[LedgerEntry]] = {profile: [] for profile in profiles}
     for entry in entries:
-        is_in_use = entry.running or entry.registered_at is not None
-        if is_in_use and entry.profile in found and entry.counts and not entry.decommissioned:
+        if entry.runs and entry.profile in found and entry.counts and not entry.decommissioned:
             found[entry.profile].append(entry)
     return found
 

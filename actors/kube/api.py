@@ -190,6 +190,8 @@ class DeleteCollection(Request[None], frozen=True):
 
     operation = "delete_collection"
     selector: str
+    grace: timedelta | None = None
+    """As in `DeleteOptions`."""
 
 
 class Patch(Request[Pod], frozen=True):

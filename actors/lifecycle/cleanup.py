@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
-from actors.messages.internal import DeletePod, LabelPod
+from actors.messages.internal import NO_PAUSE, DeletePod, LabelPod
 from actors.pods.pod import INACTIVE_LABEL, held_since
 from actors.pods.state import PodState, PodTerminating
 from actors.runtime import elapsed
@@ -31,8 +31,10 @@ __all__ = ["Cleanup"]
 class Cleanup:
     """The pods to delete and the terminating ones, by executor id, until they leave the snapshot."""
 
-    def __init__(self, settings: ExecutorSettings) -> None:
+    def __init__(self, settings: ExecutorSettings, draining: frozenset[str] = frozenset()) -> None:
+        """`draining`: the profiles whose pods pause before SIGTERM, unless the fleet deletes them."""
         self._settings = settings
+        self._draining = draining
         self._to_delete: dict[int, Moment] = {}
         """Ended pods, and live ones whose executors were killed, abandoned or reported as ended; and when each was
         observed last."""
@@ -49,7 +51,7 @@ class Cleanup:
         if isinstance(state, PodTerminating):
             self._to_delete.pop(executor_id, None)
             known = self._terminating.get(executor_id)
-            if known is None or known[0].pod.uid != state.pod.uid:
+            if known is None or known[0].pod.uid != state.pod.uid or _grace(known[0].pod) != _grace(state.pod):
                 self._terminating[executor_id] = (state, now)
             return
         self._terminating.pop(executor_id, None)  # a restored backup undoes deletions
@@ -83,6 +85,9 @@ class Cleanup:
             pod, observed_at = state.pod, max(changed_at, synced_at)
             if state.final and not self._settings.delete_on_termination:
                 yield LabelPod(pod.name, pod.uid, {INACTIVE_LABEL: "true"}, observed_at=observed_at)
+            elif pod.profile in self._draining:
+                if not pod.terminating or _grace(pod) > NO_PAUSE:  # a second DELETE ends the pause of another's
+                    yield DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=NO_PAUSE), observed_at)
             elif not pod.terminating:
                 yield DeletePod(pod.name, DeleteOptions(uid=pod.uid), observed_at)
 
@@ -104,8 +109,7 @@ class Cleanup:
         return overdue
 
     def _patience(self, state: PodTerminating) -> timedelta:
-        grace = state.pod.metadata.deletion_grace_period_seconds or 0
-        return timedelta(seconds=grace) + self._settings.terminating_timeout
+        return _grace(state.pod) + self._settings.terminating_timeout
 
     def held(self, at: datetime) -> list[tuple[int, Pod, datetime]]:
         """Return, once, the pods that finalizers have held for `executor.terminating_timeout`, and since when."""
@@ -118,3 +122,8 @@ class Cleanup:
             del self._finalizing[executor_id]
             self._held[executor_id] = pod.uid
         return held
+
+
+def _grace(pod: Pod) -> timedelta:
+    """Return the grace period of a terminating pod."""
+    return timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)

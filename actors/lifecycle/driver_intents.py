@@ -45,6 +45,7 @@ class DriverIntents:
         self._labelled: dict[int, LabelPod] = {}
         """The last label request for each pod."""
         self._killed: dict[int, ExecutorKilled] = {}
+        self._drained: set[int] = set()
         self._decommissioned: set[int] = set()
         self._disconnected: dict[int, Moment] = {}
         """Since when an executor is disconnected, the earliest first."""
@@ -58,6 +59,8 @@ class DriverIntents:
         for entry in sorted(entries, key=lambda entry: entry.disconnected_at or 0.0):
             if entry.killed is not None:
                 self._killed[entry.executor_id] = entry.killed
+            if entry.drained:
+                self._drained.add(entry.executor_id)
             if entry.decommissioned:
                 self._decommissioned.add(entry.executor_id)
             if entry.disconnected_at is not None:
@@ -68,6 +71,10 @@ class DriverIntents:
     def kill(self, kill: ExecutorKilled) -> None:
         """Record that the driver killed an executor."""
         self._killed[kill.executor_id] = kill
+
+    def drained(self, executor_id: int) -> None:
+        """Record that a terminating executor is drained."""
+        self._drained.add(executor_id)
 
     def decommission(self, executor_id: int) -> None:
         """Record that the driver decommissioned an executor."""
@@ -88,6 +95,7 @@ class DriverIntents:
     def forget(self, executor_id: int) -> None:
         """Forget an executor that ended or was abandoned."""
         self._killed.pop(executor_id, None)
+        self._drained.discard(executor_id)
         self._decommissioned.discard(executor_id)
         self._disconnected.pop(executor_id, None)
         self._labelled.pop(executor_id, None)
@@ -114,16 +122,17 @@ class DriverIntents:
         """Return the loss message if we requested the executor's end."""
         killed = self._killed.get(executor_id)
         if killed is not None:
-            return RequestedEnd(killed.message, killed.at)
+            return RequestedEnd(killed.message, killed.at, however=killed.retired)
         return RequestedEnd(SCALED_DOWN) if uid in self._scaled_down else None
 
     def is_decommissioned(self, executor_id: int) -> bool:
         """Return whether the driver decommissioned this executor."""
         return executor_id in self._decommissioned
 
-    def overdue_kills(self, now: Moment) -> Iterator[int]:
-        """Return the killed executors whose grace period is over."""
-        return (executor_id for executor_id, killed in self._killed.items() if killed.delete_at <= now)
+    def overdue(self, now: Moment) -> Iterator[int]:
+        """Yield the executors that must end now: killed ones whose grace period is over, and drained ones."""
+        yield from (executor_id for executor_id, killed in self._killed.items() if killed.delete_at <= now)
+        yield from self._drained
 
     def lost(self, now: Moment, timeout: timedelta) -> list[int]:
         """Return the executors that have been disconnected for `timeout`, without killed ones, which end anyway."""
@@ -159,7 +168,7 @@ class DriverIntents:
         annotations: dict[str, str] = {}
         if killed is not None and killed.delete_at > now:
             labels |= self._kill_label
-        if executor_id in self._decommissioned:
+        if executor_id in self._decommissioned or (killed is not None and killed.retired):
             labels |= self._decommission_label
             if not self._decommission_label or not self._decommission_label.items() <= pod.labels.items():
                 annotations = self._deletion_cost

@@ -23,6 +23,7 @@ from actors.messages.internal import (
     BatchDone,
     ConfirmPod,
     ConnectionLost,
+    DrainEnded,
     EndedForgotten,
     ExecutorDecommissioned,
     ExecutorKilled,
@@ -118,7 +119,7 @@ class LifecycleManager(Actor):
         self._executors: dict[int, _Executor] = {}
         self._intents = DriverIntents(self._settings)
         self._pending = PendingPods(self._settings.stuck_timeout)
-        self._cleanup = Cleanup(self._settings)
+        self._cleanup = Cleanup(self._settings, settings.draining)
         ttl, timer = self._settings.removed_executors_ttl, self.clock.monotonic
         self._reported = ReportedEnds(ttl, timer)
         self._abandoned: TTLCache[int, bool] = TTLCache(math.inf, ttl.total_seconds(), timer=timer)
@@ -140,6 +141,7 @@ class LifecycleManager(Actor):
                 | ExecutorKilled(executor_id)
                 | ExecutorDecommissioned(executor_id)
                 | ConnectionLost(executor_id)
+                | DrainEnded(executor_id)
             ) if self._reported.has_ended(executor_id):
                 pass  # the Backend sent it before it received our report
             case ExecutorRegistered(executor_id, at):
@@ -154,6 +156,8 @@ class LifecycleManager(Actor):
             case ConnectionLost(executor_id, at):
                 logger.debug("executor disconnected: executor=%d", executor_id)
                 self._intents.disconnected(executor_id, at)
+            case DrainEnded(executor_id):
+                self._drained(executor_id)
             case ExecutorsScaledDown(pods):
                 self._intents.scale_down(pods.values())
             case ExecutorsAbandoned(executor_ids):
@@ -196,6 +200,16 @@ class LifecycleManager(Actor):
             self._cleanup.remove(executor_id, self.clock.monotonic())
             self._forget(executor_id)
 
+    def _drained(self, executor_id: int) -> None:
+        self._intents.drained(executor_id)
+        if self._snapshot is not None:
+            self._cleanup.remove(executor_id, self.clock.monotonic())
+            self._clean_up(self._snapshot)
+
+    def _clean_up(self, snapshot: PodsSnapshot) -> None:
+        for request in self._cleanup.requests(snapshot):
+            self._pool.tell(request)
+
     def _forget_ended(self, executor_ids: frozenset[int]) -> None:
         if self._snapshot is not None:
             states = self._snapshot.states
@@ -233,10 +247,9 @@ class LifecycleManager(Actor):
             self._repeat_patches(batch.snapshot)
         for executor_id, pod, stuck in self._pending.overdue(now):
             self._stuck(executor_id, pod, stuck)
-        self._delete_killed(now)
+        self._delete_overdue(now)
         self._remove_disconnected(now)
-        for request in self._cleanup.requests(batch.snapshot):
-            self._pool.tell(request)
+        self._clean_up(batch.snapshot)
         self._report_lost_nodes(now)
         self._log_held_pods()
         self._store.tell(BatchDone(self.address, batch.seq))
@@ -408,9 +421,9 @@ class LifecycleManager(Actor):
                 )
                 self._remove(executor_id, executor.uid, reason, executor.pod)
 
-    def _delete_killed(self, now: Moment) -> None:
-        """Delete killed executors after their grace period. The Backend has requested it once; repeat it."""
-        for executor_id in self._intents.overdue_kills(now):
+    def _delete_overdue(self, now: Moment) -> None:
+        """Delete drained executors, and killed ones after their grace period; the Backend has requested that once."""
+        for executor_id in self._intents.overdue(now):
             self._cleanup.remove(executor_id, now)
 
     def _remove_disconnected(self, now: Moment) -> None:

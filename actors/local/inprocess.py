@@ -151,9 +151,10 @@ class InProcessPodApi:
                     resource_version=options.resource_version,
                 )
                 return None
-            case kube.DeleteCollection(selector):
+            case kube.DeleteCollection(selector, grace):
                 self.right("deletecollection", PODS)
-                store.delete_collection("pods", namespace, label_selector=selector)
+                seconds = _seconds(grace)
+                store.delete_collection("pods", namespace, label_selector=selector, grace_period_seconds=seconds)
                 return None
             case kube.Patch(name, patch):
                 self.right("patch", PODS)

@@ -15,6 +15,7 @@ __all__ = [
     "DecommissionExecutors",
     "ExecutorBusy",
     "ExecutorDisconnected",
+    "ExecutorDrained",
     "ExecutorIdle",
     "FromDriver",
     "GetExecutorIds",
@@ -27,6 +28,7 @@ __all__ = [
     "Question",
     "RegisterExecutor",
     "RequestTotalExecutors",
+    "RetireExecutors",
     "ScaleExecutors",
     "StopBackend",
     "SupportsLessThan",
@@ -77,7 +79,7 @@ class ScaleExecutors(Question[tuple[int, ...]]):
     """Set the target of these profiles, and end what is in excess. An int means the default profile.
 
     A profile that is not named keeps its target. Executors that do not run yet go first, at once; then running ones in
-    the order of `victims`, like killed ones (`KillExecutors`):
+    the order of `victims`, like retired ones (`RetireExecutors`):
 
     - "newest" or "oldest": by when they began to run.
     - "idle": those that are not busy (`ExecutorBusy`). Not connected ones go first, then the newest. Busy ones stay
@@ -96,7 +98,8 @@ class ScaleExecutors(Question[tuple[int, ...]]):
     totals: int | Mapping[str, int]
     victims: Victims = "newest"
     grace: timedelta | None = None
-    """As that of `KillExecutors`."""
+    """How long they may take. None means `executor.drain_timeout` of the profile, or else
+    `executor.kill_grace_period`."""
 
     @property
     def by_profile(self) -> dict[str, int]:
@@ -123,6 +126,42 @@ class KillExecutors(Question[tuple[int, ...]]):
     grace: timedelta | None = None
     """None means `executor.kill_grace_period`. Deleted pods then have their own `terminationGracePeriodSeconds` to end,
     also after a grace of 0: the DELETE does not shorten it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetireExecutors(Question[tuple[int, ...]]):
+    """Let these executors drain, at most 100,000 at a time, and end them at the deadline.
+
+    A retiring executor no longer counts: it is replaced now, unless `adjust_target` lowers the target by one for it, as
+    with `KillExecutors`. With `allocation.pod_replacement_policy = "Failed"` it is replaced once it has ended. The
+    driver receives `ExecutorTerminating` at once, gives the executor no more work, and takes over what it has.
+
+    Its pod is deleted when the driver says that it is drained (`ExecutorDrained`), and at the deadline at the latest;
+    one that does not run yet is deleted at once. Whenever and however it ends, its kind is `KILLED_BY_DRIVER`. Its
+    connection may be lost meanwhile: `executor.disconnect_timeout` does not end it. A second one, or a kill, can
+    shorten its deadline, and never prolongs it.
+
+    Answered with the ids that retire, without ids that are unknown or already removed.
+    """
+
+    executor_ids: tuple[int, ...]
+    deadline: timedelta | None = None
+    """How long it may take. None means `executor.drain_timeout` of its profile, or else
+    `executor.kill_grace_period`."""
+    adjust_target: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorDrained(Question[bool]):
+    """This terminating executor has nothing left to lose: its pod is deleted now, and need not pause any longer.
+
+    Whoever ends it: `RetireExecutors`, `KillExecutors`, or somebody else who deleted its pod while
+    `executor.drain_timeout` has it pause. It receives SIGTERM within a second, and SIGKILL two seconds later.
+
+    Answered with a bool: the executor is terminating. Else nothing happens.
+    """
+
+    executor_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +263,8 @@ FromDriver: TypeAlias = (
     RequestTotalExecutors
     | ScaleExecutors
     | KillExecutors
+    | RetireExecutors
+    | ExecutorDrained
     | DecommissionExecutors
     | RegisterExecutor
     | ExecutorDisconnected

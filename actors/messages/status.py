@@ -27,6 +27,8 @@ class ProfileStatus(JsonReady):
     running: int = 0
     """Running or in an unknown phase."""
     terminating: int = 0
+    retiring: int = 0
+    """How many of `pending` and `running` retire: they do not count toward the target."""
     registered: int = 0
     blocked: str | None = None
     """Why creation is blocked, None while it is not."""

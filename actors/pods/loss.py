@@ -141,6 +141,13 @@ class RequestedEnd:
     """The loss message, after the executor's name."""
     at: datetime | None = None
     """When the executor was told to end by itself; None if its pod was deleted, as then the pod has the time."""
+    however: bool = False
+    """Whatever ends it after that, the driver requested it: the executor was retired, and nothing is lost with it."""
+
+    @property
+    def since(self) -> datetime | None:
+        """`at` in whole seconds, as the API's timestamps have them."""
+        return None if self.at is None else self.at.replace(microsecond=0)
 
 
 def explain(
@@ -238,6 +245,8 @@ def _kind(
     """Decide who ended it. A pod that ended after its deletion or disruption began did not end by itself."""
     if released:
         return LossKind.RELEASED
+    if requested is not None and requested.however and not _ended_before(end, requested.since):
+        return LossKind.KILLED_BY_DRIVER
     pod = state.pod
     disruption = _disrupted(pod, end)
     deleted = node_lost or _was_deleted(state, end)
@@ -249,8 +258,8 @@ def _kind(
         return LossKind.NODE_LOST
     if deleted:
         return LossKind.NEVER_STARTED if never_heals(pod) else LossKind.DELETED
-    told_at = requested.at if requested is not None else None
-    if told_at is not None and not _ended_before(end, told_at.replace(microsecond=0)):
+    told_at = requested.since if requested is not None else None
+    if told_at is not None and not _ended_before(end, told_at):
         return LossKind.KILLED_BY_DRIVER
     ended = ends((*container_statuses(pod), *_init_statuses(pod)))
     culprit = end if end is not None and end.exit_code != 0 else next((e for e in ended if e.exit_code != 0), end)

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from actors import kube
 from actors.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import CLAIMS
-from actors.messages.internal import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
-from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_EXECUTOR, ROLE_LABEL, Pod, fleet_selector
+from actors.messages.internal import NO_PAUSE, ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
+from actors.pods.pod import (
+    APP_ID_LABEL,
+    EXECUTOR_ID_LABEL,
+    PROFILE_LABEL,
+    ROLE_EXECUTOR,
+    ROLE_LABEL,
+    Pod,
+    fleet_selector,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from actors.kube.api import Operation
@@ -191,11 +199,12 @@ class BulkDelete(Request):
     Many ids take several calls, one after the other, whether they fail or not.
     """
 
-    def __init__(self, message: DeletePods, app_id: str) -> None:
+    def __init__(self, message: DeletePods, app_id: str, draining: frozenset[str] = frozenset()) -> None:
+        """`draining`: the profiles whose pods are deleted without their pause."""
         everyone = fleet_selector(app_id, active_only=not message.include_inactive)
         selectors = _selectors(everyone, message.executor_ids)
         self._message = message
-        self._calls = (kube.DeleteCollection(selector) for selector in selectors)
+        self._calls = (call for selector in selectors for call in _bulk_deletes(selector, draining))
         self._error: ApiError | None = None
         how_many = "all" if message.executor_ids is None else len(message.executor_ids)
         super().__init__("delete pods", f"of {how_many} executors", message, next(self._calls))
@@ -219,6 +228,16 @@ class BulkDelete(Request):
         """Report the last error, if any call failed."""
         if self._message.reply_to is not None:
             self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
+
+
+def _bulk_deletes(selector: str, draining: frozenset[str]) -> Iterator[kube.DeleteCollection]:
+    """Yield the calls that delete what the selector matches. A grace period is that of all pods of a call."""
+    if not draining:
+        yield kube.DeleteCollection(selector)
+        return
+    names = ",".join(sorted(draining))
+    yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} in ({names})", NO_PAUSE)
+    yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} notin ({names})")
 
 
 def _selectors(everyone: str, executor_ids: frozenset[int] | None) -> list[str]:

@@ -51,6 +51,7 @@ from actors.settings.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import timedelta
     from os import PathLike
     from typing import Unpack
 
@@ -209,6 +210,15 @@ class Settings(Consistent, BaseSettings):
         if full.on_oom is None or full.on_oom.profile is None or own.sets("on_oom"):
             return full
         return full.model_copy(update={"on_oom": None})
+
+    def drain_timeout(self, profile: str) -> timedelta | None:
+        """Return how long executors of a profile may drain; None if they do not, or if there is no such profile."""
+        return self.profile(profile).drain_timeout if profile in self.profile_names else None
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """The profiles whose pods pause before SIGTERM."""
+        return frozenset(name for name in self.profile_names if self.drain_timeout(name) is not None)
 
     @property
     def initial_totals(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from actors.messages import (
     DecommissionExecutors,
     ExecutorBusy,
     ExecutorDisconnected,
+    ExecutorDrained,
     ExecutorIdle,
     FleetExecutors,
     FleetStatus,
@@ -33,6 +34,7 @@ from actors.messages import (
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    RetireExecutors,
     ScaleExecutors,
     StopBackend,
 )
@@ -49,7 +51,7 @@ LONGEST_LINE = 400
 PROFILES = ("default", "large")
 POLICIES = ("newest", "oldest", "idle")
 ABOUT_ONE = (
-    *(RegisterExecutor, ExecutorDisconnected, ExecutorBusy, ExecutorIdle),
+    *(RegisterExecutor, ExecutorDrained, ExecutorDisconnected, ExecutorBusy, ExecutorIdle),
     *(IsExecutorActive, IsExecutorExcluded),
 )
 
@@ -163,6 +165,7 @@ messages = st.one_of(
     questions,
     about_one,
     st.builds(KillExecutors, many, flags, graces),
+    st.builds(RetireExecutors, many, graces, flags),
     st.builds(ScaleExecutors, totals, victims, graces),
     st.builds(DecommissionExecutors, many),
     st.builds(RequestTotalExecutors, totals, flags),
@@ -211,6 +214,8 @@ def is_right(message: FromDriver) -> bool:
             return are_totals(total) and is_policy and is_grace(grace)
         case KillExecutors(ids, flag, grace):
             return are_ids(ids) and isinstance(flag, bool) and is_grace(grace)
+        case RetireExecutors(ids, grace, flag):
+            return are_ids(ids) and isinstance(flag, bool) and is_grace(grace)
         case DecommissionExecutors(ids):
             return are_ids(ids)
         case _ if isinstance(message, ABOUT_ONE):
@@ -226,8 +231,10 @@ def is_short_text(line: str) -> bool:
 
 
 ANSWERS: dict[type, type | tuple[type, ...]] = {
-    **dict.fromkeys((KillExecutors, ScaleExecutors, DecommissionExecutors, GetExecutorIds), tuple),
-    **dict.fromkeys((RegisterExecutor, IsExecutorActive, IsExecutorExcluded, HasEnoughExecutors), bool),
+    **dict.fromkeys((KillExecutors, RetireExecutors, ScaleExecutors, DecommissionExecutors, GetExecutorIds), tuple),
+    **dict.fromkeys(
+        (RegisterExecutor, ExecutorDrained, IsExecutorActive, IsExecutorExcluded, HasEnoughExecutors), bool
+    ),
     RequestTotalExecutors: bool,
     **dict.fromkeys((ExecutorDisconnected, ExecutorBusy, ExecutorIdle), type(None)),
     GetExecutors: FleetExecutors,

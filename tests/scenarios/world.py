@@ -15,7 +15,14 @@ from actors.local.faults.faulty_api import FaultyPodApi
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
 from actors.local.store.object_store import ObjectStore
-from actors.messages import BackendStopped, ExecutorRemoved, KillExecutors, RequestTotalExecutors, StopBackend
+from actors.messages import (
+    BackendStopped,
+    ExecutorRemoved,
+    KillExecutors,
+    RequestTotalExecutors,
+    RetireExecutors,
+    StopBackend,
+)
 from actors.messages.internal import AddSubscriber, BatchDone, SnapshotBatch
 from actors.metrics.prometheus import PrometheusMetrics
 from actors.runtime import Actor, Address, Context, Entropy
@@ -220,6 +227,13 @@ class World:
     def kill(self, *executor_ids: int) -> None:
         """The driver ends executors; the target stays."""
         self.backend.tell(KillExecutors(executor_ids))
+
+    def retire(self, *executor_ids: int, **options: Any) -> tuple[int, ...]:
+        """The driver retires executors: they no longer count."""
+        for executor_id in executor_ids:
+            self.invariants.asked_to_go(f"app-exec-{executor_id}")
+        retired: tuple[int, ...] = self.ask(RetireExecutors(executor_ids, **options))
+        return retired
 
     def ask(self, message: object) -> Any:
         """A query, answered."""

@@ -175,11 +175,11 @@ class HttpPodApi:
                 return HttpRequest("POST", self._path(PODS), _json(manifest)), decode.pod
             case api.Delete(name, options):
                 return _delete(self._path(PODS, name), options), decode.anything
-            case api.DeleteCollection(selector):
+            case api.DeleteCollection(selector, grace):
                 if not selector.strip():
                     raise BadRequest("not sent: a bulk delete without a selector would delete every pod")
                 path = self._path(PODS, query={"labelSelector": selector})
-                return _delete(path, api.DeleteOptions()), decode.anything
+                return _delete(path, api.DeleteOptions(grace=grace)), decode.anything
             case api.Patch(name, patch):
                 return _patch(self._path(PODS, name), patch), decode.pod
             case api.ReviewAccess(verb, resource):

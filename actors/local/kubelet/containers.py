@@ -10,6 +10,8 @@ import os
 import re
 import signal
 import sys
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,10 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_IMAGE",
+    "SHUTDOWN_WINDOW",
     "CannotCreate",
+    "Hook",
     "argv",
     "environment",
     "expand",
+    "hook_of",
     "ignored",
     "inherited_environment",
     "log_tail",
@@ -57,6 +62,32 @@ _TAIL_LINES: Final = 80
 _TAIL_BYTES: Final = 2048
 """`terminationMessagePolicy: FallbackToLogsOnError` is "limited to 2048 bytes or 80 lines, whichever is smaller":
 https://kubernetes.io/docs/tasks/debug/debug-application/determine-pod-failure-reason/"""
+
+
+SHUTDOWN_WINDOW: Final = timedelta(seconds=2)
+"""What a container has at least between SIGTERM and SIGKILL, even if its preStop hook has used up the grace period:
+`minimumGracePeriodInSeconds` of `pkg/kubelet/kuberuntime`, the "small, one-off grace period extension of 2 seconds" of
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A lifecycle hook: it sleeps, or runs a command in the container."""
+
+    sleep: timedelta
+    """How long it sleeps; of a command: 0."""
+    command: tuple[str, ...] = ()
+
+
+def hook_of(container: Mapping[str, Any], name: str) -> Hook | None:
+    """Return a container's `preStop` or `postStart`, None if it has none or one of a kind that is not supported."""
+    match (container.get("lifecycle") or {}).get(name):
+        case {"sleep": sleep}:
+            return Hook(timedelta(seconds=(sleep or {}).get("seconds") or 0))
+        case {"exec": {"command": command}}:
+            return Hook(timedelta(), tuple(command))
+        case _:
+            return None
 
 
 class CannotCreate(Exception):  # noqa: N818 - reads as the waiting reason that it becomes
@@ -144,9 +175,12 @@ def _ignored(spec: Mapping[str, Any]) -> Iterator[str]:
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         if container["image"] != NO_IMAGE:
             yield "image"
-        for field in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
+        for field in ("livenessProbe", "readinessProbe", "startupProbe"):
             if container.get(field):
                 yield field
+        for name in container.get("lifecycle") or {}:
+            if hook_of(container, name) is None:
+                yield f"lifecycle.{name}"
         mounts = (mount["mountPath"] for mount in container.get("volumeMounts") or () if mount.get("mountPath"))
         if any(not path.startswith("/var/run/secrets/kubernetes.io/") for path in mounts):
             yield "volumeMounts"

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.local.kubelet import pod_status
+from actors.local.kubelet.containers import SHUTDOWN_WINDOW, hook_of
 from actors.local.kubelet.pod_status import Ended
 from actors.local.kubelet.scheduler import is_schedulable
 from actors.local.schema.statuses import ApiStatus
@@ -43,9 +44,12 @@ class Run:
     exit_code: int = 0
     """The exit code of its own end."""
     stop_delay: timedelta | None = None
-    """From its deletion to its end; None: the kubelet's. If longer than the grace period, it is killed."""
+    """From SIGTERM, which follows its deletion and its preStop hook, to its end; None: the kubelet's. If that is longer
+    than what is left of the grace period, it is killed."""
     stop_exit_code: int = _SIGTERM_EXIT
     """The exit code after SIGTERM."""
+    pre_stop: timedelta = timedelta(0)
+    """How long the command of a preStop hook runs. A hook that sleeps says so itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,10 @@ class _Sandbox:
     timers: list[Scheduled] = field(default_factory=list)
     running: bool = False
     """Its containers have started and not all ended."""
+    grace: int | None = None
+    """The grace period of its deletion, None while it is not being deleted."""
+    asleep_until: datetime | None = None
+    """Until when a preStop hook sleeps. A kubelet does not notice before that that a container has ended."""
 
 
 class ScriptedKubelet:
@@ -90,7 +98,7 @@ class ScriptedKubelet:
         timers: for delays.
         node: the name of the node; created in the store if it does not exist.
         start_delay: from a pod's binding to its running, unless its plan has another.
-        stop_delay: from a pod's deletion to its end, unless its plan has another; at most the grace period.
+        stop_delay: from SIGTERM to a pod's end, unless its plan has another; at most the grace period.
         script: the plan of each pod; by default pods run until they are deleted.
     """
 
@@ -162,7 +170,7 @@ class ScriptedKubelet:
     ) -> None:
         """End a running pod's containers (or the named one) by themselves; `message` is their termination message."""
         with self._lock:
-            self._end(self._find(namespace, name), Ended.with_code(code, reason, message), only=container)
+            self._exit(self._find(namespace, name), Ended.with_code(code, reason, message), only=container)
 
     def oom(
         self, name: str, *, code: int = _SIGKILL_EXIT, container: str | None = None, namespace: str = "default"
@@ -225,7 +233,7 @@ class ScriptedKubelet:
         elif uid not in self._sandboxes:
             self._admit(uid, pod)
         elif "deletionTimestamp" in metadata:
-            self._terminate(self._sandboxes[uid], metadata["deletionGracePeriodSeconds"])
+            self._terminate(self._sandboxes[uid], pod)
 
     def _admit(self, uid: str, pod: Mapping[str, Any]) -> None:
         """Run a pod that is new, or was on this node before."""
@@ -237,7 +245,7 @@ class ScriptedKubelet:
         sandbox = _Sandbox(metadata["namespace"], metadata["name"], uid, self.script(pod), running=phase == "Running")
         self._sandboxes[uid] = sandbox
         if "deletionTimestamp" in metadata:
-            self._terminate(sandbox, metadata["deletionGracePeriodSeconds"])
+            self._terminate(sandbox, pod)
             return
         if sandbox.running:
             return
@@ -250,7 +258,7 @@ class ScriptedKubelet:
             case Run(start_delay):
                 self._bind(sandbox, bound=bound)
                 delay = self._start_delay if start_delay is None else start_delay
-                self._later(sandbox, delay, lambda: self._start(sandbox))
+                self._later(sandbox, delay + _sleeps(pod, "postStart"), lambda: self._start(sandbox))
 
     def _bind(self, sandbox: _Sandbox, *, bound: bool) -> None:
         if not bound:
@@ -266,20 +274,40 @@ class ScriptedKubelet:
         plan = sandbox.plan
         if isinstance(plan, Run) and plan.exits_after is not None:
             how = Ended.with_code(plan.exit_code)
-            self._later(sandbox, plan.exits_after, lambda: self._end(sandbox, how))
+            self._later(sandbox, plan.exits_after, lambda: self._exit(sandbox, how))
 
-    def _terminate(self, sandbox: _Sandbox, grace_seconds: int) -> None:
-        """End a pod that is being deleted, after the shorter of its stop delay and its grace period."""
+    def _terminate(self, sandbox: _Sandbox, pod: Mapping[str, Any]) -> None:
+        """End a pod that is being deleted, or end it sooner if its grace period was shortened.
+
+        The order is a kubelet's (`killContainer` in `pkg/kubelet/kuberuntime`): the preStop hook, for the grace period
+        at the longest; SIGTERM; and SIGKILL when what is left of the grace period is over, 2 s later at the earliest. A
+        second DELETE with a shorter grace period ends the hook and begins anew with that grace period.
+        """
         if not sandbox.running:
             self._delete(sandbox)
             return
-        grace, stop_delay, code = timedelta(seconds=grace_seconds), self._stop_delay, _SIGTERM_EXIT
+        seconds: int = pod["metadata"]["deletionGracePeriodSeconds"]
+        if sandbox.grace == seconds:
+            return
+        sandbox.grace = seconds
+        grace, stop_delay, code, command = timedelta(seconds=seconds), self._stop_delay, _SIGTERM_EXIT, timedelta(0)
         if isinstance(sandbox.plan, Run):
             stop_delay = stop_delay if sandbox.plan.stop_delay is None else sandbox.plan.stop_delay
-            code = sandbox.plan.stop_exit_code
-        delay = min(grace, stop_delay)
-        how = Ended.with_code(code if stop_delay <= grace else _SIGKILL_EXIT)
-        self._later(sandbox, delay, lambda: self._end(sandbox, how))
+            code, command = sandbox.plan.stop_exit_code, sandbox.plan.pre_stop
+        sleep = _sleeps(pod, "preStop")
+        pause = min(grace, max(sleep, command if _runs_command(pod, "preStop") else timedelta(0)))
+        left = max(grace - pause, SHUTDOWN_WINDOW) if pause else grace
+        sandbox.asleep_until = self._clock.now() + min(grace, sleep) if sleep else None
+        how = Ended.with_code(code if stop_delay <= left else _SIGKILL_EXIT)
+        self._later(sandbox, pause + min(left, stop_delay), lambda: self._end(sandbox, how))
+
+    def _exit(self, sandbox: _Sandbox, how: Ended, *, only: str | None = None) -> None:
+        """End containers that exit by themselves; while a preStop hook sleeps, that shows once it has slept."""
+        until, now = sandbox.asleep_until, self._clock.now()
+        if until is None or until <= now:
+            self._end(sandbox, how, only=only)
+        else:
+            self._later(sandbox, until - now, lambda: self._exit(sandbox, how, only=only))
 
     def _end(
         self, sandbox: _Sandbox, how: Ended, *, only: str | None = None, extra: Mapping[str, Any] | None = None
@@ -332,6 +360,17 @@ class ScriptedKubelet:
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
+
+
+def _sleeps(pod: Mapping[str, Any], hook: str) -> timedelta:
+    """Return how long the longest hook of this name sleeps: containers are stopped side by side."""
+    found = (hook_of(container, hook) for container in pod["spec"]["containers"])
+    return max((each.sleep for each in found if each is not None), default=timedelta(0))
+
+
+def _runs_command(pod: Mapping[str, Any], hook: str) -> bool:
+    found = (hook_of(container, hook) for container in pod["spec"]["containers"])
+    return any(each is not None and each.command for each in found)
 
 
 def _cancel_timers(sandbox: _Sandbox) -> None:

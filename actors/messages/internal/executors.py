@@ -18,6 +18,7 @@ from actors.runtime import Moment
 __all__ = [
     "ClaimsListed",
     "ConnectionLost",
+    "DrainEnded",
     "EpochBegun",
     "ExecutorDecommissioned",
     "ExecutorRegistered",
@@ -47,6 +48,9 @@ class SetTotalExpectedExecutors:
     """The driver set this target: if the fleet has failed, try again."""
     at_once: frozenset[str] = frozenset()
     """The profiles whose excess is deleted however young it is."""
+    retired: frozenset[int] = frozenset()
+    """Executors that do not count from now on. In one message with the target, so that they are not replaced if it has
+    fallen with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,13 @@ class ConnectionLost:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainEnded:
+    """This terminating executor is drained: its pod must end now, and not pause any longer."""
+
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorsAbandoned:
     """The Allocator has abandoned these executors: a pod of theirs is deleted as soon as it is observed."""
 
@@ -211,6 +222,7 @@ ToLifecycleManager: TypeAlias = (
     | ExecutorKilled
     | ExecutorDecommissioned
     | ConnectionLost
+    | DrainEnded
     | ExecutorsScaledDown
     | ExecutorsAbandoned
     | TakeOver

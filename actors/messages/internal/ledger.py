@@ -31,7 +31,8 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 class ExecutorKilled:
     """The driver killed this executor.
 
-    LifecycleManager requests its deletion from `delete_at` on, while it is alive. Allocator counts it as terminating.
+    LifecycleManager requests its deletion from `delete_at` on, while it is alive. Allocator counts it until it
+    terminates, unless it is retired.
     """
 
     executor_id: int
@@ -41,6 +42,8 @@ class ExecutorKilled:
     """When its pod is deleted, if it still exists."""
     message: str = ENDED_BY_DRIVER
     """What its loss reason says after the executor's name."""
+    retired: bool = False
+    """It drains until then, and counts as terminating from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class LedgerEntry:
     """How often its connection was lost."""
     killed: ExecutorKilled | None = None
     """Set once the driver killed it."""
+    drained: bool = False
+    """The driver said so (`ExecutorDrained`): its pod must end now."""
     busy: bool = False
     """The driver said so (`ExecutorBusy`)."""
     decommissioned: bool = False
@@ -96,6 +101,11 @@ class LedgerEntry:
         if self.running:
             return ExecutorState.RUNNING
         return ExecutorState.REQUESTED if self.uid is None else ExecutorState.PENDING
+
+    @property
+    def runs(self) -> bool:
+        """It was observed to run, or has registered: it may have work."""
+        return self.running or self.registered_at is not None
 
     @property
     def is_registered(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, TypeAlias
 
 from actors.kube.api import DeleteOptions, Manifest
@@ -12,6 +13,7 @@ from actors.runtime import Address, Moment
 
 __all__ = [
     "NOT_DESIRED",
+    "NO_PAUSE",
     "AdoptPod",
     "AllowWrites",
     "BeginEpoch",
@@ -58,6 +60,13 @@ class CreatePod:
     rank: int = 0
     """POSTs of a lower rank go first: how many executors the profile has before this one."""
 
+
+NO_PAUSE: Final = timedelta(seconds=1)
+"""The grace period with which the fleet deletes pods that pause before SIGTERM (`executor.drain_timeout`).
+
+A kubelet waits for the preStop hook no longer than the grace period, then sends SIGTERM, and SIGKILL 2 s later. A
+DELETE with 0 would remove the pod from the API while its processes still run.
+"""
 
 NOT_DESIRED: Final = "it is no longer desired"
 """Why an executor is withdrawn or abandoned when its profile's target was lowered."""

@@ -16,17 +16,20 @@ from actors.executors.kills import Kills
 from actors.messages import (
     DecommissionExecutors,
     ExecutorDisconnected,
+    ExecutorDrained,
     ExecutorRemoved,
     ExecutorTerminating,
     KillExecutors,
     ProfileStatus,
     RegisterExecutor,
     RequestTotalExecutors,
+    RetireExecutors,
 )
 from actors.messages.internal import (
     AllocatorStatus,
     ConnectionLost,
     DeletePods,
+    DrainEnded,
     ExecutorDecommissioned,
     ExecutorKilled,
     ExecutorRegistered,
@@ -115,6 +118,58 @@ class Rig:
 @pytest.fixture
 def rig(kit: Kit) -> Any:
     return partial(Rig, kit)
+
+
+# ── retired ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_allocator_is_told_of_retired_executors_and_the_fallen_target_in_one_message(rig: Any) -> None:
+    subject = rig(drain_timeout="60s")
+    subject.have(1, 2, pending_ids=(3,))
+    assert subject.ask(RetireExecutors((1, 3, 99), adjust_target=True)) == (1, 3)
+    now = subject.kit.clock.monotonic()
+    sent = subject.sent()
+    kills = [message for message in sent if isinstance(message, ExecutorKilled)]
+    assert [(kill.executor_id, kill.delete_at, kill.retired) for kill in kills] == [(1, now + 60, True), (3, now, True)]
+    targets = [message for message in sent if isinstance(message, SetTotalExpectedExecutors)]
+    assert targets == [SetTotalExpectedExecutors({"default": 1}, retired=frozenset({1, 3}))]
+    subject.kit.advance(60 * SECOND)
+    assert subject.sent() == [DeletePods(frozenset({1}))]
+
+
+def test_a_retired_executor_may_register_before_its_pod_was_observed_to_run(rig: Any) -> None:
+    subject = rig(drain_timeout="60s")
+    subject.have(pending_ids=(1,))
+    subject.ask(RegisterExecutor(1))
+    subject.sent()
+    subject.ask(RetireExecutors((1,)))
+    assert not any(isinstance(message, DeletePods) for message in subject.sent())
+
+
+def test_a_killed_executor_that_is_retired_no_longer_counts_and_keeps_the_earlier_deadline(rig: Any) -> None:
+    subject = rig(drain_timeout="60s", kill_grace_period="5s")
+    subject.have(1, 2)
+    subject.ask(KillExecutors((1,)))
+    now = subject.kit.clock.monotonic()
+    subject.ask(RetireExecutors((1,), adjust_target=True))
+    entry = subject.inside.state.ledger.entries[1]
+    assert (entry.killed.retired, entry.killed.delete_at) == (True, now + 5)
+    assert subject.inside.state.totals == {"default": 2}, "the kill did not lower it, and it was killed already"
+    assert len(subject.driver.take_all()) == 1
+
+
+def test_only_a_terminating_executor_can_be_drained(rig: Any) -> None:
+    subject = rig(drain_timeout="60s")
+    subject.have(1, 2)
+    assert not subject.ask(ExecutorDrained(1))
+    subject.ask(RetireExecutors((1,)))
+    subject.sent()
+    assert subject.ask(ExecutorDrained(1))
+    assert subject.sent() == [DrainEnded(1)]
+    subject.inside.why_not = "the lease is not held"
+    for message in (ExecutorDrained(1), RetireExecutors((2,))):
+        with pytest.raises(Refused, match="the lease is not held"):
+            subject.ask(message)
 
 
 # ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────

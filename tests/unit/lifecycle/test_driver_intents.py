@@ -44,8 +44,8 @@ def test_the_end_of_a_killed_executor_was_requested_by_the_driver() -> None:
 def test_a_killed_executor_is_overdue_after_its_grace_period() -> None:
     subject = intents()
     subject.kill(kill(1, delete_at=5.0))
-    assert list(subject.overdue_kills(4.9)) == []
-    assert list(subject.overdue_kills(5.0)) == [1]
+    assert list(subject.overdue(4.9)) == []
+    assert list(subject.overdue(5.0)) == [1]
 
 
 def test_an_executor_that_runs_before_it_is_scaled_down_has_no_requested_end() -> None:

@@ -409,3 +409,15 @@ def test_an_executor_that_is_stopped_with_the_fleet_was_ended_by_the_driver() ->
 
     assert (reason.kind, reason.caused_by_app) == (LossKind.KILLED_BY_DRIVER, False)
     assert "executor 7" in reason.message
+
+
+# ── retired ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("after", "kind"), [(4, LossKind.OOM_KILLED), (5, LossKind.KILLED_BY_DRIVER)])
+def test_whatever_ends_a_retired_executor_the_driver_ended_it_unless_it_had_ended_before(
+    after: int, kind: LossKind
+) -> None:
+    retired = RequestedEnd("was retired", BEGUN + timedelta(seconds=5, milliseconds=900), however=True)
+    subject = made_of(executor=ended(137, reason="OOMKilled", after=after))
+    assert explain(7, PodFailed(subject), RULES, requested=retired).kind is kind

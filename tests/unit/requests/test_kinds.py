@@ -65,6 +65,15 @@ def asker(kit: Kit) -> Probe:
 # ── list claims ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_pods_that_pause_are_deleted_by_calls_of_their_own_without_their_pause() -> None:
+    request = BulkDelete(DeletePods(frozenset({1})), APP_ID, frozenset({"b", "a"}))
+    selector = f"{fleet_selector(APP_ID)},executor-pods/executor-id in (1)"
+    assert request.call == kube.DeleteCollection(f"{selector},executor-pods/profile in (a,b)", timedelta(seconds=1))
+    assert request.judge(None) == Retry()
+    assert request.call == kube.DeleteCollection(f"{selector},executor-pods/profile notin (a,b)")
+    assert request.judge(None) == Done()
+
+
 def test_the_fleets_claims_are_listed_by_its_labels_even_if_their_executors_are_gone(kit: Kit, asker: Probe) -> None:
     request = ClaimList(ListClaims(asker.address), APP_ID)
     selector = "executor-pods/app-id=app,executor-pods/role=executor"

@@ -293,3 +293,102 @@ def test_a_finalizer_keeps_an_ended_pod_visible(bench: Bench) -> None:
     assert bench.get("a")["status"]["phase"] == "Failed"
     bench.patch("a", {"metadata": {"finalizers": None}})
     assert bench.names() == []
+
+
+# ── lifecycle hooks ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _hooked(bench: Bench, grace: int = 10, **options: Any) -> ScriptedKubelet:
+    """A running pod with these hooks, and this grace period."""
+    hooks = {name: options.pop(name) for name in ("preStop", "postStart") if name in options}
+    kubelet = _kubelet(bench, **options)
+    pod = manifest("a")
+    pod["spec"]["containers"][0]["lifecycle"] = hooks
+    pod["spec"]["terminationGracePeriodSeconds"] = grace
+    bench.store.create("pods", "default", pod)
+    bench.advance(SECOND)
+    return kubelet
+
+
+def _gone_after(bench: Bench) -> float:
+    """Seconds until the pod is gone, to a tenth."""
+    for tenths in range(1000):
+        if not bench.names():
+            return tenths / 10
+        bench.advance(SECOND / 10)
+    raise AssertionError("it stays")
+
+
+SLEEP = {"sleep": {"seconds": 6}}
+
+
+def test_sigterm_comes_after_the_pre_stop_hook_has_slept(bench: Bench) -> None:
+    _hooked(bench, preStop=SLEEP)
+    seen = bench.watch()
+    bench.delete("a")
+    assert _gone_after(bench) == 8  # it takes 2 s from SIGTERM on
+    assert _terminated(seen.messages[-1].object) == [(143, "Error")]
+
+
+def test_the_grace_period_counts_from_the_begin_of_the_hook(bench: Bench) -> None:
+    _hooked(bench, preStop=SLEEP, stop_delay=timedelta(minutes=5))
+    seen = bench.watch()
+    bench.delete("a")
+    assert _gone_after(bench) == 10
+    assert _terminated(seen.messages[-1].object) == [(137, "Error")]
+
+
+@pytest.mark.parametrize(("grace", "after"), [(6, 8), (7, 8), (8, 8), (9, 9)])
+def test_sigkill_comes_two_seconds_after_sigterm_at_the_earliest(bench: Bench, grace: int, after: float) -> None:
+    _hooked(bench, grace, preStop=SLEEP, stop_delay=timedelta(minutes=5))
+    bench.delete("a")
+    assert _gone_after(bench) == after
+
+
+def test_a_hook_is_cut_off_at_the_end_of_the_grace_period(bench: Bench) -> None:
+    _hooked(bench, preStop=SLEEP)
+    bench.delete("a", grace=1)
+    assert _gone_after(bench) == 3
+
+
+def test_a_second_delete_with_a_shorter_grace_period_ends_the_pause(bench: Bench) -> None:
+    _hooked(bench, 60, preStop={"sleep": {"seconds": 30}}, stop_delay=timedelta(0))
+    bench.delete("a")
+    bench.advance(5 * SECOND)
+    bench.delete("a", grace=1)
+    assert _gone_after(bench) == 1
+
+
+def test_an_exit_shows_once_the_hook_has_slept(bench: Bench) -> None:
+    kubelet = _hooked(bench, preStop=SLEEP)
+    seen = bench.watch()
+    bench.delete("a")
+    bench.advance(SECOND)
+    kubelet.exit("a", 0)
+    assert bench.get("a")["status"]["phase"] == "Running"
+    assert _gone_after(bench) == 5
+    assert _terminated(seen.messages[-1].object) == [(0, "Completed")]
+
+
+COMMAND = {"exec": {"command": ["bye"]}}
+
+
+def test_a_command_pauses_as_long_as_its_plan_says(bench: Bench) -> None:
+    _hooked(bench, preStop=COMMAND, script=lambda _: Run(pre_stop=4 * SECOND))
+    bench.delete("a")
+    assert _gone_after(bench) == 6
+
+
+def test_a_command_ends_with_its_container(bench: Bench) -> None:
+    kubelet = _hooked(bench, preStop=COMMAND, script=lambda _: Run(pre_stop=4 * SECOND))
+    bench.delete("a")
+    kubelet.exit("a", 0)
+    assert bench.names() == []
+
+
+def test_a_container_runs_once_its_post_start_hook_has_slept(bench: Bench) -> None:
+    _hooked(bench, postStart={"sleep": {"seconds": 3}})
+    bench.advance(2.9 * SECOND)
+    assert bench.get("a")["status"]["phase"] == "Pending"
+    bench.advance(SECOND / 10)
+    assert bench.get("a")["status"]["phase"] == "Running"
