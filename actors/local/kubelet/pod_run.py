@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.local.store.objects import rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from actors.runtime import Scheduled
 
-__all__ = ["GRACE_TIMER", "LOOPBACK", "ContainerRun", "LogFile", "PodRun"]
+__all__ = ["LOOPBACK", "ContainerRun", "LogFile", "PodRun"]
 
 LOOPBACK: Final = "127.0.0.1"
 """The address of the node and of every pod: they are processes of this machine."""
 
-GRACE_TIMER: Final = ""
-"""The key of the timer that ends a deletion's grace period: no container has this name."""
 _FIRST_BACKOFF: Final = timedelta(seconds=10)
 _MAX_BACKOFF: Final = timedelta(minutes=5)
 _BACKOFF_RESET: Final = timedelta(minutes=10)
@@ -39,6 +37,18 @@ class LogFile:
 
     path: Path
     complete: bool = False
+
+
+@dataclass(slots=True)
+class RunningHook:
+    """A lifecycle hook that runs."""
+
+    name: str
+    """`postStart` or `preStop`."""
+    key: str | None
+    """The launcher's key of its process; None of a hook that sleeps."""
+    over: Callable[[int], None]
+    """What follows its end, with its exit code."""
 
 
 @dataclass(slots=True)
@@ -60,6 +70,14 @@ class ContainerRun:
     """Consecutive pulls of its image that failed."""
     attempted: bool = False
     """A first start was attempted."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The environment of its last run, which its hooks share."""
+    hook: RunningHook | None = None
+    """The lifecycle hook that runs, None while none does."""
+    hooks_run: int = 0
+    """How many hooks it has run. Makes the keys of their processes unique."""
+    told: bool = False
+    """It received SIGTERM: its preStop hook is over, or it has none."""
     log: LogFile | None = None
     previous_log: LogFile | None = None
 
@@ -67,6 +85,11 @@ class ContainerRun:
     def name(self) -> str:
         """Its name in the pod's spec."""
         return str(self.spec["name"])
+
+    @property
+    def is_stopping(self) -> bool:
+        """Its preStop hook runs. A kubelet does not notice before its end that the container has exited."""
+        return self.hook is not None and self.hook.name == "preStop"
 
     @property
     def exit_code(self) -> int | None:
@@ -177,7 +200,7 @@ class PodRun:
         self.gone = False
         """Its object is gone: its status cannot be written, its processes must be killed."""
         self.timers: dict[str, Scheduled] = {}
-        """The timers of restarts, by container, and `GRACE_TIMER`."""
+        """The next step of each container that waits: a restart, the end of a hook, or SIGKILL; by its name."""
         self._transitions: dict[str, tuple[str, str]] = {}
 
     def containers(self) -> Iterator[ContainerRun]:
@@ -186,11 +209,11 @@ class PodRun:
         yield from self.mains
 
     def live(self) -> list[ContainerRun]:
-        """The containers that have a process."""
-        return [container for container in self.containers() if container.key is not None]
+        """The containers that have a process, or a preStop hook that goes on sleeping."""
+        return [container for container in self.containers() if container.key is not None or container.is_stopping]
 
     def cancel_timers(self) -> None:
-        """Cancel restarts and the end of the grace period."""
+        """Cancel restarts, hooks that sleep, and SIGKILL."""
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()

@@ -6,24 +6,28 @@ a process is in `containers`.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from actors.local.kubelet.containers import (
+    SHUTDOWN_WINDOW,
     CannotCreate,
     argv,
     environment,
+    hook_of,
     ignored,
     inherited_environment,
     log_tail,
     signal_name,
     unsupported,
 )
-from actors.local.kubelet.pod_run import GRACE_TIMER, LOOPBACK, ContainerRun, LogFile, PodRun
+from actors.local.kubelet.pod_run import LOOPBACK, ContainerRun, LogFile, PodRun, RunningHook
 from actors.local.kubelet.processes import NOT_FOUND
 from actors.local.kubelet.recorder import EventRecorder
 from actors.local.kubelet.scheduler import Scheduler
@@ -33,8 +37,6 @@ from actors.runtime import Clock, Scheduled
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from actors.local.kubelet.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
 
 __all__ = ["Later", "PodRunner"]
@@ -69,6 +71,8 @@ class PodRunner:
         self._events = EventRecorder(store, clock, host=node)
         self._runs: dict[str, PodRun] = {}
         self._by_key: dict[str, tuple[PodRun, ContainerRun]] = {}
+        self._hooks: dict[str, tuple[PodRun, ContainerRun]] = {}
+        """By the launcher's keys: containers whose hook runs a command."""
         self.failing_pulls: tuple[str, ...] = ()
         """Patterns of images whose pulls fail."""
         self.scheduler = Scheduler(store, self._events, node=node, max_pods=max_pods)
@@ -101,13 +105,25 @@ class PodRunner:
 
     def process_started(self, event: ProcessStarted) -> None:
         """Handle a container's start."""
+        if event.key in self._hooks:
+            return
         run, container = self._by_key[event.key]
-        container.started(event.pid, self._clock.now())
         self._events.record(run.pod, "Started", f"Started container {container.name}")
-        self._write_status(run)
+
+        def runs(exit_code: int) -> None:
+            if exit_code:
+                self._events.record(run.pod, "FailedPostStartHook", "PostStartHook failed", "Warning")
+                self._signal(container, SIGKILL, group=True)
+            container.started(event.pid, self._clock.now())
+            self._write_status(run)
+
+        if run.grace is not None or not self._run_hook(run, container, "postStart", runs):
+            runs(0)
 
     def process_failed(self, failure: ProcessFailed) -> None:
         """Handle a container that could not be started."""
+        if self._hook_ended(failure.key, failure.exit_code):
+            return
         run, container = self._by_key.pop(failure.key)
         program = argv(container.spec, {})[0]
         missing = failure.exit_code == NOT_FOUND and "/" not in program
@@ -121,13 +137,18 @@ class PodRunner:
 
     def process_exited(self, event: ProcessExited) -> None:
         """Handle a container's end."""
+        if self._hook_ended(event.key, event.exit_code):
+            return
         run, container = self._by_key.pop(event.key)
         message = ""
         falls_back = container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
         if event.exit_code != 0 and falls_back and container.log is not None:
             message = log_tail(container.log.path)
         container.ended(event.exit_code, "Error" if event.exit_code else "Completed", message, self._clock.now())
-        self._container_ended(run, container)
+        if container.hook is not None and (container.hook.key is not None or not container.is_stopping):
+            self._abort_hook(run, container)  # the processes of a container end with it
+        if not container.is_stopping:
+            self._container_ended(run, container)
 
     def launcher_lost(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Handle the launcher's death: its processes are dead; start another launcher, and record the deaths.
@@ -137,6 +158,9 @@ class PodRunner:
         self._processes.close()
         self._processes.open()
         lost, self._by_key = list(self._by_key.values()), {}
+        for run, container in lost:
+            self._abort_hook(run, container)
+        self._hooks.clear()
         if meanwhile is not None:
             meanwhile()
         message = "The container could not be located when the pod was terminated"
@@ -211,6 +235,7 @@ class PodRunner:
             self._events.record(pod, "Failed", f"Error: {problem}", "Warning")
             self._write_status(run)
             return
+        container.env = env
         log = container.new_log(self._log_dir / run.uid)
         container.key = f"{run.uid}/{container.name}/{container.restarts}"
         container.state = {"waiting": {"reason": "ContainerCreating"}}
@@ -268,7 +293,12 @@ class PodRunner:
             self._start_container(run, container)
 
     def _terminate(self, run: PodRun, grace: int) -> None:
-        """Begin the pod's deletion, or shorten it."""
+        """Begin the pod's deletion, or shorten it: then a preStop hook that runs begins anew with that grace period.
+
+        The order is a kubelet's (`killContainer` in `pkg/kubelet/kuberuntime`): the preStop hook, for the grace period
+        at the longest; SIGTERM; and SIGKILL when what is left of the grace period is over.
+        https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination
+        """
         if run.finished or run.gone or run.grace == grace:
             return
         first, run.grace = run.grace is None, grace
@@ -277,21 +307,98 @@ class PodRunner:
         if not live:
             self._after_end(run)
             return
-        for container in live if first else ():
-            self._events.record(run.pod, "Killing", f"Stopping container {container.name}")
-            self._signal(container, SIGTERM, group=False)
+        for container in live:
+            if first:
+                self._events.record(run.pod, "Killing", f"Stopping container {container.name}")
+            self._abort_hook(run, container)
+            if container.key is not None:
+                self._stop(run, container, timedelta(seconds=grace))
         if grace == 0:
             self._kill_containers(run)
-        else:
-            run.timers[GRACE_TIMER] = self._later(timedelta(seconds=grace), lambda: self._kill_containers(run))
+        if not run.live():  # the last one had exited while its hook slept
+            self._after_end(run)
+
+    def _stop(self, run: PodRun, container: ContainerRun, grace: timedelta) -> None:
+        """Stop a container: preStop hook, SIGTERM, SIGKILL. One that was told already has this long for the rest."""
+        began = self._clock.now()
+
+        def hook_over(_: int) -> None:
+            self._tell(run, container, max(SHUTDOWN_WINDOW, grace - (self._clock.now() - began)))
+
+        if not (grace and not container.told and self._run_hook(run, container, "preStop", hook_over, at_most=grace)):
+            self._tell(run, container, grace)
+
+    def _tell(self, run: PodRun, container: ContainerRun, left: timedelta) -> None:
+        """Send SIGTERM, once, and SIGKILL when this much time is over."""
+        if container.key is None:  # it exited while its hook slept
+            self._container_ended(run, container)
+            return
+        if not container.told:
+            container.told = True
+            self._signal(container, SIGTERM, group=False)
+        run.timers[container.name] = self._later(left, lambda: self._kill(container))
 
     def _kill_containers(self, run: PodRun) -> None:
         for container in run.live():
-            self._signal(container, SIGKILL, group=True)
+            self._abort_hook(run, container)
+            self._kill(container)
+
+    def _kill(self, container: ContainerRun) -> None:
+        self._signal(container, SIGKILL, group=True)
 
     def _signal(self, container: ContainerRun, number: int, *, group: bool) -> None:
-        assert container.key is not None
-        self._processes.signal(container.key, number, group=group)
+        if container.key is not None:
+            self._processes.signal(container.key, number, group=group)
+
+    # ── Lifecycle hooks ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _run_hook(
+        self,
+        run: PodRun,
+        container: ContainerRun,
+        name: str,
+        over: Callable[[int], None],
+        at_most: timedelta | None = None,
+    ) -> bool:
+        """Run a container's hook, if it has it, and call `over` when it has ended or taken `at_most`."""
+        hook = hook_of(container.spec, name)
+        if hook is None:
+            return False
+        container.hooks_run += 1
+        key = f"{container.key}/{name}/{container.hooks_run}" if hook.command else None
+        container.hook = RunningHook(name, key, over)
+        limits = [each for each in (at_most, None if key else hook.sleep) if each is not None]
+        if limits:
+            run.timers[container.name] = self._later(min(limits), lambda: self._hook_over(run, container))
+        if key is not None:
+            self._hooks[key] = run, container
+            folder = container.spec.get("workingDir")
+            self._processes.start(key, hook.command, container.env, folder, Path(os.devnull))
+        return True
+
+    def _hook_ended(self, key: str, exit_code: int) -> bool:
+        """Return whether the process that ended was a hook's. If the hook was not over, it is now."""
+        run, container = self._hooks.pop(key, (None, None))
+        if run is None or container is None:
+            return False
+        if container.hook is not None and container.hook.key == key:
+            self._hook_over(run, container, exit_code)
+        return True
+
+    def _hook_over(self, run: PodRun, container: ContainerRun, exit_code: int = 0) -> None:
+        hook = self._abort_hook(run, container)
+        if hook is not None:
+            hook.over(exit_code)
+
+    def _abort_hook(self, run: PodRun, container: ContainerRun) -> RunningHook | None:
+        """End the hook that runs, with its process, and return it."""
+        hook, container.hook = container.hook, None
+        if hook is not None:
+            if (timer := run.timers.pop(container.name, None)) is not None:
+                timer.cancel()
+            if hook.key is not None:
+                self._processes.signal(hook.key, SIGKILL, group=True)
+        return hook
 
     def _remove(self, run: PodRun) -> None:
         """Delete the pod's object, the last step of its deletion, which only its kubelet may take."""

@@ -502,3 +502,126 @@ def test_a_start_that_fails_raises_its_cause_and_leaves_no_thread(
     assert set(threading.enumerate()) <= before
     with pytest.raises(ApiStatus):
         laptop.store.get("nodes", None, "local")
+
+
+# ── lifecycle hooks ──────────────────────────────────────────────────────────────────────────────────────────────
+
+OBEYS: list[str] = ["sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.02; done"]
+
+
+def hooked(laptop: Laptop, command: list[str], *, grace: int = 30, **hooks: dict[str, Any]) -> None:
+    laptop.create("a", command, container={"lifecycle": hooks}, terminationGracePeriodSeconds=grace)
+
+
+def test_sigterm_comes_when_the_pre_stop_hook_has_slept_and_sigkill_when_the_grace_period_is_over(
+    laptop: Laptop,
+) -> None:
+    hooked(laptop, ["sleep", "1000"], grace=40, preStop={"sleep": {"seconds": 10}})
+    process = process_of(laptop.wait_phase("a", "Running"))
+    laptop.store.delete("pods", "default", "a")
+    pause = laptop.timers.next()
+    assert pause.delay == timedelta(seconds=10)
+    assert is_alive(process)
+    pause.fire()
+    kill = laptop.timers.next()
+    assert timedelta(seconds=39) < kill.delay <= timedelta(seconds=40), "the hook slept for no time here"
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+    assert kill.cancelled
+
+
+def test_sigkill_comes_two_seconds_after_a_hook_that_the_grace_period_has_cut_off(laptop: Laptop, pipe: Path) -> None:
+    ignores = ["sh", "-c", f"trap '' TERM; echo > {pipe}; exec sleep 1000"]
+    hooked(laptop, ignores, preStop={"exec": {"command": ["sleep", "1000"]}})
+    pipe.read_text()
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=1)
+    cut = laptop.timers.next()
+    assert cut.delay == timedelta(seconds=1)
+    cut.fire()
+    kill = laptop.timers.next()
+    assert kill.delay == timedelta(seconds=2)
+    kill.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 137
+
+
+def test_a_second_delete_with_a_shorter_grace_period_ends_the_pause(laptop: Laptop) -> None:
+    hooked(laptop, ["sleep", "1000"], preStop={"sleep": {"seconds": 20}})
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    first = laptop.timers.next()
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=1)
+    second = laptop.timers.next()
+    assert first.cancelled
+    assert second.delay == timedelta(seconds=1)
+    second.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+
+
+def test_an_executor_that_exits_while_the_hook_sleeps_is_gone_once_it_has_slept(laptop: Laptop, pipe: Path) -> None:
+    hooked(laptop, ["sh", "-c", f"read x < {pipe}; exit 0"], preStop={"sleep": {"seconds": 20}})
+    process = process_of(laptop.wait_phase("a", "Running"))
+    laptop.store.delete("pods", "default", "a")
+    pause = laptop.timers.next()
+    pipe.write_text("go\n")
+    while is_alive(process):
+        pass
+    assert laptop.store.get("pods", "default", "a")["status"]["phase"] == "Running"
+    pause.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 0
+
+
+def test_a_command_of_the_hook_has_the_containers_environment_and_the_pause_ends_with_it(
+    laptop: Laptop, pipe: Path
+) -> None:
+    hook = {"exec": {"command": ["sh", "-c", f'echo "$WHO drained" > {pipe}']}}
+    container = {"lifecycle": {"preStop": hook}, "env": [{"name": "WHO", "value": "it"}]}
+    laptop.create("a", ["sleep", "1000"], container=container)
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    assert pipe.read_text() == "it drained\n"
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+
+
+def test_a_command_of_the_hook_ends_with_its_container(laptop: Laptop, pipe: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    hook = {"exec": {"command": ["sh", "-c", f"echo up > {pipe}; echo x > {go}; exec sleep 1000"]}}
+    hooked(laptop, ["sh", "-c", f"read x < {go}; exit 3"], preStop=hook)
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    assert pipe.read_text() == "up\n"
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 3
+
+
+def test_a_container_runs_once_its_post_start_hook_is_over(laptop: Laptop) -> None:
+    hooked(laptop, ["sleep", "1000"], postStart={"sleep": {"seconds": 4}})
+    start = laptop.timers.next()
+    assert start.delay == timedelta(seconds=4)
+    assert laptop.store.get("pods", "default", "a")["status"]["phase"] == "Pending"
+    start.fire()
+    laptop.wait_phase("a", "Running")
+
+
+def test_a_post_start_hook_that_fails_ends_its_container(laptop: Laptop) -> None:
+    hooked(laptop, ["sleep", "1000"], postStart={"exec": {"command": ["false"]}})
+    assert ended(laptop.wait_phase("a", "Failed"))["exitCode"] == 137
+    reasons = {event["reason"] for event in laptop.store.list("events", "default").items}
+    assert "FailedPostStartHook" in reasons
+
+
+def test_a_pod_that_is_deleted_by_force_while_it_pauses_is_killed(laptop: Laptop) -> None:
+    hooked(laptop, OBEYS, preStop={"exec": {"command": ["sleep", "1000"]}})
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    laptop.timers.next()
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=0)
+    laptop.wait_gone("a")
+    laptop.create("b", ["true"])
+    laptop.wait_phase("b", "Succeeded")
+
+
+def test_hooks_that_a_process_cannot_have_are_listed_in_an_event(laptop: Laptop) -> None:
+    hooked(laptop, ["true"], preStop={"httpGet": {"port": 80}})
+    laptop.wait_phase("a", "Succeeded")
+    messages = [event["message"] for event in laptop.store.list("events", "default").items]
+    assert any("lifecycle.preStop" in message for message in messages)
