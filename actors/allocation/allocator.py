@@ -102,6 +102,7 @@ class Allocator(Actor):
             manifests=manifests,
             pool=pool,
             backend=backend,
+            draining=settings.draining,
         )
         self._creator = Creator(
             settings=settings.allocation,

@@ -10,11 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
-from actors.messages.internal import NOT_DESIRED, DeletePod, ExecutorsAbandoned, ExecutorsScaledDown, WithdrawPods
+from actors.messages.internal import (
+    NO_PAUSE,
+    NOT_DESIRED,
+    DeletePod,
+    ExecutorsAbandoned,
+    ExecutorsScaledDown,
+    WithdrawPods,
+)
 from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import timedelta
 
     from actors.allocation.executor_tracker import ExecutorTracker
     from actors.allocation.start_failures import StartFailures
@@ -39,6 +47,8 @@ class Deleter:
     manifests: ExecutorManifests
     pool: Address
     backend: Address
+    draining: frozenset[str] = frozenset()
+    """The profiles whose pods pause before SIGTERM, unless the fleet deletes them."""
 
     def abandon_overdue(self, snapshot: PodsSnapshot) -> Mapping[str, Sequence[int]]:
         """Abandon executors whose pods never appeared, and return them by profile."""
@@ -84,17 +94,21 @@ class Deleter:
 
     def abandon_and_delete(self, executor_ids: tuple[int, ...], why: str) -> None:
         """Abandon executors, and delete the pods that may exist."""
-        pods = [(self.manifests.pod_name(i), self.tracker.requested[i].pod) for i in executor_ids]
+        pods = [(self.manifests.pod_name(i), self.tracker.requested[i]) for i in executor_ids]
         self.abandon(executor_ids, why)
-        for name, pod in pods:
-            self.pool.tell(DeletePod(name, DeleteOptions(uid=pod.uid if pod is not None else None)))
+        for name, each in pods:
+            uid = each.pod.uid if each.pod is not None else None
+            self.pool.tell(DeletePod(name, DeleteOptions(uid=uid, grace=self._grace(each.profile))))
 
     def delete_withdrawn(self, executor_id: int, pod: Pod) -> None:
         """Delete a pod that was created though its request was withdrawn, unless the executor has registered."""
         if executor_id not in self.tracker.registered:
             self.backend.tell(ExecutorsScaledDown({executor_id: pod.uid}))
             self.starts.scaled_down(pod.uid)
-            self.pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid)))
+            self.pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._grace(pod.profile))))
+
+    def _grace(self, profile: str) -> timedelta | None:
+        return NO_PAUSE if profile in self.draining else None
 
     def _withdraw(self, profile: str, excess: int) -> int:
         """Withdraw unanswered requests. Repeated in each round: an in-flight one may be queued again."""

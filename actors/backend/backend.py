@@ -313,6 +313,7 @@ class Backend(Actor):
             may_write=self._permission.may_write,
             lease_held=self._permission.lease_held,
             held=held_pods(self._state.states, self.clock.now()),
+            on_hold=self._state.hold is not None,
         )
 
     # ── the start ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,11 +21,13 @@ from actors.messages import (
     GetExecutors,
     GetFleetStatus,
     HasEnoughExecutors,
+    HoldFleet,
     IsExecutorActive,
     IsExecutorExcluded,
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    ResumeFleet,
     RetireExecutors,
     ScaleExecutors,
     StopBackend,
@@ -66,7 +68,7 @@ def checked(message: FromDriver, profiles: Collection[str]) -> FromDriver:
         raise Refused(f"{type(message).__name__} cannot be read: {type(error).__name__}") from None
 
 
-def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromDriver:
+def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromDriver:  # noqa: C901 - one case a message
     match message:
         case RequestTotalExecutors(totals, keep_others):
             return RequestTotalExecutors(
@@ -90,6 +92,8 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
                 _grace(deadline, f"{name}.deadline"),
                 _flag(adjust_target, f"{name}.adjust_target"),
             )
+        case HoldFleet(deadline):
+            return HoldFleet(_grace(deadline, f"{name}.deadline"))
         case DecommissionExecutors(executor_ids):
             return DecommissionExecutors(_ids(executor_ids, f"{name}.executor_ids"))
         case (
@@ -106,7 +110,7 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
             if not isinstance(delete_pods, bool | None):
                 raise Refused(f"{name}.delete_pods = {_shown(delete_pods)}: must be True, False or None")
             return message
-        case GetExecutorIds() | GetExecutors() | GetFleetStatus() | HasEnoughExecutors():
+        case GetExecutorIds() | GetExecutors() | GetFleetStatus() | HasEnoughExecutors() | ResumeFleet():
             return message
         case _:
             assert_never(message)

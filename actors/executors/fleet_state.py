@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.executors.ledger import Ledger
@@ -67,14 +67,32 @@ class FleetState:
     """The memory steps that the Allocator reported, kept in the same way."""
     scale_downs: dict[str, ScaleDown] = field(default_factory=dict)
     """How the running excess of a profile is ended. Without one, only the driver ends it."""
+    hold: ScaleDown | None = None
+    """How all running executors are ended, from `HoldFleet` until `ResumeFleet`; the targets are 0 meanwhile."""
 
     def target(self, *, forgives: bool = False, retired: frozenset[int] = frozenset()) -> SetTotalExpectedExecutors:
         """Return the target as the Allocator receives it, with executors that retire now."""
-        return SetTotalExpectedExecutors(dict(self.totals), forgives, frozenset(self.scale_downs), retired)
+        if self.hold is None:
+            return SetTotalExpectedExecutors(dict(self.totals), forgives, frozenset(self.scale_downs), retired)
+        nothing = dict.fromkeys({*self.totals, *self.profiles, *self._profiles()}, 0)
+        return SetTotalExpectedExecutors(nothing, forgives, frozenset(nothing), retired)
+
+    def excess_rules(self) -> tuple[Mapping[str, ScaleDown], Mapping[str, int]]:
+        """Return how running excess is ended, by profile, and the targets above which executors are excess."""
+        if self.hold is None:
+            return self.scale_downs, self.totals
+        return dict.fromkeys(self._profiles(), self.hold), {}
+
+    def _profiles(self) -> set[str]:
+        """Return the profiles of all executors, which may be others than the settings'."""
+        return {entry.profile for entry in self.ledger.entries.values()}
 
     def counts(self) -> Mapping[str, ProfileStatus]:
         """Return what the Allocator counted last; before its first count, the targets."""
-        return self.profiles or {name: ProfileStatus(target=total) for name, total in self.totals.items()}
+        counted = self.profiles or {name: ProfileStatus(target=total) for name, total in self.totals.items()}
+        if self.hold is None:
+            return counted
+        return {name: replace(status, target=self.totals.get(name, 0)) for name, status in counted.items()}
 
     def is_excluded(self, executor_id: int) -> bool:
         """Whether the connection of an executor must be refused."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from actors.errors import Refused
 from actors.executors.fleet_state import ScaleDown
 from actors.executors.status import living_executor
-from actors.messages import ExecutorBusy, ExecutorIdle, RegisterExecutor, ScaleExecutors
+from actors.messages import ExecutorBusy, ExecutorIdle, HoldFleet, RegisterExecutor, ResumeFleet, ScaleExecutors
 from actors.messages.internal import ExecutorSeen, StartFailureRecord
 from actors.pods.loss import SCALED_DOWN
 from actors.pods.state import PodRunning
@@ -41,6 +41,9 @@ TOGETHER: Final = timedelta(milliseconds=100)
 
 LONGEST_ERROR: Final = 200
 """Characters of a function's error."""
+
+HELD: Final = "was retired, as the fleet is on hold"
+"""The loss message of an executor that `HoldFleet` ended, after its name."""
 
 RETRY: Final = timedelta(seconds=1)
 """How often to look whether the lease is back, while there are too many executors."""
@@ -77,13 +80,15 @@ class Scaling:
         return {
             ExecutorBusy: self._busy,
             ExecutorIdle: self._idle,
+            HoldFleet: self._hold,
+            ResumeFleet: self._resume,
             ScaleExecutors: self._scale,
             _CountDue: self._count,
         }
 
     def notice(self, message: object) -> None:
         """Count again soon if an executor has begun to run, or may be ended now."""
-        if self._state.scale_downs and not self._timers.active("excess"):
+        if (self._state.scale_downs or self._state.hold) and not self._timers.active("excess"):
             match message:
                 case ExecutorSeen(state=PodRunning()) | RegisterExecutor() | ExecutorIdle():
                     self._timers.start("excess", TOGETHER, _CountDue())
@@ -93,6 +98,7 @@ class Scaling:
     def end(self) -> None:
         """End no more executors."""
         self._state.scale_downs.clear()
+        self._state.hold = None
         self._timers.cancel("excess")
 
     # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +116,20 @@ class Scaling:
         self._state.scale_downs |= dict.fromkeys(totals, scale_down)
         self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
         self._allocator.tell(self._state.target(forgives=True))
-        return self._end(chosen)
+        return self._end(chosen, self._state.scale_downs)
+
+    def _hold(self, message: HoldFleet) -> tuple[int, ...]:
+        logger.info("fleet on hold: all executors retire, none is created")
+        self._state.hold = ScaleDown("newest", message.deadline, self._clock.monotonic())
+        self._allocator.tell(self._state.target())
+        rules, totals = self._state.excess_rules()
+        return self._end(self._choose(rules, totals), rules, HELD)
+
+    def _resume(self, _: ResumeFleet) -> None:
+        if self._state.hold is not None:
+            logger.info("fleet resumed: executors are created again")
+            self._state.hold = None
+            self._allocator.tell(self._state.target())
 
     def _busy(self, message: ExecutorBusy) -> None:
         self._state.ledger = self._state.ledger.marked(message.executor_id, busy=True)
@@ -121,8 +140,9 @@ class Scaling:
     # ── excess ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _count(self, _: _CountDue) -> None:
+        rules, totals = self._state.excess_rules()
         try:
-            self._end(self._choose(self._state.scale_downs, self._state.totals))
+            self._end(self._choose(rules, totals), rules, SCALED_DOWN if self._state.hold is None else HELD)
         except Exception:
             logger.exception("choosing victims failed, executors in excess of the target stay")
 
@@ -137,14 +157,16 @@ class Scaling:
             if len(entries) > totals.get(profile, 0)
         }
 
-    def _end(self, chosen: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """End the chosen executors and return their ids. While nothing may be written, look again later."""
+    def _end(
+        self, chosen: Mapping[str, tuple[int, ...]], rules: Mapping[str, ScaleDown], message: str = SCALED_DOWN
+    ) -> tuple[int, ...]:
+        """Retire the chosen executors and return their ids. While nothing may be written, look again later."""
         if any(chosen.values()) and self._why_not():
             self._timers.start("excess", RETRY, _CountDue())
             return ()
         ended: tuple[int, ...] = ()
         for profile, ids in chosen.items():
-            ended += self._kills.retire(ids, SCALED_DOWN, self._state.scale_downs[profile].grace)
+            ended += self._kills.retire(ids, message, rules[profile].grace)
         return ended
 
 

@@ -61,6 +61,7 @@ def fleet_status(
     may_write: bool = True,
     lease_held: bool = False,
     held: tuple[HeldPod, ...] = (),
+    on_hold: bool = False,
 ) -> FleetStatus:
     """Build the answer from what is known at `now`."""
     counts = {
@@ -70,7 +71,15 @@ def fleet_status(
     nothing = {source: Freshness(source, None, None) for source in Source}
     freshness = {source.value: _source_status(last, now) for source, last in {**nothing, **sources}.items()}
     return FleetStatus(
-        app_id, namespace, counts, freshness, stopping=stopping, may_write=may_write, lease_held=lease_held, held=held
+        app_id,
+        namespace,
+        counts,
+        freshness,
+        stopping=stopping,
+        may_write=may_write,
+        lease_held=lease_held,
+        held=held,
+        on_hold=on_hold,
     )
 
 

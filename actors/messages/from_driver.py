@@ -22,12 +22,14 @@ __all__ = [
     "GetExecutors",
     "GetFleetStatus",
     "HasEnoughExecutors",
+    "HoldFleet",
     "IsExecutorActive",
     "IsExecutorExcluded",
     "KillExecutors",
     "Question",
     "RegisterExecutor",
     "RequestTotalExecutors",
+    "ResumeFleet",
     "RetireExecutors",
     "ScaleExecutors",
     "StopBackend",
@@ -152,6 +154,26 @@ class RetireExecutors(Question[tuple[int, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
+class HoldFleet(Question[tuple[int, ...]]):
+    """Retire all executors and create none, until `ResumeFleet`. The targets stay, and may be set meanwhile.
+
+    Executors that do not run yet are deleted at once; one that begins to run all the same is retired. While nothing may
+    be written, because the lease is not held, none is retired until the lease is back. The next driver knows of no
+    hold. `FleetStatus.on_hold` tells it.
+
+    Answered with the ids of the running executors that retire now.
+    """
+
+    deadline: timedelta | None = None
+    """As that of `RetireExecutors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeFleet(Question[None]):
+    """End a `HoldFleet`: executors are created again, up to the targets. Those that retire go on to."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorDrained(Question[bool]):
     """This terminating executor has nothing left to lose: its pod is deleted now, and need not pause any longer.
 
@@ -264,6 +286,8 @@ FromDriver: TypeAlias = (
     | ScaleExecutors
     | KillExecutors
     | RetireExecutors
+    | HoldFleet
+    | ResumeFleet
     | ExecutorDrained
     | DecommissionExecutors
     | RegisterExecutor

@@ -55,6 +55,8 @@ class FleetStatus(JsonReady):
     lease_held: bool = False
     held: tuple[HeldPod, ...] = ()
     """Pods that finalizers hold, the longest held first. An operator may have to remove the finalizers."""
+    on_hold: bool = False
+    """All executors retire and none is created, until `ResumeFleet`. The profiles' targets are those from then on."""
 
 
 @dataclass(frozen=True, slots=True)

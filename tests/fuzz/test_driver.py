@@ -29,11 +29,13 @@ from actors.messages import (
     GetExecutors,
     GetFleetStatus,
     HasEnoughExecutors,
+    HoldFleet,
     IsExecutorActive,
     IsExecutorExcluded,
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    ResumeFleet,
     RetireExecutors,
     ScaleExecutors,
     StopBackend,
@@ -166,6 +168,7 @@ messages = st.one_of(
     about_one,
     st.builds(KillExecutors, many, flags, graces),
     st.builds(RetireExecutors, many, graces, flags),
+    st.builds(HoldFleet, graces),
     st.builds(ScaleExecutors, totals, victims, graces),
     st.builds(DecommissionExecutors, many),
     st.builds(RequestTotalExecutors, totals, flags),
@@ -216,6 +219,8 @@ def is_right(message: FromDriver) -> bool:
             return are_ids(ids) and isinstance(flag, bool) and is_grace(grace)
         case RetireExecutors(ids, grace, flag):
             return are_ids(ids) and isinstance(flag, bool) and is_grace(grace)
+        case HoldFleet(grace):
+            return is_grace(grace)
         case DecommissionExecutors(ids):
             return are_ids(ids)
         case _ if isinstance(message, ABOUT_ONE):
@@ -236,6 +241,8 @@ ANSWERS: dict[type, type | tuple[type, ...]] = {
         (RegisterExecutor, ExecutorDrained, IsExecutorActive, IsExecutorExcluded, HasEnoughExecutors), bool
     ),
     RequestTotalExecutors: bool,
+    HoldFleet: tuple,
+    ResumeFleet: type(None),
     **dict.fromkeys((ExecutorDisconnected, ExecutorBusy, ExecutorIdle), type(None)),
     GetExecutors: FleetExecutors,
     GetFleetStatus: FleetStatus,

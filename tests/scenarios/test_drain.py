@@ -13,6 +13,7 @@ import pytest
 
 from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import (
+    ExecutorBusy,
     ExecutorDisconnected,
     ExecutorDrained,
     ExecutorRemoved,
@@ -20,6 +21,8 @@ from actors.messages import (
     GetFleetStatus,
     IsExecutorActive,
     RegisterExecutor,
+    RequestTotalExecutors,
+    ResumeFleet,
     RetireExecutors,
     ScaleExecutors,
 )
@@ -278,4 +281,111 @@ def test_a_stop_deletes_a_fleet_that_drains_without_its_pause() -> None:
         assert len(names(world)) == 4
         stopped = world.stop(within=10)
         assert not stopped.left_behind
+        assert names(world) == []
+
+
+# ── 14: on hold ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_on_hold_all_executors_retire_and_none_is_created_until_the_fleet_is_resumed() -> None:
+    with fleet(3, executor=DRAINING) as world:
+        assert world.hold_fleet() == (3, 2, 1)
+        world.ask(ExecutorDrained(2))
+        world.advance(30)
+        assert world.ask(GetFleetStatus()).on_hold
+        assert (status(world).target, status(world).running, status(world).retiring) == (3, 2, 2)
+        assert status(world).blocked is None
+        world.advance(5 * MINUTE)
+        assert names(world) == []
+        assert {ended(world, i).kind for i in (1, 2, 3)} == {LossKind.KILLED_BY_DRIVER}
+        assert "as the fleet is on hold" in ended(world, 1).message
+        world.ask(ResumeFleet())
+        world.advance(5)
+        assert names(world) == [name(i) for i in (4, 5, 6)]
+        assert not world.ask(GetFleetStatus()).on_hold
+
+
+def test_a_target_that_is_set_on_hold_holds_once_the_fleet_is_resumed() -> None:
+    with fleet(2) as world:
+        world.hold_fleet()
+        world.invariants.retarget(4)
+        assert world.ask(RequestTotalExecutors(1))
+        assert world.ask(ScaleExecutors(4)) == ()
+        world.advance(MINUTE)
+        assert names(world) == []
+        assert status(world).target == 4
+        world.ask(ResumeFleet())
+        world.advance(5)
+        assert world.running() == 4
+
+
+@pytest.mark.parametrize("seconds", [0.3, 3])
+def test_on_hold_executors_that_do_not_run_yet_are_deleted_without_a_pause(seconds: float) -> None:
+    with fleet(3, seconds=seconds, executor=DRAINING, start_delay=timedelta(minutes=1)) as world:
+        if seconds < 1:
+            world.kubelet.run(name(1))  # no snapshot has it yet
+        world.hold_fleet()
+        world.advance(5)
+        assert names(world) == []
+
+
+def test_on_hold_an_executor_that_begins_to_run_all_the_same_retires() -> None:
+    with fleet(2, seconds=3, executor=DRAINING, start_delay=timedelta(minutes=1)) as world:
+        world.inner.forbidden = {("delete", "pods")}
+        world.hold_fleet(deadline=timedelta(seconds=20))
+        world.kubelet.run(name(1))
+        world.advance(3)
+        assert status(world).retiring == 1
+        world.inner.forbidden = set()
+        world.advance(60)
+        assert names(world) == []
+        assert "on hold" in ended(world, 1).message
+
+
+@pytest.mark.parametrize("part", ["allocator", "lifecycle-manager", "snapshot-store"])
+def test_a_hold_survives_the_crash_of_a_part(part: str) -> None:
+    with fleet(2) as world:
+        world.hold_fleet()
+        world.advance(1)
+        world.crash(part)
+        world.advance(2 * MINUTE)
+        assert names(world) == []
+        assert world.invariants.created == 2
+        assert world.ask(GetFleetStatus()).on_hold
+        world.ask(ResumeFleet())
+        world.advance(30)
+        assert world.running() == 2
+
+
+def test_a_fleet_that_is_resumed_while_executors_retire_has_its_target_beside_them() -> None:
+    with fleet(2, executor=DRAINING) as world:
+        for executor_id in (1, 2):
+            world.invariants.asked_to_go(name(executor_id))
+        world.hold_fleet()
+        world.advance(5)
+        world.ask(ResumeFleet())
+        world.advance(5)
+        assert (status(world).running, status(world).retiring) == (4, 2)
+        world.advance(2 * MINUTE)
+        assert names(world) == [name(3), name(4)]
+
+
+def test_every_profile_is_on_hold_busy_executors_too() -> None:
+    profiles = {"gpu": {"instances": 2, "drain_timeout": "90s"}}
+    with fleet(1, seconds=0, executor=DRAINING, profiles=profiles) as world:
+        world.invariants.retarget({"default": 1, "gpu": 2})
+        world.advance(5)
+        world.ask(ExecutorBusy(1))
+        world.ask(ScaleExecutors({"gpu": 2}, victims="idle"))
+        assert len(world.hold_fleet()) == 3
+        world.advance(80)
+        assert len(names(world)) == 2
+        world.advance(20)
+        assert names(world) == []
+
+
+def test_a_fleet_on_hold_can_be_stopped() -> None:
+    with fleet(2, executor=DRAINING) as world:
+        world.hold_fleet()
+        assert not world.stop(within=10).left_behind
         assert names(world) == []

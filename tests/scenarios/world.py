@@ -18,6 +18,7 @@ from actors.local.store.object_store import ObjectStore
 from actors.messages import (
     BackendStopped,
     ExecutorRemoved,
+    HoldFleet,
     KillExecutors,
     RequestTotalExecutors,
     RetireExecutors,
@@ -233,6 +234,11 @@ class World:
         for executor_id in executor_ids:
             self.invariants.asked_to_go(f"app-exec-{executor_id}")
         retired: tuple[int, ...] = self.ask(RetireExecutors(executor_ids, **options))
+        return retired
+
+    def hold_fleet(self, **options: Any) -> tuple[int, ...]:
+        """The driver puts the fleet on hold."""
+        retired: tuple[int, ...] = self.ask(HoldFleet(**options))
         return retired
 
     def ask(self, message: object) -> Any:
