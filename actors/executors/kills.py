@@ -155,7 +155,7 @@ class Kills:
             return
         if chosen is not None:
             logger.info("rolling executor: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
-            if self._settings.drain_timeout(chosen.profile) is not None:
+            if self.drains(chosen.profile):
                 self.retire((chosen.executor_id,), ROLLED)
             else:  # its replacement waits until it is gone, so that the fleet never has more pods than its target
                 self._let_finish((chosen.executor_id,))
@@ -206,6 +206,10 @@ class Kills:
             logger.info("retiring executors: ids=%s adjust_target=%s", _few(ids), adjust_target)
             self._children[ALLOCATOR].tell(self._state.target(retired=frozenset(ids)))
         return tuple(ids)
+
+    def drains(self, profile: str) -> bool:
+        """Whether executors of a profile drain: then those in excess and rolled ones retire."""
+        return self._settings.drain_timeout(profile) is not None
 
     def _end_all(
         self, executor_ids: Iterable[int], grace: timedelta, message: str, *, retired: bool = False

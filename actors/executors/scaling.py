@@ -160,13 +160,16 @@ class Scaling:
     def _end(
         self, chosen: Mapping[str, tuple[int, ...]], rules: Mapping[str, ScaleDown], message: str = SCALED_DOWN
     ) -> tuple[int, ...]:
-        """Retire the chosen executors and return their ids. While nothing may be written, look again later."""
+        """End or retire the chosen executors and return their ids. While nothing may be written, look again later."""
         if any(chosen.values()) and self._why_not():
             self._timers.start("excess", RETRY, _CountDue())
             return ()
         ended: tuple[int, ...] = ()
         for profile, ids in chosen.items():
-            ended += self._kills.retire(ids, message, rules[profile].grace)
+            if self._state.hold is not None or self._kills.drains(profile):
+                ended += self._kills.retire(ids, message, rules[profile].grace)
+            else:
+                ended += self._kills.end(ids, grace=rules[profile].grace, message=message)
         return ended
 
 

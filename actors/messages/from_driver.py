@@ -81,7 +81,8 @@ class ScaleExecutors(Question[tuple[int, ...]]):
     """Set the target of these profiles, and end what is in excess. An int means the default profile.
 
     A profile that is not named keeps its target. Executors that do not run yet go first, at once; then running ones in
-    the order of `victims`, like retired ones (`RetireExecutors`):
+    the order of `victims`, like killed ones (`KillExecutors`), or with `executor.drain_timeout` like retired ones
+    (`RetireExecutors`):
 
     - "newest" or "oldest": by when they began to run.
     - "idle": those that are not busy (`ExecutorBusy`). Not connected ones go first, then the newest. Busy ones stay

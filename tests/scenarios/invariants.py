@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.executors.kills import ROLLED
+from actors.executors.scaling import HELD
 from actors.local.store.object_store import WatchMessage
 from actors.messages import (
     BackendStopped,
@@ -19,6 +21,7 @@ from actors.messages import (
     ExecutorState,
     ExecutorTerminating,
 )
+from actors.pods.loss import SCALED_DOWN
 from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
 
 if TYPE_CHECKING:
@@ -80,6 +83,8 @@ class Invariants:
     """How often pods that had ended are back, by UID: as often may their end be told again."""
     _old_batches: int = 0
     """Up to this number they are of a history that was reset since."""
+    draining: frozenset[str] = frozenset()
+    """The profiles whose executors retire when they are in excess or rolled."""
     _fleet_is_left: bool = False
     _subscription: Subscription | None = None
 
@@ -122,6 +127,16 @@ class Invariants:
     def asked_to_go(self, name: str) -> None:
         """The backend asks for a pod's deletion: from then on it is the API that keeps it alive."""
         self._asked_to_go.add(name)
+
+    def retires(self, name: str) -> bool:
+        """The driver retires an executor: it no longer counts. Whether it counted before."""
+        counted = name not in self._asked_to_go
+        self._asked_to_go.add(name)
+        return counted
+
+    def stays(self, name: str) -> None:
+        """An executor does not retire after all."""
+        self._asked_to_go.discard(name)
 
     def taken_by_others(self, name: str) -> None:
         """Somebody else deletes a pod, or the cluster does.
@@ -204,6 +219,8 @@ class Invariants:
                 if executor_id in self._removed:
                     self._broken(2, f"executor {executor_id} is {type(message).__name__} after its removal")
                 self._told[executor_id] = type(message).__name__
+                if isinstance(message, ExecutorTerminating) and self._retired(message):
+                    self.retires(f"app-exec-{executor_id}")
             case ExecutorRemoved(executor_id):
                 if executor_id not in self._told:
                     self._broken(2, f"executor {executor_id} is removed, and the driver did not know it")
@@ -216,6 +233,10 @@ class Invariants:
                     self._broken(2, f"executors {lost} were never reported removed")
             case _:
                 pass
+
+    def _retired(self, message: ExecutorTerminating) -> bool:
+        reasons = (SCALED_DOWN, ROLLED, HELD)
+        return message.profile in self.draining and any(why in message.reason for why in reasons)
 
     def seen(self, batch: SnapshotBatch) -> None:
         """3: a pod never goes back in time in the snapshots, and none comes back once it ended."""

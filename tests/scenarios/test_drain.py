@@ -261,7 +261,6 @@ def test_one_that_does_not_run_yet_is_deleted_at_once() -> None:
 
 def test_a_rolled_executor_drains_while_its_replacement_runs() -> None:
     with fleet(2, executor=DRAINING, roll={"interval": "2m", "policy": "id"}) as world:
-        world.invariants.asked_to_go(name(1))
         world.advance(2 * MINUTE)
         assert (world.running(), status(world).retiring) == (3, 1)
         world.advance(MINUTE)
@@ -359,8 +358,6 @@ def test_a_hold_survives_the_crash_of_a_part(part: str) -> None:
 
 def test_a_fleet_that_is_resumed_while_executors_retire_has_its_target_beside_them() -> None:
     with fleet(2, executor=DRAINING) as world:
-        for executor_id in (1, 2):
-            world.invariants.asked_to_go(name(executor_id))
         world.hold_fleet()
         world.advance(5)
         world.ask(ResumeFleet())

@@ -144,6 +144,7 @@ class World:
         settings["backend"] = {"lease": False, **settings.get("backend", {})}  # test_two_drivers has them
         self.settings = Settings(app_id="app", **settings)
         self.invariants.retarget(self.settings.executor.instances)
+        self.invariants.draining = self.settings.draining
         self.api.outage = outage
         self._drivers: list[Driver] = []
         self._start()
@@ -231,9 +232,13 @@ class World:
 
     def retire(self, *executor_ids: int, **options: Any) -> tuple[int, ...]:
         """The driver retires executors: they no longer count."""
-        for executor_id in executor_ids:
-            self.invariants.asked_to_go(f"app-exec-{executor_id}")
-        retired: tuple[int, ...] = self.ask(RetireExecutors(executor_ids, **options))
+        new = [each for i in executor_ids if self.invariants.retires(each := f"app-exec-{i}")]
+        retired: tuple[int, ...] = ()
+        try:
+            retired = self.ask(RetireExecutors(executor_ids, **options))
+        finally:
+            for each in set(new) - {f"app-exec-{i}" for i in retired}:
+                self.invariants.stays(each)
         return retired
 
     def hold_fleet(self, **options: Any) -> tuple[int, ...]:
