@@ -46,6 +46,8 @@ kill
     End executors: the driver is notified, and pods that still exist after `executor.kill_grace_period` are deleted.
 decommission
     Let executors finish: nothing ends them, and they are replaced only when they are gone.
+retire
+    Let executors drain, and end them at a deadline: they no longer count, and are replaced, or the target falls.
 roll
     Replace running executors one by one, at an interval, while the fleet keeps its size.
 terminating

@@ -143,6 +143,24 @@ class AsyncFleet:
         """End executors; see `Fleet.kill`."""
         return await run_async(self._door.kill(executors, grace, replace=replace), self._door.system)
 
+    async def retire(
+        self, executors: Ids, *, deadline: Duration | None = None, replace: bool = True
+    ) -> tuple[int, ...]:
+        """Let executors drain; see `Fleet.retire`."""
+        return await run_async(self._door.retire(executors, deadline, replace=replace), self._door.system)
+
+    async def drained(self, executor_id: int) -> bool:
+        """Say that a terminating executor is drained; see `Fleet.drained`."""
+        return await run_async(self._door.drained(executor_id), self._door.system)
+
+    async def hold(self, *, deadline: Duration | None = None) -> tuple[int, ...]:
+        """Retire all executors and create none; see `Fleet.hold`."""
+        return await run_async(self._door.hold(deadline), self._door.system)
+
+    def resume(self) -> None:
+        """End a hold; see `Fleet.resume`."""
+        self._door.resume()
+
     async def decommission(self, executors: Ids) -> tuple[int, ...]:
         """Let executors finish; see `Fleet.decommission`."""
         return await run_async(self._door.decommission(executors), self._door.system)

@@ -28,14 +28,18 @@ from actors.messages import (
     DecommissionExecutors,
     ExecutorBusy,
     ExecutorDisconnected,
+    ExecutorDrained,
     ExecutorIdle,
     FleetExecutors,
     FleetStatus,
     GetExecutors,
     GetFleetStatus,
+    HoldFleet,
     IsExecutorExcluded,
     KillExecutors,
     RegisterExecutor,
+    ResumeFleet,
+    RetireExecutors,
     ScaleExecutors,
 )
 from actors.runtime import ActorDeadError, ActorSystem, Address, elapsed, installed_system, later
@@ -412,6 +416,26 @@ class Door:
             return cast("tuple[int, ...]", (yield from self.ask(message)))
         finally:
             self._targets_changed()
+
+    def retire(self, executors: Ids, deadline: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
+        """Let executors drain, and end them at the deadline."""
+        message = RetireExecutors(_ids(executors), duration("deadline", deadline), not replace)
+        try:
+            return cast("tuple[int, ...]", (yield from self.ask(message)))
+        finally:
+            self._targets_changed()
+
+    def drained(self, executor_id: int) -> Steps[bool]:
+        """Say that a terminating executor is drained."""
+        return cast("bool", (yield from self.ask(ExecutorDrained(executor_id))))
+
+    def hold(self, deadline: Duration | None) -> Steps[tuple[int, ...]]:
+        """Retire all executors and create none."""
+        return cast("tuple[int, ...]", (yield from self.ask(HoldFleet(duration("deadline", deadline)))))
+
+    def resume(self) -> None:
+        """End the hold."""
+        self.tell(ResumeFleet())
 
     def decommission(self, executors: Ids) -> Steps[tuple[int, ...]]:
         """Let executors finish."""

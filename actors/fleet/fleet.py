@@ -205,6 +205,28 @@ class Fleet:
         """
         return run(self._door.kill(executors, grace, replace=replace), self._door.system)
 
+    def retire(self, executors: Ids, *, deadline: Duration | None = None, replace: bool = True) -> tuple[int, ...]:
+        """Let executors drain: they no longer count. Returns the ids that retire.
+
+        Args:
+            executors: their ids. Unknown ones, and those that have ended, do not count.
+            deadline: how long they may take; None: `executor.drain_timeout`, or else `executor.kill_grace_period`.
+            replace: replace them at once; otherwise each lowers its profile's target, as with `kill`.
+        """
+        return run(self._door.retire(executors, deadline, replace=replace), self._door.system)
+
+    def drained(self, executor_id: int) -> bool:
+        """Say that a terminating executor has nothing left to lose: it ends now. False: it is not terminating."""
+        return run(self._door.drained(executor_id), self._door.system)
+
+    def hold(self, *, deadline: Duration | None = None) -> tuple[int, ...]:
+        """Retire all executors and create none, until `resume`. Returns the ids that retire."""
+        return run(self._door.hold(deadline), self._door.system)
+
+    def resume(self) -> None:
+        """End a hold: executors are created again, up to the targets."""
+        self._door.resume()
+
     def decommission(self, executors: Ids) -> tuple[int, ...]:
         """Let executors finish: they are replaced only when they are gone. Returns the ids that are decommissioned."""
         return run(self._door.decommission(executors), self._door.system)

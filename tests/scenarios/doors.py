@@ -17,7 +17,8 @@ class Awaited:
     """A `Fleet` whose methods can be awaited: they return at once, when the virtual time has passed."""
 
     WAITING = frozenset(
-        {"status", "scale", "wait_for", "kill", "decommission", "register", "is_excluded", "stop", "get"}
+        {"status", "scale", "wait_for", "kill", "retire", "drained", "hold", "decommission", "register"}
+        | {"is_excluded", "stop", "get"}
     )
 
     def __init__(self, inner: Any) -> None:

@@ -549,3 +549,24 @@ def test_a_fleet_in_virtual_time_says_so_in_a_real_loop(kind: str) -> None:
 
     with pytest.raises(RuntimeError, match=r"run the program with Kit\.run"):
         asyncio.run(program())
+
+
+def test_a_fleet_retires_executors_is_held_and_resumed(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        async with stage.fleet(instances=2, drain_timeout="1m") as fleet:
+            await fleet.wait_for(running=2)
+            assert await fleet.retire(1, deadline="5m") == (1,)
+            await fleet.wait_for(running=2)
+            assert await fleet.drained(1)
+            assert not await fleet.drained(2)
+            assert await fleet.retire([2, 99], replace=False) == (2,)
+            assert (await fleet.status()).profiles["default"].target == 1
+            assert await fleet.hold(deadline="10s") == (3,)
+            assert (await fleet.status()).on_hold
+            fleet.resume()
+            await fleet.wait_for(running=1)
+            assert not (await fleet.status()).on_hold
+
+    stage.run(program())
