@@ -63,6 +63,7 @@ PROFILE_JSON = {
     "start_failures": 0,
     "blocked_by": None,
     "more_memory": 0,
+    "retiring": 0,
 }
 STATUS = FleetStatus("app", "batch", {"gpu": ProfileStatus(3, blocked_since=AT)}, {"watch": SOURCE}, held=(HELD,))
 STATUS_JSON = {
@@ -74,6 +75,7 @@ STATUS_JSON = {
     "may_write": True,
     "lease_held": False,
     "held": [HELD_JSON],
+    "on_hold": False,
 }
 VALUES: list[tuple[JsonReady, dict[str, Any]]] = [
     (LOSS, LOSS_JSON),
