@@ -124,8 +124,8 @@ class Door:
         self.system: Final = given or ActorSystem()
         if local and self.system.wait is not None:
             raise TypeError("local=True runs in real time: in a test with a Kit, use its FakeCluster")
-        self.settings: Final = _settings(settings, values, local=local).for_one_backend(self.system.entropy)
-        """All settings of this fleet."""
+        self.settings = _settings(settings, values, local=local).for_one_backend(self.system.entropy)
+        """All settings of this fleet. A generated `app_id` is the fleet's once it has started."""
         self.view: Final = FleetView(self.system.clock)
         self.keep = keep
         self._owns_system = given is None
@@ -240,6 +240,7 @@ class Door:
             raise self._error()
         if self.view.started is None:
             raise FleetEnded(f"the fleet did not start within {format_duration(limit)}")
+        self.settings = self.settings.of_fleet(self.view.started.app_id)
 
     def _leave_at_exit(self) -> None:
         """Leave when the interpreter exits, unless somebody has before.
@@ -401,7 +402,7 @@ class Door:
         self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
     ) -> Steps[tuple[int, ...]]:
         """Set the target, and end the excess."""
-        message = ScaleExecutors(totals, _choosing(victims), duration("grace", grace))
+        message = ScaleExecutors(totals, _choosing(victims), _grace("grace", grace))
         try:
             ended = yield from self.ask(message)
         finally:
@@ -411,7 +412,7 @@ class Door:
 
     def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """End executors."""
-        message = KillExecutors(_ids(executors), not replace, duration("grace", grace))
+        message = KillExecutors(_ids(executors), not replace, _grace("grace", grace))
         try:
             return cast("tuple[int, ...]", (yield from self.ask(message)))
         finally:
@@ -419,7 +420,7 @@ class Door:
 
     def retire(self, executors: Ids, deadline: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """Let executors drain, and end them at the deadline."""
-        message = RetireExecutors(_ids(executors), duration("deadline", deadline), not replace)
+        message = RetireExecutors(_ids(executors), _grace("deadline", deadline), not replace)
         try:
             return cast("tuple[int, ...]", (yield from self.ask(message)))
         finally:
@@ -431,7 +432,7 @@ class Door:
 
     def hold(self, deadline: Duration | None) -> Steps[tuple[int, ...]]:
         """Retire all executors and create none."""
-        return cast("tuple[int, ...]", (yield from self.ask(HoldFleet(duration("deadline", deadline)))))
+        return cast("tuple[int, ...]", (yield from self.ask(HoldFleet(_grace("deadline", deadline)))))
 
     def resume(self) -> None:
         """End the hold."""
@@ -550,6 +551,11 @@ def duration(name: str, value: Duration | None) -> timedelta | None:
         return parse_duration(value)
     except ValueError as error:
         raise ValueError(f"{name} = {value!r}: {error}") from None
+
+
+def _grace(name: str, value: Duration | None) -> timedelta | None:
+    """Return how long executors may take to end, as `duration` does; "0s" means not at all."""
+    return timedelta() if value == "0s" or value == timedelta() else duration(name, value)
 
 
 def _ids(executors: Ids) -> tuple[int, ...]:

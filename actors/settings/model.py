@@ -242,7 +242,13 @@ class Settings(Consistent, BaseSettings):
         own = self.model_copy(update={"driver_address": self._full_driver_address()})
         if self.app_id_given:
             return own
-        own = own.model_copy(update={"app_id": _generated_app_id(entropy)})
+        return own.of_fleet(_generated_app_id(entropy))
+
+    def of_fleet(self, app_id: str) -> Self:
+        """Return these settings with the generated `app_id` of a fleet; with their own if it was set."""
+        if self.app_id_given:
+            return self
+        own = self.model_copy(update={"app_id": app_id})
         own.model_fields_set.discard("app_id")
         return own
 

@@ -48,6 +48,20 @@ def test_a_fleet_starts_runs_and_leaves_no_pod(kind: str) -> None:
     assert stage.kit.dispatcher.actors == ()
 
 
+def test_a_fleet_says_the_app_id_of_its_pods(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        async with stage.fleet(instances=1) as fleet:
+            await fleet.wait_for(running=1)
+            pod = stage.cluster.pods[1]
+            assert pod["metadata"]["name"] == f"{fleet.app_id}-exec-1"
+            assert fleet.settings.app_id == fleet.app_id
+            assert not fleet.settings.app_id_given
+
+    stage.run(program())
+
+
 def test_a_fleet_that_is_kept_leaves_its_pods(kind: str) -> None:
     stage = Stage(kind)
 
@@ -373,6 +387,20 @@ def test_a_profile_that_is_not_named_keeps_its_target(kind: str) -> None:
             await fleet.wait_for(running=2, profile="gpu")
             await fleet.wait_for(running=4)
             assert await fleet.scale(1) in {(1,), (2,)}
+
+    stage.run(program())
+
+
+def test_a_kill_may_leave_no_time(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        async with stage.fleet(instances=2) as fleet:
+            await fleet.wait_for(running=2)
+            assert await fleet.kill(1, grace="0s") == (1,)
+            assert await fleet.kill(2, grace=timedelta()) == (2,)
+            with pytest.raises(ValueError, match="grace = '-1s'"):
+                await fleet.kill(2, grace="-1s")
 
     stage.run(program())
 
