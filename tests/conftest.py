@@ -28,7 +28,7 @@ pytest_plugins = ["actors.testing.plugin"]
 TESTS = Path(__file__).parent
 
 settings.register_profile(
-    "suite", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "suite", max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )  # no wall clock, and every run the same
 settings.load_profile("suite")
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from actors.kube.api import PodApi
 
 TASKS = 200
-SAMPLES = 50_000
+SAMPLES = 20_000
 EXECUTORS = 4
 KILL_AT = frozenset({40, 80, 120})
 """After this many answers, the executor that sent the last one is killed while it works on its next task."""

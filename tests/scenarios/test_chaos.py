@@ -18,7 +18,7 @@ from tests.scenarios.planted import BUGS, SIGNS
 if TYPE_CHECKING:
     from tests.scenarios.planted import Bug
 
-FEW: Final = 15
+FEW: Final = 10
 
 WITHIN: Final = 200
 """So many seeds find each planted bug; most find it in the first three."""

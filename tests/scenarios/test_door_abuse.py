@@ -81,8 +81,9 @@ def test_a_wrong_duration_is_refused_by_the_argument_s_name(kind: str, value: An
                 await fleet.wait_for(running=1, timeout=value)
             with pytest.raises(ValueError, match=r"^timeout = "):
                 await fleet.events().get(value)
-            with pytest.raises(ValueError, match=r"^grace = "):
-                await fleet.scale(0, grace=value)
+            if value != timedelta(0):  # a kill may leave no time
+                with pytest.raises(ValueError, match=r"^grace = "):
+                    await fleet.scale(0, grace=value)
             await fleet.wait_for(running=1)
 
     stage.run(program())

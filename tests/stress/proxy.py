@@ -251,9 +251,11 @@ class Proxy:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
+            while not opening.done():  # the proxy's end may cancel it once more
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({opening})
             with suppress(OSError):
-                _, writer = await opening
-                writer.transport.abort()
+                opening.result()[1].transport.abort()
             raise
 
 
