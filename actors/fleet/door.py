@@ -30,7 +30,6 @@ from actors.messages import (
     ExecutorDisconnected,
     ExecutorDrained,
     ExecutorIdle,
-    FleetExecutors,
     FleetStatus,
     GetExecutors,
     GetFleetStatus,
@@ -54,14 +53,14 @@ if TYPE_CHECKING:
     from actors.fleet.callbacks import Calls
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FromDriver, Victims
+    from actors.messages import Executor, FromDriver, Question, Victims
     from actors.metrics.counts import Metrics
 
 __all__ = ["Door", "Duration", "FleetValues", "Ids", "duration"]
 
 logger = get_logger(__name__)
 
-T = TypeVar("T")
+A = TypeVar("A")
 
 Duration = timedelta | str
 """A duration: a timedelta, or text such as "30s", "5m" or "1h30m"."""
@@ -358,7 +357,7 @@ class Door:
 
     # ── acts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, message: FromDriver) -> Steps[Any]:
+    def ask(self, message: Question[A]) -> Steps[A]:
         """Ask the Backend, and wait for the answer.
 
         Raises:
@@ -382,7 +381,7 @@ class Door:
                 f"the fleet did not answer {type(message).__name__} within {format_duration(ANSWER_LIMIT)}"
             )
         try:
-            return reply.get(timeout=0)
+            return cast("A", reply.get(timeout=0))
         except ActorDeadError:
             yield Pause(self._has_failed, self.view, MARGIN)  # its last message says why
             raise self._error() from None
@@ -402,37 +401,25 @@ class Door:
         self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
     ) -> Steps[tuple[int, ...]]:
         """Set the target, and end the excess."""
-        message = ScaleExecutors(totals, _choosing(victims), _grace("grace", grace))
-        try:
-            ended = yield from self.ask(message)
-        finally:
-            self._targets_changed()
+        ended = yield from self._retarget(ScaleExecutors(totals, _choosing(victims), _grace("grace", grace)))
         self.view.failed = None
-        return cast("tuple[int, ...]", ended)
+        return ended
 
     def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """End executors."""
-        message = KillExecutors(_ids(executors), not replace, _grace("grace", grace))
-        try:
-            return cast("tuple[int, ...]", (yield from self.ask(message)))
-        finally:
-            self._targets_changed()
+        return (yield from self._retarget(KillExecutors(_ids(executors), not replace, _grace("grace", grace))))
 
     def retire(self, executors: Ids, deadline: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """Let executors drain, and end them at the deadline."""
-        message = RetireExecutors(_ids(executors), _grace("deadline", deadline), not replace)
-        try:
-            return cast("tuple[int, ...]", (yield from self.ask(message)))
-        finally:
-            self._targets_changed()
+        return (yield from self._retarget(RetireExecutors(_ids(executors), _grace("deadline", deadline), not replace)))
 
     def drained(self, executor_id: int) -> Steps[bool]:
         """Say that a terminating executor is drained."""
-        return cast("bool", (yield from self.ask(ExecutorDrained(executor_id))))
+        return (yield from self.ask(ExecutorDrained(executor_id)))
 
     def hold(self, deadline: Duration | None) -> Steps[tuple[int, ...]]:
         """Retire all executors and create none."""
-        return cast("tuple[int, ...]", (yield from self.ask(HoldFleet(_grace("deadline", deadline)))))
+        return (yield from self.ask(HoldFleet(_grace("deadline", deadline))))
 
     def resume(self) -> None:
         """End the hold."""
@@ -440,11 +427,11 @@ class Door:
 
     def decommission(self, executors: Ids) -> Steps[tuple[int, ...]]:
         """Let executors finish."""
-        return cast("tuple[int, ...]", (yield from self.ask(DecommissionExecutors(_ids(executors)))))
+        return (yield from self.ask(DecommissionExecutors(_ids(executors))))
 
     def register(self, executor_id: int) -> Steps[bool]:
         """Register an executor that has connected."""
-        accepted = cast("bool", (yield from self.ask(RegisterExecutor(executor_id))))
+        accepted = yield from self.ask(RegisterExecutor(executor_id))
         if accepted:
             self.view.register(executor_id)
         return accepted
@@ -460,16 +447,16 @@ class Door:
 
     def is_excluded(self, executor_id: int) -> Steps[bool]:
         """Return whether an executor must be refused."""
-        return cast("bool", (yield from self.ask(IsExecutorExcluded(executor_id))))
+        return (yield from self.ask(IsExecutorExcluded(executor_id)))
 
     def status(self) -> Steps[FleetStatus]:
         """Return what the Backend knows."""
-        return cast("FleetStatus", (yield from self.ask(GetFleetStatus())))
+        return (yield from self.ask(GetFleetStatus()))
 
     def _alive(self) -> Steps[tuple[Executor, ...]]:
         """Return the executors as the Backend knows them, none if it does not answer."""
         try:
-            found: FleetExecutors = yield from self.ask(GetExecutors())
+            found = yield from self.ask(GetExecutors())
         except ExecutorPodsError:
             return ()
         return found.alive
@@ -508,10 +495,13 @@ class Door:
             pause = None if pause is None else max(pause, SHORTEST)
             yield Pause(partial(self.view.has_changed, change), self.view, pause)
 
-    def _targets_changed(self) -> None:
-        """A target may be another one now. Whoever waits for executors asks for it again."""
-        self._targets_change = object()
-        self.view.touch()
+    def _retarget(self, message: Question[A]) -> Steps[A]:
+        """Ask for what may change a target. Whoever waits for executors asks for the target again."""
+        try:
+            return (yield from self.ask(message))
+        finally:
+            self._targets_change = object()
+            self.view.touch()
 
 
 def _settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool) -> Settings:
