@@ -56,10 +56,10 @@ __all__ = ["RequestPool"]
 DELETED: Final = "it was deleted before it was created"
 STALE: Final = "the Allocator that requested it has ended"
 DRAINING: Final = "the fleet is being stopped"
+"""Why a create is cancelled."""
 
 MAX_UNSEEN: Final = 10_000
 """Pods to look up at a stop. More than a fleet requests at a time; only refused deletions can add up to so many."""
-"""Why a create is cancelled."""
 
 
 class RequestPool(Actor):
