@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from actors.executors.ledger import Ledger
 from actors.messages import ProfileStatus
+from actors.messages.executor import ENDED_KEPT
 from actors.messages.internal import SetTotalExpectedExecutors, StartFailureRecord
 from actors.pods import ids
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from actors.runtime import Moment
 
 __all__ = ["EndedExecutor", "FleetState", "ScaleDown"]
-
-ENDED_KEPT: Final = 200
-"""The ended executors that `GetExecutors` has: enough to see why a fleet loses executors, at most 1 MB."""
 
 
 class EndedExecutor(NamedTuple):

@@ -28,6 +28,7 @@ from actors.messages import (
     FleetFailed,
     ToDriver,
 )
+from actors.messages.executor import ENDED_KEPT
 from actors.pods.pod import restarts
 
 if TYPE_CHECKING:
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from actors.runtime import Address, Clock, Moment
 
 __all__ = ["FleetView", "Record"]
-
-ENDED: Final = 200
-"""How many executors that have ended are kept, as `GetExecutors` does."""
 
 NOTHING: Final[Mapping[int, Executor]] = MappingProxyType({})
 
@@ -105,7 +103,7 @@ class FleetView(Waitable):
         self.change = object()
         """Another one after each event, and after each change by the door's callers."""
         self._readers: dict[weakref.ref[EventBuffer], None] = {}
-        self._ended: deque[tuple[int, Record]] = deque(maxlen=ENDED)
+        self._ended: deque[tuple[int, Record]] = deque(maxlen=ENDED_KEPT)
         self._made: dict[int, tuple[Record, Executor]] = {}
         self._shown: tuple[object, Mapping[int, Executor]] = (None, NOTHING)
         """What `executors` returned last, and `change` at that time."""

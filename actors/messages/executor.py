@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from actors.pods.loss import LossReason
 from actors.text import JsonReady
 
 __all__ = ["Executor", "ExecutorState", "FleetExecutors"]
+
+ENDED_KEPT: Final = 200
+"""The ended executors that `GetExecutors` and `Fleet` have: enough to see why a fleet loses executors, at most 1 MB."""
 
 
 class ExecutorState(StrEnum):

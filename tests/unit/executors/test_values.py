@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from actors.executors.fleet_state import ENDED_KEPT
 from actors.messages import (
     Executor,
     ExecutorDisconnected,
@@ -19,6 +18,7 @@ from actors.messages import (
     KillExecutors,
     RegisterExecutor,
 )
+from actors.messages.executor import ENDED_KEPT
 from actors.messages.internal import (
     ExecutorsAbandoned,
     ExecutorSeen,
