@@ -105,12 +105,14 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
     named = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", FENCE.sub("", read(page))))
     of_others = {
         "BackendDoor",
+        "DaskTaskRunner",
         "ErrImagePull",
         "ImagePullBackOff",
         "KubernetesExecutorBackend",
         "LocalCluster",
         "NotSupported",
         "PersistentVolumeClaim",
+        "PodCluster",
         "SharedInformer",
         "TimeoutError",
     }

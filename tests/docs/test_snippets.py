@@ -38,6 +38,11 @@ ELSEWHERE: Final = {
         "# api.py": "needs fastapi: tests/docs/test_web_service.py",
         "uvicorn ": "needs fastapi: tests/docs/test_web_service.py",
     },
+    "docs/how-to/dask.md": {
+        "pip install 'executor-pods[dask,local]'": "needs a network",
+        "# dask_program.py": "needs distributed: tests/e2e/test_dask.py",
+        "cluster = PodCluster(": "needs distributed and a cluster: tests/e2e/test_dask.py",
+    },
     "docs/how-to/spark-without-kubernetes.md": {
         "pip install 'executor-pods[local]' pyspark": "needs a network",
         "# job.py": "needs java and pyspark: tests/e2e/test_spark.py",

@@ -78,6 +78,17 @@ def test_the_command_and_the_library_say_which_extra_lacks() -> None:
     assert errors == [local, page.replace("--metrics-port", "PrometheusMetrics")]
 
 
+def test_a_dask_cluster_says_which_extra_lacks() -> None:
+    program = (
+        "import json\ntry:\n    import actors.dask\nexcept ImportError as error:\n    print(json.dumps(str(error)))"
+    )
+    said, _ = ran(
+        program.replace("import json", "import json, sys\nsys.modules['dask'] = sys.modules['distributed'] = None")
+    )
+    assert said.startswith("actors.dask needs the package d")
+    assert said.endswith(": pip install 'executor-pods[dask]'")
+
+
 def test_what_lacks_is_an_import_error_and_one_of_ours() -> None:
     with pytest.raises(MissingExtra) as raised, needs_extra("gpu", "this"):
         import no_such_package.part  # type: ignore[import-not-found]  # noqa: F401, PLC0415 - nobody has it

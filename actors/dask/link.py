@@ -1,0 +1,208 @@
+"""`Link`: tells the fleet what the scheduler knows of workers, and the scheduler what the fleet knows of their pods.
+
+A worker's name is its executor's id. Workers that somebody else started under other names are none of the fleet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from actors.dask.draining import drain
+from actors.dask.news import news
+from actors.fleet import EventsMissed
+from actors.messages import (
+    AllocationBlocked,
+    AllocationUnblocked,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorState,
+    ExecutorTerminating,
+)
+from actors.text import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from distributed import Scheduler
+
+    from actors.fleet import AsyncFleet, Event
+
+__all__ = ["TOPIC", "Link"]
+
+logger = get_logger(__name__)
+
+TOPIC: Final = "executor-pods"
+"""The topic under which the scheduler logs the fleet's events: `client.get_events("executor-pods")`."""
+
+STREAM_LIMIT: Final = 5.0
+"""Seconds that a worker's stream may take to open after it was added. It takes milliseconds."""
+
+
+class Link(SchedulerPlugin):
+    """Between one scheduler and one fleet, both in the same event loop.
+
+    Args:
+        scheduler: in this process.
+        said: called with one line about each event.
+        before_close: awaited before the scheduler closes, whoever closes it.
+    """
+
+    name = "executor-pods"
+
+    def __init__(
+        self, scheduler: Scheduler, *, said: Callable[[str], None], before_close: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._scheduler = scheduler
+        self._said = said
+        self._before_close = before_close
+        self._fleet: AsyncFleet | None = None
+        self._ids: dict[str, int] = {}
+        """By worker address: the executor's id."""
+        self._suspected: dict[int, frozenset[Any]] = {}
+        """By executor whose connection was lost before its end was known: the tasks that the scheduler suspects."""
+        self._running_since: dict[int, float] = {}
+        """By executor that runs: since when, in the loop's time."""
+        self.blocked: dict[str, str] = {}
+        """By profile: why no executors can be created."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def attach(self, fleet: AsyncFleet) -> None:
+        """Begin to tell the fleet."""
+        self._fleet = fleet
+
+    async def detach(self) -> None:
+        """Tell nobody any more, and wait for what is being told."""
+        self._fleet = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def connected(self) -> frozenset[int]:
+        """Return the executors whose workers are connected."""
+        return frozenset(self._ids.values())
+
+    def silence(self) -> float:
+        """Return for how many seconds an executor has run while no worker was connected, at most."""
+        if self._ids or not self._running_since:
+            return 0.0
+        return asyncio.get_running_loop().time() - min(self._running_since.values())
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Do something beside. An error is logged."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and self._fleet is not None:
+            logger.error("a step of the Dask cluster failed: error=%s", error, exc_info=error)
+
+    # ── from the scheduler ──────────────────────────────────────────────────────────────────────────────────────
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Register a worker that has connected."""
+        name = scheduler.workers[worker].name
+        if isinstance(name, int) and not isinstance(name, bool) and self._fleet is not None:
+            self._ids[worker] = name
+            self.spawn(self._register(self._fleet, worker, name))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        """Note that a worker's connection is lost."""
+        executor_id = self._ids.pop(worker, None)
+        if executor_id is None or self._fleet is None:
+            return
+        removal = _last_removal(scheduler, worker)
+        if not removal.get("expected") and executor_id in self._fleet.executors:
+            self._fleet.disconnected(executor_id)
+            self._suspected[executor_id] = frozenset(removal.get("processing-tasks", ()))
+
+    async def before_close(self) -> None:
+        """Stop the fleet."""
+        await self._before_close()
+
+    async def _register(self, fleet: AsyncFleet, worker: str, executor_id: int) -> None:
+        if await fleet.register(executor_id):
+            self.note("connected", f"worker {executor_id} has connected from {worker}", executor=executor_id)
+            executor = fleet.executors.get(executor_id)
+            if executor is not None and executor.state is ExecutorState.TERMINATING:
+                await drain(self._scheduler, [executor_id])
+            return
+        self.note("refused", f"worker {executor_id} at {worker} is refused: it is not wanted", executor=executor_id)
+        await self._until_open(worker)
+        await self._remove(worker, "refused", expected=True)
+
+    async def _until_open(self, worker: str) -> None:
+        """Wait until the scheduler is done with adding a worker: only then it can be removed."""
+        async with asyncio.timeout(STREAM_LIMIT):
+            while (stream := self._scheduler.stream_comms.get(worker)) is not None and stream.comm is None:  # noqa: ASYNC110 - Dask tells nobody
+                await asyncio.sleep(0.01)
+
+    # ── from the fleet ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_event(self, event: Event) -> None:
+        """Handle one event of the fleet."""
+        if (values := news(event)) is not None:
+            self.note(**values)
+        match event:
+            case ExecutorRunning(executor_id):
+                self._running_since[executor_id] = asyncio.get_running_loop().time()
+            case ExecutorTerminating(executor_id):
+                self.spawn(drain(self._scheduler, [executor_id]))
+            case ExecutorRemoved(executor_id, loss):
+                self._removed(executor_id, by_app=loss.caused_by_app)
+            case AllocationBlocked(profile, cause):
+                self.blocked[profile] = cause
+            case AllocationUnblocked(profile):
+                self.blocked.pop(profile, None)
+            case EventsMissed():
+                self._catch_up()
+            case _:
+                pass
+
+    def note(self, action: str, message: str, **more: Any) -> None:
+        """Log something, here and in the scheduler's own log of events."""
+        logger.info("%s: action=%s", message, action)
+        self._said(message)
+        self._scheduler.log_event(TOPIC, {"action": action, "message": message, **more})
+
+    def _removed(self, executor_id: int, *, by_app: bool) -> None:
+        self._running_since.pop(executor_id, None)
+        keys = self._suspected.pop(executor_id, frozenset())
+        if not by_app:
+            self._acquit(keys)
+        worker = self._scheduler.aliases.get(executor_id)
+        if worker is not None:
+            self.spawn(self._remove(worker, "executor-removed", expected=not by_app))
+
+    def _acquit(self, keys: frozenset[Any]) -> None:
+        """Take the suspicion back that these tasks have ended their worker."""
+        for key in keys:
+            task = self._scheduler.tasks.get(key)
+            if task is not None and task.suspicious:
+                task.suspicious -= 1
+                task.prefix.suspicious -= 1
+
+    async def _remove(self, worker: str, why: str, *, expected: bool) -> None:
+        await self._scheduler.remove_worker(worker, stimulus_id=f"executor-pods-{why}", expected=expected)
+
+    def _catch_up(self) -> None:
+        """Remove the workers whose executors have ended while events were missed."""
+        assert self._fleet is not None
+        alive = self._fleet.executors
+        for worker, executor_id in self._ids.items():
+            if executor_id not in alive:
+                self.spawn(self._remove(worker, "executor-removed", expected=True))
+
+
+def _last_removal(scheduler: Scheduler, worker: str) -> dict[str, Any]:
+    """Return what the scheduler has just logged about a worker that it removed."""
+    for _, event in reversed(scheduler.get_events(worker)):
+        if isinstance(event, dict) and event.get("action") == "remove-worker":
+            return event
+    return {}

@@ -1,0 +1,126 @@
+"""What an executor runs to be a Dask worker: the command, its arguments, and the settings of its pod. Pure."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.kube.quantities import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["WORKER_MODULE", "group_values", "tls_options", "worker_args"]
+
+WORKER_MODULE: Final = "distributed.cli.dask_worker"
+
+DEATH_TIMEOUT: Final = "60"
+"""Seconds until a worker that cannot reach the scheduler ends, so that none is left without a driver."""
+
+_OWN: Final = frozenset({"n_workers", "nthreads", "memory_limit", "worker_options", "worker_command"})
+"""The keys of a worker group that are no settings of a profile."""
+
+_TLS_FILES: Final = {"ca_file": "tls-ca-file", "cert": "tls-cert", "key": "tls-key"}
+
+
+def worker_args(
+    *,
+    protocol: str,
+    nthreads: int | None,
+    memory_limit: str | int | None,
+    resources: Mapping[str, Any] | None,
+    nanny: bool,
+    options: Mapping[str, Any],
+) -> tuple[str, ...]:
+    """Return the arguments of `dask worker`. The kubelet fills in the executor's id and the scheduler's address.
+
+    Args:
+        protocol: of the scheduler's address.
+        nthreads: None: the CPUs that `resources` has, rounded up; 1 if it has none.
+        memory_limit: None: the memory that `resources` has; what Dask finds if it has none.
+        resources: of the container, as in the settings.
+        nanny: a second process watches the worker.
+        options: more of Dask's options by name: `{"lifetime": "1h", "dashboard": True}`.
+    """
+    flags: dict[str, Any] = {
+        "name": "$(EXECUTOR_ID)",
+        "nthreads": nthreads or _cpus(resources),
+        "memory-limit": memory_limit if memory_limit is not None else _memory(resources),
+        "nanny": nanny,
+        "dashboard": False,
+        "death-timeout": DEATH_TIMEOUT,
+    }
+    flags |= {name.replace("_", "-"): value for name, value in options.items()}
+    args = [f"{protocol}://$(DRIVER_ADDRESS)"]
+    for name, value in flags.items():
+        if isinstance(value, bool):
+            args.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            args += (f"--{name}", str(value))
+    return tuple(args)
+
+
+def group_values(
+    given: Mapping[str, Any],
+    *,
+    base: Mapping[str, Any],
+    protocol: str,
+    nanny: bool,
+    local: bool,
+    tls: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a worker group as the settings of a profile. What it does not set is that of `base`."""
+    own = {name: given.get(name, base.get(name)) for name in (*_OWN - {"n_workers"}, "resources")}
+    args = worker_args(
+        protocol=protocol,
+        nthreads=own["nthreads"],
+        memory_limit=own["memory_limit"],
+        resources=own["resources"],
+        nanny=nanny,
+        options={**tls, **(own["worker_options"] or {})},
+    )
+    values = {name: value for name, value in given.items() if name not in _OWN and value is not None}
+    command = _command(own["worker_command"], local=local)
+    return {**values, "instances": given.get("n_workers") or 0, "command": command, "args": args}
+
+
+def tls_options(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return Dask's options for the TLS files of a worker. The files must be in the pods, at the same paths.
+
+    Raises:
+        ValueError: a certificate is not in a file, as with `Security.temporary()`.
+    """
+    options = {}
+    for name, option in _TLS_FILES.items():
+        value = config.get(name)
+        if value is None:
+            continue
+        if "\n" in value:
+            raise ValueError(f"security: tls {name} must be the path of a file that the workers' pods have, too")
+        options[option] = str(value)
+    return options
+
+
+def _command(given: Sequence[str] | None, *, local: bool) -> tuple[str, ...]:
+    if given:
+        return tuple(given)
+    return (sys.executable if local else "python", "-m", WORKER_MODULE)
+
+
+def _amount(resources: Mapping[str, Any] | None, name: str) -> Any:
+    for part in ("limits", "requests"):
+        amount = parse_quantity(((resources or {}).get(part) or {}).get(name))
+        if amount is not None:
+            return amount
+    return None
+
+
+def _cpus(resources: Mapping[str, Any] | None) -> int:
+    cpus = _amount(resources, "cpu")
+    return 1 if cpus is None else max(1, math.ceil(cpus))
+
+
+def _memory(resources: Mapping[str, Any] | None) -> str:
+    memory = _amount(resources, "memory")
+    return "auto" if memory is None else str(int(memory))

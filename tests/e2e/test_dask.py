@@ -1,0 +1,264 @@
+"""`PodCluster` on the embedded cluster: a scheduler in this process, workers as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("distributed")
+
+import dask.config
+from distributed import Client, Worker
+
+from actors.dask import PodCluster, pod_cluster
+from actors.errors import Unreachable, WaitTimeout
+from actors.fleet import goals
+from actors.local.cluster import LocalCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT = 30.0
+"""Seconds that only a failure waits."""
+
+SLEEPER = ("sh", "-c", "sleep 1000")
+"""Runs and never connects."""
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Any:
+    with dask.config.set({"distributed.adaptive.interval": "50ms", "distributed.scheduler.work-stealing": False}):
+        yield
+
+
+def cluster_of(n_workers: int = 0, **values: Any) -> PodCluster:
+    values.setdefault("local", "kubeconfig" not in values)
+    return PodCluster(n_workers, dashboard_address=None, **values)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not condition():  # noqa: ASYNC110 - Dask's own state tells nobody
+            await asyncio.sleep(0.01)
+
+
+def pids(cluster: PodCluster) -> dict[int, int]:
+    assert cluster.scheduler is not None
+    return {ws.name: ws.pid for ws in cluster.scheduler.workers.values()}
+
+
+def busy(cluster: PodCluster) -> bool:
+    assert cluster.scheduler is not None
+    return any(ws.processing for ws in cluster.scheduler.workers.values())
+
+
+def told(cluster: PodCluster, action: str) -> list[dict[str, Any]]:
+    return [event for _, event in cluster.events() if event["action"] == action]
+
+
+def lost(cluster: PodCluster) -> list[Any]:
+    """The results that were lost with a worker."""
+    assert cluster.scheduler is not None
+    removals = [event for _, event in cluster.scheduler.get_events("all") if event.get("action") == "remove-worker"]
+    return [key for event in removals for key in event["lost-computed-tasks"]]
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def delete_by_force(local: LocalCluster, pod: str) -> None:
+    """Delete a pod without grace, as somebody else would."""
+    local.store.delete("pods", "default", pod, grace_period_seconds=0)
+
+
+double.__module__ = "__main__"  # so that it is sent by value: workers do not have this module
+
+
+def test_a_program_with_threads_scales_and_loses_no_result() -> None:
+    with cluster_of(2, name="etl") as cluster:
+        cluster.wait_for_workers(2, timeout=LIMIT)
+        with cluster.get_client() as client:
+            numbers = client.map(double, range(40))
+            assert sum(client.gather(numbers)) == 1560
+            cluster.scale(1)
+            cluster.sync(until, lambda: len(cluster.scheduler_info["workers"]) == 1)
+            assert sum(client.gather(numbers)) == 1560
+            assert lost(cluster) == []
+        assert cluster.fleet_status().profiles["default"].target == 1
+        assert "1 running" in cluster._repr_html_()
+        logs = cluster.get_logs(workers=False)
+        assert "executor 1 runs" in logs["Cluster"]
+        assert cluster.name == "etl"
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_tasks_run_elsewhere() -> None:
+    async def program() -> None:
+        async with cluster_of(1, asynchronous=True) as cluster, Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(1, timeout=LIMIT)
+            slow = client.submit(time.sleep, 0.3)
+            await until(lambda: busy(cluster))
+            os.kill(pids(cluster)[1], signal.SIGKILL)
+            assert await slow is None
+            assert set(pids(cluster)) == {2}
+            assert [event["executor"] for event in told(cluster, "removed")] == [1]
+            assert await client.get_events("executor-pods")
+
+    asyncio.run(program())
+
+
+def test_a_task_is_not_suspected_when_its_workers_pod_was_deleted() -> None:
+    async def program(local: LocalCluster) -> None:
+        where: dict[str, Any] = {"kubeconfig": local.kubeconfig_path, "host": "127.0.0.1", "image": "any"}
+        async with cluster_of(1, name="etl", asynchronous=True, **where) as cluster:
+            assert cluster.scheduler is not None
+            async with Client(cluster, asynchronous=True) as client:
+                await cluster.wait_for_workers(1, timeout=LIMIT)
+                slow = client.submit(time.sleep, 0.2, key="slow")
+                await until(lambda: busy(cluster))
+                delete_by_force(local, "etl-exec-1")
+                await until(lambda: told(cluster, "removed"))
+                assert told(cluster, "removed")[0]["kind"] == "DELETED"
+                assert cluster.scheduler.tasks["slow"].suspicious == 0
+                assert await slow is None
+
+    with LocalCluster() as local:
+        asyncio.run(program(local))
+
+
+def test_dask_adapts_the_number_of_workers() -> None:
+    async def program() -> None:
+        async with cluster_of(asynchronous=True) as cluster, Client(cluster, asynchronous=True) as client:
+            cluster.adapt(minimum=0, maximum=2, target_duration="100ms", wait_count=2)
+            results = client.map(double, range(20))
+            answers = await client.gather(results)
+            results.clear()
+            assert sum(answers) == 380
+            await until(lambda: cluster.scheduler is not None and not cluster.scheduler.workers)
+            await until(lambda: cluster.plan == set())
+            assert lost(cluster) == []
+            assert {event["kind"] for event in told(cluster, "removed")} <= {"KILLED_BY_DRIVER"}
+
+    asyncio.run(program())
+
+
+def test_an_image_that_cannot_be_pulled_is_named_while_workers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goals, "PULL_PATIENCE", goals.PULL_PATIENCE * 0)
+
+    with LocalCluster(failing_pulls=["acme/*"]) as local:
+        where: dict[str, Any] = {"kubeconfig": local.kubeconfig_path, "host": "127.0.0.1", "image": "acme/etl:7"}
+        with cluster_of(2, **where) as cluster, pytest.raises(Unreachable) as raised:
+            cluster.wait_for_workers(2, timeout=LIMIT)
+    assert "acme/etl:7" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_workers_that_never_connect_are_told_of_with_the_address_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_cluster, "CONNECT_PATIENCE", 0.2)
+    with cluster_of(1, worker_command=SLEEPER) as cluster:
+        address = cluster.scheduler_address.removeprefix("tcp://")
+        with pytest.raises(Unreachable, match=f"no worker has connected: they were given the address {address}"):
+            cluster.wait_for_workers(1, timeout=LIMIT)
+
+
+def test_at_the_end_of_the_time_the_error_says_what_holds_the_workers_up() -> None:
+    with cluster_of(1, worker_command=SLEEPER) as cluster, pytest.raises(WaitTimeout, match="1 run and 0 are"):
+        cluster.wait_for_workers(1, timeout=1.5)
+
+
+def test_a_worker_that_no_executor_has_is_refused_and_one_with_another_name_is_left_alone() -> None:
+    async def program() -> None:
+        async with cluster_of(asynchronous=True) as cluster:
+            assert cluster.scheduler is not None
+            async with Worker(cluster.scheduler_address, name="mine", dashboard_address="127.0.0.1:0") as mine:
+                stranger = Worker(cluster.scheduler_address, name=99, dashboard_address="127.0.0.1:0")
+                await stranger
+                await stranger.finished()
+                assert [event["executor"] for event in told(cluster, "refused")] == [99]
+                assert list(cluster.scheduler.workers) == [mine.address]
+
+    asyncio.run(program())
+
+
+def test_other_libraries_use_the_cluster() -> None:
+    with cluster_of(1) as cluster, cluster.get_client() as client:
+        with client.get_executor() as executor:
+            assert list(executor.map(double, range(3))) == [0, 2, 4]
+        joblib = pytest.importorskip("joblib")
+        with joblib.parallel_config("dask"):
+            assert joblib.Parallel()(joblib.delayed(double)(number) for number in range(3)) == [0, 2, 4]
+
+
+def test_prefect_runs_tasks_on_a_cluster() -> None:
+    prefect_dask = pytest.importorskip("prefect_dask")
+    kwargs = {"n_workers": 1, "local": True, "dashboard_address": None}
+    with prefect_dask.DaskTaskRunner(cluster_class="actors.dask.PodCluster", cluster_kwargs=kwargs) as runner:
+        assert isinstance(runner._cluster, PodCluster)
+        runner._cluster.close()
+
+
+def test_jupyterlab_makes_clusters_by_its_factory() -> None:
+    manager = pytest.importorskip("dask_labextension.manager")
+
+    async def program() -> None:
+        kwargs = {"local": True, "dashboard_address": None}
+        factory = {"module": "actors.dask", "class": "PodCluster", "args": [], "kwargs": kwargs}
+        with dask.config.set({"labextension.factory": factory}):
+            cluster, _ = await manager.make_cluster({})
+        assert isinstance(cluster, PodCluster)
+        await cluster.close()
+
+    asyncio.run(program())
+
+
+def left(before: set[str]) -> set[str]:
+    """The sockets, pipes and files that this process has open, beside those."""
+    return opened() - before
+
+
+def opened() -> set[str]:
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found.add(f"{each.name}: {each.readlink()}")
+        except OSError:
+            continue
+    return found
+
+
+def lives(number: int, workers: int) -> None:
+    """Open and close clusters; nothing may be left."""
+    cluster_of().close()  # what is loaded once
+    threads, files = set(threading.enumerate()), opened()
+    for _ in range(number):
+        seen: dict[int, int] = {}
+        with cluster_of(workers) as cluster:
+            if workers:
+                cluster.wait_for_workers(workers, timeout=LIMIT)
+                seen = pids(cluster)
+        assert not any(Path(f"/proc/{pid}").exists() for pid in seen.values())
+        assert set(threading.enumerate()) - threads == set()
+        assert left(files) == set()
+
+
+def test_a_cluster_that_is_closed_leaves_nothing() -> None:
+    lives(1, workers=1)
+
+
+@pytest.mark.stress
+def test_twenty_clusters_leave_nothing() -> None:
+    lives(20, workers=2)
+
+
+def test_a_cluster_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
+    threads = set(threading.enumerate())
+    with pytest.raises(Exception, match="kubeconfig"):
+        cluster_of(kubeconfig=tmp_path / "none", image="any")
+    assert set(threading.enumerate()) - threads == set()

@@ -1,0 +1,74 @@
+"""What an executor runs to be a Dask worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from actors.dask.workers import group_values, tls_options, worker_args
+
+PLAIN: dict[str, Any] = {
+    "protocol": "tcp",
+    "nthreads": None,
+    "memory_limit": None,
+    "resources": None,
+    "nanny": False,
+    "options": {},
+}
+
+
+def test_a_worker_is_named_for_its_executor_and_finds_the_scheduler() -> None:
+    assert worker_args(**PLAIN) == (
+        "tcp://$(DRIVER_ADDRESS)",
+        *("--name", "$(EXECUTOR_ID)"),
+        *("--nthreads", "1"),
+        *("--memory-limit", "auto"),
+        "--no-nanny",
+        "--no-dashboard",
+        *("--death-timeout", "60"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("resources", "threads", "memory"),
+    [
+        ({"requests": {"cpu": "2", "memory": "8Gi"}}, "2", str(8 << 30)),
+        ({"requests": {"cpu": "500m"}}, "1", "auto"),
+        ({"requests": {"cpu": "1"}, "limits": {"cpu": "2500m", "memory": "1G"}}, "3", "1000000000"),
+    ],
+)
+def test_threads_and_memory_are_those_of_the_container(resources: Any, threads: str, memory: str) -> None:
+    args = worker_args(**{**PLAIN, "resources": resources})
+    assert args[args.index("--nthreads") + 1] == threads
+    assert args[args.index("--memory-limit") + 1] == memory
+
+
+def test_any_option_of_dask_can_be_given_and_overrides_ours() -> None:
+    options = {"lifetime": "1h", "dashboard": True, "death_timeout": None, "lifetime-restart": False}
+    args = worker_args(**{**PLAIN, "options": options})
+    assert args[-4:] == ("--dashboard", "--lifetime", "1h", "--no-lifetime-restart")
+    assert "--death-timeout" not in args
+
+
+def test_a_group_inherits_what_it_does_not_set() -> None:
+    base = {"nthreads": 4, "worker_options": {"lifetime": "1h"}, "resources": {"requests": {"memory": "1Gi"}}}
+    given = {"n_workers": 2, "image": "gpu:1", "resources": {"limits": {"memory": "2Gi"}}, "priority_class": "high"}
+    more: dict[str, Any] = {"protocol": "tls", "nanny": True, "local": False, "tls": {"tls-key": "/k"}}
+    values = group_values(given, base=base, **more)
+    assert values["instances"] == 2
+    assert values["image"] == "gpu:1"
+    assert values["priority_class"] == "high"
+    assert values["command"] == ("python", "-m", "distributed.cli.dask_worker")
+    text = " ".join(values["args"])
+    assert text.startswith("tls://$(DRIVER_ADDRESS) --name $(EXECUTOR_ID) --nthreads 4")
+    assert f"--memory-limit {2 << 30} --nanny" in text
+    assert text.endswith("--tls-key /k --lifetime 1h")
+
+
+def test_certificates_must_be_files() -> None:
+    assert tls_options({"ca_file": "/ca.pem", "cert": None, "ciphers": None}) == {"tls-ca-file": "/ca.pem"}
+    with pytest.raises(ValueError, match="tls cert must be the path of a file"):
+        tls_options({"cert": "-----BEGIN CERTIFICATE-----\nAAAA\n"})
