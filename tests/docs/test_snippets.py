@@ -39,7 +39,6 @@ ELSEWHERE: Final = {
         "uvicorn ": "needs fastapi: tests/docs/test_web_service.py",
     },
     "docs/how-to/dask.md": {
-        "pip install 'executor-pods[dask,local]'": "needs a network",
         "# dask_program.py": "needs distributed: tests/e2e/test_dask.py",
         "cluster = PodCluster(": "needs distributed and a cluster: tests/e2e/test_dask.py",
     },

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,11 +23,12 @@ from actors.dask import PodCluster, pod_cluster
 from actors.errors import Unreachable, WaitTimeout
 from actors.fleet import goals
 from actors.local.cluster import LocalCluster
+from tests.docs.pages import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LIMIT = 30.0
+LIMIT = 60.0
 """Seconds that only a failure waits."""
 
 SLEEPER = ("sh", "-c", "sleep 1000")
@@ -185,6 +188,14 @@ def test_a_worker_that_no_executor_has_is_refused_and_one_with_another_name_is_l
                 assert list(cluster.scheduler.workers) == [mine.address]
 
     asyncio.run(program())
+
+
+def test_the_program_of_the_page_prints_what_the_page_says() -> None:
+    program, printed = blocks("docs/how-to/dask.md")[:2]
+    done = subprocess.run(
+        [sys.executable, "-c", program.text], capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    assert done.stdout.strip() == printed.text.strip()
 
 
 def test_other_libraries_use_the_cluster() -> None:
