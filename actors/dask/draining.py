@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from distributed.protocol.pickle import dumps
 
 from actors.text import get_logger
 
@@ -13,12 +17,15 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
-__all__ = ["cheapest", "drain"]
+__all__ = ["abort", "cheapest", "drain"]
 
 logger = get_logger(__name__)
 
 LEAVING: Final = "closing_gracefully"
 """The status of a worker that is being retired."""
+
+ABORT_LIMIT: Final = 2.0
+"""Seconds that workers have to hear it. Those that do not are killed with their pods."""
 
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks at what a worker computes."""
@@ -39,6 +46,15 @@ async def drain(scheduler: Scheduler, ids: Collection[int]) -> frozenset[int]:
     return frozenset(ws.name for ws in _workers(scheduler, ids) if ws.status.name != LEAVING)
 
 
+async def abort(scheduler: Scheduler, ids: Collection[int]) -> None:
+    """End the processes of those workers that still compute, cancelled tasks too. On SIGTERM, Dask waits for these."""
+    workers = {ws.address: bool(ws.processing) for ws in _workers(scheduler, ids)}
+    computed = await _ask(scheduler, list(workers), {"op": "call_stack", "keys": None})
+    busy = [worker for worker, has_tasks in workers.items() if has_tasks or computed.get(worker)]
+    function = {"function": dumps(os._exit), "args": dumps((0,)), "kwargs": dumps({})}
+    await _ask(scheduler, busy, {"op": "run", **function})
+
+
 def cheapest(scheduler: Scheduler, ids: Collection[int], number: int) -> list[int]:
     """Return the workers whose end costs least: idle ones first, those with the least data first among them."""
     workers = {ws.name: ws for ws in _workers(scheduler, ids)}
@@ -53,6 +69,16 @@ def cheapest(scheduler: Scheduler, ids: Collection[int], number: int) -> list[in
 def _workers(scheduler: Scheduler, ids: Collection[int]) -> list[WorkerState]:
     addresses = [scheduler.aliases.get(each) for each in ids]
     return [scheduler.workers[each] for each in addresses if each in scheduler.workers]
+
+
+async def _ask(scheduler: Scheduler, workers: list[str], message: dict[str, Any]) -> dict[str, Any]:
+    """Ask workers something. The answer has those that answer in time; none does if one hangs."""
+    answers: dict[str, Any] = {}
+    if workers:
+        with contextlib.suppress(OSError):  # which a timeout is, too
+            async with asyncio.timeout(ABORT_LIMIT):
+                answers = await scheduler.broadcast(msg=message, workers=workers, on_error="ignore")
+    return answers
 
 
 async def _retire(scheduler: Scheduler, workers: Collection[WorkerState]) -> None:

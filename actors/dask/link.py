@@ -48,13 +48,20 @@ class Link(SchedulerPlugin):
         scheduler: in this process.
         said: called with one line about each event.
         before_close: awaited before the scheduler closes, whoever closes it.
+        settle: awaited when an executor runs or is connected: there may be too many now.
     """
 
     name = "executor-pods"
 
     def __init__(
-        self, scheduler: Scheduler, *, said: Callable[[str], None], before_close: Callable[[], Awaitable[None]]
+        self,
+        scheduler: Scheduler,
+        *,
+        said: Callable[[str], None],
+        before_close: Callable[[], Awaitable[None]],
+        settle: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
+        self._settle = settle
         self._scheduler = scheduler
         self._said = said
         self._before_close = before_close
@@ -132,6 +139,7 @@ class Link(SchedulerPlugin):
             executor = fleet.executors.get(executor_id)
             if executor is not None and executor.state is ExecutorState.TERMINATING:
                 await drain(self._scheduler, [executor_id])
+            await self._settle()
             return
         self.note("refused", f"worker {executor_id} at {worker} is refused: it is not wanted", executor=executor_id)
         await self._until_open(worker)
@@ -152,6 +160,7 @@ class Link(SchedulerPlugin):
         match event:
             case ExecutorRunning(executor_id):
                 self._running_since[executor_id] = asyncio.get_running_loop().time()
+                self.spawn(self._settle())
             case ExecutorTerminating(executor_id):
                 self.spawn(drain(self._scheduler, [executor_id]))
             case ExecutorRemoved(executor_id, loss):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import math
-import shutil
 import tempfile
 from collections import Counter, deque
 from contextlib import suppress
@@ -19,7 +19,7 @@ from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
 from actors.dask.adaptive import on_a_fleet
-from actors.dask.draining import cheapest, drain
+from actors.dask.draining import abort, cheapest, drain
 from actors.dask.link import TOPIC, Link
 from actors.dask.status import fleet_table
 from actors.dask.workers import group_values, tls_options
@@ -164,7 +164,7 @@ class PodCluster(Cluster):
         self.scheduler: Scheduler | None = None
         self._fleet: AsyncFleet | None = None
         self._link: Link | None = None
-        self._scratch: str | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[tuple[str, ...]] | None = None
         super().__init__(
@@ -181,6 +181,7 @@ class PodCluster(Cluster):
             except BaseException:
                 self.close()
                 raise
+            atexit.register(self.close)
 
     # ── start and end ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,7 +199,7 @@ class PodCluster(Cluster):
         self._changing = asyncio.Lock()
         try:
             self.scheduler = scheduler = await self._new_scheduler()
-            self._link = link = Link(scheduler, said=self._log, before_close=self._stop_fleet)
+            self._link = link = Link(scheduler, said=self._log, before_close=self._stop_fleet, settle=self._settle)
             self._fleet = fleet = AsyncFleet(**self._settings(), **self._cluster_of_kube, on_event=link.on_event)
             link.attach(fleet)
             scheduler.add_plugin(link)
@@ -230,8 +231,8 @@ class PodCluster(Cluster):
         protocol, _, address = self.scheduler.address.partition("://")
         options = dict(self._base["worker_options"] or {})
         if self._local:
-            self._scratch = tempfile.mkdtemp(prefix="executor-pods-dask-")
-            options.setdefault("local-directory", self._scratch)
+            self._scratch = tempfile.TemporaryDirectory(prefix="executor-pods-dask-", ignore_cleanup_errors=True)
+            options.setdefault("local-directory", self._scratch.name)
         base = {**self._base, "worker_options": options}
         more = {
             "base": base,
@@ -263,6 +264,7 @@ class PodCluster(Cluster):
 
     def close(self, timeout: float | None = None) -> Any:
         """End the workers and the scheduler, and delete the pods."""
+        atexit.unregister(self.close)
         waiting = super().close(timeout)
         if not self.asynchronous:
             self._loop_runner.stop()
@@ -289,15 +291,19 @@ class PodCluster(Cluster):
                 await self.scheduler.close()
             await super()._close()
             if self._scratch is not None:
-                shutil.rmtree(self._scratch, ignore_errors=True)
+                self._scratch.cleanup()
 
     async def _stop_fleet(self) -> None:
         """Stop the fleet, once. It must be first: a worker that the scheduler closes and that gets SIGTERM may hang."""
         if self._stopping is None and self._fleet is not None and self.scheduler is not None:
-            _forget_work(self.scheduler)
-            self._stopping = asyncio.ensure_future(self._fleet.stop())
+            self._stopping = asyncio.ensure_future(self._stop_workers(self.scheduler, self._fleet))
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
+
+    async def _stop_workers(self, scheduler: Scheduler, fleet: AsyncFleet) -> tuple[str, ...]:
+        await abort(scheduler, list(scheduler.aliases))
+        _forget_work(scheduler)
+        return await fleet.stop()
 
     # ── how many ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -424,10 +430,21 @@ class PodCluster(Cluster):
             await self._fleet.kill(ids, replace=False)
             self._retiring.difference_update(ids)
             await self._apply()
+        await abort(self.scheduler, ids)
         # It ends by itself, within the grace of a kill: without SIGTERM, see `_stop_fleet`.
         for address in [self.scheduler.aliases.get(each) for each in ids]:
             if address is not None:
                 await self.scheduler.remove_worker(address, stimulus_id="executor-pods-retired", expected=True)
+
+    async def _settle(self) -> None:
+        """Retire what is in excess: a worker may connect before the fleet observes its pod, and counts only then."""
+        assert self._link is not None
+        connected = self._link.connected()
+        if any(
+            sum(each.id in connected for each in self._staying(group)) > wanted
+            for group, wanted in self._wanted.items()
+        ):
+            await self._retire(await self._want(dict(self._wanted)))
 
     def _staying(self, group: str) -> list[Executor]:
         """Return the executors of a group that are to stay."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import subprocess
@@ -120,6 +121,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_tasks_run_elsewhere() -> No
 def test_a_task_is_not_suspected_when_its_workers_pod_was_deleted() -> None:
     async def program(local: LocalCluster) -> None:
         where: dict[str, Any] = {"kubeconfig": local.kubeconfig_path, "host": "127.0.0.1", "image": "any"}
+        where["worker_command"] = (sys.executable, "-m", "distributed.cli.dask_worker")
         async with cluster_of(1, name="etl", asynchronous=True, **where) as cluster:
             assert cluster.scheduler is not None
             async with Client(cluster, asynchronous=True) as client:
@@ -211,14 +213,15 @@ def test_prefect_runs_tasks_on_a_cluster() -> None:
     prefect_dask = pytest.importorskip("prefect_dask")
     kwargs = {"n_workers": 1, "local": True, "dashboard_address": None}
     with prefect_dask.DaskTaskRunner(cluster_class="actors.dask.PodCluster", cluster_kwargs=kwargs) as runner:
+        assert runner.client.submit(double, 2).result() == 4
         assert isinstance(runner._cluster, PodCluster)
-        runner._cluster.close()
 
 
 def test_jupyterlab_makes_clusters_by_its_factory() -> None:
-    manager = pytest.importorskip("dask_labextension.manager")
+    pytest.importorskip("dask_labextension")
 
     async def program() -> None:
+        manager = importlib.import_module("dask_labextension.manager")  # needs a loop
         kwargs = {"local": True, "dashboard_address": None}
         factory = {"module": "actors.dask", "class": "PodCluster", "args": [], "kwargs": kwargs}
         with dask.config.set({"labextension.factory": factory}):
@@ -234,6 +237,11 @@ def left(before: set[str]) -> set[str]:
     return opened() - before
 
 
+def running() -> set[threading.Thread]:
+    """The threads of this process, without the one that Dask has for all clients."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("Dask-Offload")}
+
+
 def opened() -> set[str]:
     found = set()
     for each in Path("/proc/self/fd").iterdir():
@@ -247,15 +255,21 @@ def opened() -> set[str]:
 def lives(number: int, workers: int) -> None:
     """Open and close clusters; nothing may be left."""
     cluster_of().close()  # what is loaded once
-    threads, files = set(threading.enumerate()), opened()
+    threads, files = running(), opened()
     for _ in range(number):
         seen: dict[int, int] = {}
         with cluster_of(workers) as cluster:
             if workers:
                 cluster.wait_for_workers(workers, timeout=LIMIT)
                 seen = pids(cluster)
+                with cluster.get_client() as client:  # whose end cancels the task, which computes on
+                    _task = client.submit(time.sleep, 1000)
+                    while not any(client.call_stack().values()):
+                        pass
+        assert cluster._stopping is not None
+        assert cluster._stopping.result() == (), "no pod is left, though a worker was busy"
         assert not any(Path(f"/proc/{pid}").exists() for pid in seen.values())
-        assert set(threading.enumerate()) - threads == set()
+        assert running() - threads == set()
         assert left(files) == set()
 
 
@@ -269,7 +283,7 @@ def test_twenty_clusters_leave_nothing() -> None:
 
 
 def test_a_cluster_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
-    threads = set(threading.enumerate())
+    threads = running()
     with pytest.raises(Exception, match="kubeconfig"):
         cluster_of(kubeconfig=tmp_path / "none", image="any")
-    assert set(threading.enumerate()) - threads == set()
+    assert running() - threads == set()
