@@ -192,7 +192,7 @@ class LifecycleManager(Actor):
                 self._executors[entry.executor_id] = _Executor(
                     since, entry.uid, None, entry.pod_in(observed), entry.registered_at
                 )
-        self._store.tell(AddSubscriber(self.address, self._settings.event_processing_interval))
+        self._store.tell(AddSubscriber(self.address, self._settings.event_processing_interval, follows_starts=True))
 
     def _abandon(self, executor_ids: Iterable[int]) -> None:
         for executor_id in executor_ids:

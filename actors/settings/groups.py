@@ -118,7 +118,7 @@ class ExecutorSettings(ShapeSettings):
     Spark: `spark.kubernetes.executor.enablePollingWithResourceVersion`.
     """
     event_processing_interval: Duration = timedelta(seconds=1)
-    """How often changes of pods are processed, at most. The end of an executor is processed sooner.
+    """How often changes of pods are processed, at most. The start and the end of an executor are processed sooner.
 
     Spark: `spark.kubernetes.executor.eventProcessingInterval`.
     """

@@ -16,7 +16,7 @@ from immutables import Map
 from actors.kube.resource_version import is_later, is_old, passed
 from actors.pods.pod import APP_ID_LABEL, executor_id
 from actors.pods.snapshot import Ended, SnapshotEdit
-from actors.pods.state import STRANGE, PodDeleted, PodTerminating, classify, malformed
+from actors.pods.state import STRANGE, PodDeleted, PodPending, PodRunning, PodTerminating, classify, malformed
 from actors.store.history import Absent, History, Merged, Tombstone
 
 if TYPE_CHECKING:
@@ -47,8 +47,11 @@ class Merge:
         self._edit = SnapshotEdit(history.snapshot)
         self._known = history.known.mutate()
         self._absent = history.absent.mutate()
+        self._absent_uids = {absent.executor_id: uid for uid, absent in history.absent.items()}
+        """By executor id: pods of `_absent`, and some that are not absent any more."""
         self._tombstones = history.tombstones.mutate()
         self._set_aside = history.set_aside.mutate()
+        self._waiting = history.waiting.mutate()
         self._changed: set[int] = set()
         self._appeared: set[int] = set()
         self._ended: list[Ended] = []
@@ -56,6 +59,8 @@ class Merge:
         """See `Merged.malformed`."""
         self.urgent = False
         """See `Merged.urgent`."""
+        self.begun = False
+        """See `Merged.begun`."""
 
     # ── reads of a watch stream ──────────────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +134,7 @@ class Merge:
         elif pod.uid not in self._set_aside:  # else the LIST has it, malformed by then
             self._appeared.add(number)
             self._tombstones.pop(pod.uid, None)
-            self._absent[pod.uid] = Absent(number, classify(pod, self._history.rules))
+            self._set_absent(pod.uid, Absent(number, classify(pod, self._history.rules)))
 
     def _is_before_list(self, pod: Pod) -> bool:
         """Whether the newest LIST is later than this observation of the pod."""
@@ -151,7 +156,7 @@ class Merge:
         self._infer_ends({uid: absent for uid, absent in self._history.absent.items() if uid not in listed})
         for uid, number in self._history.known.items():
             if uid not in listed and not is_later(self._edit.states[number].pod.resource_version, version):
-                self._absent[uid] = Absent(number, self._remove(uid, number))
+                self._set_absent(uid, Absent(number, self._remove(uid, number)))
         for pod in differing:
             self._listed(pod)
         self._forget_set_aside(listed)
@@ -218,6 +223,7 @@ class Merge:
             self._absent.finish(),
             self._tombstones.finish(),
             self._set_aside.finish(),
+            self._waiting.finish(),
         )
         return Merged(
             history,
@@ -226,6 +232,7 @@ class Merge:
             ended=tuple(self._ended),
             malformed=tuple(self.malformed),
             urgent=self.urgent,
+            begun=self.begun,
         )
 
     def _end_absent(self) -> None:
@@ -242,6 +249,10 @@ class Merge:
             self._add_end(Ended(one.executor_id, uid, _end_state(one.state)))
             if self.progress.floor is not None:
                 self._add_tombstone(uid, self.progress.floor)
+
+    def _set_absent(self, uid: str, absent: Absent) -> None:
+        self._absent[uid] = absent
+        self._absent_uids[absent.executor_id] = uid
 
     def _add_again(self, pod: Pod, absent: Absent) -> None:
         """Put an absent pod back into the snapshot, unless another pod has its executor id."""
@@ -288,13 +299,13 @@ class Merge:
 
     def _add(self, number: int, pod: Pod) -> bool:
         """Add the pod to the snapshot. Return False if another pod has its place."""
-        holder = self._edit.states.get(number)
-        if self._is_copy(number, pod) or (holder is not None and not self._replace_holder(number, holder, pod)):
+        if not self._makes_room(number, pod):
             return False
         self._appeared.add(number)
         self._known[pod.uid] = number
         self._tombstones.pop(pod.uid, None)
         self._set_aside.pop(pod.uid, None)
+        self._waiting[number] = None
         self._put(number, pod)
         return True
 
@@ -305,22 +316,42 @@ class Merge:
         self._changed.add(number)
         if is_later(pod.metadata.resource_version, self.progress.newest):
             self.progress.newest = pod.metadata.resource_version
+        if isinstance(state, PodPending):
+            self._waiting[number] = None
+        elif number in self._waiting:
+            del self._waiting[number]
+            self.begun = self.begun or isinstance(state, PodRunning)
         if state.final or isinstance(state, PodTerminating):
             self.urgent = True
 
-    def _replace_holder(self, number: int, holder: PodState, pod: Pod) -> bool:
-        """End the holder of the pod's name if the pod is later, because two pods of one name cannot exist."""
-        uid = holder.pod.uid
+    def _makes_room(self, number: int, pod: Pod) -> bool:
+        """End the pod that has this executor id, absent or not, if it has the name of a later one: only one can exist.
+
+        Return False if it keeps the id.
+        """
+        uid = self._absent_uids.get(number)
+        absent = self._absent.get(uid) if uid is not None else None
+        holder = self._edit.states.get(number) if absent is None else absent.state
+        if holder is None:
+            return True
+        if holder.pod.name != pod.name:
+            self._put_aside(pod, pod.uid)
+            return False
         if is_old(pod.resource_version, holder.pod.resource_version):
             return False
-        self._add_end(Ended(number, uid, _end_state(self._remove(uid, number))))
-        self._add_tombstone(uid, pod.resource_version)
+        if absent is None:
+            self._remove(holder.pod.uid, number)
+        else:
+            del self._absent[holder.pod.uid]
+        self._add_end(Ended(number, holder.pod.uid, _end_state(holder)))
+        self._add_tombstone(holder.pod.uid, pod.resource_version)
         return True
 
     def _remove(self, uid: str, number: int) -> PodState:
         """Remove a pod from the snapshot and return its last state."""
         state = self._edit.states[number]
         self._edit.drop(number)
+        self._waiting.pop(number, None)
         del self._known[uid]
         return state
 

@@ -8,7 +8,8 @@ only decides when a batch is sent. It never calls the API and never decides what
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from actors.messages.internal import (
     AddSubscriber,
@@ -30,8 +31,6 @@ from actors.store.merge import Merge
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from actors.pods.snapshot import Ended
     from actors.runtime import Moment
     from actors.settings.model import Settings
@@ -40,6 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["SnapshotStore"]
 
 logger = get_logger(__name__)
+
+START_INTERVAL: Final = timedelta(milliseconds=100)
+"""The least time between two batches because pods begin to run: a driver that waits for its fleet notices no more, and
+the start of a large fleet takes ten rounds a second, not fifty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class _Subscription:
 
     address: Address
     interval: timedelta
+    follows_starts: bool
     changed: set[int] = field(default_factory=set)
     appeared: set[int] = field(default_factory=set)
     ended: list[Ended] = field(default_factory=list)
@@ -110,8 +114,8 @@ class SnapshotStore(Actor):
             case StreamAbandoned(stream):
                 self._finish_merge()
                 self._take_over(abandon_stream(self._history, stream))
-            case AddSubscriber(subscriber, interval):
-                self._subscribe(subscriber, interval)
+            case AddSubscriber(subscriber, interval, follows_starts):
+                self._subscribe(subscriber, interval, follows_starts=follows_starts)
             case BatchDone(subscriber, seq):
                 self._done(subscriber, seq)
             case _RoundDue(subscriber):
@@ -130,6 +134,9 @@ class SnapshotStore(Actor):
         if merge.urgent:
             merge.urgent = False
             self._round_soon()
+        if merge.begun:
+            merge.begun = False
+            self._tell_starts()
         if merge.malformed:
             self._finish_merge()
 
@@ -176,14 +183,16 @@ class SnapshotStore(Actor):
             self._watch_source.tell(Relist())
         if merged.urgent:
             self._round_soon()
+        if merged.begun:
+            self._tell_starts()
 
-    def _subscribe(self, address: Address, interval: timedelta) -> None:
+    def _subscribe(self, address: Address, interval: timedelta, *, follows_starts: bool) -> None:
         """Send a first batch with the whole snapshot and with the ends that an earlier subscription did not confirm."""
         self._finish_merge()
         snapshot = self._history.snapshot
         ids = set(snapshot.states)
         subscription = _Subscription(
-            address, interval, changed=ids, appeared=set(ids), full_sync=snapshot.full_sync_at is not None
+            address, interval, follows_starts, ids, set(ids), full_sync=snapshot.full_sync_at is not None
         )
         earlier = self._subscriptions.get(address)
         if earlier is not None:
@@ -198,12 +207,22 @@ class SnapshotStore(Actor):
         for subscription in self._subscriptions.values():
             if subscription.urgent_since is None:
                 subscription.urgent_since = now
-            since = elapsed(subscription.sent_at, now) if subscription.sent_at is not None else None
-            if since is None or since >= self._min_round_interval:
-                self._round(subscription)
-            elif not self.timers.active(("soon", subscription.address)):
-                due = _RoundDue(subscription.address)
-                self.timers.start(("soon", subscription.address), self._min_round_interval - since, due)
+            self._round_within("soon", self._min_round_interval, subscription)
+
+    def _tell_starts(self) -> None:
+        """Send a batch to those who follow starts, as soon as `START_INTERVAL` allows."""
+        for subscription in self._subscriptions.values():
+            if subscription.follows_starts:
+                self._round_within("start", max(START_INTERVAL, self._min_round_interval), subscription)
+
+    def _round_within(self, timer: str, interval: timedelta, subscription: _Subscription) -> None:
+        """Send a batch, not sooner than `interval` after the last."""
+        since = elapsed(subscription.sent_at, self.clock.monotonic()) if subscription.sent_at is not None else None
+        if since is None or since >= interval:
+            self._round(subscription)
+        elif not self.timers.active((timer, subscription.address)):
+            due = _RoundDue(subscription.address)
+            self.timers.start((timer, subscription.address), interval - since, due)
 
     def _round(self, subscription: _Subscription) -> None:
         if subscription.outstanding is None:
@@ -238,6 +257,7 @@ class SnapshotStore(Actor):
         subscription.full_sync = subscription.due = False
         subscription.urgent_since = None
         subscription.sent_at = self.clock.monotonic()
-        self.timers.cancel(("soon", subscription.address))
+        for timer in ("soon", "start"):
+            self.timers.cancel((timer, subscription.address))
         self.timers.start(("round", subscription.address), subscription.interval, _RoundDue(subscription.address))
         subscription.address.tell(batch)

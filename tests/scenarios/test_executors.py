@@ -243,11 +243,13 @@ def test_whoever_is_deleted_in_a_stop_is_excluded_as_soon_as_it_begins(*, delete
 def test_one_that_ends_before_anybody_sees_it_alive_is_reported_pending_and_then_removed() -> None:
     """`command = ["false"]`: it starts and ends between two rounds."""
     with fleet(1) as world:
-        world.kubelet.script = lambda _: Run(start_delay=timedelta(0), exits_after=timedelta(0), exit_code=1)
+        moment = timedelta(milliseconds=10)
+        world.kubelet.script = lambda _: Run(start_delay=timedelta(0), exits_after=moment, exit_code=1)
         world.target(3)
         world.advance(0.9)
-        assert [type(message) for message in world.about(2)] == [ExecutorPending, ExecutorRemoved]
-        assert ended(world, 2).exit_code == 1
+        assert type(world.about(2)[0]) is ExecutorRunning, "the first start is told at once"
+        assert [type(message) for message in world.about(3)] == [ExecutorPending, ExecutorRemoved]
+        assert ended(world, 3).exit_code == 1
         world.advance(60)
         assert len(world.removals()) > 3
 

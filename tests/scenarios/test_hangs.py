@@ -87,7 +87,8 @@ class Hang:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with World(threads=True, executor={"instances": 3}, backend={"lease": True, "hang_timeout": HANG_TIMEOUT}) as world:
+    executor = {"instances": 3, "event_processing_interval": "50ms"}  # so that some rounds fall into each stop
+    with World(threads=True, executor=executor, backend={"lease": True, "hang_timeout": HANG_TIMEOUT}) as world:
         world.advance(20)
         assert world.running() == 3
         yield world

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from actors.local.kubelet.scripted_kubelet import StayWaiting
 from actors.messages import (
@@ -58,7 +58,8 @@ def test_every_event_of_an_executor_has_its_profile_node_and_ip() -> None:
         world.kill(3)
         world.kubelet.exit(name(1), 1)
         world.advance(20)
-        events: list[Any] = world.about(3)
+        pending, *events = cast("list[Any]", world.about(3))
+        assert (type(pending), pending.profile) == (ExecutorPending, "gpu")
         assert [type(event) for event in events] == [
             ExecutorRunning,
             ExecutorTerminating,

@@ -74,6 +74,8 @@ class AddSubscriber:
 
     subscriber: Address
     interval: timedelta
+    follows_starts: bool = False
+    """Send one sooner when a pod begins to run, too, not only when one ends or terminates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,8 @@ def test_it_subscribes_at_the_event_processing_interval_once_it_has_the_ledger(r
     subject = rig(start=False, event_processing_interval=timedelta(seconds=7))
     subject.store.expect_nothing()
     subject.know()
-    assert subject.store.take(AddSubscriber) == AddSubscriber(subject.manager, timedelta(seconds=7))
+    subscribed = AddSubscriber(subject.manager, timedelta(seconds=7), follows_starts=True)
+    assert subject.store.take(AddSubscriber) == subscribed
 
 
 def test_every_batch_is_answered(rig: Callable[..., Rig]) -> None:

@@ -303,15 +303,33 @@ def test_a_list_with_an_absent_pod_as_it_was_is_from_a_cache_or_proves_a_reset()
     assert (merged.reset, restored.shown) == (True, {1: ("uid-1", "1")})
 
 
-def test_an_absent_pod_whose_place_is_taken_when_it_comes_back_has_ended() -> None:
+def test_an_absent_pod_keeps_its_place_for_when_it_comes_back() -> None:
     store = watched(2, pod(1, version=1))
     store.list(5, copy_of(1, version=4))
 
     merged = store.events(event("ADDED", pod(1, version=6)), version=6)
 
-    assert uids(merged.ended) == ["uid-1"]
+    assert (merged.ended, store.shown) == ((), {1: ("uid-1", "6")})
+
+
+def test_an_absent_pod_whose_place_is_taken_when_it_comes_back_has_ended() -> None:
+    """Within one step, late events of another pod of its name make the store forget whose place it is."""
+    store = watched(2, pod(1, version=1))
+    store.list(9)
+    another = pod(1, version=3, uid="another")
+    gone = pod(1, version=4, uid="another", terminating=True)
+
+    merged = store.events(
+        event("ADDED", another),
+        event("DELETED", gone),
+        event("ADDED", copy_of(1, version=10)),
+        event("ADDED", pod(1, version=11)),
+        version=5,
+    )
+
+    assert uids(merged.ended) == ["another", "uid-1"]
     assert [each.uid for each in merged.malformed] == ["uid-1"]
-    assert store.shown == {1: ("copy", "4")}
+    assert store.shown == {1: ("copy", "10")}
 
 
 def test_a_malformed_event_of_an_absent_pod_is_not_its_last_state() -> None:
@@ -394,6 +412,32 @@ def test_an_earlier_pod_of_the_same_name_does_not_replace_the_later_one() -> Non
     store.list(5, pod(1, version=2, uid="old"), asked=asked)
 
     assert store.shown == {1: ("new", "6")}
+
+
+@pytest.mark.parametrize("by", ["poll", "watch"])
+def test_a_later_pod_of_the_same_name_ends_an_absent_one_before_it_takes_its_place(by: str) -> None:
+    """A subscriber that saw the later pod first would take it for the executor, and the end for that of another."""
+    store = watched(1, pod(1, version=1, uid="old"))
+
+    if by == "watch":
+        assert uids(store.list(4).ended) == [], "its DELETED event may come"
+        merged = store.events(event("ADDED", pod(1, version=5, uid="new")))
+    else:
+        merged = store.list(5, pod(1, version=5, uid="new"))
+
+    assert (uids(merged.ended), merged.appeared, merged.changed) == (["old"], {1}, {1})
+    assert store.shown == {1: ("new", "5")}
+    late = store.events(event("DELETED", pod(1, version=3, uid="old", terminating=True)), version=6)
+    assert (late.ended, store.shown) == ((), {1: ("new", "5")})
+
+
+def test_a_copy_waits_for_the_end_of_an_absent_pod() -> None:
+    store = watched(1, pod(1, version=1))
+
+    first = store.list(5, copy_of(1, version=4))
+    assert ([each.name for each in first.malformed], first.ended, store.shown) == (["copy-exec-1"], (), {})
+    ended = store.list(6, copy_of(1, version=4))
+    assert (uids(ended.ended), store.shown) == (["uid-1"], {1: ("copy", "4")})
 
 
 def copy_of(number: int, *, version: int, phase: str = "Running") -> Pod:
@@ -757,6 +801,27 @@ def test_a_step_does_not_change_the_history_it_began_with() -> None:
 def test_a_step_is_urgent_when_a_pod_ended_or_is_terminating(change: PodEvent, is_urgent: bool) -> None:
     store = watched(5, pod(1, version=5))
     assert store.events(change).urgent is is_urgent
+
+
+@pytest.mark.parametrize(
+    ("change", "has_begun"),
+    [
+        (event("MODIFIED", pod(1, version=60)), True),
+        (event("MODIFIED", pod(2, version=60)), False),
+        (event("MODIFIED", pod(1, version=60, phase="Pending")), False),
+        (event("MODIFIED", pod(1, version=60, phase="Failed")), False),
+        (event("MODIFIED", pod(1, version=4)), False),
+        (event("ADDED", pod(3, version=60)), True),
+        (event("ADDED", pod(3, version=60, phase="Pending")), False),
+        (event("DELETED", pod(1, version=60, terminating=True)), False),
+    ],
+)
+def test_a_step_says_when_a_pod_begins_to_run(change: PodEvent, has_begun: bool) -> None:
+    store = watched(5, pod(1, version=5, phase="Pending"), pod(2, version=4))
+    assert store.merged.begun, "2 runs when it is seen first"
+    assert store.events(change).begun is has_begun
+    states = store.history.snapshot.states
+    assert set(store.history.waiting) == {i for i, state in states.items() if isinstance(state, PodPending)}
 
 
 def test_a_list_of_unchanged_pods_changes_nothing_and_proves_nothing() -> None:

@@ -20,7 +20,7 @@ from actors.messages.internal import (
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodEvent
 from actors.pods.state import PodDeleted, PodFailed, PodPending, PodRules, PodRunning
 from actors.settings.model import Settings
-from actors.store.snapshot_store import SnapshotStore
+from actors.store.snapshot_store import START_INTERVAL, SnapshotStore
 from tests.unit.builders import event, pod
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class Subscriber:
         self._world = world
         self.probe: Probe = world.kit.probe(name)
 
-    def subscribe(self, interval: timedelta = INTERVAL) -> SnapshotBatch:
+    def subscribe(self, interval: timedelta = INTERVAL, *, follows_starts: bool = False) -> SnapshotBatch:
         """Subscribe, and handle the first batch."""
-        self._world.tell(AddSubscriber(self.probe.address, interval))
+        self._world.tell(AddSubscriber(self.probe.address, interval, follows_starts))
         return self.handle()
 
     def take(self) -> SnapshotBatch:
@@ -284,6 +284,35 @@ def test_after_an_end_not_sooner_than_the_minimum_after_the_last_round(world: Wo
     assert world.one.has_nothing()
     kit.advance(MOMENT)
     assert [ended.executor_id for ended in world.one.handle().ended] == [2, 3]
+    kit.advance(INTERVAL - MOMENT)
+    assert world.one.has_nothing(), "one batch had both"
+
+
+def test_those_who_follow_starts_hear_of_one_at_once_and_of_more_ten_times_a_second(world: World, kit: Kit) -> None:
+    world.list(*(pod(number, phase="Pending") for number in (1, 2, 3)), version=10)
+    world.one.subscribe(follows_starts=True)
+    world.two.subscribe()
+    kit.advance(START_INTERVAL)
+    world.update(event("MODIFIED", pod(1, version=11)))
+    assert world.one.handle().changed == {1}
+    world.update(event("MODIFIED", pod(2, version=12)))
+    kit.advance(START_INTERVAL - MOMENT)
+    world.list(pod(1, version=11), pod(2, version=12), pod(3, version=13), version=13)
+    assert world.one.has_nothing()
+    kit.advance(MOMENT)
+    assert world.one.handle().changed == {2, 3}
+    assert world.two.has_nothing()
+
+
+def test_an_end_does_not_wait_with_the_starts(world: World, kit: Kit) -> None:
+    world.list(pod(1), pod(2, phase="Pending"), version=10)
+    world.one.subscribe(follows_starts=True)
+    world.update(event("MODIFIED", pod(2, version=11)))
+    world.delete(1, 12)
+    assert world.one.has_nothing()
+    later(kit)
+    batch = world.one.handle()
+    assert ([ended.executor_id for ended in batch.ended], batch.changed) == ([1], {2})
     kit.advance(INTERVAL - MOMENT)
     assert world.one.has_nothing(), "one batch had both"
 
