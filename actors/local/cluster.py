@@ -147,6 +147,15 @@ class LocalCluster:
             return False
         return self._kubelet.kill(namespace or self._namespace, pod_name, number) > 0
 
+    def oom(self, pod_name: str, *, namespace: str | None = None) -> bool:
+        """Kill a pod's processes for their memory, as the kernel does: `OOMKilled`. False if none is running.
+
+        Processes of this machine have no memory limit, so none is ever killed so by itself.
+        """
+        if self._kubelet is None:
+            return False
+        return self._kubelet.oom(namespace or self._namespace, pod_name) > 0
+
     def kill_random(self, number: int = SIGKILL) -> str | None:
         """Kill a random running executor of the namespace. Return its pod's name; None if no executor runs."""
         running = self.store.list(

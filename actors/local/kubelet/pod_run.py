@@ -76,6 +76,8 @@ class ContainerRun:
     """The lifecycle hook that runs, None while none does."""
     hooks_run: int = 0
     """How many hooks it has run. Makes the keys of their processes unique."""
+    out_of_memory: bool = False
+    """Its processes were killed for their memory."""
     told: bool = False
     """It received SIGTERM: its preStop hook is over, or it has none."""
     log: LogFile | None = None
@@ -125,6 +127,7 @@ class ContainerRun:
             terminated["containerID"] = self._container_id()
         self.state = {"terminated": terminated}
         self.key = self.started_at = None
+        self.out_of_memory = False
         if self.log is not None:
             self.log.complete = True
 

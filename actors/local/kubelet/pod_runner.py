@@ -144,7 +144,8 @@ class PodRunner:
         falls_back = container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
         if event.exit_code != 0 and falls_back and container.log is not None:
             message = log_tail(container.log.path)
-        container.ended(event.exit_code, "Error" if event.exit_code else "Completed", message, self._clock.now())
+        reason = "OOMKilled" if container.out_of_memory else "Error" if event.exit_code else "Completed"
+        container.ended(event.exit_code, reason, message, self._clock.now())
         if container.hook is not None and (container.hook.key is not None or not container.is_stopping):
             self._abort_hook(run, container)  # the processes of a container end with it
         if not container.is_stopping:
@@ -171,16 +172,17 @@ class PodRunner:
 
     def kill(self, namespace: str, name: str, number: int) -> int:
         """Signal all processes of a pod; return how many containers were signalled."""
-        live = [
-            container
-            for run in self._runs.values()
-            if (run.namespace, run.name) == (namespace, name)
-            for container in run.live()
-        ]
+        live = self._live(namespace, name)
         for container in live:
             logger.info("container signalled: pod=%s signal=%s", name, signal_name(number))
             self._signal(container, number, group=True)
         return len(live)
+
+    def oom(self, namespace: str, name: str) -> int:
+        """Kill all processes of a pod for their memory; return how many containers were killed."""
+        for container in self._live(namespace, name):
+            container.out_of_memory = True
+        return self.kill(namespace, name, SIGKILL)
 
     def log(self, uid: str, container: str, *, previous: bool) -> LogFile | None:
         """Return the log of a container's current or previous run; from any thread."""
@@ -189,6 +191,14 @@ class PodRunner:
         if found is None:
             return None
         return found.previous_log if previous else found.log
+
+    def _live(self, namespace: str, name: str) -> list[ContainerRun]:
+        return [
+            container
+            for run in self._runs.values()
+            if (run.namespace, run.name) == (namespace, name)
+            for container in run.live()
+        ]
 
     def close(self) -> None:
         """Cancel all timers and end all followers of logs."""

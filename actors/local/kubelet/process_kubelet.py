@@ -136,14 +136,11 @@ class ProcessKubelet:
 
         0 if the kubelet does not run.
         """
-        killed: list[int] = []
+        return self._count(lambda: self._runner.kill(namespace, name, number))
 
-        def kill() -> None:
-            if self._held is None:
-                killed.append(self._runner.kill(namespace, name, number))
-
-        self._ask(kill)
-        return sum(killed)
+    def oom(self, namespace: str, name: str) -> int:
+        """Kill all processes of a pod for their memory; return how many containers were killed, as `kill` does."""
+        return self._count(lambda: self._runner.oom(namespace, name))
 
     def fail_pulls(self, *patterns: str) -> None:
         """Let pulls of these images fail from now on, by `*` and `?`; without patterns, none.
@@ -173,6 +170,17 @@ class ProcessKubelet:
         self._later_in_any_case(after, self._lose_node)
         if outage is not None:
             self._later_in_any_case(after + outage, self._restore_node)
+
+    def _count(self, action: Callable[[], int]) -> int:
+        """Return what an action returns; 0 while the node is lost."""
+        counts: list[int] = []
+
+        def act() -> None:
+            if self._held is None:
+                counts.append(action())
+
+        self._ask(act)
+        return sum(counts)
 
     def _ask(self, action: Callable[[], None]) -> None:
         """Run an action on the kubelet's thread and wait for its end; do nothing if the kubelet does not run."""

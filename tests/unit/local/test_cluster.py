@@ -151,6 +151,16 @@ def test_kill_hits_the_named_pod() -> None:
     assert not cluster.kill("a")
 
 
+def test_a_pod_that_is_out_of_memory_ends_as_the_kernel_ends_it() -> None:
+    with LocalCluster() as cluster:
+        pods = Pods(cluster)
+        pods.run("a")
+        assert cluster.oom("a")
+        terminated = pods.wait("a", "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
+        assert not cluster.oom("a")
+
+
 def test_kill_random_hits_executors_only_and_says_whom() -> None:
     with LocalCluster() as cluster:
         pods = Pods(cluster)
