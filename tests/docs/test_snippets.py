@@ -41,6 +41,7 @@ ELSEWHERE: Final = {
     "docs/how-to/dask.md": {
         "# dask_program.py": "needs distributed: tests/e2e/test_dask.py",
         "cluster = PodCluster(": "needs distributed and a cluster: tests/e2e/test_dask.py",
+        "python -m actors.examples.dask_demo": "takes most of a minute: tests/e2e/test_dask_demo.py",
     },
     "docs/how-to/spark-without-kubernetes.md": {
         "pip install 'executor-pods[local]' pyspark": "needs a network",
