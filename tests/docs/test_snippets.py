@@ -38,6 +38,10 @@ ELSEWHERE: Final = {
         "# api.py": "needs fastapi: tests/docs/test_web_service.py",
         "uvicorn ": "needs fastapi: tests/docs/test_web_service.py",
     },
+    "docs/how-to/queue-workers.md": {
+        "python rq_workers.py": "needs rq and redis: tests/docs/test_queue_workers.py",
+        "python celery_workers.py": "needs celery and redis: tests/docs/test_queue_workers.py",
+    },
     "docs/how-to/dask.md": {
         "# dask_program.py": "needs distributed: tests/e2e/test_dask.py",
         "cluster = PodCluster(": "needs distributed and a cluster: tests/e2e/test_dask.py",
