@@ -6,9 +6,11 @@ It gives its executors no work and has no connections to them, so it does not re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
-from actors.cli.events import Event, describe, failed, stopped
+from actors.cli.events import NOTHING_MADE, Event, describe, failed, stopped, stopping
+from actors.cli.tally import Tally
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -29,7 +31,6 @@ from actors.runtime import Actor, Address, Context, Terminated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
     from pathlib import Path
 
 __all__ = ["FleetDriver", "Plan", "StopFleet", "UseBackend"]
@@ -46,6 +47,13 @@ class Plan:
     """Kills the pod of this name without the API, as a failing machine would."""
     kubeconfig: Path | None = None
     """The kubeconfig of an embedded cluster, for the first event: the user cannot know its path."""
+    force: Callable[[], object] | None = None
+    """Ends all pods at once, without their grace periods, if a stop takes longer than `FORCE_AFTER`."""
+
+
+FORCE_AFTER: Final = timedelta(seconds=7)
+"""How long a stop waits for executors on the embedded cluster, which ends with the command. Enough for the default
+grace period of 5 s, and short enough that Ctrl-C takes at most 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,12 @@ class _KillDue:
     """The next kill of `--kill-every` is due."""
 
 
-ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue
+@dataclass(frozen=True, slots=True)
+class _ForceDue:
+    """The stop takes too long."""
+
+
+ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue | _ForceDue
 
 
 class FleetDriver(Actor):
@@ -81,7 +94,8 @@ class FleetDriver(Actor):
     def __init__(self, context: Context, *, plan: Plan, show: Callable[[Event], None]) -> None:
         super().__init__(context)
         self._plan = plan
-        self._show = show
+        self._output = show
+        self._tally = Tally()
         self._backend: Address | None = None
         self._pods: dict[int, str] = {}
         self._running: set[int] = set()
@@ -102,6 +116,9 @@ class FleetDriver(Actor):
                 self._stop_fleet("time is up")
             case _KillDue():
                 self._kill_one()
+            case _ForceDue():
+                assert self._plan.force is not None
+                self._plan.force()
             case BackendStarted():
                 self._begin()
             case ExecutorPending(executor_id, pod):
@@ -127,6 +144,10 @@ class FleetDriver(Actor):
             case _:
                 assert_never(message)
 
+    def _show(self, event: Event) -> None:
+        self._tally.apply(event)
+        self._output(event)
+
     def _begin(self) -> None:
         if self._plan.run_for is not None:
             self.timers.start("for", self._plan.run_for, _TimeIsUp())
@@ -143,9 +164,12 @@ class FleetDriver(Actor):
         self._plan.kill(self._pods[victim])
 
     def _stop_fleet(self, why: str) -> None:
-        if self._stopping is None and self._backend is not None:
+        if self._stopping is None and self._backend is not None and not self._failed:
             self._stopping = why
+            self._show(stopping(self.clock.now(), why))
             self.timers.cancel_all()
+            if self._plan.force is not None:
+                self.timers.start("force", FORCE_AFTER, _ForceDue())
             self._backend.tell(StopBackend())
 
     def _backend_ended(self, cause: BaseException | None) -> None:
@@ -153,6 +177,8 @@ class FleetDriver(Actor):
         if cause is not None and not self._failed:
             self._show(failed(self.clock.now(), f"the backend crashed: {cause!r}"))
             self._failed = True
+        elif not self._failed and (cause_of_none := self._tally.nothing_made()) is not None:
+            self._show(failed(self.clock.now(), cause_of_none, NOTHING_MADE))
         why = "the backend failed" if self._failed else self._stopping or "the backend ended"
-        self._show(stopped(self.clock.now(), why, self._left_behind))
+        self._show(stopped(self.clock.now(), why, self._left_behind, self._tally.sums(), str(self._tally)))
         self.stop()

@@ -6,8 +6,9 @@ The keys and names are a public format that scripts read. Keys may be added, but
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from actors.messages import (
     AllocationBlocked,
@@ -23,16 +24,19 @@ from actors.messages import (
     FleetFailed,
     ToDriver,
 )
+from actors.pods.pod import restarts
 from actors.text import LONGEST_LINE, one_line, rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["Event", "describe", "failed", "stopped", "to_json", "to_line"]
+__all__ = ["NOTHING_MADE", "Event", "describe", "failed", "stopped", "stopping", "to_json", "to_line"]
 
-Detail = str | int | bool | tuple[str, ...] | None
+NOTHING_MADE: Final = "NOTHING_MADE"
+"""The reason of `failed` at the end of a run that could not make one executor."""
+
+Detail = str | int | bool | tuple[str, ...] | Mapping[str, int] | None
 ExecutorEvent: TypeAlias = ExecutorPending | ExecutorRunning | ExecutorTerminating | ExecutorRemoved | ExecutorStuck
 
 
@@ -42,7 +46,7 @@ class Event:
 
     time: datetime
     event: str
-    """started, pending, running, terminating, removed, stuck, blocked, unblocked, failed or stopped."""
+    """started, pending, running, terminating, removed, stuck, blocked, unblocked, failed, stopping or stopped."""
     executor_id: int | None = None
     pod: str | None = None
     reason: str | None = None
@@ -74,9 +78,9 @@ def describe(  # noqa: C901, PLR0912 - one case a message
                 details["kubeconfig"] = str(kubeconfig)
             return Event(now, "started", message=text, details=details)
         case ExecutorPending(executor_id, pod):
-            return Event(now, "pending", executor_id, pod.name, details=_place(message))
+            return Event(now, "pending", executor_id, pod.name, details=_place(message) | {"restarts": restarts(pod)})
         case ExecutorRunning(executor_id, pod):
-            return Event(now, "running", executor_id, pod.name, details=_place(message))
+            return Event(now, "running", executor_id, pod.name, details=_place(message) | {"restarts": restarts(pod)})
         case ExecutorTerminating(executor_id, deadline, reason):
             details = _place(message) | ({"deadline": rfc3339(deadline)} if deadline else {})
             return Event(now, "terminating", executor_id, pods.get(executor_id), None, reason, details)
@@ -86,8 +90,8 @@ def describe(  # noqa: C901, PLR0912 - one case a message
         case ExecutorStuck(executor_id, reason, text, since):
             details = _place(message) | ({"since": rfc3339(since)} if since else {})
             return Event(now, "stuck", executor_id, pods.get(executor_id), reason, text, details)
-        case AllocationBlocked(profile, cause):
-            return Event(now, "blocked", message=cause, details={"profile": profile})
+        case AllocationBlocked(profile, cause, blocked_by):
+            return Event(now, "blocked", message=cause, details={"profile": profile, "blocked_by": blocked_by})
         case AllocationUnblocked(profile):
             return Event(now, "unblocked", details={"profile": profile})
         case FleetFailed(cause):
@@ -104,15 +108,27 @@ def _place(message: ExecutorEvent) -> dict[str, Detail]:
     return {"profile": message.profile, "node": message.node, "ip": message.ip}
 
 
-def failed(now: datetime, cause: str) -> Event:
+def failed(now: datetime, cause: str, reason: str | None = None) -> Event:
     """Return the event of a fleet that failed."""
-    return Event(now, "failed", message=cause)
+    return Event(now, "failed", reason=reason, message=cause)
 
 
-def stopped(now: datetime, why: str | None, left_behind: tuple[str, ...]) -> Event:
-    """Return the last event."""
-    message = f"pods that may be left behind: {', '.join(left_behind)}" if left_behind else None
-    return Event(now, "stopped", reason=why, message=message, details={"left_behind": left_behind})
+def stopping(now: datetime, why: str) -> Event:
+    """Return the event of a stop that begins: what ends from now on ends with the fleet."""
+    return Event(now, "stopping", reason=why)
+
+
+def stopped(
+    now: datetime,
+    why: str | None,
+    left_behind: tuple[str, ...],
+    sums: Mapping[str, Detail] | None = None,
+    text: str = "",
+) -> Event:
+    """Return the last event, with what the run came to: as numbers and as text."""
+    left = f"pods that may be left behind: {', '.join(left_behind)}" if left_behind else ""
+    message = "; ".join(filter(None, (text, left))) or None
+    return Event(now, "stopped", reason=why, message=message, details={"left_behind": left_behind, **(sums or {})})
 
 
 def to_json(event: Event) -> str:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from actors import kube
 from actors.backend.backend import Backend
-from actors.cli.driver import FleetDriver, Plan, StopFleet, UseBackend
-from actors.cli.events import Event
+from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, StopFleet, UseBackend
+from actors.cli.events import NOTHING_MADE, Event
 from actors.cli.output import Output, OutputFormat, choose_output
 from actors.cli.streams import discard, has_no_reader, say, unwritten
 from actors.manifests import executor_pod
@@ -54,9 +54,9 @@ EXIT_INTERRUPTED: Final = 130
 REDRAW_SECONDS: Final = 0.5
 """Ages have seconds: at twice that rate, every second is visible."""
 
-LOCAL_STOP: Final = timedelta(seconds=7)
+LOCAL_STOP: Final = FORCE_AFTER + timedelta(seconds=3)
 """How long an orderly stop may take on the embedded cluster, which ends with the command and leaves nothing behind.
-Enough for the default grace period of 5 s, and short enough that Ctrl-C takes at most 10 s."""
+After `FORCE_AFTER` no pod is left; the rest is the Backend's, to report that."""
 
 Inbox = SimpleQueue[Event | logging.LogRecord | signal.Signals]
 """What the main thread reads. A SimpleQueue, because its `put` is safe in a signal handler."""
@@ -119,7 +119,8 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             namespace = request.settings.namespace or "default"
             cluster = stack.enter_context(LocalCluster(namespace=namespace, **asdict(request.faults)))
             kubeconfig, context = cluster.kubeconfig_path, None
-            plan = replace(plan, kill_every=request.kill_every, kill=cluster.kill, kubeconfig=kubeconfig)
+            force = partial(cluster.store.delete_collection, "pods", namespace, grace_period_seconds=0)
+            plan = replace(plan, kill_every=request.kill_every, kill=cluster.kill, kubeconfig=kubeconfig, force=force)
         api = kube.connect(
             kubeconfig=kubeconfig,
             context=context,
@@ -217,18 +218,24 @@ class MainLoop:
                     return EXIT_FAILED  # it crashed, and the cause was shown as a warning
                 case None:
                     self._write(self._output.refresh)
+                case Event(event="stopped") as event:
+                    self._show(event)
+                    return self._final_exit_code(left_behind=bool(event.details.get("left_behind")))
                 case Event() as event:
-                    self._write(partial(self._output.show, event))
-                    if event.event == "failed":
-                        self._stop(EXIT_FAILED, "the fleet failed")
-                    elif event.event == "stopped":
-                        return self._final_exit_code(left_behind=bool(event.details.get("left_behind")))
+                    self._show(event)
                 case logging.LogRecord() as record:
                     self.note(_text(record))
                 case signal.Signals() as number:
                     if not self._handle_signal(number):
                         break
         return self._final_exit_code(left_behind=self._patience is None)
+
+    def _show(self, event: Event) -> None:
+        self._write(partial(self._output.show, event))
+        if event.reason == NOTHING_MADE:
+            self._exit_code = EXIT_FAILED
+        elif event.event == "failed":
+            self._stop(EXIT_FAILED, "the fleet failed")
 
     def note(self, text: str) -> None:
         """Show a remark of the command, or a warning."""

@@ -16,7 +16,8 @@ import pytest
 import actors
 from actors import errors, testing
 from actors.cli.arguments import execute
-from actors.cli.events import Event, describe, stopped, to_json
+from actors.cli.events import Event, describe, stopped, stopping, to_json
+from actors.cli.tally import Tally
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -168,6 +169,9 @@ def examples() -> list[Event]:
         LossKind.EXITED, 3, caused_by_app=True, message="executor 3 (pod etl-exec-3) exited with exit code 3"
     )
     later = NOW + timedelta(seconds=30)
+    tally = Tally()
+    for message in (ExecutorRunning(3, POD), ExecutorRemoved(3, loss, **PLACE)):
+        tally.apply(describe(message, NOW, PODS))
     return [
         describe(BackendStarted("etl", "batch"), NOW, PODS, Path("/tmp/kubeconfig")),
         describe(ExecutorPending(3, msgspec.structs.replace(POD, spec=None, status=None)), NOW, PODS),
@@ -175,10 +179,11 @@ def examples() -> list[Event]:
         describe(ExecutorTerminating(3, later, "pod etl-exec-3 is being deleted", **PLACE), NOW, PODS),
         describe(ExecutorRemoved(3, loss, **PLACE), NOW, PODS),
         describe(ExecutorStuck(4, "ImagePullBackOff", "executor: Back-off pulling image", NOW, **PLACE), NOW, PODS),
-        describe(AllocationBlocked("default", "the namespace has no room: exceeded quota"), NOW, PODS),
+        describe(AllocationBlocked("default", "the namespace has no room: exceeded quota", "QuotaExceeded"), NOW, PODS),
         describe(AllocationUnblocked("default"), NOW, PODS),
         describe(FleetFailed("6 executors ended too soon"), NOW, PODS),
-        stopped(NOW, "time is up", ("etl-exec-3",)),
+        stopping(NOW, "time is up"),
+        stopped(NOW, "time is up", ("etl-exec-3",), tally.sums(), str(tally)),
     ]
 
 

@@ -209,6 +209,16 @@ def test_a_second_ctrl_c_kills_even_executors_that_ignore_a_stop(tmp: Path, mark
         assert command.leftovers(marker) == []
 
 
+@pytest.mark.stress  # it waits for ten seconds
+def test_executors_that_ignore_a_stop_are_reported_removed_all_the_same(tmp: Path, marker: str) -> None:
+    stubborn = f"trap '' TERM; while :; do sleep 1; done; : {marker}"
+    with run_json(tmp, "--executors", "2", "--for", "1s", "--", "sh", "-c", stubborn) as command:
+        assert command.end() == 0
+        assert command.leftovers(marker) == []
+    ended = [each["event"] for each in command.events[-3:]]
+    assert ended == ["removed", "removed", "stopped"]
+
+
 def test_a_reader_that_goes_away_ends_the_fleet(tmp: Path, marker: str, executor: list[str]) -> None:
     with run_json(tmp, "--executors", "2", "--kill-every", "300ms", *executor) as command:
         command.until_event("started")
@@ -288,7 +298,7 @@ def test_into_a_pipe_the_live_output_is_lines_until_the_time_is_up(tmp: Path, ma
     events = Counter(line.split()[1] for line in lines)
     assert events["running"] == events["removed"] > 0
     assert lines[0].split()[1] == "started"
-    assert lines[-1].split(maxsplit=1)[1].split() == ["stopped", "time", "is", "up"]
+    assert lines[-1].split(maxsplit=1)[1].startswith("stopped                     time is up: 2 executors ran")
 
 
 def rest_of(terminal: int) -> str:

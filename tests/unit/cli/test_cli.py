@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 from actors.cli.arguments import execute, overrides
-from actors.cli.driver import FleetDriver, Plan, StopFleet, UseBackend
-from actors.cli.events import Event, describe, to_json, to_line
+from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, StopFleet, UseBackend
+from actors.cli.events import NOTHING_MADE, Event, describe, to_json, to_line
 from actors.cli.output import Lines, LiveTable, age
 from actors.cli.run import LOCAL_STOP, Inbox, MainLoop
 from actors.messages import (
@@ -141,7 +141,7 @@ def test_help_names_every_option_and_exit_code(capsys: pytest.CaptureFixture[str
 LOSS = LossReason(
     kind=LossKind.OOM_KILLED, exit_code=137, caused_by_app=True, message="executor 3 was killed for its memory"
 )
-NOWHERE = {"profile": "default", "node": None, "ip": None}
+NOWHERE = {"profile": "default", "node": None, "ip": None, "restarts": 0}
 PLACE: dict[str, Any] = {"profile": "gpu", "node": "node-a", "ip": "10.1.2.3"}
 MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
     (
@@ -192,8 +192,8 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
         },
     ),
     (
-        AllocationBlocked("default", "exceeded quota"),
-        {"event": "blocked", "message": "exceeded quota", "profile": "default"},
+        AllocationBlocked("default", "exceeded quota", "QuotaExceeded"),
+        {"event": "blocked", "message": "exceeded quota", "profile": "default", "blocked_by": "QuotaExceeded"},
     ),
     (AllocationUnblocked("default"), {"event": "unblocked", "profile": "default"}),
     (FleetFailed("too many failures"), {"event": "failed", "message": "too many failures"}),
@@ -304,18 +304,18 @@ def test_the_last_event_comes_when_the_backend_has_ended_and_has_the_reason(kit:
     run.tell(BackendStarted("etl", "batch"), StopFleet("interrupted"), StopFleet("again"))
     assert run.backend.take_all() == [StopBackend()]
     run.tell(BackendStopped(("etl-exec-1",)))
-    assert run.reported == ["started"]
+    assert run.reported == ["started", "stopping"]
     run.tell(Terminated("backend", 1, None))
     assert run.events[-1].event == "stopped"
     assert run.events[-1].reason == "interrupted"
-    assert run.events[-1].details == {"left_behind": ("etl-exec-1",)}
+    assert run.events[-1].details["left_behind"] == ("etl-exec-1",)
     assert not run.driver.is_alive()
 
 
 def test_a_failed_fleet_is_stopped(kit: Kit) -> None:
     run = Run(kit, Plan())
     run.tell(FleetFailed("too many failures"))
-    assert run.reported == ["failed"]
+    assert run.reported == ["failed", "stopping"]
     run.backend.take(StopBackend)
 
 
@@ -355,6 +355,71 @@ def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
     run.tell(BackendStarted("etl", "batch"), ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
     kit.advance(timedelta(seconds=30))
     assert killed == []
+
+
+LOST = LossReason(LossKind.EVICTED, 143, caused_by_app=False, message="executor 2 was evicted")
+ENDED = LossReason(LossKind.KILLED_BY_DRIVER, -1, caused_by_app=False, message="executor 1 was stopped with the fleet")
+
+
+def test_the_last_event_says_how_many_ran_were_lost_and_were_replaced(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.tell(BackendStarted("etl", "batch"), *(ExecutorRunning(number, pod(f"etl-exec-{number}")) for number in (1, 2)))
+    run.tell(ExecutorRemoved(2, LOST), ExecutorRunning(3, pod("etl-exec-3")), ExecutorRemoved(3, LOSS))
+    run.tell(StopFleet("interrupted"), ExecutorRemoved(1, ENDED), BackendStopped(), Terminated("backend", 1, None))
+    assert run.events[-1].message == "3 executors ran, 2 lost (EVICTED 1, OOM_KILLED 1), 1 replaced"
+    assert run.events[-1].details == {
+        "left_behind": (),
+        "ran": 3,
+        "lost": {"EVICTED": 1, "OOM_KILLED": 1},
+        "replaced": 1,
+    }
+
+
+def test_an_executor_that_was_requested_before_a_loss_is_no_replacement(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.tell(*(ExecutorPending(number, pod(f"etl-exec-{number}")) for number in (1, 2)))
+    run.tell(ExecutorRunning(1, pod("etl-exec-1")), ExecutorRemoved(1, LOST), ExecutorRunning(2, pod("etl-exec-2")))
+    run.tell(Terminated("backend", 1, None))
+    assert run.events[-1].message == "2 executors ran, 1 lost (EVICTED 1), 0 replaced"
+
+
+QUOTA = AllocationBlocked("default", "the namespace has no room: exceeded quota", "QuotaExceeded")
+LEASE = AllocationBlocked("default", "another driver holds the lease", "lease")
+
+
+@pytest.mark.parametrize(
+    ("messages", "reported"),
+    [
+        ([QUOTA], ["blocked", "stopping", "failed", "stopped"]),
+        ([QUOTA, AllocationUnblocked("default")], ["blocked", "unblocked", "stopping", "stopped"]),
+        ([ExecutorPending(1, pod("etl-exec-1")), QUOTA], ["pending", "blocked", "stopping", "stopped"]),
+        ([LEASE], ["blocked", "stopping", "stopped"]),
+        ([], ["stopping", "stopped"]),
+    ],
+    ids=["never", "not any more", "some", "stands by", "stopped at once"],
+)
+def test_a_run_that_could_not_make_one_executor_says_why(
+    kit: Kit, messages: list[ToDriver], reported: list[str]
+) -> None:
+    run = Run(kit, Plan())
+    run.tell(*messages, StopFleet("time is up"), BackendStopped(), Terminated("backend", 1, None))
+    assert run.reported == reported
+    if "failed" in reported:
+        assert run.events[-2].message == (
+            "no executor could be made: 'default': the namespace has no room: exceeded quota"
+        )
+
+
+def test_executors_that_ignore_a_stop_on_the_embedded_cluster_are_ended_by_force(kit: Kit) -> None:
+    forced: list[None] = []
+    run = Run(kit, Plan(run_for=timedelta(seconds=5), force=lambda: forced.append(None)))
+    run.tell(BackendStarted("etl", "batch"), ExecutorRunning(1, pod("etl-exec-1")))
+    kit.advance(timedelta(seconds=5) + FORCE_AFTER - timedelta(seconds=1))
+    assert forced == []
+    kit.advance(timedelta(seconds=1))
+    assert forced == [None]
+    run.tell(ExecutorRemoved(1, ENDED), BackendStopped(), Terminated("backend", 1, None))
+    assert run.reported[-2:] == ["removed", "stopped"]
 
 
 # ── The main loop ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -452,6 +517,13 @@ STOPPED = event("stopped")
 )
 def test_the_exit_code_has_the_reason_of_the_end(kit: Kit, items: list[Event | signal.Signals], exit_code: int) -> None:
     assert Loop(kit, *items).exit_code == exit_code
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_could_not_make_one_executor_has_failed_however_it_was_stopped(
+    kit: Kit, end: signal.Signals
+) -> None:
+    assert Loop(kit, end, Event(NOW, "failed", reason=NOTHING_MADE), STOPPED).exit_code == 1
 
 
 def test_ctrl_c_stops_in_order_and_a_second_one_at_once(kit: Kit) -> None:
