@@ -425,7 +425,7 @@ def test_a_later_pod_of_the_same_name_ends_an_absent_one_before_it_takes_its_pla
     else:
         merged = store.list(5, pod(1, version=5, uid="new"))
 
-    assert (uids(merged.ended), merged.appeared, merged.changed) == (["old"], {1}, {1})
+    assert (uids(merged.ended), set(merged.appeared), set(merged.changed)) == (["old"], {1}, {1})
     assert store.shown == {1: ("new", "5")}
     late = store.events(event("DELETED", pod(1, version=3, uid="old", terminating=True)), version=6)
     assert (late.ended, store.shown) == ((), {1: ("new", "5")})

@@ -312,7 +312,7 @@ def test_an_end_does_not_wait_with_the_starts(world: World, kit: Kit) -> None:
     assert world.one.has_nothing()
     later(kit)
     batch = world.one.handle()
-    assert ([ended.executor_id for ended in batch.ended], batch.changed) == ([1], {2})
+    assert ([ended.executor_id for ended in batch.ended], set(batch.changed)) == ([1], {2})
     kit.advance(INTERVAL - MOMENT)
     assert world.one.has_nothing(), "one batch had both"
 
