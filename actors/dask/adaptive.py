@@ -21,11 +21,11 @@ class FleetAdaptive(Adaptive):
 
     async def scale_down(self, workers: Collection[Any]) -> None:
         """Retire workers, by name."""
-        await self.cluster._scale_down(workers)  # noqa: SLF001 - the coroutine behind `scale_down`
+        await self.cluster._up.targets.scale_down(workers)  # noqa: SLF001 - the coroutine behind `scale_down`
 
     async def scale_up(self, n: int) -> None:
         """Have so many workers in all."""
-        await self.cluster._scale_all(n)  # noqa: SLF001 - as above
+        await self.cluster._up.targets.scale_all(n)  # noqa: SLF001 - as above
 
 
 def on_a_fleet(given: type[Adaptive]) -> type[Adaptive]:

@@ -40,6 +40,9 @@ TOPIC: Final = "executor-pods"
 STREAM_LIMIT: Final = 5.0
 """Seconds that a worker's stream may take to open after it was added. It takes milliseconds."""
 
+DRAIN_RETRY: Final = 0.2
+"""Seconds until a worker is drained again whose results no other worker could take: a new one may have connected."""
+
 
 class Link(SchedulerPlugin):
     """Between one scheduler and one fleet, both in the same event loop.
@@ -48,7 +51,6 @@ class Link(SchedulerPlugin):
         scheduler: in this process.
         said: called with one line about each event.
         before_close: awaited before the scheduler closes, whoever closes it.
-        settle: awaited when an executor runs or is connected: there may be too many now.
     """
 
     name = "executor-pods"
@@ -59,26 +61,27 @@ class Link(SchedulerPlugin):
         *,
         said: Callable[[str], None],
         before_close: Callable[[], Awaitable[None]],
-        settle: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        self._settle = settle
         self._scheduler = scheduler
         self._said = said
         self._before_close = before_close
         self._fleet: AsyncFleet | None = None
+        self._wanted: Callable[[], int] = int
         self._ids: dict[str, int] = {}
         """By worker address: the executor's id."""
         self._suspected: dict[int, frozenset[Any]] = {}
         """By executor whose connection was lost before its end was known: the tasks that the scheduler suspects."""
         self._running_since: dict[int, float] = {}
         """By executor that runs: since when, in the loop's time."""
+        self._drains: dict[int, asyncio.Task[Any]] = {}
+        """By terminating executor: its drain, which may be over."""
         self.blocked: dict[str, str] = {}
         """By profile: why no executors can be created."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def attach(self, fleet: AsyncFleet) -> None:
-        """Begin to tell the fleet."""
-        self._fleet = fleet
+    def attach(self, fleet: AsyncFleet, wanted: Callable[[], int]) -> None:
+        """Begin to tell the fleet. `wanted` returns how many workers there should be, without those that terminate."""
+        self._fleet, self._wanted = fleet, wanted
 
     async def detach(self) -> None:
         """Tell nobody any more, and wait for what is being told."""
@@ -138,18 +141,11 @@ class Link(SchedulerPlugin):
             self.note("connected", f"worker {executor_id} has connected from {worker}", executor=executor_id)
             executor = fleet.executors.get(executor_id)
             if executor is not None and executor.state is ExecutorState.TERMINATING:
-                await drain(self._scheduler, [executor_id])
-            await self._settle()
+                self._drain_soon(executor_id)
             return
         self.note("refused", f"worker {executor_id} at {worker} is refused: it is not wanted", executor=executor_id)
-        await self._until_open(worker)
+        await drain(self._scheduler, worker)  # it may have computed something since it connected
         await self._remove(worker, "refused", expected=True)
-
-    async def _until_open(self, worker: str) -> None:
-        """Wait until the scheduler is done with adding a worker: only then it can be removed."""
-        async with asyncio.timeout(STREAM_LIMIT):
-            while (stream := self._scheduler.stream_comms.get(worker)) is not None and stream.comm is None:  # noqa: ASYNC110 - Dask tells nobody
-                await asyncio.sleep(0.01)
 
     # ── from the fleet ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,9 +156,8 @@ class Link(SchedulerPlugin):
         match event:
             case ExecutorRunning(executor_id):
                 self._running_since[executor_id] = asyncio.get_running_loop().time()
-                self.spawn(self._settle())
             case ExecutorTerminating(executor_id):
-                self.spawn(drain(self._scheduler, [executor_id]))
+                self._drain_soon(executor_id)
             case ExecutorRemoved(executor_id, loss):
                 self._removed(executor_id, by_app=loss.caused_by_app)
             case AllocationBlocked(profile, cause):
@@ -180,13 +175,36 @@ class Link(SchedulerPlugin):
         self._said(message)
         self._scheduler.log_event(TOPIC, {"action": action, "message": message, **more})
 
+    def _drain_soon(self, executor_id: int) -> None:
+        """Let a terminating executor drain, unless it does already."""
+        earlier = self._drains.get(executor_id)
+        if earlier is None or earlier.done():
+            self._drains[executor_id] = self.spawn(self._drain(executor_id))
+
+    async def _drain(self, executor_id: int) -> None:
+        """Have an executor's worker give its work away, then end both. The fleet ends them at the deadline, anyway."""
+        worker = self._scheduler.aliases.get(executor_id)
+        while worker is not None and not await drain(self._scheduler, worker):
+            if not self._wanted():
+                self.note("kept", f"no worker can take the results of worker {executor_id}", executor=executor_id)
+                break
+            await asyncio.sleep(DRAIN_RETRY)
+        if worker is not None:
+            await self._remove(worker, "drained", expected=True)
+        if self._fleet is not None:
+            await self._fleet.drained(executor_id)
+
     def _removed(self, executor_id: int, *, by_app: bool) -> None:
         self._running_since.pop(executor_id, None)
         keys = self._suspected.pop(executor_id, frozenset())
         if not by_app:
             self._acquit(keys)
+        drained = self._drains.pop(executor_id, None)
         worker = self._scheduler.aliases.get(executor_id)
         if worker is not None:
+            if drained is not None and not drained.done():
+                message = f"worker {executor_id} has ended before its work was given away"
+                self.note("undrained", message, executor=executor_id)
             self.spawn(self._remove(worker, "executor-removed", expected=not by_app))
 
     def _acquit(self, keys: frozenset[Any]) -> None:
@@ -198,15 +216,21 @@ class Link(SchedulerPlugin):
                 task.prefix.suspicious -= 1
 
     async def _remove(self, worker: str, why: str, *, expected: bool) -> None:
+        """Remove a worker that the scheduler is done with adding: only then it can be removed."""
+        async with asyncio.timeout(STREAM_LIMIT):
+            while (stream := self._scheduler.stream_comms.get(worker)) is not None and stream.comm is None:  # noqa: ASYNC110 - Dask tells nobody
+                await asyncio.sleep(0.01)
         await self._scheduler.remove_worker(worker, stimulus_id=f"executor-pods-{why}", expected=expected)
 
     def _catch_up(self) -> None:
-        """Remove the workers whose executors have ended while events were missed."""
+        """Look at all workers after events were missed: their executors may terminate, or have ended."""
         assert self._fleet is not None
         alive = self._fleet.executors
-        for worker, executor_id in self._ids.items():
+        for executor_id in self.connected():
             if executor_id not in alive:
-                self.spawn(self._remove(worker, "executor-removed", expected=True))
+                self._removed(executor_id, by_app=False)
+            elif alive[executor_id].state is ExecutorState.TERMINATING:
+                self._drain_soon(executor_id)
 
 
 def _last_removal(scheduler: Scheduler, worker: str) -> dict[str, Any]:

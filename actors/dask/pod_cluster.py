@@ -6,12 +6,12 @@ import asyncio
 import atexit
 import math
 import tempfile
-from collections import Counter, deque
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import dask.config
-from dask.utils import parse_bytes, parse_timedelta
+from dask.utils import parse_timedelta
 from distributed import Scheduler
 from distributed.core import Status, rpc
 from distributed.deploy.adaptive import Adaptive
@@ -19,24 +19,23 @@ from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
 from actors.dask.adaptive import on_a_fleet
-from actors.dask.draining import abort, cheapest, drain
 from actors.dask.link import TOPIC, Link
 from actors.dask.status import fleet_table
-from actors.dask.workers import group_values, tls_options
-from actors.errors import Unreachable
+from actors.dask.targets import Targets, how_many
+from actors.dask.waiting import until_registered
+from actors.dask.workers import fleet_values, tls_options
 from actors.fleet import AsyncFleet
-from actors.messages import ExecutorState
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.runtime import Entropy
 from actors.settings.loading import pod_ip
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
 
-    from actors.messages import Executor, FleetStatus
+    from actors.messages import FleetStatus
 
 __all__ = ["PodCluster"]
 
@@ -45,14 +44,16 @@ logger = get_logger(__name__)
 MOST_LINES: Final = 1000
 """Lines that `get_logs` keeps of the fleet."""
 
-CONNECT_PATIENCE: Final = 30.0
-"""Seconds that an executor may run without a connection while no other one is connected: as long as Dask tries once."""
-
-AT_ONCE: Final = "1ms"
-"""The grace of an executor whose worker has not connected: it has nothing to do."""
-
 STATUS_LIMIT: Final = 5.0
 """Seconds that a worker, once registered, may take to say that it runs. It takes milliseconds."""
+
+
+class _Started(NamedTuple):
+    """What a cluster that has started consists of, beside its scheduler."""
+
+    fleet: AsyncFleet
+    link: Link
+    targets: Targets
 
 
 class PodCluster(Cluster):
@@ -84,8 +85,8 @@ class PodCluster(Cluster):
         worker_command: what runs `dask worker`, to which its arguments are added; None: Python, with Dask's module.
         worker_options: more options of `dask worker` by name: `{"lifetime": "1h", "resources": "GPU=1"}`.
         nanny: let a nanny process watch each worker. The fleet replaces pods in any case.
-        drain_timeout: how long a worker that is scaled down may finish its tasks and give its results away; None: as
-            long as it takes.
+        drain_timeout: how long a worker that must go may finish its tasks and give its results away, whoever ends it;
+            0: not at all. None: 60 seconds.
         host: the address that the scheduler listens on; None: POD_IP, or what Dask finds; loopback with `local`.
         port: of the scheduler; 0: any free one.
         protocol: of the scheduler, such as "tls".
@@ -149,21 +150,13 @@ class PodCluster(Cluster):
         self._fleet_values = _configured(name=name, namespace=namespace, settings=settings)
         self._serving = _configured(host=host, port=port, protocol=protocol, idle_timeout=idle_timeout)
         self._nanny = bool(_configured(nanny=nanny)["nanny"])
-        limit = _configured(drain_timeout=drain_timeout)["drain_timeout"]
-        self._drain_timeout: float | None = parse_timedelta(limit)
+        self._drain_timeout = _configured(drain_timeout=drain_timeout)["drain_timeout"]
         self._dashboard_address = dashboard_address
         self.security = security or Security()
         self._cluster_of_kube: dict[str, Any] = {"local": local, "kubeconfig": kubeconfig, "context": context}
         self._local = local
-        self._wanted = {DEFAULT_PROFILE: self._base["n_workers"] or 0} | {
-            group: values.get("n_workers") or 0 for group, values in self._groups.items()
-        }
-        """By worker group: how many workers there should be."""
-        self._retiring: set[int] = set()
-        """Workers that give their work away before they end. The fleet's target has them, too, until then."""
         self.scheduler: Scheduler | None = None
-        self._fleet: AsyncFleet | None = None
-        self._link: Link | None = None
+        self._parts: _Started | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[tuple[str, ...]] | None = None
@@ -196,12 +189,13 @@ class PodCluster(Cluster):
     async def _start(self) -> None:
         """Start the scheduler, then the fleet, then what Dask's own class does. Undo all if a step fails."""
         self.status = Status.starting
-        self._changing = asyncio.Lock()
         try:
             self.scheduler = scheduler = await self._new_scheduler()
-            self._link = link = Link(scheduler, said=self._log, before_close=self._stop_fleet, settle=self._settle)
-            self._fleet = fleet = AsyncFleet(**self._settings(), **self._cluster_of_kube, on_event=link.on_event)
-            link.attach(fleet)
+            link = Link(scheduler, said=self._log, before_close=self._stop_fleet)
+            fleet = AsyncFleet(**self._settings(scheduler.address), **self._cluster_of_kube, on_event=link.on_event)
+            targets = Targets(self._numbers(), scheduler=scheduler, fleet=fleet, link=link)
+            self._parts = _Started(fleet, link, targets)
+            link.attach(fleet, targets.total)
             scheduler.add_plugin(link)
             await fleet.start()
             arguments = self.security.get_connection_args("client")
@@ -210,7 +204,13 @@ class PodCluster(Cluster):
         except BaseException:
             await self._close()
             raise
-        link.spawn(self._close_with_scheduler())
+        link.spawn(self._close_with(scheduler))
+
+    @property
+    def _up(self) -> _Started:
+        if self._parts is None:
+            raise RuntimeError("the cluster has not started: await it, or use `async with`")
+        return self._parts
 
     async def _new_scheduler(self) -> Scheduler:
         serving = self._serving
@@ -225,41 +225,39 @@ class PodCluster(Cluster):
             idle_timeout=serving["idle_timeout"],
         )
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self, scheduler_address: str) -> dict[str, Any]:
         """Return the values of the fleet's settings."""
-        assert self.scheduler is not None
-        protocol, _, address = self.scheduler.address.partition("://")
-        options = dict(self._base["worker_options"] or {})
+        base, name, values = self._base, self._fleet_values["name"], dict(self._fleet_values["settings"] or {})
         if self._local:
             self._scratch = tempfile.TemporaryDirectory(prefix="executor-pods-dask-", ignore_cleanup_errors=True)
-            options.setdefault("local-directory", self._scratch.name)
-        base = {**self._base, "worker_options": options}
-        more = {
-            "base": base,
-            "protocol": protocol,
-            "nanny": self._nanny,
-            "local": self._local,
-            "tls": tls_options(self.security.get_tls_config_for_role("worker")),
-        }
-        values = dict(self._fleet_values["settings"] or {})
-        executor = {**group_values(base, **more), **values.pop("executor", {})}
-        profiles = {name: group_values(group, **more) for name, group in self._groups.items()}
+            base = {
+                **base,
+                "worker_options": {"local-directory": self._scratch.name, **(base["worker_options"] or {})},
+            }
         if self._fleet_values["namespace"] is not None:
             values["namespace"] = self._fleet_values["namespace"]
-        if self._fleet_values["name"] is None:  # nobody else has a generated name
+        if name is None:  # nobody else has a generated name
             values["backend"] = {"lease": False, **values.get("backend", {})}
+        return fleet_values(
+            {"app_id": self.name, **values},
+            base=base,
+            groups=self._groups,
+            scheduler_address=scheduler_address,
+            drain_timeout=self._drain_timeout,
+            nanny=self._nanny,
+            local=self._local,
+            tls=tls_options(self.security.get_tls_config_for_role("worker")),
+        )
+
+    def _numbers(self) -> dict[str, int]:
+        """Return how many workers each group has at the start."""
         return {
-            "driver_address": address,
-            "app_id": self.name,
-            **values,
-            "executor": executor,
-            "profiles": {**values.get("profiles", {}), **profiles},
+            name: group.get("n_workers") or 0 for name, group in ((DEFAULT_PROFILE, self._base), *self._groups.items())
         }
 
-    async def _close_with_scheduler(self) -> None:
+    async def _close_with(self, scheduler: Scheduler) -> None:
         """Close the cluster when the scheduler closes itself, as after `idle_timeout`."""
-        assert self.scheduler is not None
-        await self.scheduler.finished()
+        await scheduler.finished()
         self._end_soon()
 
     def close(self, timeout: float | None = None) -> Any:
@@ -282,8 +280,8 @@ class PodCluster(Cluster):
         self.status = Status.closing
         with suppress(AttributeError):
             self._adaptive.stop()
-        if self._link is not None:
-            await self._link.detach()
+        if self._parts is not None:
+            await self._parts.link.detach()
         try:
             await self._stop_fleet()
         finally:
@@ -294,16 +292,12 @@ class PodCluster(Cluster):
                 self._scratch.cleanup()
 
     async def _stop_fleet(self) -> None:
-        """Stop the fleet, once. It must be first: a worker that the scheduler closes and that gets SIGTERM may hang."""
-        if self._stopping is None and self._fleet is not None and self.scheduler is not None:
-            self._stopping = asyncio.ensure_future(self._stop_workers(self.scheduler, self._fleet))
+        """Stop the fleet, once: before the scheduler, whose workers would end first, and be replaced."""
+        if self._stopping is None and self._parts is not None and self.scheduler is not None:
+            _forget_work(self.scheduler)
+            self._stopping = asyncio.ensure_future(self._parts.fleet.stop())
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
-
-    async def _stop_workers(self, scheduler: Scheduler, fleet: AsyncFleet) -> tuple[str, ...]:
-        await abort(scheduler, list(scheduler.aliases))
-        _forget_work(scheduler)
-        return await fleet.stop()
 
     # ── how many ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -326,11 +320,16 @@ class PodCluster(Cluster):
         Raises:
             ValueError: there is no such group, or no number is given.
         """
-        return self.sync(self._scale, self._number(n, memory, cores, worker_group), worker_group)
+        targets, fleet = self._up.targets, self._up.fleet
+        if worker_group not in targets.wanted:
+            known = ", ".join(targets.wanted)
+            raise ValueError(f"worker_group = {worker_group!r}: there is no such group; there are {known}")
+        number = how_many(n, memory, cores, fleet.settings.profile(worker_group).args or ())
+        return self.sync(targets.scale, number, worker_group)
 
     def scale_down(self, workers: Iterable[Any]) -> Any:
-        """Retire these workers, by name or address, and want as many fewer. Returns when they are retired."""
-        return self.sync(self._scale_down, workers)
+        """Want these workers no more, by name or address. Returns at once; they give their work away, then end."""
+        return self.sync(self._up.targets.scale_down, workers)
 
     def adapt(self, Adaptive: type[Adaptive] = Adaptive, **kwargs: Any) -> Adaptive:  # noqa: N803 - Dask's name
         """Let Dask decide how many workers there are; see `distributed.deploy.Adaptive`.
@@ -339,144 +338,17 @@ class PodCluster(Cluster):
         """
         return super().adapt(on_a_fleet(Adaptive), **kwargs)
 
-    def _number(self, n: int | None, memory: str | int | None, cores: int | None, group: str) -> int:
-        if group not in self._wanted:
-            raise ValueError(f"worker_group = {group!r}: there is no such group; there are {', '.join(self._wanted)}")
-        numbers = [] if n is None else [n]
-        for amount, option in (
-            (None if memory is None else parse_bytes(memory), "--memory-limit"),
-            (cores, "--nthreads"),
-        ):
-            if amount is not None:
-                numbers.append(math.ceil(amount / self._per_worker(group, option)))
-        if not numbers:
-            raise ValueError("scale needs a number of workers, memory= or cores=")
-        return max(numbers)
-
-    def _per_worker(self, group: str, option: str) -> int:
-        assert self._fleet is not None
-        args = self._fleet.settings.profile(group).args or ()
-        value = args[args.index(option) + 1]
-        if value == "auto":
-            raise ValueError("scale(memory=...) needs memory_limit, or memory in resources")
-        return int(parse_bytes(value))
-
-    async def _scale(self, n: int, group: str = DEFAULT_PROFILE) -> None:
-        """Set the number of one group; the workers in excess are retired beside."""
-        retiring = await self._want({group: n})
-        assert self._link is not None
-        self._link.spawn(self._retire(retiring))
-
-    async def _scale_all(self, n: int) -> None:
-        """Set the number of all workers: those of other groups than the default one stay."""
-        others = sum(number for group, number in self._wanted.items() if group != DEFAULT_PROFILE)
-        await self._scale(max(0, n - others))
-
-    async def _scale_down(self, workers: Iterable[Any]) -> None:
-        """Retire workers by name or address. Names of `plan` that no worker has yet count, too."""
-        assert self.scheduler is not None
-        plan = {name: group for group, names in self._planned().items() for name in names}
-        names = {_name(self.scheduler, each) for each in workers} & plan.keys()
-        fewer = Counter(plan[name] for name in names)
-        totals = {group: max(0, self._wanted[group] - number) for group, number in fewer.items()}
-        await self._retire(await self._want(totals, {name for name in names if isinstance(name, int)}))
-
-    async def _want(self, totals: Mapping[str, int], victims: Collection[int] = ()) -> frozenset[int]:
-        """Set the numbers of some groups. Returns the workers that must be retired, `victims` first."""
-        assert self.scheduler is not None
-        assert self._link is not None
-        async with self._changing:
-            if wrong := [n for n in totals.values() if isinstance(n, bool) or not isinstance(n, int) or n < 0]:
-                raise ValueError(f"n = {wrong[0]!r}: must be a whole number of workers")
-            self._wanted.update(totals)
-            connected = self._link.connected()
-            retiring: set[int] = set()
-            for group, number in totals.items():
-                here = [each.id for each in self._staying(group) if each.id in connected]
-                chosen = [each for each in here if each in victims]
-                others = cheapest(self.scheduler, [each for each in here if each not in victims], len(here))
-                retiring.update([*chosen, *others][: max(0, len(here) - number)])
-            self._retiring |= retiring
-            await self._apply()
-        return frozenset(retiring)
-
-    async def _apply(self) -> None:
-        """Tell the fleet its targets. It ends at once what is in excess and not connected, and nothing else."""
-        assert self._fleet is not None
-        assert self._link is not None
-        executors = self._fleet.executors
-        leaving = Counter(executors[each].profile for each in self._retiring if each in executors)
-        connected = self._link.connected()
-
-        def key(executor: Executor) -> int | None:
-            return None if executor.id in connected else -executor.id
-
-        totals = {group: n + leaving[group] for group, n in self._wanted.items()}
-        await self._fleet.scale(totals, victims=key, grace=AT_ONCE)
-
-    async def _retire(self, ids: Collection[int]) -> None:
-        """Let workers give their work away, then end their executors."""
-        if not ids:
-            return
-        assert self._fleet is not None
-        assert self.scheduler is not None
-        try:
-            async with asyncio.timeout(self._drain_timeout):
-                if kept := await drain(self.scheduler, ids):
-                    self._log(f"no other worker can take the results of workers {_list(kept)}")
-        except TimeoutError:
-            self._log(f"workers {_list(ids)} are still busy after drain_timeout, and end now")
-        async with self._changing:
-            await self._fleet.kill(ids, replace=False)
-            self._retiring.difference_update(ids)
-            await self._apply()
-        await abort(self.scheduler, ids)
-        # It ends by itself, within the grace of a kill: without SIGTERM, see `_stop_fleet`.
-        for address in [self.scheduler.aliases.get(each) for each in ids]:
-            if address is not None:
-                await self.scheduler.remove_worker(address, stimulus_id="executor-pods-retired", expected=True)
-
-    async def _settle(self) -> None:
-        """Retire what is in excess: a worker may connect before the fleet observes its pod, and counts only then."""
-        assert self._link is not None
-        connected = self._link.connected()
-        if any(
-            sum(each.id in connected for each in self._staying(group)) > wanted
-            for group, wanted in self._wanted.items()
-        ):
-            await self._retire(await self._want(dict(self._wanted)))
-
-    def _staying(self, group: str) -> list[Executor]:
-        """Return the executors of a group that are to stay."""
-        executors = self._fleet.executors.values() if self._fleet is not None else ()
-        return [
-            each
-            for each in executors
-            if each.profile == group and each.id not in self._retiring and each.state is not ExecutorState.TERMINATING
-        ]
-
     # ── what Adaptive asks ──────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def plan(self) -> set[Any]:
-        """The names of the workers that should exist, as many as are wanted; `"group/0"` for one without a pod."""
-        return {name for names in self._planned().values() for name in names}
+        """The names of the workers that should exist, as many as are wanted; `"default/0"` for one without a pod."""
+        return self._parts.targets.plan() if self._parts is not None else set()
 
     @property
     def requested(self) -> set[Any]:
         """The same: the fleet requests what is wanted."""
         return self.plan
-
-    def _planned(self) -> dict[str, list[Any]]:
-        connected = self._link.connected() if self._link is not None else frozenset()
-        planned = {}
-        for group, wanted in self._wanted.items():
-            names: list[Any] = sorted(
-                (each.id for each in self._staying(group)), key=lambda name: name not in connected
-            )
-            names += [f"{group}/{number}" for number in range(wanted - len(names))]
-            planned[group] = names[:wanted]
-        return planned
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -487,13 +359,15 @@ class PodCluster(Cluster):
             Unreachable: that cannot come true, in the words of the pods or of the API.
             WaitTimeout: the time is over. It is a `TimeoutError`.
         """
+        fleet, link, targets = self._up
         clock = asyncio.get_running_loop().time
         limit = parse_timedelta(timeout) if timeout is not None else None
         end = math.inf if limit is None else clock() + limit
         while True:
-            while self._is_adaptive() and sum(self._wanted.values()) < n_workers and clock() < end:  # noqa: ASYNC110 - as above
+            while self._is_adaptive() and targets.total() < n_workers and clock() < end:  # noqa: ASYNC110 - Dask tells nobody
                 await asyncio.sleep(0.05)
-            await self._registered(n_workers, None if limit is None else f"{max(0.0, end - clock()):.3f}s")
+            left = None if limit is None else f"{max(0.0, end - clock()):.3f}s"
+            await until_registered(fleet, link, n_workers, left)
             try:
                 await super()._wait_for_workers(n_workers, timeout=min(STATUS_LIMIT, max(0.01, end - clock())))
             except TimeoutError:
@@ -505,53 +379,20 @@ class PodCluster(Cluster):
     def _is_adaptive(self) -> bool:
         return self._adaptive is not None and self._adaptive.state in {"starting", "running"}
 
-    async def _registered(self, number: int, limit: str | None) -> None:
-        assert self._fleet is not None
-        waits = [
-            asyncio.ensure_future(self._fleet.wait_for(registered=number, timeout=limit)),
-            asyncio.ensure_future(self._silence()),
-        ]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                each.result()
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-
-    async def _silence(self) -> None:
-        """Wait until executors have run for long and none has connected; then raise."""
-        assert self._fleet is not None
-        assert self._link is not None
-        while (silence := self._link.silence()) < CONNECT_PATIENCE:  # noqa: ASYNC110 - nothing happens
-            await asyncio.sleep(min(1.0, CONNECT_PATIENCE - silence))
-        raise Unreachable(
-            f"executors have run for {silence:.0f} s and no worker has connected: they were given the address "
-            f"{self._fleet.settings.driver_address} of the scheduler, which must be reachable from their pods"
-        )
-
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fleet_status(self) -> FleetStatus:
         """Return the fleet's own status; see `Fleet.status`. To be awaited if the cluster is asynchronous."""
-        assert self._fleet is not None
-        return cast("FleetStatus", self.sync(self._fleet.status))
+        return cast("FleetStatus", self.sync(self._up.fleet.status))
 
     def events(self) -> list[tuple[float, dict[str, Any]]]:
         """Return the fleet's last events: when, and what. A client has them by `get_events("executor-pods")`."""
         return [] if self.scheduler is None else list(self.scheduler.get_events(TOPIC))
 
     def _repr_html_(self, cluster_status: str | None = None) -> str:
-        if (
-            cluster_status is None
-            and self._fleet is not None
-            and self._link is not None
-            and self.status == Status.running
-        ):
-            cluster_status = fleet_table(
-                self._wanted, self._fleet.executors.values(), self._link.connected(), self._link.blocked
-            )
+        if cluster_status is None and self._parts is not None and self.status == Status.running:
+            fleet, link, targets = self._parts
+            cluster_status = fleet_table(targets.wanted, fleet.executors.values(), link.connected(), link.blocked)
         return str(super()._repr_html_(cluster_status))
 
 
@@ -568,14 +409,3 @@ def _forget_work(scheduler: Scheduler) -> None:
     for name, client in list(scheduler.clients.items()):
         keys = [task.key for task in client.wants_what]
         scheduler.client_releases_keys(keys=keys, client=name, stimulus_id="executor-pods-close")
-
-
-def _name(scheduler: Scheduler, worker: Any) -> Any:
-    """Return a worker's name: an executor's id may come as text, and a worker by its address."""
-    if worker in scheduler.workers:
-        return scheduler.workers[worker].name
-    return int(worker) if isinstance(worker, str) and worker.isdecimal() else worker
-
-
-def _list(ids: Collection[int]) -> str:
-    return ", ".join(map(str, sorted(ids)))

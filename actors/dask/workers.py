@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import math
 import sys
+from datetime import timedelta
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
+
+from dask.utils import parse_timedelta
 
 from actors.kube.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["WORKER_MODULE", "group_values", "tls_options", "worker_args"]
+__all__ = ["WORKER_MODULE", "fleet_values", "group_values", "tls_options", "worker_args"]
 
 WORKER_MODULE: Final = "distributed.cli.dask_worker"
 
 DEATH_TIMEOUT: Final = "60"
 """Seconds until a worker that cannot reach the scheduler ends, so that none is left without a driver."""
+
+DRAIN_TIMEOUT: Final = "60s"
+"""How long a worker may drain: less than the two minutes that clouds give a spot node, or not much less."""
 
 _OWN: Final = frozenset({"n_workers", "nthreads", "memory_limit", "worker_options", "worker_command"})
 """The keys of a worker group that are no settings of a profile."""
@@ -58,6 +66,8 @@ def worker_args(
             args.append(f"--{name}" if value else f"--no-{name}")
         elif value is not None:
             args += (f"--{name}", str(value))
+    if not nanny:  # a nanny handles signals itself
+        args += ("--preload", _on_sigterm())
     return tuple(args)
 
 
@@ -85,6 +95,38 @@ def group_values(
     return {**values, "instances": given.get("n_workers") or 0, "command": command, "args": args}
 
 
+def fleet_values(
+    given: Mapping[str, Any],
+    *,
+    base: Mapping[str, Any],
+    groups: Mapping[str, Mapping[str, Any]],
+    scheduler_address: str,
+    drain_timeout: Any,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the values of the fleet's settings.
+
+    Args:
+        given: what the user has set, which goes before ours.
+        base: the worker group "default".
+        groups: the others.
+        scheduler_address: with its protocol.
+        drain_timeout: of all groups, as Dask reads durations; 0: workers do not drain. None: `DRAIN_TIMEOUT`.
+        more: what `group_values` needs beside.
+    """
+    protocol, _, address = scheduler_address.partition("://")
+    drain = parse_timedelta(DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)
+    executor = {"drain_timeout": timedelta(seconds=drain) or None}
+    executor |= group_values(base, base=base, protocol=protocol, **more)
+    profiles = {name: group_values(group, base=base, protocol=protocol, **more) for name, group in groups.items()}
+    return {
+        "driver_address": address,
+        **given,
+        "executor": {**executor, **given.get("executor", {})},
+        "profiles": {**given.get("profiles", {}), **profiles},
+    }
+
+
 def tls_options(config: Mapping[str, Any]) -> dict[str, str]:
     """Return Dask's options for the TLS files of a worker. The files must be in the pods, at the same paths.
 
@@ -106,6 +148,12 @@ def _command(given: Sequence[str] | None, *, local: bool) -> tuple[str, ...]:
     if given:
         return tuple(given)
     return (sys.executable if local else "python", "-m", WORKER_MODULE)
+
+
+@cache
+def _on_sigterm() -> str:
+    """Return the text of the preload. Dask takes a module's name, or a text with spaces."""
+    return files("actors.dask").joinpath("on_sigterm.py").read_text("utf-8")
 
 
 def _amount(resources: Mapping[str, Any] | None, name: str) -> Any:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,17 +20,12 @@ pytest.importorskip("distributed")
 import dask.config
 from distributed import Client, Worker
 
-from actors.dask import PodCluster, pod_cluster
+from actors.dask import PodCluster, waiting
 from actors.errors import Unreachable, WaitTimeout
 from actors.fleet import goals
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-LIMIT = 60.0
-"""Seconds that only a failure waits."""
+from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, told, until
 
 SLEEPER = ("sh", "-c", "sleep 1000")
 """Runs and never connects."""
@@ -42,48 +37,9 @@ def quick() -> Any:
         yield
 
 
-def cluster_of(n_workers: int = 0, **values: Any) -> PodCluster:
-    values.setdefault("local", "kubeconfig" not in values)
-    return PodCluster(n_workers, dashboard_address=None, **values)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not condition():  # noqa: ASYNC110 - Dask's own state tells nobody
-            await asyncio.sleep(0.01)
-
-
-def pids(cluster: PodCluster) -> dict[int, int]:
-    assert cluster.scheduler is not None
-    return {ws.name: ws.pid for ws in cluster.scheduler.workers.values()}
-
-
-def busy(cluster: PodCluster) -> bool:
-    assert cluster.scheduler is not None
-    return any(ws.processing for ws in cluster.scheduler.workers.values())
-
-
-def told(cluster: PodCluster, action: str) -> list[dict[str, Any]]:
-    return [event for _, event in cluster.events() if event["action"] == action]
-
-
-def lost(cluster: PodCluster) -> list[Any]:
-    """The results that were lost with a worker."""
-    assert cluster.scheduler is not None
-    removals = [event for _, event in cluster.scheduler.get_events("all") if event.get("action") == "remove-worker"]
-    return [key for event in removals for key in event["lost-computed-tasks"]]
-
-
-def double(number: int) -> int:
-    return 2 * number
-
-
 def delete_by_force(local: LocalCluster, pod: str) -> None:
     """Delete a pod without grace, as somebody else would."""
     local.store.delete("pods", "default", pod, grace_period_seconds=0)
-
-
-double.__module__ = "__main__"  # so that it is sent by value: workers do not have this module
 
 
 def test_a_program_with_threads_scales_and_loses_no_result() -> None:
@@ -120,9 +76,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_tasks_run_elsewhere() -> No
 
 def test_a_task_is_not_suspected_when_its_workers_pod_was_deleted() -> None:
     async def program(local: LocalCluster) -> None:
-        where: dict[str, Any] = {"kubeconfig": local.kubeconfig_path, "host": "127.0.0.1", "image": "any"}
-        where["worker_command"] = (sys.executable, "-m", "distributed.cli.dask_worker")
-        async with cluster_of(1, name="etl", asynchronous=True, **where) as cluster:
+        async with cluster_of(1, name="etl", asynchronous=True, **on(local)) as cluster:
             assert cluster.scheduler is not None
             async with Client(cluster, asynchronous=True) as client:
                 await cluster.wait_for_workers(1, timeout=LIMIT)
@@ -157,24 +111,29 @@ def test_dask_adapts_the_number_of_workers() -> None:
 def test_an_image_that_cannot_be_pulled_is_named_while_workers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(goals, "PULL_PATIENCE", goals.PULL_PATIENCE * 0)
 
-    with LocalCluster(failing_pulls=["acme/*"]) as local:
-        where: dict[str, Any] = {"kubeconfig": local.kubeconfig_path, "host": "127.0.0.1", "image": "acme/etl:7"}
-        with cluster_of(2, **where) as cluster, pytest.raises(Unreachable) as raised:
-            cluster.wait_for_workers(2, timeout=LIMIT)
+    with (
+        LocalCluster(failing_pulls=["acme/*"]) as local,
+        cluster_of(2, **on(local) | {"image": "acme/etl:7"}) as cluster,
+        pytest.raises(Unreachable) as raised,
+    ):
+        cluster.wait_for_workers(2, timeout=LIMIT)
     assert "acme/etl:7" in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_workers_that_never_connect_are_told_of_with_the_address_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_cluster, "CONNECT_PATIENCE", 0.2)
-    with cluster_of(1, worker_command=SLEEPER) as cluster:
+    monkeypatch.setattr(waiting, "CONNECT_PATIENCE", 0.2)
+    with cluster_of(1, worker_command=SLEEPER, drain_timeout=0) as cluster:
         address = cluster.scheduler_address.removeprefix("tcp://")
         with pytest.raises(Unreachable, match=f"no worker has connected: they were given the address {address}"):
             cluster.wait_for_workers(1, timeout=LIMIT)
 
 
 def test_at_the_end_of_the_time_the_error_says_what_holds_the_workers_up() -> None:
-    with cluster_of(1, worker_command=SLEEPER) as cluster, pytest.raises(WaitTimeout, match="1 run and 0 are"):
+    with (
+        cluster_of(1, worker_command=SLEEPER, drain_timeout=0) as cluster,
+        pytest.raises(WaitTimeout, match="1 run and 0 are"),
+    ):
         cluster.wait_for_workers(1, timeout=1.5)
 
 
@@ -258,7 +217,7 @@ def lives(number: int, workers: int) -> None:
     threads, files = running(), opened()
     for _ in range(number):
         seen: dict[int, int] = {}
-        with cluster_of(workers) as cluster:
+        with cluster_of(workers, drain_timeout=0) as cluster:
             if workers:
                 cluster.wait_for_workers(workers, timeout=LIMIT)
                 seen = pids(cluster)

@@ -21,7 +21,7 @@ PLAIN: dict[str, Any] = {
 
 
 def test_a_worker_is_named_for_its_executor_and_finds_the_scheduler() -> None:
-    assert worker_args(**PLAIN) == (
+    assert worker_args(**PLAIN)[:-2] == (
         "tcp://$(DRIVER_ADDRESS)",
         *("--name", "$(EXECUTOR_ID)"),
         *("--nthreads", "1"),
@@ -30,6 +30,13 @@ def test_a_worker_is_named_for_its_executor_and_finds_the_scheduler() -> None:
         "--no-dashboard",
         *("--death-timeout", "60"),
     )
+
+
+def test_a_worker_ends_on_sigterm_unless_a_nanny_sees_to_that() -> None:
+    assert worker_args(**PLAIN)[-2] == "--preload"
+    assert "SIGTERM" in worker_args(**PLAIN)[-1]
+    assert "$(" not in worker_args(**PLAIN)[-1], "the kubelet would fill it in"
+    assert "--preload" not in worker_args(**PLAIN | {"nanny": True})
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def test_threads_and_memory_are_those_of_the_container(resources: Any, threads: 
 def test_any_option_of_dask_can_be_given_and_overrides_ours() -> None:
     options = {"lifetime": "1h", "dashboard": True, "death_timeout": None, "lifetime-restart": False}
     args = worker_args(**{**PLAIN, "options": options})
-    assert args[-4:] == ("--dashboard", "--lifetime", "1h", "--no-lifetime-restart")
+    assert args[-6:-2] == ("--dashboard", "--lifetime", "1h", "--no-lifetime-restart")
     assert "--death-timeout" not in args
 
 

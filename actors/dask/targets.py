@@ -1,0 +1,134 @@
+"""`Targets`: how many workers each group should have, as the user or Dask's `Adaptive` says.
+
+The fleet does the rest: it creates what lacks, and retires what is in excess, in the order of what an end costs here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from dask.utils import parse_bytes
+
+from actors.dask.draining import costs
+from actors.messages import ExecutorState
+from actors.pods.pod import DEFAULT_PROFILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from distributed import Scheduler
+
+    from actors.dask.link import Link
+    from actors.fleet import AsyncFleet
+    from actors.messages import Executor
+
+__all__ = ["Targets", "how_many"]
+
+UNCONNECTED: Final = (0, -1, 0)
+"""What the end of an executor costs whose worker has not connected: less than that of any worker."""
+
+
+class Targets:
+    """The numbers of workers of one cluster.
+
+    Args:
+        wanted: by worker group: how many workers to start with.
+        scheduler: knows what the end of a worker costs.
+        fleet: is told the numbers.
+        link: knows which workers are connected.
+    """
+
+    def __init__(self, wanted: Mapping[str, int], *, scheduler: Scheduler, fleet: AsyncFleet, link: Link) -> None:
+        self.wanted = dict(wanted)
+        self._scheduler = scheduler
+        self._fleet = fleet
+        self._link = link
+
+    def total(self) -> int:
+        """Return how many workers there should be."""
+        return sum(self.wanted.values())
+
+    async def scale(self, n: int, group: str = DEFAULT_PROFILE) -> None:
+        """Set the number of one group.
+
+        Raises:
+            ValueError: `n` is no number of workers.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise ValueError(f"n = {n!r}: must be a whole number of workers")
+        self.wanted[group] = n
+        await self._tell_fleet()
+
+    async def scale_all(self, n: int) -> None:
+        """Set the number of all workers: those of other groups than the default one stay."""
+        await self.scale(max(0, n - self.total() + self.wanted[DEFAULT_PROFILE]))
+
+    async def scale_down(self, workers: Iterable[Any]) -> None:
+        """Retire workers by name or address, and want as many fewer. Names of `plan` without a worker count, too."""
+        groups = {name: group for group, names in self._planned().items() for name in names}
+        names = {_name(self._scheduler, each) for each in workers} & groups.keys()
+        for group, number in Counter(groups[name] for name in names).items():
+            self.wanted[group] -= number
+        if ids := [name for name in names if isinstance(name, int)]:
+            await self._fleet.retire(ids, replace=False)
+        await self._tell_fleet()
+
+    async def _tell_fleet(self) -> None:
+        cost = costs(self._scheduler)
+        await self._fleet.scale(self.wanted, victims=lambda executor: cost.get(executor.id, UNCONNECTED))
+
+    def plan(self) -> set[Any]:
+        """Return the names of the workers that should exist, as many as are wanted; `"gpu/0"` for one without a pod."""
+        return {name for names in self._planned().values() for name in names}
+
+    def _planned(self) -> Mapping[str, Sequence[Any]]:
+        connected = self._link.connected()
+        planned = {}
+        for group, wanted in self.wanted.items():
+            staying = (each.id for each in self._fleet.executors.values() if _stays(each, group))
+            names: list[Any] = sorted(staying, key=lambda name: name not in connected)
+            names += [f"{group}/{number}" for number in range(wanted - len(names))]
+            planned[group] = names[:wanted]
+        return planned
+
+
+def how_many(n: int | None, memory: str | int | None, cores: int | None, args: Sequence[str]) -> int:
+    """Return how many workers are asked for: `n`, or as many as have so much memory or so many threads together.
+
+    Args:
+        n: so many.
+        memory: of all together.
+        cores: threads of all together.
+        args: of one worker of the group.
+
+    Raises:
+        ValueError: no number is given, or the group's workers have no limit of memory.
+    """
+    numbers = [] if n is None else [n]
+    if memory is not None:
+        limit = _option(args, "--memory-limit")
+        if limit == "auto":
+            raise ValueError("scale(memory=...) needs memory_limit, or memory in resources")
+        numbers.append(math.ceil(parse_bytes(memory) / parse_bytes(limit)))
+    if cores is not None:
+        numbers.append(math.ceil(cores / int(_option(args, "--nthreads"))))
+    if not numbers:
+        raise ValueError("scale needs a number of workers, memory= or cores=")
+    return max(numbers)
+
+
+def _option(args: Sequence[str], name: str) -> str:
+    return args[args.index(name) + 1]
+
+
+def _stays(executor: Executor, group: str) -> bool:
+    return executor.profile == group and executor.state is not ExecutorState.TERMINATING
+
+
+def _name(scheduler: Scheduler, worker: Any) -> Any:
+    """Return a worker's name: an executor's id may come as text, and a worker by its address."""
+    if worker in scheduler.workers:
+        return scheduler.workers[worker].name
+    return int(worker) if isinstance(worker, str) and worker.isdecimal() else worker

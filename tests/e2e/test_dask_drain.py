@@ -1,0 +1,141 @@
+"""Workers that must go lose nothing: they finish what they compute, and give their results to others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("distributed")
+
+import dask.config
+from distributed import Client
+
+from actors.local.cluster import LocalCluster
+from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, lost, noted, on, scheduler_of, told, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actors.dask import PodCluster
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Any:
+    quick = {"distributed.adaptive.interval": "50ms", "distributed.scheduler.active-memory-manager.interval": "100ms"}
+    with dask.config.set(quick):
+        yield
+
+
+def delete(local: LocalCluster, pod: str) -> None:
+    """Delete a pod with its own grace period, as `kubectl delete` does."""
+    local.store.delete("pods", "default", pod)
+
+
+def connected(cluster: PodCluster) -> set[Any]:
+    return {ws.name for ws in scheduler_of(cluster).workers.values()}
+
+
+def assert_once(path: Path, number: int) -> None:
+    """Each task was computed once."""
+    computed = Counter(path.read_text().split())
+    assert (len(computed), computed.total()) == (number, number)
+
+
+async def drains(local: LocalCluster, path: Path, how: str, number: int, workers: int) -> None:
+    """Have 100 tasks computed. Some workers go when half of the tasks are done; each task is computed once."""
+    async with cluster_of(workers, name="etl", asynchronous=True, **on(local)) as cluster:
+        async with Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(workers, timeout=LIMIT)
+            results = client.map(noted, range(number), path=str(path), seconds=0.02)
+            await client.gather(results[: number // 2])
+            if how == "scale":
+                await cluster.scale(1)
+                await until(lambda: len(told(cluster, "removed")) == workers - 1)
+            else:
+                delete(local, "etl-exec-1")
+                await until(lambda: told(cluster, "removed") and len(connected(cluster)) == workers)
+                assert 1 not in connected(cluster)
+            assert await client.gather(results) == list(range(number))
+        assert lost(cluster) == []
+        assert told(cluster, "undrained") == []
+    assert_once(path, number)
+
+
+@pytest.mark.parametrize("how", ["scale", "delete"])
+def test_no_result_of_a_worker_that_must_go_is_lost_and_none_is_computed_twice(how: str, tmp_path: Path) -> None:
+    with LocalCluster() as local:
+        asyncio.run(drains(local, tmp_path / "computed", how, 30, 2))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("how", ["scale", "delete"])
+def test_no_result_is_lost_in_twenty_runs(how: str, tmp_path: Path) -> None:
+    with LocalCluster() as local:
+        for run in range(20):
+            asyncio.run(drains(local, tmp_path / str(run), how, 100, 3))
+
+
+def test_the_results_of_the_only_worker_wait_for_its_replacement() -> None:
+    async def program(**where: Any) -> None:
+        async with cluster_of(1, asynchronous=True, **where) as cluster, Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(1, timeout=LIMIT)
+            results = client.map(str, range(5))
+            await client.gather(results)
+            delete(local, "etl-exec-1")
+            await until(lambda: connected(cluster) == {2})
+            assert await client.gather(results) == ["0", "1", "2", "3", "4"]
+            assert lost(cluster) == []
+
+    with LocalCluster() as local:
+        asyncio.run(program(name="etl", **on(local)))
+
+
+def test_a_worker_that_is_scaled_down_finishes_its_task() -> None:
+    async def program() -> None:
+        async with cluster_of(1, asynchronous=True) as cluster, Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(1, timeout=LIMIT)
+            slow = client.submit(time.sleep, 0.5)
+            await until(lambda: busy(cluster))
+            await cluster.scale(0)
+            await slow
+            await until(lambda: told(cluster, "removed"))
+            assert [event["kind"] for event in told(cluster, "removed")] == ["KILLED_BY_DRIVER"]
+            assert await cluster.fleet_status()
+
+    asyncio.run(program())
+
+
+async def waves(path: Path, waves: int, tasks: int) -> None:
+    """Let a cluster grow and shrink, and keep all results."""
+    async with cluster_of(asynchronous=True, local=True) as cluster:
+        async with Client(cluster, asynchronous=True) as client:
+            adaptive = cluster.adapt(minimum=1, maximum=3, target_duration="100ms", wait_count=2)
+            kept: list[Any] = []
+            for wave in range(waves):
+                kept += client.map(noted, range(wave * tasks, (wave + 1) * tasks), path=str(path), seconds=0.05)
+                await until(lambda: len(connected(cluster)) == 3)
+                await client.gather(kept)
+                await until(lambda: len(connected(cluster)) == 1 and len(cluster.plan) == 1)
+            assert await client.gather(kept) == list(range(waves * tasks))
+        assert lost(cluster) == []
+        await until(lambda: len(told(cluster, "removed")) >= 2 * waves)
+        assert [event["kind"] for event in told(cluster, "removed")] == ["KILLED_BY_DRIVER"] * 2 * waves
+        assert len(told(cluster, "connected")) == 2 * waves + 1, "no worker came in vain"
+        steps = [step["status"] for _, step in adaptive.log]
+        turns = sum(step != following for step, following in pairwise(steps))
+        assert turns == 2 * waves - 1, "it grows and shrinks once a wave"
+    assert_once(path, waves * tasks)
+
+
+def test_a_cluster_that_adapts_goes_up_and_down_without_loss(tmp_path: Path) -> None:
+    asyncio.run(waves(tmp_path / "computed", 1, 40))
+
+
+@pytest.mark.stress
+def test_a_cluster_adapts_fifty_times_without_flapping_or_loss(tmp_path: Path) -> None:
+    asyncio.run(waves(tmp_path / "computed", 50, 60))
