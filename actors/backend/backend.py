@@ -314,6 +314,8 @@ class Backend(Actor):
             lease_held=self._permission.lease_held,
             held=held_pods(self._state.states, self.clock.now()),
             on_hold=self._state.hold is not None,
+            starts=self._state.starts,
+            at=self.clock.now(),
         )
 
     # ── the start ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -127,7 +127,7 @@ class Ledger:
         entry = self.entries[kill.executor_id]
         message = None
         if not entry.terminating or entry.notified_at is None:
-            message = _terminating(entry, pod, kill.at + elapsed(now, kill.delete_at), _why_killed(kill))
+            message = _terminating(entry, pod, kill.at + elapsed(now, kill.delete_at), _why_killed(kill), kill.retired)
         if entry.killed is not None:
             earlier = entry.killed
             retired, delete_at = earlier.retired or kill.retired, min(earlier.delete_at, kill.delete_at)
@@ -332,9 +332,11 @@ def ends(entry: LedgerEntry, reason: LossReason, *pods: Pod | None) -> tuple[ToD
     return (end,) if entry.is_known else ()
 
 
-def _terminating(entry: LedgerEntry, pod: Pod | None, deadline: datetime | None, reason: str) -> ExecutorTerminating:
+def _terminating(
+    entry: LedgerEntry, pod: Pod | None, deadline: datetime | None, reason: str, retiring: bool = False
+) -> ExecutorTerminating:
     node, ip = (None, None) if pod is None else (pod.node, pod.ip)
-    return ExecutorTerminating(entry.executor_id, deadline, reason, entry.profile, node, ip)
+    return ExecutorTerminating(entry.executor_id, deadline, reason, entry.profile, node, ip, retiring)
 
 
 def why_terminating(entry: LedgerEntry, pod: Pod | None) -> str | None:

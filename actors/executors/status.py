@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from actors.executors.ledger import why_terminating
 from actors.messages import (
@@ -16,7 +16,7 @@ from actors.messages import (
     ProfileStatus,
     SourceStatus,
 )
-from actors.messages.internal import Freshness, Source
+from actors.messages.internal import Freshness, Source, StartFailureRecord
 from actors.pods.pod import held_since, restarts
 from actors.pods.stuck import StuckKind, does_not_start, why_gated, why_stuck
 from actors.runtime import elapsed
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from actors.executors.fleet_state import EndedExecutor
     from actors.executors.ledger import Ledger
     from actors.messages import ExecutorRemoved
-    from actors.messages.internal import LedgerEntry
+    from actors.messages.internal import LedgerEntry, StartFailureCount
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.runtime import Moment
 
 __all__ = ["fleet_executors", "fleet_status", "held_pods", "joined", "living_executor"]
+
+NO_FAILURES: Final = StartFailureRecord()
+"""No executor has failed to start."""
 
 
 def joined(earlier: Freshness | None, later: Freshness) -> Freshness:
@@ -62,10 +65,17 @@ def fleet_status(
     lease_held: bool = False,
     held: tuple[HeldPod, ...] = (),
     on_hold: bool = False,
+    starts: StartFailureRecord = NO_FAILURES,
+    at: datetime | None = None,
 ) -> FleetStatus:
-    """Build the answer from what is known at `now`."""
+    """Build the answer from what is known at `now`, which is `at` in UTC."""
     counts = {
-        profile: replace(status, target=totals.get(profile, 0), registered=ledger.registered_count(profile))
+        profile: replace(
+            status,
+            target=totals.get(profile, 0),
+            registered=ledger.registered_count(profile),
+            backoff_until=_backoff_until(starts.counts.get(profile), now, at),
+        )
         for profile, status in profiles.items()
     }
     nothing = {source: Freshness(source, None, None) for source in Source}
@@ -80,7 +90,14 @@ def fleet_status(
         lease_held=lease_held,
         held=held,
         on_hold=on_hold,
+        failed=starts.failed,
     )
+
+
+def _backoff_until(count: StartFailureCount | None, now: Moment, at: datetime | None) -> datetime | None:
+    """Return when the wait of a profile ends whose executors ended early, None if it is over."""
+    until = now if count is None else max(count.until, count.waves_until)
+    return None if at is None or until <= now else at + elapsed(now, until)
 
 
 def held_pods(states: Mapping[int, PodState], at: datetime) -> tuple[HeldPod, ...]:
@@ -139,6 +156,7 @@ def _executor(
         restarts(pod) if pod is not None else 0,
         reason,
         removal.reason if removal is not None else None,
+        retiring=removal is None and entry.killed is not None and entry.killed.retired,
     )
 
 

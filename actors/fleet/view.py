@@ -61,6 +61,7 @@ class Record(NamedTuple):
     stuck_since: Moment = 0.0
     """When that was reported."""
     loss: LossReason | None = None
+    retiring: bool = False
 
 
 @final
@@ -219,7 +220,14 @@ class FleetView(Waitable):
         old = self.records.get(event.executor_id)
         pod = old.pod if old is not None else None
         record = Record(
-            event.profile, ExecutorState.TERMINATING, self._clock.now(), pod, event.node, event.ip, event.reason
+            event.profile,
+            ExecutorState.TERMINATING,
+            self._clock.now(),
+            pod,
+            event.node,
+            event.ip,
+            event.reason,
+            retiring=event.retiring,
         )
         self._set(event.executor_id, old, record)
 
@@ -269,4 +277,5 @@ def _executor(executor_id: int, record: Record, *, is_registered: bool) -> Execu
         restarts=restarts(pod) if pod is not None else 0,
         reason=record.reason,
         loss=record.loss,
+        retiring=record.retiring,
     )

@@ -54,6 +54,8 @@ class Executor(JsonReady):
     """Why it is stuck or terminating, which scheduling gate it waits for, or the message of `loss`; else None."""
     loss: LossReason | None
     """Why it ended; None while it is alive."""
+    retiring: bool = False
+    """It is terminating because the driver retired it: it drains, and does not count toward the target."""
 
 
 @dataclass(frozen=True, slots=True)

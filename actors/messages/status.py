@@ -39,6 +39,8 @@ class ProfileStatus(JsonReady):
     """The kind of `blocked`, one of a few: the class of the API's error, or the name of another blocker."""
     more_memory: int = 0
     """Executors with more memory than the profile's, as `executor.on_oom` gave it; requested ones included."""
+    backoff_until: datetime | None = None
+    """Until when creation waits because executors ended early; None while it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class FleetStatus(JsonReady):
     """Pods that finalizers hold, the longest held first. An operator may have to remove the finalizers."""
     on_hold: bool = False
     """All executors retire and none is created, until `ResumeFleet`. The profiles' targets are those from then on."""
+    failed: str | None = None
+    """Why no executor is created any more until a target is set, as `FleetFailed` says it."""
 
 
 @dataclass(frozen=True, slots=True)

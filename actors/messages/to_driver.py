@@ -80,6 +80,8 @@ class ExecutorTerminating:
     """The node of its pod, None if it has none or no pod was observed."""
     ip: str | None = None
     """The IP of its pod, None if it has none or no pod was observed."""
+    retiring: bool = False
+    """The driver retired it: it drains, and does not count toward the target."""
 
 
 @dataclass(frozen=True, slots=True)

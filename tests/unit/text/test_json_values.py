@@ -46,6 +46,7 @@ EXECUTOR_JSON = {
     "restarts": 2,
     "reason": "r",
     "loss": LOSS_JSON,
+    "retiring": False,
 }
 SOURCE = SourceStatus(synced=True, since_full_sync=timedelta(milliseconds=1500), since_heard=None, error=None)
 SOURCE_JSON = {"synced": True, "since_full_sync": 1.5, "since_heard": None, "error": None}
@@ -64,6 +65,7 @@ PROFILE_JSON = {
     "blocked_by": None,
     "more_memory": 0,
     "retiring": 0,
+    "backoff_until": None,
 }
 STATUS = FleetStatus("app", "batch", {"gpu": ProfileStatus(3, blocked_since=AT)}, {"watch": SOURCE}, held=(HELD,))
 STATUS_JSON = {
@@ -76,6 +78,7 @@ STATUS_JSON = {
     "lease_held": False,
     "held": [HELD_JSON],
     "on_hold": False,
+    "failed": None,
 }
 VALUES: list[tuple[JsonReady, dict[str, Any]]] = [
     (LOSS, LOSS_JSON),
