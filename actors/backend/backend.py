@@ -33,8 +33,17 @@ from actors.kube.metered import MeteredPodApi
 from actors.lease.write_permission import LeaseChange, LeaseOver, WritePermission
 from actors.manifests import executor_pod
 from actors.messages import BackendFailed, BackendStopped, FleetStatus, GetFleetStatus, StopBackend
-from actors.messages.internal import Freshness, LeaseHeld, LeaseNotHeld, Polled, RetryNow, Source
-from actors.messages.internal.names import ALLOCATOR, POOL, WATCH
+from actors.messages.internal import (
+    Freshness,
+    LeaseAcquired,
+    LeaseHeld,
+    LeaseLost,
+    LeaseNotHeld,
+    Polled,
+    RetryNow,
+    Source,
+)
+from actors.messages.internal.names import ALLOCATOR, POOL, RECORDER, WATCH
 from actors.metrics.counts import FleetCounts
 from actors.runtime import (
     Actor,
@@ -164,7 +173,7 @@ class Backend(Actor):
         counts.letters = context.system.letters
         counts.addresses = {"backend": self.address, "driver": driver, **self._children}
         self._state = FleetState(settings.initial_totals, settings.pod_prefix)
-        self._channel = DriverChannel(driver, self.clock, counts=counts.backend)
+        self._channel = DriverChannel(driver, self.clock, counts=counts.backend, recorder=self._children.get(RECORDER))
         tell = self._channel.tell
         self._permission = WritePermission(self, settings, pool=self._children[POOL], tell=tell)
         self._executors = Executors(
@@ -287,12 +296,20 @@ class Backend(Actor):
         if isinstance(message, LeaseHeld):
             self._executors.resume_ids(message.last_id)
         change = self._permission.handle(message)
+        if change is not None:
+            self._record_lease()
         if change is not None and self._shutdown.has_begun:
             self._shutdown.permission_changed()
         elif change is LeaseChange.FIRST_GRANT:
             self._startup.advance()
         elif change is LeaseChange.CHANGED_HANDS:
             self._startup.restart_allocator()
+
+    def _record_lease(self) -> None:
+        if not self._permission.may_write:
+            self._channel.record(LeaseLost(self._permission.why_not()))
+        elif self._permission.lease_held:
+            self._channel.record(LeaseAcquired())
 
     def _check_owner(self, _: _OwnerCheckDue) -> None:
         if not self._driver.is_alive():

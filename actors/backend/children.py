@@ -1,8 +1,8 @@
 """The Backend's child actors: their order, how each is made, and what its crash means.
 
 The order is that of dependence: a child sends messages to those before it, and is restarted with them. Nothing depends
-on the sources and the lease keeper: each restarts alone. A child that calls the API has a fence of its own, which is
-closed when the child ends: a hung child that was replaced can send nothing when it continues.
+on the sources, the lease keeper and the event recorder: each restarts alone. A child that calls the API has a fence of
+its own, which is closed when the child ends: a hung child that was replaced can send nothing when it continues.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from actors.allocation.allocator import Allocator
 from actors.kube.fence import FencedPodApi
 from actors.kube.retries import REFLECTOR
 from actors.lease.lease_keeper import LeaseKeeper
+from actors.lease.record import lease_name
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.manifests.executor_pod import ExecutorManifests
-from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
+from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, RECORDER, STORE, WATCH
 from actors.pods.pod import fleet_selector
+from actors.recorder.event_recorder import EventRecorder
 from actors.requests.request_pool import RequestPool
+from actors.requests.token_bucket import TokenBucket
 from actors.runtime import Actor, Address, ChildSpec, Context
 from actors.sources.poll_source import PollSource
 from actors.sources.watch_source import WatchSource
@@ -38,9 +41,16 @@ MAX_CRASHES: Final = 5
 """Crashes in a row of a child with state, after which the backend fails: the fault does not pass by itself."""
 
 
+EVENTS_PER_SECOND: Final = 0.1
+EVENTS_AT_ONCE: Final = 10
+"""Writes of Kubernetes Events, in the long run and after a pause. What occurs faster is counted in fewer writes."""
+
+
 def names(settings: Settings) -> tuple[str, ...]:
     """Return the names of the children that these settings need."""
-    return (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *((LEASE,) if settings.uses_lease else ()))
+    lease = (LEASE,) if settings.uses_lease else ()
+    recorder = (RECORDER,) if settings.records_events else ()
+    return (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *lease, *recorder)
 
 
 def specs(
@@ -82,6 +92,18 @@ def specs(
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=None, isolated=True)
 
     keeper = leaf(LEASE, fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)))
+    recorder = leaf(
+        RECORDER,
+        fenced(
+            partial(
+                EventRecorder,
+                app_id=app_id,
+                about=owner or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": lease_name(app_id)},
+                instance=identity,
+                pace=TokenBucket(EVENTS_PER_SECOND, burst=EVENTS_AT_ONCE).spend,
+            )
+        ),
+    )
     return (
         linked(POOL, fenced(make_pool)),
         linked(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store)),
@@ -112,6 +134,7 @@ def specs(
         leaf(POLL, fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend))),
         leaf(WATCH, fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend))),
         *((keeper,) if settings.uses_lease else ()),
+        *((recorder,) if settings.records_events else ()),
     )
 
 

@@ -1,12 +1,13 @@
 """The channel to the driver: sends messages until the last one, which is sent once.
 
-A plain object of the Backend. It counts the messages for the metrics.
+A plain object of the Backend. It counts the messages for the metrics, and hands what operators ask about to the
+EventRecorder.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from actors.errors import Refused
 from actors.messages import (
@@ -17,6 +18,7 @@ from actors.messages import (
     ExecutorRunning,
     ExecutorStuck,
 )
+from actors.messages.internal import ToEventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +29,22 @@ if TYPE_CHECKING:
 
 __all__ = ["DriverChannel"]
 
+_RECORDED: Final = frozenset(get_args(ToEventRecorder))
+
 
 class DriverChannel:
     """The channel of one Backend, whose start begins now.
 
     Args:
         driver: the receiver.
+        recorder: the EventRecorder, if there is one.
     """
 
-    def __init__(self, driver: Address, clock: Clock, *, counts: BackendCounts) -> None:
+    def __init__(
+        self, driver: Address, clock: Clock, *, counts: BackendCounts, recorder: Address | None = None
+    ) -> None:
         self._driver = driver
+        self._recorder = recorder
         self._clock = clock
         self._counts = counts
         self._is_over = False
@@ -49,6 +57,13 @@ class DriverChannel:
         if message is not None and not self._is_over:
             self._driver.tell(message)
             self._count(message)
+            if type(message) in _RECORDED:
+                self.record(cast("ToEventRecorder", message))
+
+    def record(self, message: ToEventRecorder) -> None:
+        """Have a message recorded as a Kubernetes Event, if that is on and the recorder is up."""
+        if self._recorder is not None and self._recorder.is_alive():
+            self._recorder.tell(message)
 
     def stop_begins(self) -> None:
         """Measure the time from now to the end."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import ApiError, Forbidden, Unavailable
-from actors.kube.api import CLAIMS, LEASES, PODS, Resource
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +46,8 @@ _TO_KEEP_A_LEASE: Final = (Right("get", LEASES), Right("create", LEASES), Right(
 
 _TO_MAKE_CLAIMS: Final = Right("create", CLAIMS)
 
+_TO_RECORD_EVENTS: Final = (Right("create", EVENTS), Right("patch", EVENTS))
+
 _TO_REUSE_CLAIMS: Final = (Right("list", CLAIMS), Right("delete", CLAIMS))
 
 
@@ -53,7 +55,7 @@ def needed(settings: Settings) -> tuple[Right, ...]:
     """Return every right that a fleet of these settings needs.
 
     It needs no lease unless `backend.lease` is true. It needs neither to list claims nor to delete them: without these
-    rights it reuses none, and a stop leaves them.
+    rights it reuses none, and a stop leaves them. It never needs Kubernetes Events.
     """
     return (
         *_ALWAYS,
@@ -72,6 +74,7 @@ def used(settings: Settings) -> tuple[Right, ...]:
         *needed(settings),
         *(_TO_KEEP_A_LEASE if settings.uses_lease else ()),
         *(_TO_REUSE_CLAIMS if makes_claims(settings) else ()),
+        *(_TO_RECORD_EVENTS if settings.records_events else ()),
     )
     return tuple(dict.fromkeys(rights))
 

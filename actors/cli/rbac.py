@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors.backend.rbac import Right, used
-from actors.kube.api import CLAIMS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +72,16 @@ _RULES: Final = (
 """,
         """\
   # Leave this rule out unless executor.claims, or those of a profile, and driver_pod_name are set.
+""",
+    ),
+    _Rule(
+        EVENTS,
+        """\
+      - create # what `kubectl describe pod` shows of the driver: lost executors, blocked creation, its Lease
+      - patch # how often it occurred
+""",
+        """\
+  # Optional: without this rule there are no Kubernetes Events, and the driver runs all the same.
 """,
     ),
 )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from actors.kube.api import (
     CLAIMS,
+    EVENTS,
     LEASES,
     NAMESPACES,
     PODS,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAIMS",
+    "EVENTS",
     "LEASES",
     "NAMESPACES",
     "PODS",

@@ -1,6 +1,6 @@
 """`PodApi`: the seam between the library and the Kubernetes API, for the pods of one namespace.
 
-Pods are decoded; the few objects of other kinds that a fleet needs (leases, volume claims) stay JSON.
+Pods are decoded; the few objects of other kinds that a fleet needs (leases, volume claims, Events) stay JSON.
 
 A request is a value. `send` returns a `Call` at once; the call completes later, exactly once, when `reply` is called
 with the answer or with an `ApiError`. A reply may come on any thread, even before `send` returns; it must be quick and
@@ -22,6 +22,7 @@ from actors.runtime import Deadline
 
 __all__ = [
     "CLAIMS",
+    "EVENTS",
     "LEASES",
     "NAMESPACES",
     "PODS",
@@ -74,6 +75,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 PODS: Final = Resource("pods", "Pod")
 CLAIMS: Final = Resource("persistentvolumeclaims", "PersistentVolumeClaim")
+EVENTS: Final = Resource("events", "Event")
 LEASES: Final = Resource("leases", "Lease", "coordination.k8s.io")
 NAMESPACES: Final = Resource("namespaces", "Namespace", namespaced=False)
 

@@ -1,4 +1,4 @@
-"""TokenBucket: bounds how many requests a second the RequestPool sends. Pure: the caller passes the time."""
+"""TokenBucket: bounds how many requests an actor sends. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ TOLERANCE: Final = 1e-6
 
 
 class TokenBucket:
-    """Allows `rate` requests a second on average, and after a pause a burst of as many, at least one.
+    """Allows `rate` requests a second on average, and after a pause a `burst`: without it as many, at least one.
 
-    None means no bound. The state is the moment at which the bucket would be full again (the generic cell rate
-    algorithm): one number, without rounding errors that add up.
+    A rate of None means no bound. The state is the moment at which the bucket would be full again (the generic cell
+    rate algorithm): one number, without rounding errors that add up.
     """
 
-    def __init__(self, rate: float | None) -> None:
+    def __init__(self, rate: float | None, *, burst: int | None = None) -> None:
         self._interval = 0.0 if rate is None else 1.0 / rate
-        self._burst = max(0.0, 1.0 - self._interval)
+        self._burst = max(0.0, 1.0 - self._interval) if burst is None else (burst - 1) * self._interval
         """How many seconds ahead of the even pace requests may be."""
         self._full_at = -math.inf
 

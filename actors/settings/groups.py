@@ -278,11 +278,11 @@ class AllocationSettings(Group):
 
     @property
     def connections(self) -> int:
-        """How many API calls may be open in all: the requests, a list of each source, the lease's and the Backend's.
+        """How many API calls may be open in all: the requests, and one each of both sources, lease, Events and Backend.
 
-        The last four must never wait for POSTs that hang, least of all the lease's.
+        The last five must never wait for POSTs that hang, least of all the lease's.
         """
-        return self.max_requests_in_flight + 4
+        return self.max_requests_in_flight + 5
 
     def _contradictions(self) -> Iterator[str]:
         if self.max_batch_size < self.batch_size:
@@ -364,6 +364,12 @@ class BackendSettings(Group):
     lease_duration: Duration = timedelta(seconds=15)
     """How long the Lease is valid without renewal, in whole seconds. After that another driver may take it. It is
     renewed every third of this time.
+    """
+
+    kubernetes_events: bool = True
+    """Whether lost executors, blocked creation and changes of the Lease are written as Kubernetes Events: about the
+    driver's pod (`driver_pod_name`), else about the Lease, else not at all. `kubectl describe` shows them. Without the
+    right to write Events there are none, and the fleet runs all the same.
     """
 
     if TYPE_CHECKING:

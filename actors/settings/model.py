@@ -277,6 +277,11 @@ class Settings(Consistent, BaseSettings):
         return self.app_id_given if self.backend.lease == "auto" else self.backend.lease
 
     @property
+    def records_events(self) -> bool:
+        """Whether Kubernetes Events are written: there must be an object that they are about."""
+        return self.backend.kubernetes_events and (self.driver_pod_name is not None or self.uses_lease)
+
+    @property
     def pod_prefix(self) -> str:
         """The prefix of pod names."""
         return self.executor.prefix or self.app_id

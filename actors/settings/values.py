@@ -156,6 +156,7 @@ class BackendValues(TypedDict, total=False):
     driver_ready_timeout: Duration
     lease: Switch
     lease_duration: Duration
+    kubernetes_events: bool
 
 
 class RollValues(TypedDict, total=False):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from actors.backend.rbac import LIST_PODS, Right
-from actors.kube.api import CLAIMS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
 
 if TYPE_CHECKING:
     from tests.contract.control_plane import ControlPlane
 
-RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS)}
+RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS, EVENTS)}
 RBAC = Path(__file__).parents[2] / "config" / "rbac.yaml"
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -21,7 +21,7 @@ from actors.backend.backend import Backend
 from actors.backend.rbac import Right, needed
 from actors.cli.rbac import render_rbac
 from actors.errors import Forbidden
-from actors.kube.api import CLAIMS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
 from actors.messages import BackendFailed, BackendStarted, BackendStopped, ExecutorPending, StopBackend
 from actors.settings.model import Settings
 from tests.contract.accounts import open_account, rights, wait_for_review
@@ -50,8 +50,8 @@ EVERYTHING: dict[str, Any] = {
 """Settings that need every right that there is a need for."""
 
 LIST_CLAIMS = Right("list", CLAIMS)
-OPTIONAL = {LIST_CLAIMS, Right("delete", CLAIMS)}
-"""A fleet with claims runs without these."""
+OPTIONAL = {LIST_CLAIMS, Right("delete", CLAIMS), Right("create", EVENTS), Right("patch", EVENTS)}
+"""A fleet runs without these."""
 
 
 class Driver(pykka.ThreadingActor):
@@ -164,7 +164,7 @@ def test_with_the_rights_that_the_command_prints_for_its_settings_a_fleet_runs(
     assert pods(plane, namespace) == []
 
 
-def test_every_right_that_is_shipped_is_needed_by_some_settings_except_to_list_and_delete_claims() -> None:
+def test_every_right_that_is_shipped_is_needed_by_some_settings_except_a_few() -> None:
     subject = Settings(app_id="rights", **{**EVERYTHING, "executor": {"image": "worker:1", **EVERYTHING["executor"]}})
     assert {*needed(subject)} == {*rights()} - OPTIONAL
 

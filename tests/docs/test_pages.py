@@ -33,6 +33,7 @@ from actors.messages import (
 )
 from actors.pods.loss import CAUSED_BY_APP, LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod, PodSpec, PodStatus
+from actors.recorder.occurrences import Reason
 from actors.settings.model import setting_names
 from tests.docs.literals import literals
 from tests.docs.pages import PAGES, REPOSITORY, ROOT, blocks, read
@@ -117,7 +118,14 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "SharedInformer",
         "TimeoutError",
     }
-    assert named - set(actors.__all__) - set(errors.__all__) - set(testing.__all__) - of_others == set()
+    of_events = set(get_args(Reason))
+    assert named - set(actors.__all__) - set(errors.__all__) - set(testing.__all__) - of_events - of_others == set()
+
+
+def test_the_page_lists_the_reasons_of_kubernetes_events() -> None:
+    section = read("docs/how-to/monitoring.md").partition("## Kubernetes Events")[2].partition("\n## ")[0]
+    rows = [line.partition("| ")[2].partition(" |")[0] for line in section.splitlines() if line.startswith("| `")]
+    assert [reason for row in rows for reason in re.findall(r"`(\w+)`", row)] == list(get_args(Reason))
 
 
 def test_every_public_name_is_in_the_reference() -> None:

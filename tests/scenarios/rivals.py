@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors import kube
 from actors.backend.backend import Backend
-from actors.kube.api import LEASES
+from actors.kube.api import EVENTS, LEASES
 from actors.kube.calls import OpenCall, OpenCalls
 from actors.lease.record import lease_name
 from actors.local.inprocess import InProcessPodApi
@@ -57,7 +57,7 @@ class Door(InProcessPodApi):
     def right(self, verb: str, resource: Resource) -> None:
         """Every call comes by here when it reaches the cluster."""
         super().right(verb, resource)
-        if verb in WRITES and resource != LEASES:
+        if verb in WRITES and resource not in {EVENTS, LEASES}:
             self.arrived(f"{verb} {resource.plural}")
 
     def send(self, request: kube.Request[Any], reply: kube.Reply[Any]) -> Call:

@@ -8,7 +8,7 @@ import pytest
 
 from actors.backend.rbac import needed
 from actors.cli.rbac import render_rbac
-from actors.kube.api import CLAIMS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
 from actors.local.inprocess import InProcessPodApi
 from actors.messages import (
     AllocationBlocked,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ALL_RIGHTS = {
     (verb, resource.plural)
     for verb in ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
-    for resource in (PODS, LEASES, CLAIMS)
+    for resource in (PODS, LEASES, CLAIMS, EVENTS)
 }
 VERBS = tuple(right.verb for right in needed(Settings(executor={"delete_on_termination": False})))
 

@@ -124,6 +124,8 @@ def _kind_specific(resource: Resource, obj: Object) -> list[Cause]:
             return list(services.problems(obj["spec"]))
         case "leases":
             return list(_lease(obj["spec"]))
+        case "events":
+            return list(_event(obj))
         case _:
             return []
 
@@ -133,6 +135,12 @@ def _lease(spec: Mapping[str, Any]) -> Iterator[Cause]:
         yield Cause.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
     if (times := spec.get("leaseTransitions", 0)) < 0:
         yield Cause.invalid("spec.leaseTransitions", times, "must be greater than or equal to 0")
+
+
+def _event(event: Object) -> Iterator[Cause]:
+    about = (event.get("involvedObject") or {}).get("namespace") or ""
+    if (about or "default") != event["metadata"]["namespace"]:
+        yield Cause.invalid("involvedObject.namespace", about, "does not match event.namespace")
 
 
 # ── Metadata ─────────────────────────────────────────────────────────────────────────────────────────────────────

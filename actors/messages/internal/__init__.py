@@ -10,4 +10,5 @@ from actors.messages.internal.executors import *
 from actors.messages.internal.lease import *
 from actors.messages.internal.ledger import *
 from actors.messages.internal.observation import *
+from actors.messages.internal.recorder import *
 from actors.messages.internal.requests import *

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ALLOCATOR", "LEASE", "LIFECYCLE", "POLL", "POOL", "STORE", "WATCH"]
+__all__ = ["ALLOCATOR", "LEASE", "LIFECYCLE", "POLL", "POOL", "RECORDER", "STORE", "WATCH"]
 
 POOL: Final = "request-pool"
 STORE: Final = "snapshot-store"
@@ -13,3 +13,4 @@ ALLOCATOR: Final = "allocator"
 POLL: Final = "poll-source"
 WATCH: Final = "watch-source"
 LEASE: Final = "lease-keeper"
+RECORDER: Final = "event-recorder"

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from actors.testing import Kit
 
 SECOND = timedelta(seconds=1)
-CHILDREN = ["request-pool", "snapshot-store", "lifecycle-manager", "allocator", "poll-source", "watch-source"]
+CHILDREN = [
+    "request-pool",
+    "snapshot-store",
+    "lifecycle-manager",
+    "allocator",
+    "poll-source",
+    "watch-source",
+    "event-recorder",
+]
 
 
 def driver_pod(*, ready: bool = True, uid: str = "uid-of-driver") -> Pod:

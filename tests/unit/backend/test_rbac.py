@@ -12,7 +12,7 @@ import yaml
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.backend.startup import opened, out_of_time
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
-from actors.kube.api import CLAIMS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
 from actors.messages.internal import Freshness, Source
 from actors.settings.model import Settings
 from tests.unit.views import settings
@@ -81,7 +81,7 @@ def test_a_right_to_create_claims_is_needed_where_the_drivers_pod_owns_them() ->
     assert more(driver_pod_name="driver-0", executor={"claims": [CLAIM], "own_claims": False}) == {PATCH_PODS}
 
 
-def test_the_role_that_is_shipped_has_what_any_settings_need_and_may_list_and_delete_claims() -> None:
+def test_the_role_that_is_shipped_has_what_any_settings_need_and_what_they_can_do_without() -> None:
     (role,) = (document for document in yaml.safe_load_all(RBAC.read_text()) if document["kind"] == "Role")
     granted = [
         (group, plural, verb)
@@ -91,7 +91,8 @@ def test_the_role_that_is_shipped_has_what_any_settings_need_and_may_list_and_de
         for verb in rule["verbs"]
     ]
     of_claims = {MAKE_CLAIMS, Right("list", CLAIMS), Right("delete", CLAIMS)}
-    rights = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, *of_claims}
+    of_events = {Right("create", EVENTS), Right("patch", EVENTS)}
+    rights = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, *of_claims, *of_events}
     assert {*granted} == {(right.resource.group, right.resource.plural, right.verb) for right in rights}
     assert len(granted) == len({*granted})
 

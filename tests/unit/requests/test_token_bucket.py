@@ -21,6 +21,13 @@ def test_one_seconds_worth_may_go_at_once_and_always_one(rate: float, burst: int
     assert spent(TokenBucket(rate), 1000.0) == burst
 
 
+def test_a_burst_can_be_longer_than_a_second() -> None:
+    budget = TokenBucket(0.1, burst=5)
+    assert spent(budget, 1000.0) == 5
+    assert budget.spend(1000.0) == timedelta(seconds=10)
+    assert spent(budget, 1020.0) == 2
+
+
 def test_without_a_rate_everything_may_go() -> None:
     assert spent(TokenBucket(None), 1000.0) == 1000
 

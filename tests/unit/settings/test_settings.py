@@ -115,6 +115,7 @@ DEFAULTS = {
     "backend.driver_ready_timeout": "1m",
     "backend.lease": "auto",
     "backend.lease_duration": "15s",
+    "backend.kubernetes_events": True,
     "api.max_retry_after": "1m",
     "api.max_answer_size": "64Mi",
     "api.max_object_size": "16Mi",
