@@ -132,6 +132,7 @@ class Backend(Actor):
                 request_timeout=settings.backend.request_timeout,
                 max_connections=settings.allocation.connections,
                 bounds=settings.api.bounds,
+                apart=settings.source.process,
             )
         ours = isinstance(owner, Address)  # an actor of this runtime receives `Terminated` too, as owners do
         driver = _address_of(owner, runs_on.letters)

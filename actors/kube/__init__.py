@@ -20,7 +20,7 @@ limit       the time a call may take in all, including the wait for a worker and
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from actors.kube.api import (
     CLAIMS,
@@ -97,6 +97,32 @@ __all__ = [
 ]
 
 
+@overload
+def connect(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    *,
+    request_timeout: timedelta = ...,
+    max_connections: int = ...,
+    bounds: AnswerBounds | None = None,
+    apart: Literal[False] = False,
+) -> HttpPodApi: ...
+
+
+@overload
+def connect(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    *,
+    request_timeout: timedelta = ...,
+    max_connections: int = ...,
+    bounds: AnswerBounds | None = None,
+    apart: bool,
+) -> PodApi: ...
+
+
 def connect(
     kubeconfig: Path | None = None,
     context: str | None = None,
@@ -105,7 +131,8 @@ def connect(
     request_timeout: timedelta = timedelta(seconds=10),
     max_connections: int = 16,
     bounds: AnswerBounds | None = None,
-) -> HttpPodApi:
+    apart: bool = False,
+) -> PodApi:
     """Return a client of the real API. Reads the configuration and sends nothing yet.
 
     Args:
@@ -115,6 +142,7 @@ def connect(
         request_timeout: the limit of every call, of a watch until its headers arrive, and of an exec plugin.
         max_connections: the number of calls that run at once, each in its own thread; further calls queue.
         bounds: how much of an answer is accepted; by default that of the settings.
+        apart: list and watch in a child process, see `actors.kube.observer`.
 
     Raises:
         SettingsError: no kubeconfig, context or credential is usable.
@@ -123,10 +151,15 @@ def connect(
     from actors.kube.http import pod_api as http  # noqa: PLC0415 - as above
 
     access = auth.load(kubeconfig, context, limit=request_timeout)
-    return http.HttpPodApi(
+    own = http.HttpPodApi(
         access,
         namespace=namespace or access.namespace,
         request_timeout=request_timeout,
         max_connections=max_connections,
         bounds=bounds,
     )
+    if not apart:
+        return own
+    from actors.kube.observer.pod_api import ObserverPodApi  # noqa: PLC0415 - few have it
+
+    return ObserverPodApi(own)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from actors.pods.pod import PodEvent
 
-__all__ = ["Connection", "Kept", "Labels", "PodDeduplicator", "PodHeader"]
+__all__ = ["Connection", "Kept", "Labels", "PodDeduplicator", "PodHeader", "SharedParts"]
 
 MAX_SHARED: Final = 4096
 """The number of values kept for sharing; then all are dropped. Common values come back with the next pod, and values
@@ -100,6 +100,36 @@ class Kept(NamedTuple):
 
 
 @final
+class SharedParts:
+    """Values that many pods have in common, each kept once. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._shared: dict[Any, Any] = {}
+
+    def share(self, pod: Pod, last: Pod | None) -> None:
+        """Replace parts of a pod by equal parts of its last observation, or else of other pods.
+
+        Comparing costs less than looking up.
+        """
+        if len(self._shared) >= MAX_SHARED:
+            self._shared.clear()
+        share = self._shared.setdefault
+        if last is None:
+            last = _NO_POD
+        else:
+            force_setattr(pod.metadata, "uid", last.metadata.uid)
+            if pod.metadata.name == last.metadata.name:
+                force_setattr(pod.metadata, "name", last.metadata.name)
+        _share_metadata(pod.metadata, last.metadata, share)
+        if (spec := pod.spec) is not None:
+            force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
+        if pod.status is not None and pod.status == last.status:
+            force_setattr(pod, "status", last.status)
+        elif pod.status is not None:
+            _share_status(pod.status, last.status or _NO_STATUS, share)
+
+
+@final
 class PodDeduplicator:
     """Remembers shared values and the last observation of each pod. Thread-safe.
 
@@ -108,7 +138,7 @@ class PodDeduplicator:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shared: dict[Any, Any] = {}
+        self._parts = SharedParts()
         self._pods: dict[str, _Known] = {}
         """The pods observed since the last LIST began, by UID."""
         self._before: dict[str, _Known] = {}
@@ -148,7 +178,7 @@ class PodDeduplicator:
                     self._keep(known, kept)
                     continue
                 _drop_conditions(pod)
-                self._share_parts(pod, known)
+                self._parts.share(pod, None if known is None else known.pod)
                 if pod.metadata.uid not in self._pods:
                     self._remember(pod, version)
                 kept.pods.append(pod)
@@ -177,7 +207,7 @@ class PodDeduplicator:
                 return False
             if metadata.resource_version == last.metadata.resource_version:
                 force_setattr(event, "pod", last)
-        self._share_parts(pod, known)
+        self._parts.share(pod, None if known is None else known.pod)
         if event.type == "DELETED":  # always the last event of a pod
             self._pods.pop(metadata.uid, None)
         else:
@@ -202,28 +232,6 @@ class PodDeduplicator:
             self._pods[metadata.uid] = _Known(pod, metadata.resource_version, origin)
         else:  # it cannot be identified, so the last observation is unknown
             self._pods.pop(metadata.uid, None)
-
-    def _share_parts(self, pod: Pod, known: _Known | None) -> None:
-        """Replace parts of a pod by equal parts of its last observation, or else of other pods.
-
-        Comparing costs less than looking up.
-        """
-        if len(self._shared) >= MAX_SHARED:
-            self._shared.clear()
-        share = self._shared.setdefault
-        last = _NO_POD
-        if known is not None:
-            last = known.pod
-            force_setattr(pod.metadata, "uid", last.metadata.uid)
-            if pod.metadata.name == last.metadata.name:
-                force_setattr(pod.metadata, "name", last.metadata.name)
-        _share_metadata(pod.metadata, last.metadata, share)
-        if (spec := pod.spec) is not None:
-            force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
-        if pod.status is not None and pod.status == last.status:
-            force_setattr(pod, "status", last.status)
-        elif pod.status is not None:
-            _share_status(pod.status, last.status or _NO_STATUS, share)
 
 
 def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:

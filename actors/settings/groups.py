@@ -303,6 +303,10 @@ class SourceSettings(Group):
     """
     inactivity_timeout: Duration = timedelta(seconds=70)
     """A watch that delivers no byte for this long counts as dead. The API sends a bookmark about once a minute."""
+    process: bool = False
+    """Whether a child process lists and watches, so that a driver that computes keeps its interpreter. It needs 40 MiB
+    of memory. If it ends, another one is started; where none can be, the driver's process lists and watches itself.
+    """
 
     if TYPE_CHECKING:
 

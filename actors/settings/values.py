@@ -132,6 +132,7 @@ class AllocationValues(TypedDict, total=False):
 class SourceValues(TypedDict, total=False):
     """What `SourceSettings` is made from."""
 
+    process: bool
     stale_after: Duration
     streaming_list: bool
     inactivity_timeout: Duration

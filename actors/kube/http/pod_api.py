@@ -68,10 +68,10 @@ class HttpPodApi:
         """`timers` enforce the limits; by default a thread of this client, which `close` ends."""
         if dns_label_problem(namespace):
             raise SettingsError(f"namespace {namespace!r} cannot be the name of a namespace")
-        self._access = access
+        self.access = access
         self.namespace = namespace
-        self._limit = request_timeout
-        self._bounds = bounds or AnswerBounds()
+        self.request_timeout = request_timeout
+        self.bounds = bounds or AnswerBounds()
         self._clock = clock or SystemClock()
         self._user_agent = f"executor-pods/{_version()}"
         self._complaints = Complaints(access.credentials.redacted)
@@ -85,7 +85,7 @@ class HttpPodApi:
         """The threads of streams."""
 
     def __repr__(self) -> str:
-        return f"HttpPodApi(server={self._access.server!r}, namespace={self.namespace!r})"
+        return f"HttpPodApi(server={self.access.server!r}, namespace={self.namespace!r})"
 
     def send(self, request: Request[A], reply: Reply[A]) -> Call:
         """See `PodApi`. A worker completes the call, or the limit does."""
@@ -119,10 +119,10 @@ class HttpPodApi:
         stream = Stream(
             HttpRequest("GET", self._path(PODS, query=query)),
             client=self._client(),
-            server=self._access.server,
-            limit=self._limit,
-            longest=self._bounds.one_object,
-            redacted=self._access.credentials.redacted,
+            server=self.access.server,
+            limit=self.request_timeout,
+            longest=self.bounds.one_object,
+            redacted=self.access.credentials.redacted,
             decoder=WatchDecoder(request.resource_version, self._complaints, self._deduplicator),
             sink=sink,
             calls=self._calls,
@@ -230,8 +230,8 @@ class HttpPodApi:
         call.depends_on(wire)
 
         def late() -> None:
-            server, started, sent = self._access.server, wire.started, wire.sent
-            call.complete(failures.late(server, self._limit, started=started, sent=sent, write=request.write))
+            server, started, sent = self.access.server, wire.started, wire.sent
+            call.complete(failures.late(server, self.request_timeout, started=started, sent=sent, write=request.write))
 
         def run(client: Client) -> None:
             try:
@@ -242,14 +242,14 @@ class HttpPodApi:
                 call.not_sent()
 
         try:
-            call.depends_on(self._timers.schedule(self._limit, late))
+            call.depends_on(self._timers.schedule(self.request_timeout, late))
             self._workers.submit(run)
         except RuntimeError as error:
             call.complete(_no_thread(error))
 
     def _client(self) -> Client:
         return Client(
-            self._access, limit=self._limit, user_agent=self._user_agent, clock=self._clock, bounds=self._bounds
+            self.access, limit=self.request_timeout, user_agent=self._user_agent, clock=self._clock, bounds=self.bounds
         )
 
 

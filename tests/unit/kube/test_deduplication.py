@@ -221,7 +221,7 @@ def test_values_that_no_two_pods_share_do_not_pile_up() -> None:
     deduplicator = PodDeduplicator()
     for number in range(MAX_SHARED):
         listed(pod(number, node=f"node-{number}", message=f"{number}"), deduplicator=deduplicator)
-    assert len(deduplicator._shared) < MAX_SHARED + 500
+    assert len(deduplicator._parts._shared) < MAX_SHARED + 500
 
 
 # ── what brings nothing ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -102,6 +102,7 @@ DEFAULTS = {
     "allocation.max_requests_in_flight": 16,
     "allocation.max_requests_per_second": None,
     "source.stale_after": "90s",
+    "source.process": False,
     "source.streaming_list": False,
     "source.inactivity_timeout": "70s",
     "store.min_round_interval": "20ms",

@@ -136,7 +136,7 @@ def test_a_name_is_quoted(server: ScriptedServer, client: Client) -> None:
 
 @pytest.mark.parametrize("namespace", ["", "..", "a/b", "\ud800", "['a']"])
 def test_a_namespace_that_would_lead_elsewhere_is_refused(client: Client, namespace: str) -> None:
-    access = client.connect()._access
+    access = client.connect().access
     with pytest.raises(SettingsError, match="namespace"):
         HttpPodApi(access, namespace=namespace, request_timeout=timedelta(seconds=1), max_connections=1)
 
@@ -320,7 +320,7 @@ def test_a_write_that_was_never_sent_is_unavailable(
     server.stop_listening()
     error = ask(lambda reply: call(api, reply))
     assert type(error) is Unavailable
-    assert error.message == f"cannot connect to {api._access.server}: Connection refused"
+    assert error.message == f"cannot connect to {api.access.server}: Connection refused"
 
 
 def test_the_next_call_after_a_loss_works(server: ScriptedServer, client: Client) -> None:

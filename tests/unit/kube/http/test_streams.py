@@ -39,6 +39,9 @@ class Sink:
     def __call__(self, what: WatchEvents | WatchEnded) -> None:
         self._heard.put(what)
 
+    def is_empty(self) -> bool:
+        return self._heard.empty()
+
     def events(self) -> WatchEvents:
         what = self._heard.get(timeout=SAFETY)
         assert isinstance(what, WatchEvents), what
@@ -446,3 +449,60 @@ def test_streams_do_not_take_the_calls_workers(server: ScriptedServer, client: C
     answers: SimpleQueue[Any] = SimpleQueue()
     api.send(kube.Get("a"), answers.put)
     assert answers.get(timeout=SAFETY).name == "a"
+
+
+# ── reads without news ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def running(name: str, version: int) -> dict[str, Any]:
+    """A pod that runs, at a version."""
+    shown: dict[str, Any] = pod(name)
+    shown["metadata"] |= {"uid": name, "resourceVersion": str(version)}
+    shown["status"]["phase"] = "Running"
+    return shown
+
+
+def test_reads_without_news_come_with_the_next_one_that_has_some(server: ScriptedServer, client: Client) -> None:
+    """A busy fleet has a thousand a second, and each delivery takes the interpreter from the driver."""
+
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        peer.event("ADDED", running("a", 5))
+        for version in range(6, 10):
+            peer.event("MODIFIED", running("a", version))
+        peer.event("DELETED", running("a", 11))
+        peer.event("BOOKMARK", BOOKMARK)
+        peer.finish()
+
+    server.then(stream)
+    api, timers = client.connect_by_hand()
+    sink = Sink()
+    watch(api, sink)
+    reads = []
+    while "DELETED" not in [event.type for read in reads for event in read.events]:
+        reads.append(sink.events())
+    assert all(read.events for read in reads)
+    assert sum(read.unchanged for read in reads) == 4
+    if reads[-1].resource_version == "11":
+        assert sink.events() == WatchEvents((), "77"), "the end of a stream holds nothing back"
+    assert sink.end() is None
+    assert timers.pending <= 1
+
+
+def test_a_read_without_news_comes_soon_by_itself(server: ScriptedServer, client: Client) -> None:
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        peer.event("BOOKMARK", BOOKMARK)
+        peer.gone()
+
+    server.then(stream)
+    api, timers = client.connect_by_hand()
+    sink = Sink()
+    call = watch(api, sink)
+    while timers.next_due() != streams.QUIET:
+        pass
+    assert sink.is_empty()
+    timers.fire_next()
+    assert sink.events() == WatchEvents((), "77")
+    call.cancel()
+    assert isinstance(sink.end(), Cancelled)
