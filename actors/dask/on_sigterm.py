@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
+import sys
 from typing import Any, Final
 
 LIMIT: Final = 1.0
@@ -17,13 +17,15 @@ LIMIT: Final = 1.0
 
 
 def dask_setup(worker: Any) -> None:
-    """Close the worker on SIGTERM, in its event loop. A thread ends the process if that takes too long."""
-    closing: list[Any] = []
+    """Handle SIGTERM in the worker's event loop."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asyncio.ensure_future(_end(worker)))
 
-    def end() -> None:
-        late = threading.Timer(LIMIT, os._exit, (0,))
-        late.daemon = True
-        late.start()
-        closing.append(asyncio.ensure_future(worker.close(executor_wait=False, nanny=False, reason="SIGTERM")))
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+async def _end(worker: Any) -> None:
+    """Close the worker, then end the process: the threads of its tasks cannot be ended otherwise."""
+    try:
+        await asyncio.wait_for(worker.close(executor_wait=False, nanny=False, reason="SIGTERM"), LIMIT)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)

@@ -8,6 +8,7 @@ import math
 import tempfile
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import dask.config
@@ -19,6 +20,7 @@ from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
 from actors.dask.adaptive import on_a_fleet
+from actors.dask.driver_image import with_driver_image
 from actors.dask.link import TOPIC, Link
 from actors.dask.status import fleet_table
 from actors.dask.targets import Targets, how_many
@@ -27,6 +29,7 @@ from actors.dask.workers import fleet_values, tls_options
 from actors.fleet import AsyncFleet
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.runtime import Entropy
+from actors.settings import Settings
 from actors.settings.loading import pod_ip
 from actors.text import get_logger
 
@@ -73,7 +76,7 @@ class PodCluster(Cluster):
         name: of the cluster, the fleet's `app_id`. A Lease of this name keeps a second cluster out. None: a
             generated one.
         namespace: of the pods; None: as the fleet finds it.
-        image: of the workers. It must have the packages that this process has.
+        image: of the workers. It must have the packages that this process has. None: that of the driver's own pod.
         nthreads: of a worker; None: the CPUs in `resources`, rounded up, or 1.
         memory_limit: of a worker, as Dask has it; None: the memory in `resources`, or what Dask finds.
         resources: of the worker's container, as in the setting `executor.resources`.
@@ -90,9 +93,11 @@ class PodCluster(Cluster):
         host: the address that the scheduler listens on; None: POD_IP, or what Dask finds; loopback with `local`.
         port: of the scheduler; 0: any free one.
         protocol: of the scheduler, such as "tls".
-        security: certificates, as files that the pods have at the same paths.
+        security: certificates, as files that the pods have at the same paths; with `local` also in memory.
         dashboard_address: of the scheduler's dashboard; None: no dashboard.
-        idle_timeout: close the cluster after so long without work.
+        idle_timeout: end the cluster after so long without work.
+        shutdown_on_close: end the cluster when it is closed, or left. False: it goes on, in this process, until
+            `shutdown`, `client.shutdown()`, `idle_timeout` or the end of the program.
         settings: any other settings of the fleet: `{"allocation": {"batch_size": 50}}`.
         kubeconfig: as in `Fleet`.
         context: as in `Fleet`.
@@ -126,6 +131,7 @@ class PodCluster(Cluster):
         security: Security | None = None,
         dashboard_address: str | None = ":8787",
         idle_timeout: str | float | timedelta | None = None,
+        shutdown_on_close: bool | None = None,
         settings: Mapping[str, Any] | None = None,
         kubeconfig: str | PathLike[str] | None = None,
         context: str | None = None,
@@ -151,9 +157,11 @@ class PodCluster(Cluster):
         self._serving = _configured(host=host, port=port, protocol=protocol, idle_timeout=idle_timeout)
         self._nanny = bool(_configured(nanny=nanny)["nanny"])
         self._drain_timeout = _configured(drain_timeout=drain_timeout)["drain_timeout"]
+        given = _configured(shutdown_on_close=shutdown_on_close)["shutdown_on_close"]
+        self._shutdown_on_close = given is None or bool(given)
         self._dashboard_address = dashboard_address
         self.security = security or Security()
-        self._cluster_of_kube: dict[str, Any] = {"local": local, "kubeconfig": kubeconfig, "context": context}
+        self._where: dict[str, Any] = {"kubeconfig": kubeconfig, "context": context}
         self._local = local
         self.scheduler: Scheduler | None = None
         self._parts: _Started | None = None
@@ -174,7 +182,7 @@ class PodCluster(Cluster):
             except BaseException:
                 self.close()
                 raise
-            atexit.register(self.close)
+            atexit.register(self.shutdown)
 
     # ── start and end ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +200,9 @@ class PodCluster(Cluster):
         try:
             self.scheduler = scheduler = await self._new_scheduler()
             link = Link(scheduler, said=self._log, before_close=self._stop_fleet)
-            fleet = AsyncFleet(**self._settings(scheduler.address), **self._cluster_of_kube, on_event=link.on_event)
+            fleet = AsyncFleet(
+                await self._settings(scheduler.address), **self._where, local=self._local, on_event=link.on_event
+            )
             targets = Targets(self._numbers(), scheduler=scheduler, fleet=fleet, link=link)
             self._parts = _Started(fleet, link, targets)
             link.attach(fleet, targets.total)
@@ -225,20 +235,19 @@ class PodCluster(Cluster):
             idle_timeout=serving["idle_timeout"],
         )
 
-    def _settings(self, scheduler_address: str) -> dict[str, Any]:
-        """Return the values of the fleet's settings."""
+    async def _settings(self, scheduler_address: str) -> Settings:
+        """Return the fleet's settings."""
         base, name, values = self._base, self._fleet_values["name"], dict(self._fleet_values["settings"] or {})
+        folder = None
         if self._local:
             self._scratch = tempfile.TemporaryDirectory(prefix="executor-pods-dask-", ignore_cleanup_errors=True)
-            base = {
-                **base,
-                "worker_options": {"local-directory": self._scratch.name, **(base["worker_options"] or {})},
-            }
+            folder = Path(self._scratch.name)
+            base = {**base, "worker_options": {"local-directory": str(folder), **(base["worker_options"] or {})}}
         if self._fleet_values["namespace"] is not None:
             values["namespace"] = self._fleet_values["namespace"]
         if name is None:  # nobody else has a generated name
             values["backend"] = {"lease": False, **values.get("backend", {})}
-        return fleet_values(
+        all_values = fleet_values(
             {"app_id": self.name, **values},
             base=base,
             groups=self._groups,
@@ -246,8 +255,10 @@ class PodCluster(Cluster):
             drain_timeout=self._drain_timeout,
             nanny=self._nanny,
             local=self._local,
-            tls=tls_options(self.security.get_tls_config_for_role("worker")),
+            tls=tls_options(self.security.get_tls_config_for_role("worker"), folder),
         )
+        settings = Settings.load(None, **all_values)
+        return settings if self._local else await with_driver_image(settings, **self._where)
 
     def _numbers(self) -> dict[str, int]:
         """Return how many workers each group has at the start."""
@@ -261,12 +272,20 @@ class PodCluster(Cluster):
         self._end_soon()
 
     def close(self, timeout: float | None = None) -> Any:
+        """End the workers and the scheduler, and delete the pods; with `shutdown_on_close=False` do nothing."""
+        return self.shutdown(timeout) if self._ends_when_closed() else self.sync(self._close)
+
+    def shutdown(self, timeout: float | None = None) -> Any:
         """End the workers and the scheduler, and delete the pods."""
-        atexit.unregister(self.close)
+        self._shutdown_on_close = True
+        atexit.unregister(self.shutdown)
         waiting = super().close(timeout)
         if not self.asynchronous:
             self._loop_runner.stop()
         return waiting
+
+    def _ends_when_closed(self) -> bool:
+        return self._shutdown_on_close or self.status != Status.running
 
     def _end_soon(self) -> asyncio.Task[None]:
         if self._ending is None:
@@ -274,7 +293,8 @@ class PodCluster(Cluster):
         return self._ending
 
     async def _close(self) -> None:
-        await asyncio.shield(self._end_soon())
+        if self._ends_when_closed():
+            await asyncio.shield(self._end_soon())
 
     async def _end(self) -> None:
         self.status = Status.closing

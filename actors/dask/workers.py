@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dask.utils import parse_timedelta
 
+from actors.errors import SettingsError
 from actors.kube.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 __all__ = ["WORKER_MODULE", "fleet_values", "group_values", "tls_options", "worker_args"]
 
@@ -127,20 +129,33 @@ def fleet_values(
     }
 
 
-def tls_options(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return Dask's options for the TLS files of a worker. The files must be in the pods, at the same paths.
+def tls_options(config: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
+    """Return Dask's options for the TLS files of a worker. The workers must have the files, at the same paths.
+
+    Args:
+        config: of a worker, as `Security` has it.
+        folder: certificates that are in no files are put here, if the workers are processes of this machine.
 
     Raises:
-        ValueError: a certificate is not in a file, as with `Security.temporary()`.
+        SettingsError: a certificate is in no file, as with `Security.temporary()`, and there is no folder.
     """
     options = {}
     for name, option in _TLS_FILES.items():
         value = config.get(name)
         if value is None:
             continue
-        if "\n" in value:
-            raise ValueError(f"security: tls {name} must be the path of a file that the workers' pods have, too")
-        options[option] = str(value)
+        if "\n" not in value:
+            options[option] = str(value)
+        elif folder is None:
+            raise SettingsError(
+                f"security: tls {name} must be the path of a file that the workers' pods have, too, such as a mounted "
+                "Secret: in memory, as Security.temporary() has it, only local=True can pass it on"
+            )
+        else:
+            path = folder / f"{option}.pem"
+            path.touch(mode=0o600)
+            path.write_text(value)
+            options[option] = str(path)
     return options
 
 

@@ -46,8 +46,14 @@ def assert_once(path: Path, number: int) -> None:
     assert (len(computed), computed.total()) == (number, number)
 
 
-async def drains(local: LocalCluster, path: Path, how: str, number: int, workers: int) -> None:
-    """Have 100 tasks computed. Some workers go when half of the tasks are done; each task is computed once."""
+async def drains(path: Path, how: str, number: int, workers: int) -> None:
+    """Have tasks computed. Workers go when half of the tasks are done; each task is computed once."""
+    with LocalCluster() as local:
+        await drains_on(local, path, how, number, workers)
+    assert_once(path, number)
+
+
+async def drains_on(local: LocalCluster, path: Path, how: str, number: int, workers: int) -> None:
     async with cluster_of(workers, name="etl", asynchronous=True, **on(local)) as cluster:
         async with Client(cluster, asynchronous=True) as client:
             await cluster.wait_for_workers(workers, timeout=LIMIT)
@@ -63,21 +69,18 @@ async def drains(local: LocalCluster, path: Path, how: str, number: int, workers
             assert await client.gather(results) == list(range(number))
         assert lost(cluster) == []
         assert told(cluster, "undrained") == []
-    assert_once(path, number)
 
 
 @pytest.mark.parametrize("how", ["scale", "delete"])
 def test_no_result_of_a_worker_that_must_go_is_lost_and_none_is_computed_twice(how: str, tmp_path: Path) -> None:
-    with LocalCluster() as local:
-        asyncio.run(drains(local, tmp_path / "computed", how, 30, 2))
+    asyncio.run(drains(tmp_path / "computed", how, 30, 2))
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("how", ["scale", "delete"])
 def test_no_result_is_lost_in_twenty_runs(how: str, tmp_path: Path) -> None:
-    with LocalCluster() as local:
-        for run in range(20):
-            asyncio.run(drains(local, tmp_path / str(run), how, 100, 3))
+    for run in range(20):
+        asyncio.run(drains(tmp_path / str(run), how, 100, 3))
 
 
 def test_the_results_of_the_only_worker_wait_for_its_replacement() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("distributed")
 
 from actors.dask.workers import group_values, tls_options, worker_args
+from actors.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLAIN: dict[str, Any] = {
     "protocol": "tcp",
@@ -75,7 +79,11 @@ def test_a_group_inherits_what_it_does_not_set() -> None:
     assert text.endswith("--tls-key /k --lifetime 1h")
 
 
-def test_certificates_must_be_files() -> None:
-    assert tls_options({"ca_file": "/ca.pem", "cert": None, "ciphers": None}) == {"tls-ca-file": "/ca.pem"}
-    with pytest.raises(ValueError, match="tls cert must be the path of a file"):
-        tls_options({"cert": "-----BEGIN CERTIFICATE-----\nAAAA\n"})
+def test_certificates_must_be_files_unless_the_workers_are_on_this_machine(tmp_path: Path) -> None:
+    assert tls_options({"ca_file": "/ca.pem", "cert": None, "ciphers": None}, None) == {"tls-ca-file": "/ca.pem"}
+    in_memory = {"key": "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n"}
+    with pytest.raises(SettingsError, match="tls key must be the path of a file"):
+        tls_options(in_memory, None)
+    file = tmp_path / "tls-key.pem"
+    assert tls_options(in_memory, tmp_path) == {"tls-key": str(file)}
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (in_memory["key"], 0o600)
