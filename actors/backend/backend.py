@@ -30,6 +30,7 @@ from actors.executors.kills import Kills
 from actors.executors.scaling import Scaling
 from actors.executors.status import fleet_status, held_pods, joined
 from actors.kube.metered import MeteredPodApi
+from actors.lease.marks import NO_MARKS, own_marks
 from actors.lease.write_permission import LeaseChange, LeaseOver, WritePermission
 from actors.manifests import executor_pod
 from actors.messages import BackendFailed, BackendStopped, FleetStatus, GetFleetStatus, StopBackend
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
     from actors.executors.roll import RollPolicy
     from actors.kube.api import PodApi
+    from actors.lease.marks import Marks
     from actors.messages import FromDriver, ToDriver
     from actors.metrics.counts import Metrics
     from actors.runtime.mailbox import DeadLetters
@@ -145,6 +147,7 @@ class Backend(Actor):
             owns_system=given is None,
             roll_policy=roll_policy,
             counts=counts,
+            marks=own_marks(api.namespace) if settings.uses_lease and runs_on.wait is None else NO_MARKS,
         )
         backend = runs_on.spawn(make, name="backend", owner=driver if ours else None)
         if metrics is not None:
@@ -161,6 +164,7 @@ class Backend(Actor):
         owns_system: bool,
         roll_policy: RollPolicy | None,
         counts: FleetCounts,
+        marks: Marks,
     ) -> None:
         super().__init__(context)
         self._settings = settings
@@ -207,6 +211,7 @@ class Backend(Actor):
                 settings,
                 self._api,
                 identity=f"{settings.driver_pod_name or platform.node()}_{self.entropy.token(8)}",
+                marks=marks,
                 backend=self.address,
                 children=self._children,
                 counts=counts,

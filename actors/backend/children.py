@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from actors.kube.api import Manifest, PodApi
+    from actors.lease.marks import Marks
     from actors.metrics.counts import FleetCounts
     from actors.settings import Settings
 
@@ -59,6 +60,7 @@ def specs(
     *,
     owner: Manifest | None,
     identity: str,
+    marks: Marks,
     backend: Address,
     children: Mapping[str, Address],
     counts: FleetCounts,
@@ -66,8 +68,8 @@ def specs(
 ) -> tuple[ChildSpec, ...]:
     """Return the specs of the children in the order of their start.
 
-    `owner` is the driver's pod as an ownerReference, `identity` our name in the lease. `introduce` sends a child its
-    first messages, at each of its starts.
+    `owner` is the driver's pod as an ownerReference, `identity` our name in the lease, `marks` what shows that
+    we have ended. `introduce` sends a child its first messages, at each of its starts.
     """
     rules, app_id = settings.pod_rules, settings.app_id
     pool, store, watch = children[POOL], children[STORE], children[WATCH]
@@ -91,7 +93,7 @@ def specs(
     def leaf(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=None, isolated=True)
 
-    keeper = leaf(LEASE, fenced(partial(LeaseKeeper, settings=settings, identity=identity, backend=backend)))
+    make_keeper = partial(LeaseKeeper, settings=settings, identity=identity, marks=marks, backend=backend)
     recorder = leaf(
         RECORDER,
         fenced(
@@ -133,7 +135,7 @@ def specs(
         ),
         leaf(POLL, fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend))),
         leaf(WATCH, fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend))),
-        *((keeper,) if settings.uses_lease else ()),
+        *((leaf(LEASE, fenced(make_keeper)),) if settings.uses_lease else ()),
         *((recorder,) if settings.records_events else ()),
     )
 

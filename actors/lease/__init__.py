@@ -1,6 +1,7 @@
 """LeaseKeeper, an actor, and the Backend's permission to write.
 
 LeaseKeeper owns the application's Lease. It receives `KeepLease`, `IdsAllocated` and `ReleaseLease`; it sends the
-Backend `LeaseHeld`, `LeaseNotHeld` and `LeaseReleased`. It changes no pod and stops no actor. `WritePermission`, a
-plain object of the Backend, decides from these messages what may be written and created.
+Backend `LeaseHeld`, `LeaseNotHeld` and `LeaseReleased`. It changes no pod and stops no actor; it reads the pod of
+another holder. `WritePermission`, a plain object of the Backend, decides from these messages what may be written and
+created.
 """

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, assert_never, cast
 
 from actors import kube
 from actors.errors import (
@@ -25,6 +25,8 @@ from actors.errors import (
     Unavailable,
 )
 from actors.kube.api import LEASES, Call, Manifest, PodApi
+from actors.lease.marks import NO_MARKS, Marks, has_pod_ended
+from actors.lease.process_mark import has_ended
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
 from actors.messages.internal import (
     IdsAllocated,
@@ -35,7 +37,7 @@ from actors.messages.internal import (
     ReleaseLease,
     ToLeaseKeeper,
 )
-from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL
+from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL, Pod
 from actors.runtime import Actor, Address, Context, elapsed, later
 from actors.text import get_logger, one_line
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from actors.settings import Settings
 
 __all__ = ["LeaseKeeper"]
+
+T = TypeVar("T")
 
 logger = get_logger(__name__)
 
@@ -59,6 +63,8 @@ RENEW_DEADLINE: Final = 2 / 3
 VALID_FOR: Final = 0.75
 """Of the duration: then the Backend must not write, even without a report. Other drivers wait for all of it."""
 
+OVERDUE: Final = 1 / 2
+"""Of the duration, without a renewal: then the holder may have ended. It renews every third."""
 
 _LONGEST_HOLDER: Final = 300
 """Characters of a holder's name that are shown: ours are a pod's or a host's name and a token."""
@@ -88,6 +94,15 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
+class _HolderRead:
+    """The answer to the GET of the pod that the holder of `lease` runs in."""
+
+    lease: Lease
+    uid: str
+    answer: Pod | ApiError
+
+
+@dataclass(frozen=True, slots=True)
 class _GetDue:
     """Time to read or renew the lease."""
 
@@ -105,19 +120,33 @@ class _Released:
     answer: Manifest | ApiError
 
 
+_Answer: TypeAlias = _Read | _HolderRead | _Created | _Written | _Released
+
+
 class LeaseKeeper(Actor):
     """Sends the Backend `LeaseHeld` and `LeaseNotHeld`, from `KeepLease` on, when either becomes true.
 
-    `identity` is our name in the lease: this actor's next incarnation has the same, another driver another one.
+    `identity` is our name in the lease: this actor's next incarnation has the same, another driver another one. `marks`
+    are what shows others that we have ended.
     """
 
-    def __init__(self, context: Context, *, settings: Settings, api: PodApi, identity: str, backend: Address) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        settings: Settings,
+        api: PodApi,
+        identity: str,
+        backend: Address,
+        marks: Marks = NO_MARKS,
+    ) -> None:
         super().__init__(context)
         self._api = api
         self._app_id = settings.app_id
         self._name = lease_name(settings.app_id)
         self._duration = settings.backend.lease_duration
         self._identity = identity
+        self._marks = marks
         self._backend = backend
         self._started = False
         self._release_to: Address | None = None
@@ -137,6 +166,8 @@ class LeaseKeeper(Actor):
         """The lease was read once: if it has changed after that, its holder is alive."""
         self._holder_is_alive = False
         """The holder has written the lease since we first read it."""
+        self._ended: str | None = None
+        """A holder that was found to have ended."""
         self._error: ApiError | None = None
         """The last error, None after a success."""
         self._call: Call | None = None
@@ -145,7 +176,7 @@ class LeaseKeeper(Actor):
 
     def receive(self, message: object) -> object:
         """Handle one message."""
-        message = cast("ToLeaseKeeper | _Read | _Created | _Written | _GetDue | _Expired | _Released", message)
+        message = cast("ToLeaseKeeper | _GetDue | _Expired | _Answer", message)
         match message:
             case KeepLease():
                 self._start()
@@ -155,19 +186,26 @@ class LeaseKeeper(Actor):
                 self._begin_release(reply_to)
             case _GetDue():
                 self._get()
+            case _Expired():
+                self._expired()
+            case _:
+                self._answered(message)
+        return None
+
+    def _answered(self, message: _Answer) -> None:
+        match message:
             case _Read(answer):
                 self._read(answer)
+            case _HolderRead():
+                self._holder_read(message)
             case _Created(answer):
                 self._created(answer)
             case _Written():
                 self._written(message)
-            case _Expired():
-                self._expired()
             case _Released(reply_to, answer):
                 self._released(reply_to, answer)
             case _:
                 assert_never(message)
-        return None
 
     def _cancel(self) -> None:
         if self._call is not None:
@@ -182,7 +220,7 @@ class LeaseKeeper(Actor):
         )  # report an error after that time at the latest
         self._get()
 
-    def _send(self, request: kube.Request[Manifest], answered: Callable[[Manifest | ApiError], object]) -> None:
+    def _send(self, request: kube.Request[T], answered: Callable[[T | ApiError], object]) -> None:
         myself = self.myself
         self._call = self._api.send(request, lambda answer: myself.tell(answered(answer)))
 
@@ -230,12 +268,46 @@ class LeaseKeeper(Actor):
         if self._seen is None or (lease.holder, lease.renewed) != (self._seen.holder, self._seen.renewed):
             self._seen, self._seen_at = lease, now
             self._holder_is_alive = self._has_read
-        match decide(lease, self._identity, elapsed(self._seen_at, now)):
+        unchanged_for = elapsed(self._seen_at, now)
+        match decide(lease, self._identity, unchanged_for):
             case Take():
                 self._take(lease)
-            case Wait(holder):
-                self._not_held(self._describe(holder, lease.duration), holder=holder)
-                self._again(RETRY)
+            case Wait() if not self._holder_is_alive or unchanged_for >= lease.duration * OVERDUE:
+                self._look_for_holder(lease)
+            case Wait():
+                self._wait(lease)
+
+    def _wait(self, lease: Lease) -> None:
+        self._not_held(self._describe(lease.holder, lease.duration), holder=lease.holder)
+        self._again(RETRY)
+
+    def _look_for_holder(self, lease: Lease) -> None:
+        """Take the lease if the holder has ended. If it has not, or we cannot see it, wait."""
+        process, pod = lease.marks.process, lease.marks.pod
+        if self._ended == lease.holder or (process is not None and has_ended(process)):
+            self._take_from(lease, "its process")
+        elif pod is not None:
+            name, uid = pod
+            self._send(kube.Get(name), partial(_HolderRead, lease, uid))
+        else:
+            self._wait(lease)
+
+    def _holder_read(self, read: _HolderRead) -> None:
+        self._call = None
+        if self._release_to is not None:
+            self._release(self._release_to)
+        elif isinstance(read.answer, Pod) and has_pod_ended(read.answer, read.uid):
+            self._take_from(read.lease, "its pod")
+        else:
+            self._wait(read.lease)
+
+    def _take_from(self, lease: Lease, ended: str) -> None:
+        if self._ended != lease.holder:
+            logger.info(
+                "the holder of the lease has ended: lease=%s holder=%s ended=%s", self._name, lease.holder, ended
+            )
+        self._ended = lease.holder
+        self._take(lease)
 
     def _describe(self, holder: str, duration: timedelta) -> str:
         """Say who holds it. The text stays the same until we know more, so that it is reported once."""
@@ -248,7 +320,9 @@ class LeaseKeeper(Actor):
     def _create(self) -> None:
         labels = {APP_ID_LABEL: self._app_id, MANAGED_BY_LABEL: "executor-pods"}
         now = self.clock.now()
-        lease = first_lease(self._app_id, self._identity, self._duration, now, labels, last_id=self._last_id)
+        lease = first_lease(
+            self._app_id, self._identity, self._duration, now, labels, last_id=self._last_id, marks=self._marks
+        )
         self._send(kube.CreateObject(LEASES, lease), _Created)
 
     def _created(self, answer: Manifest | ApiError) -> None:
@@ -258,7 +332,8 @@ class LeaseKeeper(Actor):
 
     def _take(self, lease: Lease) -> None:
         self._last_id = last_id = max(self._last_id, lease.last_id)
-        patch = taken(lease, self._identity, self._duration, self.clock.now(), last_id=last_id)
+        now, marks = self.clock.now(), self._marks
+        patch = taken(lease, self._identity, self._duration, now, last_id=last_id, marks=marks)
         written = partial(_Written, self.clock.monotonic(), last_id)
         self._send(kube.PatchObject(LEASES, self._name, patch), written)
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.errors import ApiError
+from actors.lease.marks import MARKS, NO_MARKS, Marks, read_marks, written_marks
 from actors.pods.ids import believed, parse_executor_id
 from actors.settings.durations import LONGEST
 
@@ -47,6 +48,8 @@ class Lease:
     resource_version: str
     last_id: int = 0
     """The highest executor id that any holder allocated, 0 if none."""
+    marks: Marks = NO_MARKS
+    """What shows that the holder has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +82,20 @@ def read(manifest: Manifest, duration: timedelta) -> Lease:
     """
     metadata, spec = (part if isinstance(part := manifest.get(key), Mapping) else {} for key in ("metadata", "spec"))
     holder, version = spec.get("holderIdentity"), metadata.get("resourceVersion")
+    holder = holder if isinstance(holder, str) else ""
+    annotations = metadata.get("annotations")
+    annotations = annotations if isinstance(annotations, Mapping) else {}
     if not isinstance(version, str) or not version:
         raise ApiError("the server's answer is not a Lease with a resourceVersion", status=200)
     seconds = _whole_number(spec.get("leaseDurationSeconds"))
     return Lease(
-        holder=holder if isinstance(holder, str) else "",
+        holder=holder,
         duration=timedelta(seconds=seconds) if 0 < seconds <= LONGEST.total_seconds() else duration,
         renewed=str(spec.get("renewTime")),
         transitions=_whole_number(spec.get("leaseTransitions")),
         resource_version=version,
-        last_id=_last_id(metadata.get("annotations")),
+        last_id=_last_id(annotations.get(LAST_ID)),
+        marks=read_marks(holder, annotations.get(MARKS)),
     )
 
 
@@ -97,8 +104,7 @@ def _whole_number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _INT32_MAX else 0
 
 
-def _last_id(annotations: object) -> int:
-    text = annotations.get(LAST_ID) if isinstance(annotations, Mapping) else None
+def _last_id(text: object) -> int:
     return believed((parse_executor_id(text) if isinstance(text, str) else None) or 0)
 
 
@@ -110,15 +116,25 @@ def decide(lease: Lease, identity: str, unchanged_for: timedelta) -> Decision:
 
 
 def first_lease(
-    app_id: str, identity: str, duration: timedelta, now: datetime, labels: Mapping[str, str], *, last_id: int
+    app_id: str,
+    identity: str,
+    duration: timedelta,
+    now: datetime,
+    labels: Mapping[str, str],
+    *,
+    last_id: int,
+    marks: Marks = NO_MARKS,
 ) -> Manifest:
     """Return a new Lease, held by us."""
-    metadata = {"name": lease_name(app_id), "labels": dict(labels), "annotations": {LAST_ID: str(last_id)}}
+    annotations = {LAST_ID: str(last_id), **written_marks(identity, marks)}
+    metadata = {"name": lease_name(app_id), "labels": dict(labels), "annotations": annotations}
     spec = {**_held(identity, duration, now), "acquireTime": _micro(now), "leaseTransitions": 0}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
-def taken(lease: Lease, identity: str, duration: timedelta, now: datetime, *, last_id: int) -> Manifest:
+def taken(
+    lease: Lease, identity: str, duration: timedelta, now: datetime, *, last_id: int, marks: Marks = NO_MARKS
+) -> Manifest:
     """Return the patch that acquires or renews the lease. It fails if the lease has changed since we read it.
 
     Each renewal changes the record, though our wall clock may stand still: others judge by that whether we are alive.
@@ -128,16 +144,16 @@ def taken(lease: Lease, identity: str, duration: timedelta, now: datetime, *, la
     spec = _held(identity, duration, now)
     if lease.holder != identity:
         spec |= {"acquireTime": _micro(now), "leaseTransitions": lease.transitions + 1}
-    return _patch(lease, spec, last_id)
+    return _patch(lease, spec, last_id, written_marks(identity, marks))
 
 
 def released(lease: Lease, now: datetime, *, last_id: int) -> Manifest:
     """Return the patch that releases the lease: an empty holder and the shortest duration, as client-go writes."""
-    return _patch(lease, {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro(now)}, last_id)
+    return _patch(lease, {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro(now)}, last_id, {})
 
 
-def _patch(lease: Lease, spec: Mapping[str, Any], last_id: int) -> Manifest:
-    annotations = {LAST_ID: str(max(last_id, lease.last_id))}
+def _patch(lease: Lease, spec: Mapping[str, Any], last_id: int, more: Mapping[str, str]) -> Manifest:
+    annotations = {LAST_ID: str(max(last_id, lease.last_id)), **more}
     return {"metadata": {"resourceVersion": lease.resource_version, "annotations": annotations}, "spec": spec}
 
 

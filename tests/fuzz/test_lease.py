@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from actors.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
 from actors.lease.lease_keeper import LeaseKeeper
+from actors.lease.marks import MARKS
 from actors.lease.record import LAST_ID
 from actors.messages.internal import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld
+from actors.pods.pod import Pod, PodStatus
 from actors.runtime import Terminated
 from actors.settings import Settings
 from actors.testing import Kit
@@ -46,14 +48,23 @@ EXTREMES: Final[dict[str, tuple[Any, ...]]] = {
 }
 ANNOTATIONS: Final[tuple[Any, ...]] = ("12", "9" * 18, "9" * 19, "-1", "", None, 3, [], {}, "\n", "1" * 1_000_000)
 
+MARKED: Final[tuple[Any, ...]] = (
+    '{"holder": "other", "process": "../../etc/passwd", "pod": ["driver-0", "uid"]}',
+    '{"holder": "other", "process": "0123456789abcdef0123456789abcdef"}',
+    '{"holder": "other", "pod": ["\\ud800/", ""]}',
+    '{"holder": "other", "pod": 5}',
+    *("[" * 1_999, '"other"', "", None, 3, "x" * 1_000_000),
+)
+
 odd_specs = st.fixed_dictionaries({key: st.sampled_from(values) for key, values in EXTREMES.items()})
 odd_leases = st.builds(
-    lambda spec, last_id, version: {
-        "metadata": {"resourceVersion": version, "annotations": {LAST_ID: last_id}},
+    lambda spec, last_id, marks, version: {
+        "metadata": {"resourceVersion": version, "annotations": {LAST_ID: last_id, MARKS: marks}},
         "spec": spec,
     },
     odd_specs,
     st.sampled_from(ANNOTATIONS),
+    st.sampled_from(MARKED),
     st.sampled_from(("1", "7", "", None, 5)),
 )
 errors = st.sampled_from((ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable)).flatmap(
@@ -92,6 +103,9 @@ class Server:
     def answer(self, answer: Any) -> None:
         """Answer what is asked now, if anything is."""
         for call in self._api.open():
+            if call.operation == "get":  # the holder's pod
+                call.answer(answer if isinstance(answer, ApiError) else Pod(status=PodStatus("Failed")))
+                continue
             if call.operation == "get_object":
                 found = LEASE if answer == "as asked" else answer
                 self._look(found)

@@ -1,4 +1,4 @@
-"""A driver killed ten times, as in tests/e2e, also with a lease: each waits until the lease of the dead has run out.
+"""A driver killed ten times, as in tests/e2e, also with a lease, which each takes from the dead.
 
 Each run has a new seed and prints it; `STRESS_SEED` sets it. The seed draws the moments, not how processes take turns.
 """

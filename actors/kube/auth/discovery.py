@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from actors.errors import SettingsError
 from actors.kube.auth import kubeconfig as kubeconfigs
 from actors.kube.auth import service_account as pod_account
 from actors.kube.auth.credentials import Access, access_to
+from actors.kube.auth.own_pod import SERVICE_ACCOUNT
 from actors.runtime import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["load"]
-
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""The folder with the token, CA and namespace of a pod's service account."""
 
 
 def load(

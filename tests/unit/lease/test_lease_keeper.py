@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +22,24 @@ from actors.errors import (
     Unavailable,
 )
 from actors.lease.lease_keeper import LeaseKeeper
+from actors.lease.marks import MARKS, NO_MARKS, Marks, written_marks
 from actors.messages.internal import IdsAllocated, KeepLease, LeaseHeld, LeaseNotHeld, LeaseReleased, ReleaseLease
+from actors.pods.pod import ContainerState, ContainerStatus, ObjectMeta, Pod, PodStatus, TerminatedState
 from actors.runtime import Terminated
 from actors.settings.model import Settings
 from actors.testing.manual_api import ManualPodApi
 
 if TYPE_CHECKING:
     from actors.testing import Kit
+
+MARKED = """
+import os
+from actors.lease.process_mark import own_mark
+
+print(own_mark(), end="", flush=True)
+os._exit(0)
+"""
+"""A process that has no time to remove its mark."""
 
 SECOND = timedelta(seconds=1)
 THIRD = timedelta(seconds=6)
@@ -45,7 +59,7 @@ def last_id(patch: dict[str, Any]) -> str:
 
 
 class Rig:
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Kit, marks: Marks = NO_MARKS) -> None:
         self.kit = kit
         self.api = ManualPodApi()
         self.backend, self.owner = kit.probe("backend"), kit.probe("owner")
@@ -56,6 +70,7 @@ class Rig:
                 api=self.api,
                 identity="me",
                 backend=self.backend.address,
+                marks=marks,
             ),
             name="lease-keeper",
             owner=self.owner.address,
@@ -366,6 +381,101 @@ def test_a_renewal_in_flight_is_waited_for_before_the_release(rig: Rig, answer: 
     patch = rig.written(Conflict("the object has been modified", status=409))
     assert patch["metadata"]["resourceVersion"] == ("2" if isinstance(answer, ApiError) else "8")
     asker.take(LeaseReleased)
+
+
+# ── a holder that has ended ────────────────────────────────────────────────────────────────────────────────────
+
+
+def marked(version: int, renewed: str = "then", process: str | None = None) -> dict[str, Any]:
+    """The lease of a driver in a pod."""
+    found = lease("other", version, renewed)
+    found["metadata"]["annotations"] |= written_marks("other", Marks(process, ("driver-0", "uid-1")))
+    return found
+
+
+def driver_pod(phase: str = "Failed", uid: str = "uid-1", **state: Any) -> Pod:
+    end = TerminatedState(exit_code=137, reason="OOMKilled")
+    statuses = (ContainerStatus("driver", state=ContainerState(**({"terminated": end} | state))),)
+    return Pod(ObjectMeta(name="driver-0", uid=uid), status=PodStatus(phase, container_statuses=statuses))
+
+
+def test_the_lease_of_a_driver_whose_pod_has_ended_is_acquired_at_once(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(marked(1))
+    call = rig.api.take("get")
+    assert call.request.name == "driver-0"
+    call.answer(driver_pod())
+    rig.kit.settle()
+    assert rig.written(lease("me", 2))["metadata"]["resourceVersion"] == "1", "a holder that lives has renewed it"
+    rig.backend.take(LeaseHeld)
+    assert rig.kit.clock.elapsed == timedelta(0)
+    assert rig.backend.take_all(LeaseNotHeld) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        NotFound("deleted by force, it seems"),
+        Forbidden("pods is forbidden", status=403),
+        driver_pod(uid="uid-2"),
+        driver_pod(phase="Running"),
+        driver_pod(terminated=None),
+        driver_pod(terminated=TerminatedState(reason="ContainerStatusUnknown")),
+        Pod(ObjectMeta(name="driver-0", uid="uid-1"), status=PodStatus("Failed")),
+    ],
+    ids=["gone", "forbidden", "another", "running", "by_a_controller", "not_seen", "no_status"],
+)
+def test_a_driver_whose_pod_does_not_show_its_end_is_waited_for(rig: Rig, answer: object) -> None:
+    rig.tell(KeepLease())
+    while not rig.api.open("patch_object"):
+        if rig.api.open("get_object"):
+            rig.read(marked(1))
+        if rig.api.open("get"):
+            rig.api.take("get").answer(answer)
+        rig.kit.advance(SECOND / 10)
+    assert timedelta(seconds=15) <= rig.kit.clock.elapsed <= timedelta(seconds=18)
+
+
+def test_the_pod_of_a_driver_is_asked_for_again_when_its_renewal_is_overdue(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    asked = []
+    for renewed in ("1", "1", "2", "2", "3", "3", "3", "3"):
+        rig.read(marked(1, renewed))
+        asked.append(len(rig.api.open("get")))
+        for call in rig.api.open("get"):
+            call.answer(driver_pod(phase="Running"))
+        rig.kit.advance(3 * SECOND)
+    assert asked == [1, 1, 0, 0, 0, 0, 0, 1]
+
+
+def test_a_release_does_not_wait_for_the_holders_pod(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(marked(1))
+    asker = rig.kit.probe("asker")
+    rig.tell(ReleaseLease(asker.address))
+    rig.api.take("get").answer(driver_pod())
+    rig.kit.settle()
+    asker.take(LeaseReleased)
+    assert rig.api.open() == ()
+
+
+def test_the_lease_of_a_process_that_has_ended_is_acquired_at_once_also_after_a_refused_write(rig: Rig) -> None:
+    mark = subprocess.run([sys.executable, "-c", MARKED], capture_output=True, text=True, check=True).stdout
+    rig.tell(KeepLease())
+    rig.read(marked(1, process=mark))
+    rig.written(Unavailable("away"))
+    rig.kit.advance(3 * SECOND)
+    rig.read(marked(1, process=mark))
+    rig.written(lease("me", 2))
+    rig.backend.take(LeaseHeld)
+
+
+def test_what_shows_our_own_end_is_written_with_our_name(kit: Kit) -> None:
+    rig = Rig(kit, Marks("mark", ("driver-1", "uid-2")))
+    rig.tell(KeepLease())
+    rig.read(lease("", 1))
+    written = rig.written(lease("me", 2))["metadata"]["annotations"][MARKS]
+    assert json.loads(written) == {"holder": "me", "process": "mark", "pod": ["driver-1", "uid-2"]}
 
 
 # ── ids ────────────────────────────────────────────────────────────────────────────────────────────────────────
