@@ -39,13 +39,19 @@ def open_account(plane: ControlPlane, namespace: str, *, without: Right | None =
         group = "/api/v1" if document["apiVersion"] == "v1" else f"/apis/{document['apiVersion']}"
         plane.request("POST", f"{group}/namespaces/{namespace}/{document['kind'].lower()}s", document)
         name = document["metadata"]["name"]
+    kubeconfig = account(plane, namespace, name)
+    given = {*rights(text)} - {without}
+    for right in rights():
+        wait_for_review(plane, kubeconfig, "yes" if right in given else "no", right)
+    return kubeconfig
+
+
+def account(plane: ControlPlane, namespace: str, name: str) -> Path:
+    """A kubeconfig of an account that is there, with a token that was asked for."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     token = plane.request("POST", path, {"spec": {}})["status"]["token"]
     kubeconfig = plane.kubeconfig.with_name(f"account-{namespace}")
     kubeconfig.write_text(json.dumps(_kubeconfig(plane, namespace, token)))
-    given = {*rights(text)} - {without}
-    for right in rights():
-        wait_for_review(plane, kubeconfig, "yes" if right in given else "no", right)
     return kubeconfig
 
 

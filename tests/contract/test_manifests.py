@@ -1,0 +1,153 @@
+"""`config/` on a real API server: applied as a user does, in a namespace that enforces Pod Security `restricted`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import uuid
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from actors import kube
+from actors.backend.backend import Backend
+from actors.messages import (
+    AllocationBlocked,
+    BackendFailed,
+    BackendStarted,
+    BackendStopped,
+    ExecutorPending,
+    StopBackend,
+)
+from actors.settings.model import Settings
+from tests.contract.accounts import account
+from tests.contract.asking import SAFETY
+from tests.contract.clusters import LIMIT
+
+if TYPE_CHECKING:
+    from tests.contract.control_plane import ControlPlane
+
+CONFIG = Path(__file__).parents[2] / "config"
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+
+@pytest.fixture
+def namespace(plane: ControlPlane) -> str:
+    """One that accepts only restricted pods."""
+    name = f"restricted-{uuid.uuid4().hex[:10]}"
+    plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": RESTRICTED}})
+    return name
+
+
+def apply(plane: ControlPlane, namespace: str, *what: str) -> subprocess.CompletedProcess[str]:
+    where = ["kubectl", "--kubeconfig", str(plane.kubeconfig), "-n", namespace]
+    command = [*where, "apply", "--server-side", "--validate=strict", *what]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SAFETY, check=False)
+
+
+def driver_pod(plane: ControlPlane, namespace: str) -> str:
+    """The pod that the Deployment's controller would make; its name."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/executor-pods-driver"
+    template = plane.request("GET", path)["spec"]["template"]
+    pod = template | {"metadata": template["metadata"] | {"name": "executor-pods-driver-0"}}
+    path = f"/api/v1/namespaces/{namespace}/pods?fieldValidation=Strict"
+    created: str = plane.request("POST", path, pod)["metadata"]["name"]
+    return created
+
+
+def config(plane: ControlPlane, namespace: str, folder: Path) -> Path:
+    """The settings that the driver's pod mounts."""
+    data = plane.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/executor-pods-driver")["data"]
+    for name, text in data.items():
+        (folder / name).write_text(text)
+    return folder / "config.toml"
+
+
+class Driver:
+    """The driver's Backend, as its service account."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, settings: Settings) -> None:
+        self._heard: SimpleQueue[object] = SimpleQueue()
+        kubeconfig = account(plane, namespace, "executor-pods-driver")
+        self._backend = Backend.start(settings, self._heard.put, kube.connect(kubeconfig, request_timeout=LIMIT))
+
+    def hears(self, *kinds: type[Any]) -> Any:
+        while True:
+            message = self._heard.get(timeout=SAFETY)
+            if isinstance(message, (*kinds, BackendFailed)):
+                return message
+
+    def stop(self) -> None:
+        self._backend.tell(StopBackend())
+        assert self.hears(BackendStopped) == BackendStopped()
+
+
+def test_all_that_belongs_together_is_applied_and_its_driver_makes_executors_where_pods_are_restricted(
+    plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    done = apply(plane, namespace, "-k", str(CONFIG))
+    assert (done.stderr, done.returncode) == ("", 0)
+    files = yaml.safe_load((CONFIG / "kustomization.yaml").read_text())["resources"]
+    objects = [each for name in files for each in yaml.safe_load_all((CONFIG / name).read_text())]
+    assert len(done.stdout.splitlines()) == len(objects)
+    name = driver_pod(plane, namespace)
+    settings = Settings.load(
+        config(plane, namespace, tmp_path), driver_pod_name=name, backend={"driver_ready_timeout": "10ms"}
+    )
+    driver = Driver(plane, namespace, settings)
+    assert driver.hears(BackendStarted) == BackendStarted("etl", namespace)
+    assert [driver.hears(ExecutorPending).executor_id for _ in range(4)] == [1, 2, 3, 4]
+    for path, count in ((_budget(namespace), 4), (_policy(namespace), 4)):
+        assert len(_selected(plane, namespace, path)) == count, path
+    driver.stop()
+    left = plane.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+    assert [pod["metadata"]["name"] for pod in left] == [name]
+
+
+def test_executors_without_a_template_are_refused_there_and_the_driver_is_told_why(
+    plane: ControlPlane, namespace: str
+) -> None:
+    assert apply(plane, namespace, "-f", str(CONFIG / "rbac.yaml")).returncode == 0
+    driver = Driver(plane, namespace, Settings(app_id="etl", executor={"image": "worker:1"}, backend={"lease": False}))
+    blocked = driver.hears(AllocationBlocked)
+    assert 'violates PodSecurity "restricted:latest"' in blocked.cause
+    driver.stop()
+
+
+def test_the_pod_template_that_is_shipped_is_restricted_too(plane: ControlPlane, namespace: str) -> None:
+    template = yaml.safe_load((CONFIG / "executor-pod.yaml").read_text())
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict"
+    plane.request("POST", path, template | {"metadata": template["metadata"] | {"name": "executor"}})
+    template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        plane.request("POST", path, template | {"metadata": template["metadata"] | {"name": "executor"}})
+    with refused.value:
+        assert refused.value.code == 403
+
+
+def _budget(namespace: str) -> str:
+    return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/executor-pods-etl"
+
+
+def _policy(namespace: str) -> str:
+    return f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/executor-pods-etl"
+
+
+def _selected(plane: ControlPlane, namespace: str, path: str) -> list[Any]:
+    """The pods that an object selects."""
+    spec = plane.request("GET", path)["spec"]
+    selector = spec.get("selector") or spec["podSelector"]
+    terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
+    for each in selector.get("matchExpressions", ()):
+        assert each["operator"] == "NotIn"
+        terms.append(f"{each['key']} notin ({','.join(each['values'])})")
+    query = urllib.parse.quote(",".join(terms))
+    found: list[Any] = plane.request("GET", f"/api/v1/namespaces/{namespace}/pods?labelSelector={query}")["items"]
+    return found

@@ -1,0 +1,66 @@
+"""`config/`: its files belong together and say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from actors.manifests.executor_pod import check_template
+from actors.pods.pod import APP_ID_LABEL
+from actors.settings.model import Settings
+from tests.docs.pages import ROOT
+
+CONFIG = ROOT / "config"
+NO_OBJECTS = {"executor-pod.yaml", "kustomization.yaml", "rbac-operator.yaml"}
+"""A template, the list itself, and the rights of people."""
+
+
+def objects(name: str) -> dict[str, Any]:
+    """The objects of a file by kind and name."""
+    found = yaml.safe_load_all((CONFIG / name).read_text(encoding="utf-8"))
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
+
+
+@pytest.fixture
+def settings(tmp_path: Any) -> Settings:
+    """Those of the driver's ConfigMap."""
+    path = tmp_path / "config.toml"
+    path.write_text(objects("driver.yaml")["ConfigMap/executor-pods-driver"]["data"]["config.toml"])
+    return Settings.load(path)
+
+
+def test_the_list_has_every_file_with_objects() -> None:
+    listed = yaml.safe_load((CONFIG / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    assert sorted(listed) == sorted({path.name for path in CONFIG.glob("*.yaml")} - NO_OBJECTS)
+
+
+def test_the_budget_counts_the_executors_of_this_fleet_but_those_that_leave(settings: Settings) -> None:
+    spec = objects("disruption-budget.yaml")["PodDisruptionBudget/executor-pods-etl"]["spec"]
+    assert spec["selector"]["matchLabels"][APP_ID_LABEL] == settings.app_id
+    (leaving,) = spec["selector"]["matchExpressions"]
+    assert leaving["operator"] == "NotIn"
+    assert [f"{leaving['key']}={value}" for value in leaving["values"]] == [settings.executor.decommission_label]
+    assert spec["minAvailable"] == settings.executor.instances - 1
+
+
+def test_executors_may_reach_the_drivers_port_and_nobody_reaches_executors(settings: Settings) -> None:
+    policies = objects("network-policy.yaml")
+    driver = policies["NetworkPolicy/executor-pods-driver"]["spec"]
+    labels = objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]["template"]["metadata"]["labels"]
+    assert driver["podSelector"]["matchLabels"] == labels
+    service = objects("service.yaml")["Service/executor-pods-driver"]["spec"]
+    assert service["selector"] == labels
+    (work,) = (port["port"] for port in service["ports"] if port["name"] == "work")
+    assert driver["ingress"][0] == {
+        "from": [{"podSelector": {"matchLabels": {APP_ID_LABEL: settings.app_id}}}],
+        "ports": [{"port": work}],
+    }
+    executors = policies[f"NetworkPolicy/executor-pods-{settings.app_id}"]["spec"]
+    assert executors["podSelector"]["matchLabels"] == {APP_ID_LABEL: settings.app_id}
+    assert executors["ingress"] == []
+
+
+def test_the_executors_template_is_accepted(settings: Settings) -> None:
+    check_template(settings)
