@@ -26,9 +26,9 @@ def objects(name: str) -> dict[str, Any]:
 @pytest.fixture
 def settings(tmp_path: Any) -> Settings:
     """Those of the driver's ConfigMap."""
-    path = tmp_path / "config.toml"
-    path.write_text(objects("driver.yaml")["ConfigMap/executor-pods-driver"]["data"]["config.toml"])
-    return Settings.load(path)
+    for name, text in objects("driver.yaml")["ConfigMap/executor-pods-driver"]["data"].items():
+        (tmp_path / name).write_text(text)
+    return Settings.load(tmp_path / "config.toml")
 
 
 def test_the_list_has_every_file_with_objects() -> None:

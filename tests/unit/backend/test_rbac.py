@@ -107,10 +107,10 @@ def test_the_driver_that_is_shipped_runs_as_that_account_knows_its_pod_and_keeps
     variable, ip = pod["containers"][0]["env"]
     assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert (ip["name"], ip["valueFrom"]) == ("POD_IP", {"fieldRef": {"fieldPath": "status.podIP"}})
-    path = tmp_path / "config.toml"
-    path.write_text(documents["ConfigMap"]["data"]["config.toml"])
+    for name, text in documents["ConfigMap"]["data"].items():
+        (tmp_path / name).write_text(text)
     monkeypatch.setenv(variable["name"], "driver-0")
-    subject = Settings.load(path)
+    subject = Settings.load(tmp_path / "config.toml")
     assert (subject.driver_pod_name, subject.app_id, subject.uses_lease) == ("driver-0", "etl", True)
     assert pod["terminationGracePeriodSeconds"] > subject.backend.shutdown_timeout.total_seconds()
 
