@@ -1,7 +1,9 @@
-"""The shipped alerts, run by Prometheus' own `promtool`: each fires when it should, and none on a healthy fleet."""
+"""The shipped alerts and the dashboard, as Prometheus' own `promtool` sees them."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +14,7 @@ import yaml
 import actors
 
 ALERTS = Path(actors.__file__).parents[1] / "config/prometheus/alerts.yaml"
+DASHBOARD = ALERTS.with_name("dashboard.json")
 CASES = Path(__file__).parent / "alerts.yaml"
 
 needs_promtool = pytest.mark.skipif(
@@ -39,3 +42,15 @@ def test_prometheus_accepts_the_alerts() -> None:
 @needs_promtool
 def test_the_alerts_fire_when_they_should_and_only_then() -> None:
     promtool("test", "rules", CASES)
+
+
+@needs_promtool
+def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    rules = [
+        {"record": f"query:{number}", "expr": re.sub(r"\$__\w+", "5m", query)} for number, query in enumerate(queries)
+    ]
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"{len(queries)} rules found" in promtool("check", "rules", path)

@@ -116,10 +116,8 @@ def test_each_cause_of_blocked_creation_is_in_the_documentation() -> None:
 
 
 def test_the_dashboard_and_the_alerts_use_only_exported_metrics() -> None:
-    dashboard = json.loads((ROOT / "config/prometheus/dashboard.json").read_text(encoding="utf-8"))
-    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
-    assert len(panels) > 10
-    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions = [target["expr"] for panel in panels() for target in panel["targets"]]
+    assert len(expressions) > 10
     expressions += [rule["expr"] for rule in rules()]
     suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge": ("",)}
     exported = {name + suffix: family for name, family in NAMES.items() for suffix in suffixes[family.kind]}
@@ -128,10 +126,57 @@ def test_the_dashboard_and_the_alerts_use_only_exported_metrics() -> None:
         for name, _, selected in re.findall(r"\b(executor_pods_\w+)(\{([^}]*)\})?", expression):
             assert name in exported, expression
             for label, operator, value in re.findall(r'(\w+)(=~|!=|=)"([^"]*)"', selected):
-                known = {*exported[name].labels, "app_id", "instance"}
+                known = {*exported[name].labels, "app_id", "instance", "job"}
                 assert label in known, expression
                 assert value.startswith("$") or set(value.split("|")) <= VALUES[label], (operator, expression)
         assert not re.findall(r"rate\(executor_pods_\w+(?<!_total)(?<!_bucket)(?<!_sum)(?<!_count)[{\[]", expression)
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "config/prometheus/dashboard.json").read_text(encoding="utf-8"))
+    return found
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+def test_a_panel_asks_the_chosen_source_about_the_chosen_jobs_and_fleets_only(panel: dict[str, Any]) -> None:
+    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert [target["refId"] for target in panel["targets"]] == list("ABCDE")[: len(panel["targets"])]
+    for target in panel["targets"]:
+        metrics = re.findall(r"\b(executor_pods_\w+|process_\w+)(\{[^}]*\})?", target["expr"])
+        assert metrics
+        for name, selected in metrics:
+            assert 'job=~"$job"' in selected, name
+            assert 'app_id=~"$app_id"' in selected or name.startswith("process_"), name
+
+
+def test_the_variables_of_the_dashboard_are_those_that_it_uses() -> None:
+    board = dashboard()
+    built_in = {"__rate_interval", "__range", "__all"}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(board))) - built_in
+    assert [variable["name"] for variable in board["templating"]["list"]] == ["datasource", "job", "app_id"]
+    assert used == {"datasource", "job", "app_id"}
+
+
+def test_the_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+    board = dashboard()["panels"]
+    assert len({panel["id"] for panel in board}) == len(board)
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in board)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) == 23
+
+
+def test_the_dashboard_begins_with_what_is_wanted_what_runs_what_blocks_and_what_was_lost() -> None:
+    titles = [panel["title"] for panel in panels()[:3]]
+    assert titles == ["Wanted against running now", "Blocked by", "Losses by kind"]
 
 
 VALUES: dict[str, set[str]] = {
