@@ -478,7 +478,7 @@ def test_reads_without_news_come_with_the_next_one_that_has_some(server: Scripte
     api, timers = client.connect_by_hand()
     sink = Sink()
     watch(api, sink)
-    reads = []
+    reads: list[WatchEvents] = []
     while "DELETED" not in [event.type for read in reads for event in read.events]:
         reads.append(sink.events())
     assert all(read.events for read in reads)
