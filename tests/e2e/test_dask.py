@@ -20,9 +20,8 @@ pytest.importorskip("distributed")
 import dask.config
 from distributed import Client, Worker
 
-from actors.dask import PodCluster, waiting
-from actors.errors import Unreachable, WaitTimeout
-from actors.fleet import goals
+from actors.dask import PodCluster
+from actors.errors import WaitTimeout
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
 from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, told, until
@@ -106,27 +105,6 @@ def test_dask_adapts_the_number_of_workers() -> None:
             assert {event["kind"] for event in told(cluster, "removed")} <= {"KILLED_BY_DRIVER"}
 
     asyncio.run(program())
-
-
-def test_an_image_that_cannot_be_pulled_is_named_while_workers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(goals, "PULL_PATIENCE", goals.PULL_PATIENCE * 0)
-
-    with (
-        LocalCluster(failing_pulls=["acme/*"]) as local,
-        cluster_of(2, **on(local) | {"image": "acme/etl:7"}) as cluster,
-        pytest.raises(Unreachable) as raised,
-    ):
-        cluster.wait_for_workers(2, timeout=LIMIT)
-    assert "acme/etl:7" in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_workers_that_never_connect_are_told_of_with_the_address_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "CONNECT_PATIENCE", 0.2)
-    with cluster_of(1, worker_command=SLEEPER, drain_timeout=0) as cluster:
-        address = cluster.scheduler_address.removeprefix("tcp://")
-        with pytest.raises(Unreachable, match=f"no worker has connected: they were given the address {address}"):
-            cluster.wait_for_workers(1, timeout=LIMIT)
 
 
 def test_at_the_end_of_the_time_the_error_says_what_holds_the_workers_up() -> None:
