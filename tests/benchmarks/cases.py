@@ -134,6 +134,19 @@ def _loop(executors: int) -> tuple[Run, ...]:
     )
 
 
+def _dask(workers: int, losses: int) -> tuple[Run, ...]:
+    return tuple(
+        Run(
+            who,
+            {"workers": workers, "losses": losses},
+            f"{workers} workers",
+            must=workers == 4 and who != "SubprocessCluster",
+        )
+        for who in ("ours", "LocalCluster", "SubprocessCluster")
+        if who != "SubprocessCluster" or workers == 4
+    )
+
+
 READERS: Final = ("nobody", "events()", "on_event")
 
 CASES: Final[dict[str, Case]] = {
@@ -225,6 +238,14 @@ CASES: Final[dict[str, Case]] = {
         _real(1_000),
         _real(100),
         compares="requested s",
+        more_is_better=False,
+    ),
+    "dask": Case(
+        "Dask clusters of this machine: workers connected, replaced when they are killed, scaled down to one",
+        "dask_clusters",
+        (*_dask(4, losses=20), *_dask(100, losses=5)),
+        _dask(1, losses=1),
+        compares="ready s",
         more_is_better=False,
     ),
     "memory": Case(

@@ -67,6 +67,7 @@ class Must:
 
 FIVE_MS: Final = {"executors": 1_000, "latency": 0.005}
 REAL: Final = {"executors": 1_000}
+FOUR: Final = {"workers": 4}
 MANY: Final = {"pods": 50_000}
 LONG: Final = {"events": 10_000_000}
 
@@ -165,6 +166,20 @@ MUSTS: Final = (
             run.median("real", "ours", "requested s", **REAL) / run.median("real", "bare", "requested s", **REAL)
         ),
         "×",
+        most=1.5,
+    ),
+    Must(
+        "4 Dask workers are connected, to distributed's LocalCluster",
+        lambda run: (
+            run.median("dask", "ours", "ready s", **FOUR) / run.median("dask", "LocalCluster", "ready s", **FOUR)
+        ),
+        "×",
+        most=1.2,
+    ),
+    Must(
+        "a Dask worker is killed → its replacement is connected, median of 20",
+        lambda run: run.median("dask", "ours", "replaced s", **FOUR),
+        "s",
         most=1.5,
     ),
     Must(
