@@ -37,9 +37,10 @@ def environment() -> Iterator[tuple[str, str]]:
 
 
 class Environment(EnvSettingsSource):
-    """The environment as pydantic-settings reads it, but with the case of the variables for executors.
+    """The environment as pydantic-settings reads it, but with the case and the text of the variables for executors.
 
-    EXECUTOR_PODS_EXECUTOR__ENV__LOG_LEVEL sets LOG_LEVEL; names of settings have no case.
+    EXECUTOR_PODS_EXECUTOR__ENV__LOG_LEVEL sets LOG_LEVEL; names of settings have no case. pydantic-settings would read
+    JSON in it.
     """
 
     def __call__(self) -> dict[str, Any]:
@@ -50,21 +51,29 @@ class Environment(EnvSettingsSource):
             if not variable.upper().startswith(ENV_PREFIX):
                 continue
             match [part.lower() for part in parts]:
-                case ["executor", "env", name, *_]:
-                    _rename(values, ("executor", "env"), name, parts[2])
-                case ["profiles", profile, "env", name, *_]:
-                    _rename(values, ("profiles", profile, "env"), name, parts[3])
+                case ["executor", "env", _, *rest]:
+                    env = _at(values, "executor", "env")
+                case ["profiles", profile, "env", _, *rest]:
+                    env = _at(values, "profiles", profile, "env")
                 case _:
-                    pass
+                    continue
+            name = parts[-1 - len(rest)]
+            if name.lower() in env:
+                value = env.pop(name.lower())
+                env[name] = value if rest or _is_reference(value) else os.environ[variable]
         return values
 
 
-def _rename(values: Any, path: tuple[str, ...], name: str, new: str) -> None:
-    """Rename a key of the map at this path, if there are such."""
+def _at(values: Any, *path: str) -> dict[str, Any]:
+    """Return the map at this path, an empty one if there is none."""
     for part in path:
         values = values.get(part) if isinstance(values, dict) else None
-    if isinstance(values, dict) and name in values:
-        values[new] = values.pop(name)
+    return values if isinstance(values, dict) else {}
+
+
+def _is_reference(value: object) -> bool:
+    """Whether this names a key of an object. Any other JSON is the text of a variable, which an executor may read."""
+    return isinstance(value, Mapping) and not value.keys().isdisjoint({"secret", "config_map"})
 
 
 def pod_ip() -> str | None:

@@ -21,6 +21,7 @@ from actors.messages import (
     BackendFailed,
     DecommissionExecutors,
     ExecutorDisconnected,
+    ExecutorDrained,
     ExecutorIdle,
     ExecutorPending,
     ExecutorRemoved,
@@ -82,7 +83,7 @@ SETTINGS: Final[Mapping[str, Any]] = {
     "backend": {"start_timeout": "1h"},
     "profiles": {
         GATED: {"template_patch": {"spec": {"schedulingGates": [{"name": "example.com/hold"}]}}},
-        COSTLY: {"resources": {"requests": {"cpu": "1"}}},
+        COSTLY: {"resources": {"requests": {"cpu": "1"}}, "drain_timeout": "6s"},
     },
 }
 """Every timeout runs out within a few steps, but the one that a backend gives up at when it starts."""
@@ -308,11 +309,23 @@ class Chaos(World):
 
     def end(self, executor_ids: tuple[int, ...], grace: timedelta | None, *, adjust_target: bool) -> None:
         """The driver ends executors, perhaps for good."""
-        profiles = {m.executor_id: m.pod.profile for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
-        try:
+        with suppress(Refused):  # the lease is another's
             ended = self.ask(KillExecutors(executor_ids, adjust_target, grace))
-        except Refused:  # the lease is another's
-            return
+            self._ended(ended, adjust_target=adjust_target)
+
+    def retire_some(
+        self, executor_ids: tuple[int, ...], deadline: timedelta | None, *, adjust_target: bool, drained: bool
+    ) -> None:
+        """The driver retires executors, which no longer count, and perhaps finds them drained at once."""
+        with suppress(Refused):  # the lease is another's
+            ended = self.retire(*executor_ids, deadline=deadline, adjust_target=adjust_target)
+            self._ended(ended, adjust_target=adjust_target)
+            for executor_id in ended if drained else ():
+                self.ask(ExecutorDrained(executor_id))
+
+    def _ended(self, ended: tuple[int, ...], *, adjust_target: bool) -> None:
+        """Check by how much the target has fallen."""
+        profiles = {m.executor_id: m.pod.profile for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
         new = Counter(profiles.get(i) for i in ended if adjust_target and i not in self._adjusted)
         self._adjusted.update(ended)
         totals: dict[str, int] = dict(self._actor("backend")._state.totals)  # only the Backend knows what was in excess

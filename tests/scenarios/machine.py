@@ -28,6 +28,7 @@ from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWait
 from actors.messages import (
     BackendStarted,
     ExecutorBusy,
+    ExecutorDrained,
     ExecutorIdle,
     ExecutorRemoved,
 )
@@ -175,6 +176,24 @@ class FleetMachine(RuleBasedStateMachine):
     def the_driver_kills(self, pick: int, number: int, adjust_target: bool, grace: str, after: float) -> None:
         ids = self.world.present(pick, number)
         self._do(lambda: self.world.end(ids, KILL_GRACES[grace], adjust_target=adjust_target), after)
+
+    @rule(
+        pick=PICKS,
+        number=st.integers(1, 3),
+        adjust_target=st.booleans(),
+        grace=st.sampled_from(sorted(KILL_GRACES)),
+        drained=st.booleans(),
+        after=AFTER,
+    )
+    def the_driver_retires(
+        self, pick: int, number: int, adjust_target: bool, grace: str, drained: bool, after: float
+    ) -> None:
+        ids, deadline = self.world.present(pick, number), KILL_GRACES[grace]
+        self._do(lambda: self.world.retire_some(ids, deadline, adjust_target=adjust_target, drained=drained), after)
+
+    @rule(pick=PICKS, after=AFTER)
+    def an_executor_is_drained(self, pick: int, after: float) -> None:
+        self._tell_of(pick, ExecutorDrained, after)
 
     @rule(pick=PICKS, after=AFTER)
     def the_driver_decommissions(self, pick: int, after: float) -> None:

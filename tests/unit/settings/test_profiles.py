@@ -512,6 +512,16 @@ def test_a_variable_for_executors_keeps_its_case_in_the_environment(
     assert lines[1].endswith(" (from the environment: EXECUTOR_PODS_PROFILES__BIG__ENV__TOKEN__SECRET)")
 
 
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"a": "b"}', "{}", "[1]", '{"unfinished', "5", "null", '"x"', ""])
+def test_a_variable_for_executors_that_is_json_and_no_reference_is_text_as_it_stands(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXECUTOR_PODS_EXECUTOR__ENV__OPTIONS", text)
+    monkeypatch.setenv("EXECUTOR_PODS_PROFILES__BIG__ENV__OPTIONS", text)
+    settings = Settings()
+    assert settings.executor.env == settings.profiles["big"].env == {"OPTIONS": text}
+
+
 # ── claims ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
