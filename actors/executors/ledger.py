@@ -123,21 +123,25 @@ class Ledger:
     def killed(
         self, kill: ExecutorKilled, now: Moment, pod: Pod | None = None
     ) -> tuple[Ledger, ExecutorKilled, ToDriver | None]:
-        """The driver kills an executor that has not ended. A repeated kill can only bring its deletion forward."""
-        entry = self.entries[kill.executor_id]
-        message = None
-        if not entry.terminating or entry.notified_at is None:
-            message = _terminating(entry, pod, kill.at + elapsed(now, kill.delete_at), _why_killed(kill), kill.retired)
-        if entry.killed is not None:
-            earlier = entry.killed
+        """The driver kills an executor that has not ended. A repeated kill can only bring its deletion forward.
+
+        The driver is notified of the first kill, and whenever the deletion comes forward.
+        """
+        entry, earlier, at = self.entries[kill.executor_id], self.entries[kill.executor_id].killed, kill.at
+        is_news = not entry.terminating or entry.notified_at is None
+        if earlier is not None:
+            is_news = is_news or kill.delete_at < earlier.delete_at
             retired, delete_at = earlier.retired or kill.retired, min(earlier.delete_at, kill.delete_at)
             kill = replace(earlier, delete_at=delete_at, retired=retired)
+        message = None
+        if is_news:
+            message = _terminating(entry, pod, at + elapsed(now, kill.delete_at), _why_killed(kill), kill.retired)
         changed = replace(
             entry,
             killed=kill,
             terminating=True,
             notified_at=_first(entry.notified_at, now),
-            since=entry.since if entry.terminating else kill.at,
+            since=entry.since if entry.terminating else at,
         )
         return self._with(changed), kill, message
 

@@ -234,7 +234,10 @@ class Fleet:
     # ── what the program knows of its executors ─────────────────────────────────────────────────────────────────
 
     def register(self, executor_id: int) -> bool:
-        """Note that an executor has connected. False: it is excluded, see `is_excluded`, and must be refused."""
+        """Note that an executor has connected. False: it is excluded, see `is_excluded`, and must be refused.
+
+        One that terminates is not excluded: it may hand over what it has. Give it no more work.
+        """
         return run(self._door.register(executor_id), self._door.system)
 
     def is_excluded(self, executor_id: int) -> bool:

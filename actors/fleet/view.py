@@ -222,7 +222,7 @@ class FleetView(Waitable):
         record = Record(
             event.profile,
             ExecutorState.TERMINATING,
-            self._clock.now(),
+            old.since if old is not None and old.state is ExecutorState.TERMINATING else self._clock.now(),
             pod,
             event.node,
             event.ip,

@@ -199,7 +199,11 @@ class DecommissionExecutors(Question[tuple[int, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class RegisterExecutor(Question[bool]):
-    """This executor has connected to the driver. Answered with a bool: it is not excluded, see `IsExecutorExcluded`."""
+    """This executor has connected to the driver. Answered with a bool: it is not excluded, see `IsExecutorExcluded`.
+
+    One that is being ended is not excluded as long as it lives: it may connect again to hand over what it has. The
+    driver was sent `ExecutorTerminating`, and gives it no more work.
+    """
 
     executor_id: int
 

@@ -68,7 +68,10 @@ class ExecutorRunning(_PodObserved):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTerminating:
-    """The executor is terminating: alive, and being deleted or killed by the driver. Sent once, at the first."""
+    """The executor is terminating: alive, and being deleted or killed by the driver.
+
+    Sent once, at the first; and again, with the new deadline, when the driver brings the deletion forward.
+    """
 
     executor_id: int
     deadline: datetime | None

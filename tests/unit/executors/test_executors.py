@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,18 @@ def test_a_retired_executor_may_register_before_its_pod_was_observed_to_run(rig:
     assert not any(isinstance(message, DeletePods) for message in subject.sent())
 
 
+@pytest.mark.parametrize("end", [KillExecutors, RetireExecutors])
+def test_an_executor_that_is_being_ended_may_connect_again_until_it_has_ended(
+    rig: Any, end: type[KillExecutors | RetireExecutors]
+) -> None:
+    subject = rig()
+    subject.have(1)
+    subject.ask(end((1,)))
+    assert subject.ask(RegisterExecutor(1)) is True
+    subject.ask(RemoveExecutor(1, "uid-1", GONE))
+    assert subject.ask(RegisterExecutor(1)) is False
+
+
 def test_a_killed_executor_that_is_retired_no_longer_counts_and_keeps_the_earlier_deadline(rig: Any) -> None:
     subject = rig(drain_timeout="60s", kill_grace_period="5s")
     subject.have(1, 2)
@@ -233,7 +246,26 @@ def test_a_grace_of_nothing_deletes_at_once(rig: Any) -> None:
     subject.ask(KillExecutors((1,), grace=0 * SECOND))
     subject.kit.advance(0 * SECOND)
     assert subject.sent()[-1] == DeletePods(frozenset({1}))
-    assert len([m for m in subject.driver.take_all() if isinstance(m, ExecutorTerminating)]) == 1
+
+
+@pytest.mark.parametrize("first", [KillExecutors, RetireExecutors])
+def test_the_driver_is_notified_again_when_a_kill_or_retirement_brings_the_deletion_forward(
+    rig: Any, first: type[KillExecutors | RetireExecutors]
+) -> None:
+    subject = rig(kill_grace_period="20s", drain_timeout="30s")
+    subject.have(1, pending_ids=(2,))
+    subject.ask(first((1, 2)))
+    earlier = {m.executor_id: m for m in subject.driver.take_all(ExecutorTerminating)}
+    subject.kit.advance(2 * SECOND)
+    now = subject.kit.clock.now()
+    subject.ask(KillExecutors((1, 2), grace=60 * SECOND))
+    assert subject.driver.take_all(ExecutorTerminating) == []
+    subject.ask(RetireExecutors((1, 2), deadline=10 * SECOND))
+    (again,) = subject.driver.take_all(ExecutorTerminating)
+    assert again == replace(earlier[1], deadline=now + 10 * SECOND, retiring=True), "the reason is the first one's"
+    subject.ask(KillExecutors((1, 2), grace=5 * SECOND))
+    (again,) = subject.driver.take_all(ExecutorTerminating)
+    assert again == replace(earlier[1], deadline=now + 5 * SECOND, retiring=True)
 
 
 def test_an_executor_that_ended_within_its_grace_period_is_not_deleted(rig: Any) -> None:
