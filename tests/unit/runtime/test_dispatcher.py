@@ -227,3 +227,31 @@ def test_an_actor_that_starts_another_and_dies_leaves_it_running(threads: bool) 
         assert received == ["heir yours"]
         assert [crash.actor for crash in kit.crashes] == ["founder"]
         kit.crashes.clear()
+
+
+def test_an_actor_whose_start_is_interrupted_runs_or_is_gone_as_its_address_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted_late(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    def interrupted_early(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    received: list[str] = []
+    with Kit(threads=True) as kit:
+        for interrupted in (interrupted_late, interrupted_early):
+            address = kit.system.address(interrupted.__name__)
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    kit.system.spawn(lambda c: Scribe(c, received), name=address.name, owner=None, address=address)
+            runs = address.is_alive()
+            for _ in range(2):
+                address.tell("word")
+            kit.settle()
+            assert received == [f"{address.name} word"] * (2 * runs)
+            received.clear()
