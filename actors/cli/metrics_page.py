@@ -19,8 +19,9 @@ from actors.errors import SettingsError, needs_extra
 from actors.runtime import SystemClock, elapsed
 
 with needs_extra("metrics", "--metrics-port"):
-    from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, make_wsgi_app
+    from prometheus_client import CollectorRegistry, make_wsgi_app
 
+    from actors.metrics.exposition import process_registry
     from actors.metrics.prometheus import PrometheusMetrics
 
 if TYPE_CHECKING:
@@ -47,12 +48,9 @@ def serve_metrics(address: str, port: int, *, clock: Clock | None = None) -> Ite
     Raises:
         SettingsError: the address is not one of this machine, or the port is in use.
     """
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    GCCollector(registry=registry)
-    metrics = PrometheusMetrics(registry)
+    metrics = PrometheusMetrics()
     try:
-        server = _serve(address, port, registry, clock or SystemClock())
+        server = _serve(address, port, process_registry(metrics), clock or SystemClock())
     except OSError as error:
         raise SettingsError(f"metrics cannot be served at {address} port {port}: {error.strerror}") from None
     except UnicodeError:  # of the name's encoding: a part of it is empty, too long, or no text

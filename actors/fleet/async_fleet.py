@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack, final
 
 from actors.fleet.callbacks import TaskCalls, called
-from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
+from actors.fleet.door import Door, Duration, FleetValues, Ids, PagePlan, duration
 from actors.fleet.waiting import run_async
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from types import TracebackType
 
     from actors.fleet.stream import Event, EventBuffer
@@ -52,6 +52,9 @@ class AsyncFleet:
         keep: bool | None = None,
         max_events: int = 1000,
         metrics: Metrics | None = None,
+        page: int | str | None = None,
+        page_token: str | None = None,
+        page_hosts: Sequence[str] = (),
         pod_api: PodApi | None = None,
         system: ActorSystem | None = None,
         **values: Unpack[FleetValues],
@@ -65,6 +68,7 @@ class AsyncFleet:
             keep=keep,
             max_events=max_events,
             metrics=metrics,
+            page=PagePlan.of(page, page_token, page_hosts),
             pod_api=pod_api,
             system=system,
         )
@@ -111,6 +115,11 @@ class AsyncFleet:
     def ended(self) -> tuple[Executor, ...]:
         """The last 200 executors that ended, the newest last."""
         return self._door.ended()
+
+    @property
+    def page_url(self) -> str | None:
+        """Where the page is served, None if there is none."""
+        return self._door.page_url
 
     async def status(self) -> FleetStatus:
         """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""
@@ -178,6 +187,10 @@ class AsyncFleet:
     def disconnected(self, executor_id: int) -> None:
         """Note that an executor's connection is lost. Its pod's events will say why."""
         self._door.disconnected(executor_id)
+
+    def annotate(self, executor_id: int, /, **columns: object) -> None:
+        """Show columns of the program's own for an executor on the page; see `Fleet.annotate`."""
+        self._door.annotate(executor_id, columns)
 
     def mark_busy(self, executor_id: int) -> None:
         """Note that an executor has work: `scale(…, victims="idle")` lets it finish."""

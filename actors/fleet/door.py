@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
@@ -48,15 +49,18 @@ from actors.settings.durations import format_duration, parse_duration
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager, ExitStack
 
     from actors.fleet.callbacks import Calls
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
     from actors.messages import Executor, FromDriver, Question, Victims
     from actors.metrics.counts import Metrics
+    from actors.page.page import Page
+    from actors.runtime import Clock
 
-__all__ = ["Door", "Duration", "FleetValues", "Ids", "duration"]
+__all__ = ["Door", "Duration", "FleetValues", "Ids", "PagePlan", "duration"]
 
 logger = get_logger(__name__)
 
@@ -83,6 +87,45 @@ SHORTEST: Final = timedelta(microseconds=1)
 """The shortest wait: a time that rounds to nothing must pass too."""
 
 
+@dataclass(frozen=True, slots=True)
+class PagePlan:
+    """How the page is served."""
+
+    where: int | str
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, page: int | str | None, token: str | None, hosts: Iterable[str]) -> PagePlan | None:
+        """Return the plan from the arguments of a fleet, None for no page."""
+        if page is not None:
+            return cls(page, token, tuple(hosts))
+        if token is not None or hosts:
+            raise TypeError("page_token and page_hosts need page")
+        return None
+
+    def check(self) -> None:
+        """Check it before anything is started.
+
+        Raises:
+            SettingsError: a value is wrong.
+            MissingExtra: aiohttp is not installed.
+        """
+        from actors.page.page import check_page  # noqa: PLC0415 - only a fleet with a page needs aiohttp
+
+        check_page(self.where, self.token)
+
+    def serve(
+        self, app_id: str, clock: Clock, metrics: Metrics | None, acted: Callable[[Question[Any]], None]
+    ) -> AbstractContextManager[Page]:
+        """Serve it."""
+        from actors.page.page import serve_page  # noqa: PLC0415 - as above
+
+        return serve_page(
+            self.where, app_id, token=self.token, hosts=self.hosts, metrics=metrics, acted=acted, clock=clock
+        )
+
+
 @final
 class _Thread(threading.local):
     is_choosing = False
@@ -106,6 +149,7 @@ class Door:
         keep: bool | None,
         max_events: int,
         metrics: Metrics | None,
+        page: PagePlan | None,
         pod_api: PodApi | None,
         system: ActorSystem | None,
     ) -> None:
@@ -123,6 +167,10 @@ class Door:
         self.system: Final = given or ActorSystem()
         if local and self.system.wait is not None:
             raise TypeError("local=True runs in real time: in a test with a Kit, use its FakeCluster")
+        if page is not None:
+            if self.system.wait is not None:
+                raise TypeError("page is served in real time: a test with a Kit has none")
+            page.check()
         self.settings = _settings(settings, values, local=local).for_one_backend(self.system.entropy)
         """All settings of this fleet. A generated `app_id` is the fleet's once it has started."""
         self.view: Final = FleetView(self.system.clock)
@@ -132,6 +180,7 @@ class Door:
         self._kubeconfig = kubeconfig
         self._context = context
         self._metrics = metrics
+        self._page = page
         self._pod_api = pod_api
         self._max_events = max_events
         self._first = [EventBuffer(max_events)]
@@ -260,21 +309,29 @@ class Door:
         """Start the Backend, in the owner's thread."""
         if self._owns_system:
             closing.callback(self.system.close)
+        metrics = self._metrics
+        if self._page is not None:
+            page = closing.enter_context(self._page.serve(self.app_id, self.system.clock, metrics, self._acted))
+            self.view.page, metrics = page, page.metrics
+            logger.info("page served: url=%s", page.url)
         kubeconfig, context = self._kubeconfig, self._context
         if self._local:
             from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only a local fleet needs it
 
             cluster = closing.enter_context(LocalCluster(namespace=self.settings.namespace or "default"))
             kubeconfig, context = cluster.kubeconfig_path, None
-        return Backend.start(
+        backend = Backend.start(
             self.settings,
             owner,
             self._pod_api,
             kubeconfig=kubeconfig,
             context=context,
             system=self.system,
-            metrics=self._metrics,
+            metrics=metrics,
         )
+        if self.view.page is not None:
+            self.view.page.backend = backend
+        return backend
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -300,6 +357,11 @@ class Door:
     def _check_waiting(self) -> None:
         if _thread.is_choosing:
             raise RuntimeError("a victims function must not use the fleet, which waits for it: its Executor says all")
+
+    @property
+    def page_url(self) -> str | None:
+        """Where the page is served."""
+        return None if self.view.page is None else self.view.page.url
 
     def executors(self) -> Mapping[int, Executor]:
         """Return the executors that live, by id."""
@@ -445,6 +507,12 @@ class Door:
         """Note whether an executor has work."""
         self.tell(ExecutorBusy(executor_id) if busy else ExecutorIdle(executor_id))
 
+    def annotate(self, executor_id: int, columns: Mapping[str, object]) -> None:
+        """Pass columns of the user's own to the page."""
+        self.check()
+        if self.view.page is not None:
+            self.view.page.annotate(executor_id, **columns)
+
     def is_excluded(self, executor_id: int) -> Steps[bool]:
         """Return whether an executor must be refused."""
         return (yield from self.ask(IsExecutorExcluded(executor_id)))
@@ -500,8 +568,17 @@ class Door:
         try:
             return (yield from self.ask(message))
         finally:
-            self._targets_change = object()
-            self.view.touch()
+            self._targets_may_change()
+
+    def _targets_may_change(self) -> None:
+        self._targets_change = object()
+        self.view.touch()
+
+    def _acted(self, message: Question[Any]) -> None:
+        """Note what an operator did through the page, in the page's thread."""
+        if isinstance(message, ScaleExecutors):
+            self.view.failed = None
+        self._targets_may_change()
 
 
 def _settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool) -> Settings:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack, final
 
 from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
-from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
+from actors.fleet.door import Door, Duration, FleetValues, Ids, PagePlan, duration
 from actors.fleet.waiting import run
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from actors.fleet.stream import Event, EventBuffer
@@ -45,6 +45,10 @@ class Fleet:
         keep: leave the pods alive when the program leaves; None: the setting `backend.delete_on_stop`.
         max_events: how many events may wait for one reader. A slower one gets `EventsMissed`.
         metrics: gets the counters, see `actors.metrics`.
+        page: serve a page with health endpoints at this port of the loopback, or at an address and a port, such as
+            "0.0.0.0:8080"; 0 chooses a port.
+        page_token: whoever shows it may scale, retire, kill, hold and resume through the page; None: nobody may.
+        page_hosts: names under which the page is reached, besides addresses and names of the cluster.
         pod_api: the cluster, for tests.
         system: the actor system, for tests.
         values: settings, and those of `executor` without its name: `image="…"`, `instances=4`, `namespace="batch"`.
@@ -65,6 +69,9 @@ class Fleet:
         keep: bool | None = None,
         max_events: int = 1000,
         metrics: Metrics | None = None,
+        page: int | str | None = None,
+        page_token: str | None = None,
+        page_hosts: Sequence[str] = (),
         pod_api: PodApi | None = None,
         system: ActorSystem | None = None,
         **values: Unpack[FleetValues],
@@ -78,6 +85,7 @@ class Fleet:
             keep=keep,
             max_events=max_events,
             metrics=metrics,
+            page=PagePlan.of(page, page_token, page_hosts),
             pod_api=pod_api,
             system=system,
         )
@@ -140,6 +148,11 @@ class Fleet:
     def ended(self) -> tuple[Executor, ...]:
         """The last 200 executors that ended, the newest last."""
         return self._door.ended()
+
+    @property
+    def page_url(self) -> str | None:
+        """Where the page is served, None if there is none."""
+        return self._door.page_url
 
     def status(self) -> FleetStatus:
         """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""
@@ -247,6 +260,10 @@ class Fleet:
     def disconnected(self, executor_id: int) -> None:
         """Note that an executor's connection is lost. Its pod's events will say why."""
         self._door.disconnected(executor_id)
+
+    def annotate(self, executor_id: int, /, **columns: object) -> None:
+        """Show columns of the program's own for an executor on the page, such as `stage=3`. None clears one."""
+        self._door.annotate(executor_id, columns)
 
     def mark_busy(self, executor_id: int) -> None:
         """Note that an executor has work: `scale(…, victims="idle")` lets it finish."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.fleet.stream import EventBuffer
+    from actors.page.page import Page
     from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
     from actors.runtime import Address, Clock, Moment
@@ -101,6 +102,8 @@ class FleetView(Waitable):
         """Why the fleet creates no executors any more, until a target is set."""
         self.running: Counter[str] = Counter()
         """How many executors run, by profile."""
+        self.page: Page | None = None
+        """Gets each event; set before the Backend is started."""
         self.change = object()
         """Another one after each event, and after each change by the door's callers."""
         self._readers: dict[weakref.ref[EventBuffer], None] = {}
@@ -114,6 +117,8 @@ class FleetView(Waitable):
     def apply(self, event: ToDriver) -> None:
         """Take in one event."""
         self._apply[type(event)](event)
+        if self.page is not None:
+            self.page.feed(event)
         self.touch()
         for reader in list(self._readers):
             buffer = reader()

@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
@@ -83,7 +83,7 @@ def _shown(field: FieldInfo) -> object:
     return field.examples[0] if field.examples else field.default
 
 
-def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+def attribute_docstrings(model: type[Any]) -> dict[str, str]:
     """Return the docstring under each field, including those of base classes.
 
     Python keeps them only in the source, which pydantic would read at every import.

@@ -31,6 +31,7 @@ from actors.messages import (
     FromDriver,
     ToDriver,
 )
+from actors.page.documents import schema
 from actors.pods.loss import CAUSED_BY_APP, LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod, PodSpec, PodStatus
 from actors.recorder.occurrences import Reason
@@ -77,9 +78,9 @@ def test_what_pypi_shows_is_in_the_same_repository() -> None:
 def test_every_dependency_and_its_extra_is_in_the_table_of_what_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {"": project["dependencies"]} | {
-        extra: project["optional-dependencies"][extra] for extra in ("cli", "local", "metrics")
+        extra: project["optional-dependencies"][extra] for extra in ("cli", "local", "metrics", "page")
     }
-    assert project["optional-dependencies"]["all"] == ["executor-pods[cli,local,metrics]"]
+    assert project["optional-dependencies"]["all"] == ["executor-pods[cli,local,metrics,page]"]
     rows = re.findall(r"^\| `([\w-]+)` \| `?(\w*)`? ?\| .+ \|$", read("docs/reference/install.md"), re.MULTILINE)
     assert rows == [
         (name, extra)
@@ -166,6 +167,14 @@ def test_every_message_of_the_troubleshooting_table_is_one_of_the_librarys() -> 
     rows = re.findall(r"^\| `([^`]+)` \| .+ \| .+ \|$", read("docs/how-to/troubleshooting.md"), re.MULTILINE)
     assert rows
     assert [message for message in rows if not literals().would_print(message)] == []
+
+
+# ── the page ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_schema_of_the_page_is_that_of_its_documents() -> None:
+    """Write it anew with `python -m tests.page.schema` after a change, which may only add to it."""
+    assert json.loads(read("docs/reference/page.schema.json")) == schema()
 
 
 # ── JSON events ──────────────────────────────────────────────────────────────────────────────────────────────────

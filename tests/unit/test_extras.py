@@ -78,6 +78,15 @@ def test_the_command_and_the_library_say_which_extra_lacks() -> None:
     assert errors == [local, page.replace("--metrics-port", "PrometheusMetrics")]
 
 
+def test_a_fleet_with_a_page_says_which_extra_lacks() -> None:
+    program = (
+        "import json, actors, actors.page.history\n"
+        "try:\n    actors.Fleet(image='i', page=8080)\nexcept ImportError as error:\n    print(json.dumps(str(error)))"
+    )
+    said, _ = ran(program, "local")
+    assert said == "the page needs the package aiohttp: pip install 'executor-pods[page]'"
+
+
 def test_a_dask_cluster_says_which_extra_lacks() -> None:
     program = (
         "import json\ntry:\n    import actors.dask\nexcept ImportError as error:\n    print(json.dumps(str(error)))"

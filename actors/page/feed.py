@@ -1,0 +1,84 @@
+"""`Feed`: how a driver's thread passes what it learns to the page's thread, without a lock.
+
+Whoever receives the messages to the driver appends them; the page takes them when somebody looks, or when many wait.
+Appending to a deque and taking from it are single steps for all threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast, final, get_args
+
+from actors.messages import ToDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from actors.page.documents import Timestamp
+    from actors.runtime import Address, Clock
+
+__all__ = ["CALL_AT", "MOST_WAITING", "Feed", "Notes"]
+
+CALL_AT: Final = 1_000
+"""So many messages may wait while nobody looks. The page is called once for them: a quiet fleet costs nothing."""
+
+MOST_WAITING: Final = 100_000
+"""Beyond that the oldest are lost: the page's thread has not run for minutes. Its next question finds what was lost."""
+
+
+class Notes(NamedTuple):
+    """What the driver says of an executor."""
+
+    executor_id: int
+    columns: Mapping[str, object]
+
+
+Fed: TypeAlias = ToDriver | Notes
+
+TO_DRIVER: Final = frozenset(get_args(ToDriver))
+
+
+def _nobody() -> None:
+    """Call nobody: the page is not served yet."""
+
+
+@final
+class Feed:
+    """Written by any thread, read by the page's.
+
+    Args:
+        clock: for the time of each message.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.now
+        self._waiting: deque[tuple[Timestamp, Fed]] = deque(maxlen=MOST_WAITING)
+        self._is_called = False
+        self.call: Callable[[], None] = _nobody
+        """Lets the page's thread `take`. Set by the page."""
+        self.backend: Address | None = None
+        """Whom the page asks; None before there is one."""
+
+    def put(self, message: object) -> None:
+        """Pass on a message to the driver. Of all others that a driver receives nothing is kept."""
+        if type(message) in TO_DRIVER:
+            self._append(cast("ToDriver", message))
+
+    def annotate(self, executor_id: int, columns: Mapping[str, object]) -> None:
+        """Pass on columns of the driver's own."""
+        self._append(Notes(executor_id, columns))
+
+    def take(self) -> Iterator[tuple[Timestamp, Fed]]:
+        """Return what waits, each with its time."""
+        self._is_called = False
+        for _ in range(len(self._waiting)):
+            try:
+                yield self._waiting.popleft()
+            except IndexError:  # it was full, and the oldest were lost
+                return
+
+    def _append(self, fed: Fed) -> None:
+        self._waiting.append((round(self._now().timestamp(), 3), fed))
+        if len(self._waiting) >= CALL_AT and not self._is_called:
+            self._is_called = True
+            self.call()

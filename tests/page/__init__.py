@@ -1,0 +1,1 @@
+"""The page with synthetic fleets, to look at and to test."""
