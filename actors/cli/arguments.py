@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from actors.cli.run import Inbox
+    from actors.page.plan import PagePlan
     from actors.settings import ExecutorValues, SettingsValues
 
 __all__ = ["execute", "overrides"]
@@ -179,6 +180,20 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     metrics_address: Annotated[
         str | None, typer.Option(metavar="A", help="Address of /metrics, without authentication. Default: 127.0.0.1.")
     ] = None,
+    page_port: Annotated[
+        int | None,
+        typer.Option(metavar="P", min=0, max=65535, help="Serve a page of the fleet, with probes; 0 chooses a port."),
+    ] = None,
+    page_address: Annotated[
+        str | None, typer.Option(metavar="A", help="Address of the page, without authentication. Default: 127.0.0.1.")
+    ] = None,
+    page_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", show_default=False, help="Another name of the page, such as an Ingress has."),
+    ] = None,
+    page_token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Let whoever shows this token scale, retire, kill and hold.")
+    ] = None,
 ) -> int:
     """Keep N executors alive until Ctrl-C or for a given time.
 
@@ -193,6 +208,8 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     _check_outage(lose_node, node_outage)
     if metrics_address is not None and metrics_port is None:
         raise typer.BadParameter("--metrics-address needs --metrics-port")
+    if page_port is None and (page_address or page_host or page_token_file):
+        raise typer.BadParameter("--page-address, --page-host and --page-token-file need --page-port")
     if output not in {"live", "json"}:
         raise typer.BadParameter(f"{output!r} is neither 'live' nor 'json'", param_hint="'--output'")
     settings = Settings.load(config, **overrides(namespace, executors, image, command))
@@ -216,9 +233,24 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             faults=ClusterFaults(tuple(fail_pulls or ()), lose_node, node_outage),
             metrics_port=metrics_port,
             metrics_address=metrics_address or "127.0.0.1",
+            page=_page(page_port, page_address or "127.0.0.1", page_token_file, page_host or ()),
         ),
         context.obj,
     )
+
+
+def _page(port: int | None, address: str, token_file: Path | None, hosts: Sequence[str]) -> PagePlan | None:
+    if port is None:
+        return None
+    from actors.page.plan import PagePlan  # noqa: PLC0415 - as above
+
+    try:
+        token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{token_file}: {error}", param_hint="'--page-token-file'") from None
+    plan = PagePlan(f"[{address}]:{port}" if ":" in address else f"{address}:{port}", token, tuple(hosts))
+    plan.check()
+    return plan
 
 
 @app.command()

@@ -89,12 +89,26 @@ ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _Tim
 
 
 class FleetDriver(Actor):
-    """Passes each event to `show`. The last one, `stopped`, comes after the Backend has ended."""
+    """Passes each event to `show`. The last one, `stopped`, comes after the Backend has ended.
 
-    def __init__(self, context: Context, *, plan: Plan, show: Callable[[Event], None]) -> None:
+    Args:
+        plan: what to do.
+        show: gets each event.
+        feed: gets each message, for the page.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        plan: Plan,
+        show: Callable[[Event], None],
+        feed: Callable[[object], None] | None = None,
+    ) -> None:
         super().__init__(context)
         self._plan = plan
         self._output = show
+        self._feed = feed
         self._tally = Tally()
         self._backend: Address | None = None
         self._pods: dict[int, str] = {}
@@ -105,6 +119,8 @@ class FleetDriver(Actor):
 
     def receive(self, message: ToFleetDriver) -> Any:  # noqa: C901, PLR0912 - one case a message
         """Handle one message."""
+        if self._feed is not None:
+            self._feed(message)
         if isinstance(message, ToDriver) and not isinstance(message, BackendStopped):
             self._show(describe(message, self.clock.now(), self._pods, self._plan.kubeconfig))
         match message:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actors.metrics.counts import Metrics
+    from actors.page.plan import PagePlan
     from actors.settings.model import Settings
 
 __all__ = [
@@ -85,6 +86,7 @@ class Request:
     faults: ClusterFaults = ClusterFaults()
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
+    page: PagePlan | None = None
 
 
 class _Handler(logging.Handler):
@@ -110,7 +112,12 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         root, handler = logging.getLogger(), _Handler(inbox)  # noqa: TID251 - the records of others too
         root.addHandler(handler)
         stack.callback(root.removeHandler, handler)
-        metrics, page = _serve_metrics(request, stack)
+        metrics, metrics_url = _serve_metrics(request, stack)
+        clock = SystemClock()
+        page = None
+        if request.page is not None:
+            page = stack.enter_context(request.page.serve(request.settings.app_id, clock, metrics))
+            metrics = page.metrics
         plan = Plan(run_for=request.run_for)
         kubeconfig, context = request.kubeconfig, request.context
         if request.local:
@@ -132,18 +139,22 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         stack.callback(api.close)
         system = ActorSystem()
         stack.callback(system.close)
+        feed = None if page is None else page.feed
         driver = system.spawn(
-            lambda context: FleetDriver(context, plan=plan, show=inbox.put), name="driver", owner=None
+            lambda context: FleetDriver(context, plan=plan, show=inbox.put, feed=feed), name="driver", owner=None
         )
         stack.callback(driver.stop)
-        driver.tell(UseBackend(Backend.start(request.settings, driver, api, system=system, metrics=metrics)))
-        clock = SystemClock()
+        backend = Backend.start(request.settings, driver, api, system=system, metrics=metrics)
+        driver.tell(UseBackend(backend))
         output = choose_output(request.output, target=request.settings.executor.instances, now=clock.now)
         stack.callback(output.close)
         patience = LOCAL_STOP if request.local else None
         loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock)
+        if metrics_url is not None:
+            loop.note(f"metrics at {metrics_url}")
         if page is not None:
-            loop.note(f"metrics at {page}")
+            page.backend = backend
+            loop.note(f"page at {page.url}")
         return loop.run()
 
 

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
@@ -49,18 +48,16 @@ from actors.settings.durations import format_duration, parse_duration
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager, ExitStack
+    from contextlib import ExitStack
 
     from actors.fleet.callbacks import Calls
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
     from actors.messages import Executor, FromDriver, Question, Victims
     from actors.metrics.counts import Metrics
-    from actors.page.page import Page
-    from actors.runtime import Clock
+    from actors.page.plan import PagePlan
 
-__all__ = ["Door", "Duration", "FleetValues", "Ids", "PagePlan", "duration"]
+__all__ = ["Door", "Duration", "FleetValues", "Ids", "duration"]
 
 logger = get_logger(__name__)
 
@@ -85,45 +82,6 @@ MARGIN: Final = timedelta(seconds=10)
 
 SHORTEST: Final = timedelta(microseconds=1)
 """The shortest wait: a time that rounds to nothing must pass too."""
-
-
-@dataclass(frozen=True, slots=True)
-class PagePlan:
-    """How the page is served."""
-
-    where: int | str
-    token: str | None = None
-    hosts: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, page: int | str | None, token: str | None, hosts: Iterable[str]) -> PagePlan | None:
-        """Return the plan from the arguments of a fleet, None for no page."""
-        if page is not None:
-            return cls(page, token, tuple(hosts))
-        if token is not None or hosts:
-            raise TypeError("page_token and page_hosts need page")
-        return None
-
-    def check(self) -> None:
-        """Check it before anything is started.
-
-        Raises:
-            SettingsError: a value is wrong.
-            MissingExtra: aiohttp is not installed.
-        """
-        from actors.page.page import check_page  # noqa: PLC0415 - only a fleet with a page needs aiohttp
-
-        check_page(self.where, self.token)
-
-    def serve(
-        self, app_id: str, clock: Clock, metrics: Metrics | None, acted: Callable[[Question[Any]], None]
-    ) -> AbstractContextManager[Page]:
-        """Serve it."""
-        from actors.page.page import serve_page  # noqa: PLC0415 - as above
-
-        return serve_page(
-            self.where, app_id, token=self.token, hosts=self.hosts, metrics=metrics, acted=acted, clock=clock
-        )
 
 
 @final

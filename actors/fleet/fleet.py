@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack, final
 
 from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
-from actors.fleet.door import Door, Duration, FleetValues, Ids, PagePlan, duration
+from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.waiting import run
+from actors.page.plan import PagePlan
 
 if TYPE_CHECKING:
     import os

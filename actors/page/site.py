@@ -90,6 +90,7 @@ HEADERS: Final[Mapping[str, str]] = {
     ),
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
+    "Server": "executor-pods",
     "X-Content-Type-Options": "nosniff",
 }
 """Of every answer."""

@@ -80,6 +80,10 @@ WRONG_ARGUMENTS = {
     "local --lose-node soon": f"Invalid value for '--lose-node': 'soon' is not a duration: {UNITS}",
     "run --local --metrics-address 0.0.0.0": "--metrics-address needs --metrics-port",
     "run --local --metrics-port 70000": "Invalid value for '--metrics-port':",
+    "run --local --page-address 0.0.0.0": "--page-address, --page-host and --page-token-file need --page-port",
+    "run --local --page-port 0 --page-token-file /no/file": "/no/file: ",
+    "run --local --page-port 0 --page-token-file /dev/null": "the page's token must have at least 16 printable",
+    "run --local --page-port 0 --page-address 192.0.2.1": "the page cannot be served at 192.0.2.1 port 0: ",
     "run --local --metrics-port 0 --metrics-address 192.0.2.1": "metrics cannot be served at 192.0.2.1 port 0: ",
     "run --local --config /nowhere.toml": "/nowhere.toml: cannot be read: No such file or directory",
     "run --local --config /dev/null": "/dev/null: cannot be read: it is no regular file",
@@ -265,10 +269,12 @@ class Run:
 
     def __init__(self, kit: Kit, plan: Plan) -> None:
         self.events: list[Event] = []
+        self.fed: list[object] = []
         self.backend: Probe = kit.probe("backend")
         self.kit = kit
         self.driver: Address = kit.spawn(
-            lambda context: FleetDriver(context, plan=plan, show=self.events.append), name="driver"
+            lambda context: FleetDriver(context, plan=plan, show=self.events.append, feed=self.fed.append),
+            name="driver",
         )
         self.tell(UseBackend(self.backend.address))
 
@@ -290,6 +296,12 @@ def test_the_driver_stops_the_fleet_when_its_time_is_up_counted_from_its_start(k
     run.backend.expect_nothing()
     kit.advance(timedelta(seconds=1))
     assert run.backend.take(StopBackend) == StopBackend()
+
+
+def test_the_page_gets_what_the_driver_receives(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.tell(BackendStarted("etl", "batch"))
+    assert BackendStarted("etl", "batch") in run.fed
 
 
 def test_the_started_event_has_the_kubeconfig_of_an_embedded_cluster(kit: Kit) -> None:

@@ -1,0 +1,60 @@
+"""`PagePlan`: how a driver will serve its page, before aiohttp is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+
+    from actors.messages import Question
+    from actors.metrics.counts import Metrics
+    from actors.page.page import Page
+    from actors.runtime import Clock
+
+__all__ = ["PagePlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class PagePlan:
+    """How the page is served; see `serve_page`."""
+
+    where: int | str
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, page: int | str | None, token: str | None, hosts: Iterable[str]) -> PagePlan | None:
+        """Return the plan from the arguments of a fleet, None for no page."""
+        if page is not None:
+            return cls(page, token, tuple(hosts))
+        if token is not None or hosts:
+            raise TypeError("page_token and page_hosts need page")
+        return None
+
+    def check(self) -> None:
+        """Check it before anything is started.
+
+        Raises:
+            SettingsError: a value is wrong.
+            MissingExtra: aiohttp is not installed.
+        """
+        from actors.page.page import check_page  # noqa: PLC0415 - only who has a page needs aiohttp
+
+        check_page(self.where, self.token)
+
+    def serve(
+        self,
+        app_id: str,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        acted: Callable[[Question[Any]], None] | None = None,
+    ) -> AbstractContextManager[Page]:
+        """Serve it."""
+        from actors.page.page import serve_page  # noqa: PLC0415 - as above
+
+        return serve_page(
+            self.where, app_id, token=self.token, hosts=self.hosts, metrics=metrics, acted=acted, clock=clock
+        )
