@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from importlib.metadata import version
-from pathlib import Path  # noqa: TC003 - typer reads annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from actors.cli.operate.arguments import duration, register
 from actors.cli.streams import discard, has_no_reader, is_of_stream, say, unwritten
 from actors.errors import MissingExtra, SettingsError
-from actors.settings.durations import parse_duration
 from actors.settings.model import Settings
 from actors.text import one_line
 
@@ -34,7 +34,7 @@ UsageError: Any = typer.BadParameter.__base__
 def execute(inbox: Inbox, arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default those of the process; return the exit code."""
     try:
-        return int(app(args=arguments, prog_name="executor-pods", standalone_mode=False, obj=inbox) or 0)
+        return int(app(args=arguments, prog_name=_program(), standalone_mode=False, obj=inbox) or 0)
     except UsageError as error:
         problem = error.format_message()
     except (SettingsError, MissingExtra) as error:
@@ -44,6 +44,11 @@ def execute(inbox: Inbox, arguments: Sequence[str] | None = None) -> int:
     for line in problem.splitlines():
         say(one_line(line))
     return EXIT_USAGE
+
+
+def _program() -> str:
+    """Return the name that the user called, which is another one as a plugin of kubectl."""
+    return "kubectl executor-pods" if Path(sys.argv[0]).name.startswith("kubectl-") else "executor-pods"
 
 
 def _unwritten(error: OSError) -> int:
@@ -58,13 +63,6 @@ def _unwritten(error: OSError) -> int:
         return EXIT_OK
     say(unwritten(error))
     return EXIT_FAILED
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} {error}") from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -86,7 +84,7 @@ _LoseNode: TypeAlias = Annotated[
     timedelta | None,
     typer.Option(
         "--lose-node",
-        parser=_duration,
+        parser=duration,
         metavar="DURATION",
         help="Fault of the embedded cluster: lose its node after this.",
     ),
@@ -95,7 +93,7 @@ _NodeOutage: TypeAlias = Annotated[
     timedelta | None,
     typer.Option(
         "--node-outage",
-        parser=_duration,
+        parser=duration,
         metavar="DURATION",
         help="With --lose-node: the node is back after this. Default: never.",
     ),
@@ -104,7 +102,6 @@ _NodeOutage: TypeAlias = Annotated[
 app = typer.Typer(
     help="Keeps a fleet of executor pods alive on Kubernetes.",
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -156,12 +153,12 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Image of the executor's container.")] = None,
     run_for: Annotated[
         timedelta | None,
-        typer.Option("--for", parser=_duration, metavar="DURATION", help="Stop after this time: 30s, 5m, 1h30m."),
+        typer.Option("--for", parser=duration, metavar="DURATION", help="Stop after this time: 30s, 5m, 1h30m."),
     ] = None,
     kill_every: Annotated[
         timedelta | None,
         typer.Option(
-            parser=_duration, metavar="DURATION", help="With --local: kill a random executor at this interval."
+            parser=duration, metavar="DURATION", help="With --local: kill a random executor at this interval."
         ),
     ] = None,
     fail_pulls: _FailPulls = None,
@@ -348,3 +345,6 @@ def local(  # noqa: PLR0917 - as above
 def _check_outage(lose_node: timedelta | None, node_outage: timedelta | None) -> None:
     if node_outage is not None and lose_node is None:
         raise typer.BadParameter("--node-outage needs --lose-node")
+
+
+register(app)

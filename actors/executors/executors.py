@@ -162,14 +162,13 @@ class Executors:
         self._children[ALLOCATOR].tell(self._state.target())
 
     def resume_ids(self, last_id: int) -> None:
-        """Continue after the last id in the lease. If the ledger has a higher one, have it recorded there."""
+        """Continue after the last id in the lease. Have a higher one, and the targets, recorded there."""
         self._state.ledger = self._state.ledger.resumed_from(last_id)
-        if self._state.ledger.next_id > last_id + 1:
-            self._record_last_id()
+        self._record_in_lease()
 
-    def _record_last_id(self) -> None:
+    def _record_in_lease(self) -> None:
         if self._settings.uses_lease:
-            self._children[LEASE].tell(IdsAllocated(self._state.ledger.next_id - 1))
+            self._children[LEASE].tell(IdsAllocated(self._state.ledger.next_id - 1, dict(self._state.totals)))
 
     # ── from the children ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +185,7 @@ class Executors:
         self._counts.requested.add(self._counts.label(profile), by=len(ids))
         if steps:
             self._counts.more_memory.add(self._counts.label(profile), by=len(steps))
-        self._record_last_id()
+        self._record_in_lease()
 
     def _observed(self, message: ExecutorsObserved) -> None:
         self._state.states = message.states

@@ -37,7 +37,9 @@ __all__ = [
     "GetObject",
     "List",
     "ListObjects",
+    "ListPage",
     "Manifest",
+    "ObjectPage",
     "Operation",
     "Patch",
     "PatchObject",
@@ -92,6 +94,13 @@ class PodPage(msgspec.Struct, frozen=True):
     continue_token: str = ""
     malformed: int = 0
     moved: Mapping[str, str] = {}
+
+
+class ObjectPage(msgspec.Struct, frozen=True):
+    """One page of a LIST of any kind, as JSON. `continue_token` is empty on the last page."""
+
+    items: Sequence[Manifest]
+    continue_token: str = ""
 
 
 class WatchEvents(msgspec.Struct, frozen=True):
@@ -226,6 +235,19 @@ class ListObjects(Request[Sequence[Manifest]], frozen=True):
     operation = "list_objects"
     resource: Resource
     selector: str
+
+
+class ListPage(Request[ObjectPage], frozen=True):
+    """One page of a LIST of any kind, for those who need the whole objects: nothing of them is left out."""
+
+    operation = "list_objects"
+    resource: Resource
+    selector: str = ""
+    field_selector: str = ""
+    limit: int = 500
+    continue_token: str = ""
+    everywhere: bool = False
+    """Of all namespaces. Needs a ClusterRole."""
 
 
 class CreateObject(Request[Manifest], frozen=True):

@@ -42,7 +42,7 @@ from actors.runtime import Actor, Address, Context, elapsed, later
 from actors.text import get_logger, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from actors.runtime import Moment
     from actors.settings import Settings
@@ -159,6 +159,8 @@ class LeaseKeeper(Actor):
         """The lease as last read or written."""
         self._last_id = 0
         """The highest allocated executor id that we know of."""
+        self._targets: Mapping[str, int] = {}
+        """The target of each profile, as the Backend sent it last."""
         self._seen: Lease | None = None
         self._seen_at: Moment = 0.0
         """When the record was last found changed."""
@@ -180,7 +182,8 @@ class LeaseKeeper(Actor):
         match message:
             case KeepLease():
                 self._start()
-            case IdsAllocated(last_id):
+            case IdsAllocated(last_id, targets):
+                self._targets = targets
                 self._ids_allocated(last_id)
             case ReleaseLease(reply_to):
                 self._begin_release(reply_to)
@@ -321,7 +324,14 @@ class LeaseKeeper(Actor):
         labels = {APP_ID_LABEL: self._app_id, MANAGED_BY_LABEL: "executor-pods"}
         now = self.clock.now()
         lease = first_lease(
-            self._app_id, self._identity, self._duration, now, labels, last_id=self._last_id, marks=self._marks
+            self._app_id,
+            self._identity,
+            self._duration,
+            now,
+            labels,
+            last_id=self._last_id,
+            marks=self._marks,
+            targets=self._targets,
         )
         self._send(kube.CreateObject(LEASES, lease), _Created)
 
@@ -332,8 +342,15 @@ class LeaseKeeper(Actor):
 
     def _take(self, lease: Lease) -> None:
         self._last_id = last_id = max(self._last_id, lease.last_id)
-        now, marks = self.clock.now(), self._marks
-        patch = taken(lease, self._identity, self._duration, now, last_id=last_id, marks=marks)
+        patch = taken(
+            lease,
+            self._identity,
+            self._duration,
+            self.clock.now(),
+            last_id=last_id,
+            marks=self._marks,
+            targets=self._targets,
+        )
         written = partial(_Written, self.clock.monotonic(), last_id)
         self._send(kube.PatchObject(LEASES, self._name, patch), written)
 

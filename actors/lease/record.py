@@ -2,15 +2,19 @@
 
 `holderIdentity` names the holder, which is alive as long as the record changes. Only readings of our own clock are
 compared, so that the clocks of two machines need not agree. The lease also records the highest executor id that any
-holder allocated: pods and drivers go, and an id is never used again.
+holder allocated: pods and drivers go, and an id is never used again. For outsiders it records the targets, too.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import msgspec
 
 from actors.errors import ApiError
 from actors.lease.marks import MARKS, NO_MARKS, Marks, read_marks, written_marks
@@ -20,10 +24,29 @@ from actors.settings.durations import LONGEST
 if TYPE_CHECKING:
     from actors.kube.api import Manifest
 
-__all__ = ["LAST_ID", "Lease", "Take", "Wait", "decide", "first_lease", "lease_name", "read", "released", "taken"]
+__all__ = [
+    "LAST_ID",
+    "TARGETS",
+    "Lease",
+    "Take",
+    "Wait",
+    "decide",
+    "first_lease",
+    "lease_name",
+    "read",
+    "read_targets",
+    "released",
+    "taken",
+]
 
 LAST_ID: Final = "executor-pods/last-id"
 """The annotation with the highest allocated executor id."""
+
+TARGETS: Final = "executor-pods/targets"
+"""The annotation with the target of each profile, as JSON, for those who look from outside. No driver reads it."""
+
+_LONGEST_TARGETS: Final = 32 * 1024
+"""Characters: an object's annotations may have 256 KiB in all. A longer text, of hundreds of profiles, is left out."""
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -32,6 +55,11 @@ _TICK: Final = timedelta(microseconds=1)
 
 _STEP: Final = timedelta(minutes=1)
 """A wall clock that was set back further shows new times by itself. Also, a year 9999 is not counted on from."""
+
+
+NO_TARGETS: Final[Mapping[str, int]] = MappingProxyType({})
+
+_TARGETS: Final = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0, le=_INT32_MAX)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +152,24 @@ def first_lease(
     *,
     last_id: int,
     marks: Marks = NO_MARKS,
+    targets: Mapping[str, int] = NO_TARGETS,
 ) -> Manifest:
     """Return a new Lease, held by us."""
-    annotations = {LAST_ID: str(last_id), **written_marks(identity, marks)}
+    annotations = {LAST_ID: str(last_id), **written_marks(identity, marks), **_targets(targets)}
     metadata = {"name": lease_name(app_id), "labels": dict(labels), "annotations": annotations}
     spec = {**_held(identity, duration, now), "acquireTime": _micro(now), "leaseTransitions": 0}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
 def taken(
-    lease: Lease, identity: str, duration: timedelta, now: datetime, *, last_id: int, marks: Marks = NO_MARKS
+    lease: Lease,
+    identity: str,
+    duration: timedelta,
+    now: datetime,
+    *,
+    last_id: int,
+    marks: Marks = NO_MARKS,
+    targets: Mapping[str, int] = NO_TARGETS,
 ) -> Manifest:
     """Return the patch that acquires or renews the lease. It fails if the lease has changed since we read it.
 
@@ -144,7 +180,7 @@ def taken(
     spec = _held(identity, duration, now)
     if lease.holder != identity:
         spec |= {"acquireTime": _micro(now), "leaseTransitions": lease.transitions + 1}
-    return _patch(lease, spec, last_id, written_marks(identity, marks))
+    return _patch(lease, spec, last_id, {**written_marks(identity, marks), **_targets(targets)})
 
 
 def released(lease: Lease, now: datetime, *, last_id: int) -> Manifest:
@@ -155,6 +191,23 @@ def released(lease: Lease, now: datetime, *, last_id: int) -> Manifest:
 def _patch(lease: Lease, spec: Mapping[str, Any], last_id: int, more: Mapping[str, str]) -> Manifest:
     annotations = {LAST_ID: str(max(last_id, lease.last_id)), **more}
     return {"metadata": {"resourceVersion": lease.resource_version, "annotations": annotations}, "spec": spec}
+
+
+def _targets(targets: Mapping[str, int]) -> dict[str, str]:
+    """Return the annotation with the targets, nothing if there are none, or too many."""
+    text = json.dumps(dict(sorted(targets.items())), separators=(",", ":"))
+    return {TARGETS: text} if targets and len(text) <= _LONGEST_TARGETS else {}
+
+
+def read_targets(manifest: Manifest) -> Mapping[str, int] | None:
+    """Return the targets in a Lease object by profile, None if it has none, or unusable ones."""
+    metadata = manifest.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    text = annotations.get(TARGETS) if isinstance(annotations, Mapping) else None
+    try:
+        return _TARGETS.decode(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _held(identity: str, duration: timedelta, now: datetime) -> dict[str, Any]:

@@ -167,6 +167,17 @@ class InProcessPodApi:
             case kube.ListObjects(resource, selector):
                 self.right("list", resource)
                 return store.list(resource.plural, namespace, label_selector=selector).items
+            case kube.ListPage(resource):
+                self.right("list", resource)
+                page = store.list(
+                    resource.plural,
+                    None if request.everywhere else namespace,
+                    label_selector=request.selector,
+                    field_selector=request.field_selector,
+                    limit=request.limit,
+                    continue_token=request.continue_token,
+                )
+                return kube.ObjectPage(page.items, page.continue_token)
             case kube.CreateObject(resource, manifest):
                 self.right("create", resource)
                 return store.create(resource.plural, namespace, manifest)

@@ -149,6 +149,9 @@ class Asking:
     def list_objects(self, resource: Resource, selector: str = "") -> Any:
         return self._ask(lambda reply: self.api.send(kube.ListObjects(resource, selector), reply))
 
+    def list_page(self, resource: Resource, selector: str = "", **options: Any) -> Any:
+        return self._ask(lambda reply: self.api.send(kube.ListPage(resource, selector, **options), reply))
+
     def create_object(self, resource: Resource, obj: dict[str, Any]) -> Any:
         return self._ask(lambda reply: self.api.send(kube.CreateObject(resource, obj), reply))
 

@@ -179,6 +179,20 @@ def test_claims_are_listed_by_selector(admin: Asking) -> None:
     assert type(admin.list_objects(CLAIMS, "app in x")) is BadRequest
 
 
+def test_whole_objects_are_listed_page_by_page_and_of_all_namespaces(admin: Asking) -> None:
+    app = admin.api.namespace
+    for name in "abc":
+        admin.create_object(CLAIMS, claim(name, {"app": app}, **ASKED))
+    first = admin.list_page(CLAIMS, f"app={app}", limit=2, everywhere=True)
+    assert [each["metadata"]["name"] for each in first.items] == ["a", "b"]
+    rest = admin.list_page(CLAIMS, f"app={app}", limit=2, everywhere=True, continue_token=first.continue_token)
+    assert [each["metadata"]["name"] for each in rest.items] == ["c"]
+    assert rest.continue_token == ""
+    found = admin.list_page(CLAIMS, field_selector="metadata.name=b").items
+    assert [(each["metadata"]["name"], each["spec"]["resources"]) for each in found] == [("b", SIZE)]
+    assert type(admin.list_page(CLAIMS, "app in x")) is BadRequest
+
+
 def test_a_claim_of_a_pod_keeps_its_owner(admin: Asking) -> None:
     driver = admin.created(manifest("driver"))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": driver.uid}

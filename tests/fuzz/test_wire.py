@@ -147,6 +147,7 @@ CALLS: Final[tuple[tuple[kube.Request[Any], type | tuple[type, ...]], ...]] = (
     (kube.ReviewAccess("list", PODS), bool),
     (kube.GetObject(CLAIMS, "a"), dict),
     (kube.ListObjects(CLAIMS, "a=b"), (list, tuple)),
+    (kube.ListPage(CLAIMS, "a=b"), kube.ObjectPage),
 )
 
 

@@ -7,6 +7,8 @@ certificate, is sent again if there is a newer credential.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, final
 
 from actors.errors import ApiError, Untrusted
@@ -14,6 +16,7 @@ from actors.kube.http import failures
 from actors.kube.http.body import read_body, read_start
 from actors.kube.http.bounds import MIB
 from actors.kube.http.wire import Transport, Wire, WireCut, WireLate
+from actors.runtime import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,9 +26,9 @@ if TYPE_CHECKING:
 
     from actors.kube.auth.credentials import Access, Credential
     from actors.kube.http.bounds import AnswerBounds
-    from actors.runtime import Clock
+    from actors.runtime import Clock, Moment
 
-__all__ = ["Client", "HttpRequest"]
+__all__ = ["Client", "HttpRequest", "ServerClock"]
 
 A = TypeVar("A")
 
@@ -57,17 +60,50 @@ class HttpRequest:
 
 
 @final
+class ServerClock:
+    """The server's wall clock, by the `Date` of its newest answer: whole seconds. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: tuple[str, Moment] | None = None
+
+    def note(self, date: str | None) -> None:
+        """Note an answer's header. It is parsed when somebody asks."""
+        if date is not None:
+            self._last = (date, self._clock.monotonic())
+
+    def now(self) -> datetime | None:
+        """Return the time there, None before the first answer, or if the server says none."""
+        if self._last is None:
+            return None
+        date, at = self._last
+        try:
+            found = parsedate_to_datetime(date)
+        except ValueError:
+            return None
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)) + elapsed(at, self._clock.monotonic())
+
+
+@final
 class Client:
     """Not thread-safe, except for the wires."""
 
     def __init__(
-        self, access: Access, *, limit: timedelta, user_agent: str, clock: Clock, bounds: AnswerBounds
+        self,
+        access: Access,
+        *,
+        limit: timedelta,
+        user_agent: str,
+        clock: Clock,
+        bounds: AnswerBounds,
+        server_clock: ServerClock | None = None,
     ) -> None:
         self._access = access
         self._bounds = bounds
         self._limit = limit
         self._user_agent = user_agent
         self._clock = clock
+        self._server_clock = server_clock or ServerClock(clock)
         self._transport: Transport | None = None
         self._transport_of: object = None
 
@@ -151,12 +187,14 @@ class Client:
         }
         transport = self._connected_as(credential)
         try:
-            return transport.send(wire, request.method, self._access.url + request.path, headers, request.body)
+            answer = transport.send(wire, request.method, self._access.url + request.path, headers, request.body)
         except Exception as error:
             untrusted = failures.untrusted(error, self._access.server, credential)
             if untrusted is None:
                 raise
             return untrusted
+        self._server_clock.note(answer.headers.get("Date"))
+        return answer
 
     def _connected_as(self, credential: Credential) -> Transport:
         """Return the transport; a new one if our certificate or the CA has changed."""

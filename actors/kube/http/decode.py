@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 import msgspec
 
-from actors.kube.api import PodPage
+from actors.kube.api import ObjectPage, PodPage
 from actors.kube.deduplication import Kept, PodDeduplicator, PodHeader
 from actors.kube.http.bounds import MIB
 from actors.pods.pod import Pod
@@ -29,6 +29,7 @@ __all__ = [
     "is_allowed",
     "json_items",
     "json_object",
+    "object_page",
     "pod",
     "pod_page",
     "status",
@@ -87,6 +88,15 @@ class _ObjectList(msgspec.Struct):
     items: list[dict[str, Any]] | None = None
 
 
+class _PageMeta(msgspec.Struct):
+    continue_token: str | None = msgspec.field(default=None, name="continue")
+
+
+class _ObjectPage(msgspec.Struct):
+    metadata: _PageMeta
+    items: list[dict[str, Any]] | None = None
+
+
 class _Versioned(msgspec.Struct):
     metadata: _ListMeta
 
@@ -96,6 +106,7 @@ _LIST: Final = msgspec.json.Decoder(_List[Pod])
 _REVIEW: Final = msgspec.json.Decoder(_Review)
 _VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_OBJECT_PAGE: Final = msgspec.json.Decoder(_ObjectPage)
 _OBJECTS: Final = msgspec.json.Decoder(_ObjectList)
 _HEADERS: Final = msgspec.json.Decoder(_List[PodHeader])
 _RAW_LIST: Final = msgspec.json.Decoder(_List[msgspec.Raw])
@@ -210,6 +221,19 @@ def json_items(body: bytes) -> Sequence[Mapping[str, Any]]:
         ValueError: the body is not JSON, or not a list.
     """
     return _OBJECTS.decode(body).items or ()
+
+
+def object_page(body: bytes) -> ObjectPage:
+    """Decode a page of a LIST of any kind.
+
+    Raises:
+        ValueError: the body is not JSON, or not a list.
+    """
+    page = _OBJECT_PAGE.decode(body)
+    token = page.metadata.continue_token or ""
+    if len(token) > LONGEST_TOKEN:
+        raise msgspec.ValidationError(f"its continue token has more than {LONGEST_TOKEN} characters")
+    return ObjectPage(page.items or (), token)
 
 
 def status(body: bytes) -> Mapping[str, Any]:

@@ -20,8 +20,9 @@ from actors.kube.calls import OpenCall, OpenCalls
 from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode, failures
 from actors.kube.http.bounds import AnswerBounds
-from actors.kube.http.client import Client, HttpRequest
+from actors.kube.http.client import Client, HttpRequest, ServerClock
 from actors.kube.http.decode import Complaints
+from actors.kube.http.logs import read_log
 from actors.kube.http.streams import Stream
 from actors.kube.http.watch_lines import WatchDecoder
 from actors.kube.http.wire import Wire, WireCut, WireLate
@@ -31,6 +32,9 @@ from actors.runtime import Clock, SystemClock, TimerService, TimerThread, later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+    from datetime import datetime
+
     from actors.kube.api import Call, DeleteOptions, Manifest, PodPage, Reply, Request, Resource, Watch, WatchSink
     from actors.kube.auth.credentials import Access
     from actors.runtime import Deadline
@@ -73,6 +77,7 @@ class HttpPodApi:
         self.request_timeout = request_timeout
         self.bounds = bounds or AnswerBounds()
         self._clock = clock or SystemClock()
+        self._server_clock = ServerClock(self._clock)
         self._user_agent = f"executor-pods/{_version()}"
         self._complaints = Complaints(access.credentials.redacted)
         self._deduplicator = PodDeduplicator()
@@ -137,6 +142,36 @@ class HttpPodApi:
             stream.end(_no_thread(error))
         return stream
 
+    def server_now(self) -> datetime | None:
+        """Return the server's wall clock, None before its first answer, or if it does not say."""
+        return self._server_clock.now()
+
+    def read_log(
+        self,
+        name: str,
+        *,
+        container: str | None = None,
+        follow: bool = False,
+        previous: bool = False,
+        tail: int | None = None,
+    ) -> Generator[bytes, None, None]:
+        """Yield the output of a pod's container as it comes, in the caller's thread, until it ends.
+
+        `follow` waits for more while the container runs; `previous` is that of its last incarnation; `tail` bounds the
+        lines from before now.
+
+        Raises:
+            ApiError: there is no log, or the connection was lost.
+        """
+        query = {
+            **({"container": container} if container is not None else {}),
+            **({"follow": "true"} if follow else {}),
+            **({"previous": "true"} if previous else {}),
+            **({"tailLines": str(tail)} if tail is not None else {}),
+        }
+        request = HttpRequest("GET", self._path(PODS, name, subresource="log", query=query))
+        return read_log(request, self._client(), self._timers, self.request_timeout, self.access.server)
+
     def close(self) -> None:
         """See `PodApi`. A thread that does not end in time is logged; it can send nothing more."""
         workers = self._workers.close()  # first: a worker that is freed below must not send a queued call
@@ -188,6 +223,10 @@ class HttpPodApi:
                 return _get(self._path(resource, name)), decode.json_object
             case api.ListObjects(resource, selector):
                 return _list(self._path(resource, query={"labelSelector": selector})), decode.json_items
+            case api.ListPage(resource):
+                return _list(self._path(resource, query=_page_query(request), everywhere=request.everywhere)), (
+                    decode.object_page
+                )
             case api.CreateObject(resource, manifest):
                 return HttpRequest("POST", self._path(resource), _json(manifest)), decode.json_object
             case api.PatchObject(resource, name, patch):
@@ -207,19 +246,28 @@ class HttpPodApi:
         review = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
         return HttpRequest("POST", f"/apis/{_REVIEWS}/selfsubjectaccessreviews", _json(review), changes=False)
 
-    def _path(self, resource: Resource, name: str | None = None, *, query: Mapping[str, str] | None = None) -> str:
+    def _path(
+        self,
+        resource: Resource,
+        name: str | None = None,
+        *,
+        subresource: str | None = None,
+        query: Mapping[str, str] | None = None,
+        everywhere: bool = False,
+    ) -> str:
         """Return the path and query of one object, or of the collection if there is no name.
 
         Raises:
             BadRequest: the name would lead to the collection, or to another path.
         """
         root = f"/apis/{resource.group}" if resource.group else "/api"
-        namespace = f"/namespaces/{quote(self.namespace, safe='')}" if resource.namespaced else ""
+        within = resource.namespaced and not everywhere
+        namespace = f"/namespaces/{quote(self.namespace, safe='')}" if within else ""
         path = f"{root}/{resource.version}{namespace}/{resource.plural}"
         if name is not None:
             if name in {"", ".", ".."} or "/" in name:
                 raise BadRequest(f"not sent: {name!r} cannot be the name of an object")
-            path += f"/{quote(name, safe='')}"
+            path += f"/{quote(name, safe='')}" + (f"/{subresource}" if subresource is not None else "")
         return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
     def _submit(
@@ -249,7 +297,12 @@ class HttpPodApi:
 
     def _client(self) -> Client:
         return Client(
-            self.access, limit=self.request_timeout, user_agent=self._user_agent, clock=self._clock, bounds=self.bounds
+            self.access,
+            limit=self.request_timeout,
+            user_agent=self._user_agent,
+            clock=self._clock,
+            bounds=self.bounds,
+            server_clock=self._server_clock,
         )
 
 
@@ -259,6 +312,16 @@ def _get(path: str) -> HttpRequest:
 
 def _list(path: str) -> HttpRequest:
     return HttpRequest("GET", path, accept_encoding="gzip", answer="list")
+
+
+def _page_query(request: api.ListPage) -> dict[str, str]:
+    query = {
+        "labelSelector": request.selector,
+        "fieldSelector": request.field_selector,
+        "limit": str(request.limit),
+        "continue": request.continue_token,
+    }
+    return {key: value for key, value in query.items() if value}
 
 
 def _delete(path: str, options: DeleteOptions) -> HttpRequest:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from actors.runtime import Address, Moment
@@ -20,6 +21,8 @@ class IdsAllocated:
     """Executor ids up to this one were allocated. Record it in the lease, for its next holder."""
 
     last_id: int
+    targets: Mapping[str, int] = field(default_factory=dict)
+    """The target of each profile. It is recorded with the next renewal, for those who look from outside."""
 
 
 @dataclass(frozen=True, slots=True)

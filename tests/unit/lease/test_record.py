@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from actors.errors import ApiError
-from actors.lease.record import Take, Wait, decide, first_lease, lease_name, read, released, taken
+from actors.lease.record import (
+    TARGETS,
+    Take,
+    Wait,
+    decide,
+    first_lease,
+    lease_name,
+    read,
+    read_targets,
+    released,
+    taken,
+)
 
 NOW = datetime(2024, 1, 1, 12, 0, 0, 250, tzinfo=UTC)
 FIFTEEN = timedelta(seconds=15)
@@ -130,6 +141,22 @@ def test_the_last_id_never_falls_whichever_driver_writes_it() -> None:
 @pytest.mark.parametrize("text", [None, 3, "", "-1", "1e3", "twelve", "٣", "9" * 19])
 def test_an_invalid_last_id_counts_as_none(text: Any) -> None:
     assert read(annotated({"executor-pods/last-id": text}), FIFTEEN).last_id == 0
+
+
+def test_a_renewal_records_the_targets_for_those_who_look_from_outside() -> None:
+    patch = taken(read(HELD, FIFTEEN), "me", FIFTEEN, NOW, last_id=4, targets={"gpu": 2, "default": 10})
+    assert patch["metadata"]["annotations"][TARGETS] == '{"default":10,"gpu":2}'
+    assert read_targets(patch) == {"default": 10, "gpu": 2}
+    many = {f"profile-{index}": 1 for index in range(5_000)}
+    assert (
+        TARGETS
+        not in taken(read(HELD, FIFTEEN), "me", FIFTEEN, NOW, last_id=4, targets=many)["metadata"]["annotations"]
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"a":-1}', '{"a":"x"}', '{"a":1e99}', "[" * 100_000, 7, None])
+def test_unusable_targets_are_none(text: Any) -> None:
+    assert read_targets(annotated({TARGETS: text})) is None
 
 
 @pytest.mark.parametrize("annotations", [None, [], "x"])
