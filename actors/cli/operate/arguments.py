@@ -197,6 +197,27 @@ def logs(  # noqa: PLR0917 - as above
     return show_logs(target, app_id, executor_id, container=container, follow=follow, previous=previous, tail=tail)
 
 
+def cleanup(  # noqa: PLR0917 - as above
+    app_id: App,
+    kubeconfig: Kubeconfig = None,
+    kube_context: Context = None,
+    namespace: Namespace = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+    keep_claims: Annotated[bool, typer.Option("--keep-claims", help="Keep the claims, with their data.")] = False,
+    without_lease: Annotated[
+        bool,
+        typer.Option("--without-lease", help="Also if there is no Lease, and nothing says whether a driver is alive."),
+    ] = False,
+    verbose: Verbose = False,
+) -> int:
+    """Delete the pods and claims of an orphaned fleet. Refuses while its driver renews the Lease."""
+    from actors.cli.operate.cleanup import Consent, clean_up  # noqa: PLC0415 - as above
+
+    target = _target(kubeconfig, kube_context, namespace, verbose=verbose)
+    return clean_up(target, app_id, Consent(yes, dry_run, without_lease, keep_claims))
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands: dict[str, Callable[..., Any]] = {
@@ -205,6 +226,7 @@ def register(app: typer.Typer) -> None:
         "describe": describe,
         "events": events,
         "logs": logs,
+        "cleanup": cleanup,
     }
     for name, command in commands.items():
         app.command(name)(command)

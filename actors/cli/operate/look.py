@@ -93,4 +93,6 @@ def fleet_events(fleet: ObservedFleet, events: Iterable[ObservedEvent]) -> list[
     """Return the Events that are about this fleet, the newest last."""
     prefixes = {fleet.app_id, *filter(None, (prefix_of(each.pod.name) for each in fleet.executors))}
     drivers = {("Pod", owner.name) for owner in owners_of(fleet.executors)}
+    if fleet.lease is not None and fleet.lease.record.marks.pod is not None:
+        drivers.add(("Pod", fleet.lease.record.marks.pod[0]))
     return about(events, prefixes, {("Lease", lease_name(fleet.app_id)), *drivers})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from actors.cli.operate.cluster import Cluster, interruptible, verbose
 from actors.cli.run import EXIT_FAILED, EXIT_INTERRUPTED
 from actors.cli.streams import say
-from actors.errors import ApiError, Forbidden
+from actors.errors import ApiError, Forbidden, Refused
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ def run(target: Target, work: Callable[[Cluster], int]) -> int:
                 return work(cluster)
         except ApiError as error:
             say(explained(error))
+            return EXIT_FAILED
+        except Refused as error:
+            say(one_line(str(error), LONGEST_LINE))
             return EXIT_FAILED
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
