@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from actors.kube.names import label_value_problem
-from actors.settings.durations import parse_duration
+from actors.pods.pod import DEFAULT_PROFILE
+from actors.settings.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["duration", "register"]
 
 _FORMATS: Final = {"table", "wide", "json"}
+_MOST_DIGITS: Final = 6
+"""Of a target: at most 100,000."""
+
 _COMPLETION_LIMIT: Final = timedelta(seconds=2)
 """A person who pressed the tab key waits no longer."""
 
@@ -68,7 +72,7 @@ ExecutorId: TypeAlias = Annotated[
     int, typer.Argument(metavar="ID", min=1, help="The executor's id.", show_default=False)
 ]
 Ids: TypeAlias = Annotated[
-    list[int], typer.Argument(metavar="ID...", min=1, help="The executors' ids.", show_default=False)
+    list[int], typer.Argument(metavar="ID", min=1, help="The executors' ids.", show_default=False)
 ]
 Kubeconfig: TypeAlias = Annotated[
     Path | None,
@@ -218,6 +222,112 @@ def cleanup(  # noqa: PLR0917 - as above
     return clean_up(target, app_id, Consent(yes, dry_run, without_lease, keep_claims))
 
 
+# ── through the driver ───────────────────────────────────────────────────────────────────────────────────────────
+
+Url: TypeAlias = Annotated[
+    str,
+    typer.Option("--endpoint", metavar="URL", help="The driver's page: http://127.0.0.1:8080.", show_default=False),
+]
+TokenFile: TypeAlias = Annotated[
+    Path, typer.Option("--token-file", metavar="FILE", help="The token of its page.", show_default=False)
+]
+Deadline: TypeAlias = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--deadline", parser=duration, metavar="DURATION", help="How long it may take. Default: the driver's settings."
+    ),
+]
+AdjustTarget: TypeAlias = Annotated[
+    bool, typer.Option("--adjust-target", help="Do not replace them: lower the target instead.")
+]
+
+
+def _targets(arguments: list[str]) -> dict[str, int]:
+    """Read targets such as `8` or `default=8 gpu=1`."""
+    targets: dict[str, int] = {}
+    for argument in arguments:
+        profile, equals, number = argument.rpartition("=")
+        if not (number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS) or (equals and not profile):
+            raise typer.BadParameter(f"{argument!r} is no target: write a number, or PROFILE=NUMBER")
+        if (profile := profile or DEFAULT_PROFILE) in targets:
+            raise typer.BadParameter(f"profile {profile!r} has two targets")
+        targets[profile] = int(number)
+    return targets
+
+
+def _act(endpoint: str, token_file: Path, app_id: str, action: str, done: str, **body: Any) -> int:
+    from actors.cli.operate.actions import Endpoint, act  # noqa: PLC0415 - see the module's docstring
+
+    given = {key: _plain(value) for key, value in body.items() if value is not None}
+    return act(Endpoint(endpoint, token_file), app_id, action, given, done)
+
+
+def _plain(value: Any) -> Any:
+    return format_duration(value) if isinstance(value, timedelta) else value
+
+
+def scale(  # noqa: PLR0917 - as above
+    app_id: App,
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET", help="A number, or PROFILE=NUMBER for each profile.", show_default=False),
+    ],
+    endpoint: Url,
+    token_file: TokenFile,
+    victims: Annotated[
+        str, typer.Option(metavar="newest|oldest|idle", help="Which running executors end first.")
+    ] = "newest",
+    grace: Annotated[
+        timedelta | None,
+        typer.Option(parser=duration, metavar="DURATION", help="How long they may take. Default: the settings'."),
+    ] = None,
+) -> int:
+    """Set the target of a fleet's profiles, and end what is in excess."""
+    wanted = _targets(targets)
+    shown = ", ".join(f"{profile} {target}" for profile, target in wanted.items())
+    done = f"targets: {shown}; running executors that end: {{ids}}"
+    return _act(endpoint, token_file, app_id, "scale", done, targets=wanted, victims=victims, grace=grace)
+
+
+def retire(  # noqa: PLR0917 - as above
+    app_id: App,
+    ids: Ids,
+    endpoint: Url,
+    token_file: TokenFile,
+    deadline: Deadline = None,
+    adjust_target: AdjustTarget = False,
+) -> int:
+    """Let executors finish, replace them, and end them at the deadline."""
+    done = "executors that retire: {ids}"
+    return _act(endpoint, token_file, app_id, "retire", done, ids=ids, deadline=deadline, adjust_target=adjust_target)
+
+
+def kill(  # noqa: PLR0917 - as above
+    app_id: App,
+    ids: Ids,
+    endpoint: Url,
+    token_file: TokenFile,
+    grace: Annotated[
+        timedelta | None,
+        typer.Option(parser=duration, metavar="DURATION", help="How long they may take. Default: the settings'."),
+    ] = None,
+    adjust_target: AdjustTarget = False,
+) -> int:
+    """End executors, and replace them."""
+    done = "executors that end: {ids}"
+    return _act(endpoint, token_file, app_id, "kill", done, ids=ids, grace=grace, adjust_target=adjust_target)
+
+
+def hold(app_id: App, endpoint: Url, token_file: TokenFile, deadline: Deadline = None) -> int:
+    """Retire all executors and create none, until `resume`."""
+    return _act(endpoint, token_file, app_id, "hold", "on hold; executors that retire: {ids}", deadline=deadline)
+
+
+def resume(app_id: App, endpoint: Url, token_file: TokenFile) -> int:
+    """Create executors again, up to the targets."""
+    return _act(endpoint, token_file, app_id, "resume", "resumed")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands: dict[str, Callable[..., Any]] = {
@@ -227,6 +337,11 @@ def register(app: typer.Typer) -> None:
         "events": events,
         "logs": logs,
         "cleanup": cleanup,
+        "scale": scale,
+        "retire": retire,
+        "kill": kill,
+        "hold": hold,
+        "resume": resume,
     }
     for name, command in commands.items():
         app.command(name)(command)

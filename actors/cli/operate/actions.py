@@ -1,0 +1,134 @@
+"""`scale`, `retire`, `kill`, `hold` and `resume`: through the page of the driver, which does them.
+
+The token is read from a file, never from an argument: everybody on the machine sees those.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import urllib3
+
+from actors.cli.operate.cluster import interruptible
+from actors.cli.operate.target import show
+from actors.cli.run import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from actors.cli.streams import say
+from actors.errors import ApiError, Refused, SettingsError, Unavailable
+from actors.text import LONGEST_LINE, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["Endpoint", "act"]
+
+_LIMIT: Final = 15.0
+"""Seconds for one answer: the page itself waits some seconds for the Backend."""
+
+_LONGEST_ANSWER: Final = 4 * 1024 * 1024
+"""Bytes: the ids of 100,000 executors have a fifth of that."""
+
+_LONGEST_TOKEN: Final = 4096
+"""Bytes of a token's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A driver's page, as the arguments name it."""
+
+    url: str
+    token_file: Path
+
+
+def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], done: str) -> int:
+    """Have the driver of this fleet do it. `done` says what it did, with `{ids}` for the executors it is about.
+
+    Raises:
+        SettingsError: the URL or the token's file is wrong.
+    """
+    url, token = _checked_url(endpoint.url), _token(endpoint.token_file)
+    with interruptible(), urllib3.PoolManager(retries=False, timeout=_LIMIT) as pool:
+        try:
+            _check_fleet(_ask(pool, "GET", f"{url}/api/v1/status"), app_id, url)
+            ids = _ask(pool, "POST", f"{url}/api/v1/{action}", token, body).get("ids")
+        except (ApiError, Refused) as error:
+            say(one_line(str(error), LONGEST_LINE))
+            return EXIT_FAILED
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+    shown = ", ".join(str(each) for each in ids if isinstance(each, int)) if isinstance(ids, list) else ""
+    show([one_line(done.replace("{ids}", shown or "none"), LONGEST_LINE)])
+    return EXIT_OK
+
+
+def _check_fleet(status: Mapping[str, Any], app_id: str, url: str) -> None:
+    """Check that the driver is that of the fleet which the user means.
+
+    Raises:
+        Refused: it is another one's.
+    """
+    theirs = status.get("app_id")
+    if theirs != app_id:
+        raise Refused(f"the driver at {url} keeps fleet {theirs!r}, not {app_id!r}; nothing was done")
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise SettingsError(f"--endpoint {url!r}: must be the URL of a driver's page, such as http://127.0.0.1:8080")
+    if parts.username is not None or parts.password is not None or parts.query:
+        raise SettingsError("--endpoint: must have no password and no query; the token belongs into --token-file")
+    return url.rstrip("/")
+
+
+def _token(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            token = file.read(_LONGEST_TOKEN + 1).strip()
+    except OSError as error:
+        raise SettingsError(f"--token-file {path}: cannot be read: {error.strerror}") from None
+    if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.decode().isprintable():
+        raise SettingsError(f"--token-file {path}: must have a token, in one line of ASCII")
+    return token.decode()
+
+
+def _ask(
+    pool: urllib3.PoolManager,
+    method: str,
+    url: str,
+    token: str | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> Mapping[str, Any]:
+    """Return the JSON object of an answer.
+
+    Raises:
+        Refused: it is a refusal.
+        Unavailable: there was none.
+    """
+    headers = {
+        "Accept": "application/json",
+        **({"Content-Type": "application/json"} if body is not None else {}),
+        **({"Authorization": f"Bearer {token}"} if token is not None else {}),
+    }
+    content = None if body is None else json.dumps(body).encode()
+    try:
+        answer = pool.request(method, url, headers=headers, body=content, redirect=False, preload_content=False)
+        try:
+            text = answer.read(_LONGEST_ANSWER)
+        finally:
+            answer.close()
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        cause = getattr(error, "reason", error)
+        raise Unavailable(f"{url} gave no answer: {type(cause).__name__}; does its driver run, with a page?") from None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Unavailable(f"{url} answered {answer.status} with something else than a driver's page would")
+    if answer.status != 200:
+        raise Refused(f"the driver refused: {found.get('error') or answer.status}")
+    return found

@@ -1,0 +1,309 @@
+"""The commands for operators without a cluster: arguments, tables, JSON, and what the driver's page answers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors import Fleet
+from actors.cli.arguments import execute
+from actors.cli.operate import as_json
+from actors.cli.operate.describe import _as_bytes, _as_lines
+from actors.cli.operate.tables import columns, events_table, executors_table, list_table, status_lines
+from actors.cli.operate.watching import Changes
+from actors.inspection.events import observe_event
+from actors.inspection.fleets import ObservedFleet, judge
+from actors.local.inprocess import InProcessPodApi
+from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
+from actors.local.store.object_store import ObjectStore
+from actors.runtime import ActorSystem
+from tests.unit.hostile import HOSTILE
+from tests.unit.inspection.objects import NOW, RUNNING, at, pod
+from tests.unit.inspection.test_executors import seen
+from tests.unit.inspection.test_fleets import fleet, observed
+from tests.unit.kube.scripted import ScriptedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOKEN = "a-token-of-24-characters"
+
+ENDED = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": at(10)}}
+WAITING = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+
+
+def example() -> ObservedFleet:
+    return fleet(
+        pod(1, state=RUNNING, podIP="10.0.0.1", spec={"nodeName": "node-a"}),
+        pod(2, phase="Pending", state=WAITING),
+        pod(12, phase="Failed", state=ENDED),
+        lease=observed(),
+    )
+
+
+# ── arguments ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WRONG = {
+    "status": "Missing argument 'APP'.",
+    "status a/b": "'a/b' cannot be an app id: a valid label must be",
+    "status etl -o xml": "'xml' is neither 'wide' nor 'json'",
+    "list -o wide": "'wide' is not 'json'",
+    "list -A -n x": "give --namespace or --all-namespaces, not both",
+    "list --kubeconfig /nowhere": "/nowhere",
+    "describe etl x": "Invalid value for 'ID'",
+    "describe etl 0": "Invalid value for 'ID'",
+    "logs etl 1 --tail -1": "Invalid value for '--tail'",
+    "scale etl": "Missing argument 'TARGET",
+    "scale etl 3": "Missing option '--endpoint'.",
+    "scale etl 3 --endpoint http://x": "Missing option '--token-file'.",
+    "scale etl x --endpoint http://x --token-file /x": "'x' is no target: write a number, or PROFILE=NUMBER",
+    "scale etl =3 --endpoint http://x --token-file /x": "'=3' is no target",
+    "scale etl 3 default=4 --endpoint http://x --token-file /x": "profile 'default' has two targets",
+    "kill etl 1 --endpoint x --token-file /x": "'x': must be the URL of a driver's page",
+    "kill etl 1 --endpoint http://a:b@x --token-file /x": "must have no password and no query",
+    "kill etl 1 --endpoint http://x --token-file /nowhere": "/nowhere: cannot be read: No such file or directory",
+    "kill etl 1 --endpoint http://x --token-file /dev/null": "/dev/null: must have a token",
+    "retire etl 1 --deadline 5 --endpoint http://x --token-file /x": "'5' has no unit",
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG.items(), ids=WRONG)
+def test_a_wrong_argument_is_answered_with_one_line_and_exit_code_2(
+    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(SimpleQueue(), arguments.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+    assert err.count("\n") == 1
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_columns_are_aligned_as_kubectl_does() -> None:
+    assert list(columns(("A", "LONG", "B"), [("aaaa", "", "x y"), ("b", "c", "")])) == [
+        "A      LONG     B",
+        "aaaa   <none>   x y",
+        "b      c",
+    ]
+
+
+def test_list_has_a_line_for_each_profile() -> None:
+    lines = list(list_table([example(), fleet(lease=None)], namespaces=False))
+    assert [line.split() for line in lines] == [
+        [
+            "APP-ID",
+            "PROFILE",
+            "STATE",
+            "HOLDER",
+            "RENEWED",
+            "WANTED",
+            "RUNNING",
+            "PENDING",
+            "STUCK",
+            "TERMINATING",
+            "ENDED",
+        ],
+        ["etl", "default", "alive", "host_1", "3s", "3", "1", "1", "1", "0", "1"],
+        ["etl", "gpu", "alive", "host_1", "3s", "1", "0", "0", "0", "0", "0"],
+        ["etl", "<none>", "unknown", "<none>", "<none>", "0", "0", "0", "0", "0", "0"],
+    ]
+    assert next(iter(list_table([example()], namespaces=True))).startswith("NAMESPACE   APP-ID ")
+    unread = ObservedFleet("etl", "default", (), None, judge(None, {}, NOW, "no"), NOW)
+    assert list(list_table([unread], namespaces=False))[1].split()[3:5] == ["?", "?"]
+
+
+def test_status_shows_the_driver_the_profiles_and_each_executor() -> None:
+    lines = list(status_lines(example(), wide=True))
+    assert lines[:6] == [
+        "Fleet etl in namespace default: alive, host_1 holds the Lease",
+        "",
+        "PROFILE   WANTED   RUNNING   PENDING   STUCK   TERMINATING   ENDED",
+        "default   3        1         1         1       0             1",
+        "gpu       1        0         0         0       0             0",
+        "",
+    ]
+    head, one, two, twelve = lines[6:]
+    assert head.split() == ["ID", "PROFILE", "STATE", "FOR", "POD", "RESTARTS", "AGE", "IP", "NODE", "WHY"]
+    assert one.split() == ["1", "default", "running", "60s", "etl-exec-1", "2", "2m0s", "10.0.0.1", "node-a"]
+    assert two.split()[-6:] == ["<none>", "ErrImagePull:", "main:", "no", "such", "image"]
+    assert twelve.endswith("exited with exit code 3; containers: main ended with 3 (Error)")
+    narrow = list(status_lines(example(), wide=False))
+    assert narrow[-1].endswith("EXITED, exit code 3")
+    header, *rows = narrow[6:]
+    for name in ("PROFILE", "STATE", "POD", "RESTARTS"):
+        assert all(row[header.index(name) - 1] == " " != row[header.index(name)] for row in rows)
+
+
+def test_where_there_is_little_room_those_that_do_not_run_are_shown_first() -> None:
+    many = fleet(*(pod(number, state=RUNNING) for number in range(1, 8)), pod(9, phase="Pending"), lease=observed())
+    lines = list(status_lines(many, wide=False, room=2))
+    assert [line.split()[0] for line in lines[-3:]] == ["1", "9", "..."]
+    assert lines[-1] == "... and 6 more"
+
+
+def test_what_strangers_wrote_is_one_line_of_text() -> None:
+    labels = {**pod(1)["metadata"]["labels"], "executor-pods/profile": HOSTILE}
+    odd = seen(pod(1, phase="Pending", state={"waiting": {"reason": "ErrImagePull", "message": HOSTILE}}))
+    hostile = fleet(pod(1, metadata={"labels": labels}, podIP=HOSTILE), lease=observed(3, HOSTILE))
+    event = observe_event({"involvedObject": {"kind": HOSTILE, "name": HOSTILE}, "reason": HOSTILE, "message": HOSTILE})
+    for line in (
+        *executors_table([odd], NOW, wide=True),
+        *status_lines(hostile, wide=True),
+        *list_table([hostile], namespaces=True),
+        *events_table([event], NOW),
+    ):
+        assert line.isprintable()
+        assert len(line) < 20_000
+
+
+def test_an_event_says_how_often_it_happened() -> None:
+    event = observe_event({"lastTimestamp": at(5), "firstTimestamp": at(300), "count": 3, "message": "m"})
+    assert list(events_table([event], NOW, objects=False))[1].split("   ")[0] == "5s (x3 over 5m0s)"
+
+
+# ── JSON ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ROW_KEYS = [
+    *("id", "profile", "state", "since", "requested_at", "running_at", "ended_at", "registered", "retiring", "pod"),
+    *("node", "ip", "restarts", "why", "loss", "exit_code", "caused_by_app", "notes"),
+]
+
+
+def test_json_has_the_rows_of_the_drivers_own_page() -> None:
+    from actors.page.documents import Executor  # noqa: PLC0415 - only this test compares the two
+
+    found = json.loads(as_json.as_text(as_json.status(example())))
+    assert [row["id"] for row in found["executors"]] == [1, 2]
+    (ended,) = found["ended"]
+    assert list(ended) == ROW_KEYS
+    assert set(ROW_KEYS) == set(Executor.__struct_fields__)
+    assert (ended["loss"], ended["exit_code"], ended["caused_by_app"]) == ("EXITED", 3, True)
+    assert ended["ended_at"] == NOW.timestamp() - 10
+    assert (found["version"], found["state"], found["orphaned"], found["holder"]) == (1, "alive", False, "host_1")
+    assert found["profiles"]["gpu"] == dict.fromkeys(("running", "pending", "stuck", "terminating", "ended"), 0) | {
+        "wanted": 1
+    }
+
+
+def test_json_is_ascii() -> None:
+    assert as_json.as_text({"a": "é\x7f\x1b"}, one_line=True) == '{"a": "\\u00e9\\u007f\\u001b"}'
+
+
+# ── watching ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pipe_gets_the_rows_that_have_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = Changes(wide=False, json=False)
+    changes.show(fleet(pod(1, phase="Pending"), pod(2, state=RUNNING), lease=observed()))
+    assert len(capsys.readouterr().out.splitlines()) == 9
+    changes.show(fleet(pod(1, phase="Pending"), pod(2, state=RUNNING), lease=observed(2)))
+    assert capsys.readouterr().out == ""
+    changes.show(fleet(pod(1, state=RUNNING), lease=observed()))
+    row, gone = capsys.readouterr().out.splitlines()
+    assert row.split()[:3] == ["1", "default", "running"]
+    assert gone == "pod etl-exec-2 is gone"
+
+
+def test_as_json_each_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = Changes(wide=False, json=True)
+    for age in (3, 2, 60):
+        changes.show(fleet(pod(1), lease=observed(age)))
+    assert [json.loads(line)["state"] for line in capsys.readouterr().out.splitlines()] == ["alive", "orphaned"]
+
+
+# ── logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_on_a_terminal_a_log_is_text_and_in_a_pipe_it_is_what_it_is(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    log = [b"a\tb\r\n\x1b[2J", b"\xffc\nrest"]
+    _as_lines(log)
+    assert capfdbinary.readouterr().out == b"a\tb\n\\x1b[2J\\xffc\nrest\n"
+    _as_bytes(log)
+    assert capfdbinary.readouterr().out == b"".join(log)
+    _as_lines([b"x" * 40_000, b"x" * 40_000])
+    assert capfdbinary.readouterr().out.count(b"\n") == 1
+
+
+# ── through the driver ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def driver() -> Iterator[Fleet]:
+    """A fleet with a page that takes actions."""
+    with ExitStack() as stack:
+        system = ActorSystem()
+        stack.callback(system.close)
+        store = ObjectStore(system.clock, system.entropy)
+        stack.callback(ScriptedKubelet(store, system.clock, system.timers).close)
+        api = InProcessPodApi(store, "default", system.timers)
+        soon = {"batch_delay": "20ms"}
+        made = Fleet(image="any", instances=2, allocation=soon, pod_api=api, system=system, page=0, page_token=TOKEN)  # type: ignore[arg-type]  # text is read
+        yield stack.enter_context(made)
+
+
+def test_an_operator_acts_through_the_drivers_page(
+    driver: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token, wrong = tmp_path / "token", tmp_path / "wrong"
+    token.write_text(f"{TOKEN}\n")
+    wrong.write_text("another-token-of-any-length")
+
+    def act(arguments: str, file: Path = token, app_id: str = driver.app_id) -> tuple[int, str]:
+        name, *rest = arguments.split()
+        given = [name, app_id, *rest, "--endpoint", str(driver.page_url), "--token-file", str(file)]
+        code = execute(SimpleQueue(), given)
+        captured = capsys.readouterr()
+        return code, (captured.out + captured.err).strip()
+
+    driver.wait_for(running=2, timeout="30s")
+    assert act("scale 3") == (0, "targets: default 3; running executors that end: none")
+    driver.wait_for(running=3, timeout="30s")
+    assert act("scale default=2 --victims oldest --grace 30s") == (
+        0,
+        "targets: default 2; running executors that end: 1",
+    )
+    assert act("retire 2 --deadline 1m --adjust-target") == (0, "executors that retire: 2")
+    assert act("kill 3 99 --grace 1s") == (0, "executors that end: 3")
+    assert act("hold --deadline 1s")[0] == 0
+    assert driver.status().on_hold
+    assert act("resume") == (0, "resumed")
+    assert not driver.status().on_hold
+    assert act("scale x=3") == (
+        1,
+        f"executor-pods: the driver refused: {_refusal(driver)}",
+    )
+    assert act("resume", wrong)[0] == 1
+    code, said = act("resume", app_id="other")
+    assert (code, said.endswith("not 'other'; nothing was done")) == (1, True)
+
+
+def _refusal(driver: Fleet) -> str:
+    try:
+        driver.scale({"x": 3})
+    except Exception as error:  # noqa: BLE001 - its words are all that counts
+        return str(error)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"\xff", b"[" * 100_000])
+def test_whatever_answers_instead_of_a_driver_is_said(
+    body: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    with ScriptedServer() as server:
+        server.answers(200, body)
+        given = ["resume", "etl", "--endpoint", f"http://{server.name}/", "--token-file", str(token)]
+        assert execute(SimpleQueue(), given) == 1
+        assert "with something else than a driver's page would" in capsys.readouterr().err
+        assert "Authorization" not in server.asked[0].headers
+        server.stop_listening()
+        assert execute(SimpleQueue(), given) == 1
+    assert "gave no answer" in capsys.readouterr().err
