@@ -148,8 +148,9 @@ def to_json(event: Event) -> str:
 
 
 def to_line(event: Event) -> str:
-    """Return one line of plain output: local time, event, executor, then the reason or the pod."""
-    executor = "" if event.executor_id is None else f"executor {event.executor_id}"
+    """Return one line of plain output: local time, event, executor or profile, then the reason or the pod."""
+    profile = event.details.get("profile", "")
+    executor = str(profile) if event.executor_id is None else f"executor {event.executor_id}"
     why = ": ".join(part for part in (event.reason, event.message or event.pod) if part)
     return one_line(
         f"{event.time.astimezone():%H:%M:%S}  {event.event:<11}  {executor:<13}  {why}", LONGEST_LINE

@@ -14,21 +14,22 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors import kube
 from actors.backend.backend import Backend
 from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, StopFleet, UseBackend
-from actors.cli.events import NOTHING_MADE, Event
-from actors.cli.output import Output, OutputFormat, choose_output
+from actors.cli.events import NOTHING_MADE, Event, to_json, to_line
+from actors.cli.output import Lines, Output, OutputFormat
 from actors.cli.streams import discard, has_no_reader, say, unwritten
 from actors.manifests import executor_pod
-from actors.runtime import ActorSystem, Address, Clock, Moment, SystemClock, later
+from actors.runtime import ActorSystem, Address, Clock, Moment, SystemClock, elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from actors.messages import FleetExecutors, FleetStatus
     from actors.metrics.counts import Metrics
     from actors.page.plan import PagePlan
     from actors.settings.model import Settings
@@ -39,7 +40,10 @@ __all__ = [
     "EXIT_OK",
     "ClusterFaults",
     "Inbox",
+    "Item",
+    "Key",
     "MainLoop",
+    "Observed",
     "Request",
     "run_fleet",
     "run_local",
@@ -55,11 +59,32 @@ EXIT_INTERRUPTED: Final = 130
 REDRAW_SECONDS: Final = 0.5
 """Ages have seconds: at twice that rate, every second is visible."""
 
+FRAME: Final = timedelta(milliseconds=50)
+REST: Final = 4
+"""The least time between two pictures, and as a multiple of what one takes."""
+
 LOCAL_STOP: Final = FORCE_AFTER + timedelta(seconds=3)
 """How long an orderly stop may take on the embedded cluster, which ends with the command and leaves nothing behind.
 After `FORCE_AFTER` no pod is left; the rest is the Backend's, to report that."""
 
-Inbox = SimpleQueue[Event | logging.LogRecord | signal.Signals]
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that was pressed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the Backend answered to the driver."""
+
+    status: FleetStatus
+    executors: FleetExecutors | None
+
+
+Item: TypeAlias = Event | Observed | Key | logging.LogRecord | signal.Signals
+Inbox = SimpleQueue[Item]
 """What the main thread reads. A SimpleQueue, because its `put` is safe in a signal handler."""
 
 
@@ -137,6 +162,10 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             bounds=request.settings.api.bounds,
         )
         stack.callback(api.close)
+        output = choose_output(request, inbox, clock)
+        stack.callback(output.close)
+        if not isinstance(output, Lines):
+            plan = replace(plan, observe=lambda status, executors: inbox.put(Observed(status, executors)))
         system = ActorSystem()
         stack.callback(system.close)
         feed = None if page is None else page.feed
@@ -146,8 +175,6 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         stack.callback(driver.stop)
         backend = Backend.start(request.settings, driver, api, system=system, metrics=metrics)
         driver.tell(UseBackend(backend))
-        output = choose_output(request.output, target=request.settings.executor.instances, now=clock.now)
-        stack.callback(output.close)
         patience = LOCAL_STOP if request.local else None
         loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock)
         if metrics_url is not None:
@@ -156,6 +183,27 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             page.backend = backend
             loop.note(f"page at {page.url}")
         return loop.run()
+
+
+def choose_output(request: Request, inbox: Inbox, clock: Clock) -> Output:
+    """Return a table for a terminal that can draw one, lines for a pipe, a file or a command in the background."""
+    if request.output == "json":
+        return Lines(sys.stdout, to_json)
+    from rich.console import Console  # noqa: PLC0415 - only a table needs the modules of the terminal
+
+    from actors.cli.live.keyboard import Keyboard, in_foreground  # noqa: PLC0415 - as above
+    from actors.cli.live.screen import LiveTable  # noqa: PLC0415 - as above
+
+    console = Console()
+    # rich also takes a pipe for a terminal, if FORCE_COLOR is set
+    draws = console.is_terminal and sys.stdout.isatty() and not console.is_dumb_terminal
+    if not draws or not in_foreground(sys.stdout.fileno()):
+        return Lines(sys.stdout, to_line)
+    has_keys = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+    keyboard = Keyboard(sys.stdin.fileno(), lambda name: inbox.put(Key(name))) if has_keys else None
+    return LiveTable(
+        console, targets=request.settings.initial_totals, now=clock.now, keyboard=keyboard, signalled=inbox.put
+    )
 
 
 def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, str | None]:
@@ -220,6 +268,9 @@ class MainLoop:
         self._clock = clock
         self._exit_code: int | None = None
         self._deadline: Moment | None = None
+        self._changed = True
+        """Something has happened since the last picture."""
+        self._draw_from: Moment = clock.monotonic()
 
     def run(self) -> int:
         """Run until the fleet has stopped, `patience` is over, or a second Ctrl-C comes; return the exit code."""
@@ -228,18 +279,51 @@ class MainLoop:
                 case None if not self._driver.is_alive():
                     return EXIT_FAILED  # it crashed, and the cause was shown as a warning
                 case None:
-                    self._write(self._output.refresh)
+                    pass
                 case Event(event="stopped") as event:
                     self._show(event)
                     return self._final_exit_code(left_behind=bool(event.details.get("left_behind")))
-                case Event() as event:
-                    self._show(event)
-                case logging.LogRecord() as record:
-                    self.note(_text(record))
-                case signal.Signals() as number:
-                    if not self._handle_signal(number):
-                        break
+                case signal.Signals.SIGINT if self._exit_code == EXIT_INTERRUPTED:
+                    self.note("exiting at once")
+                    break
+                case item:
+                    self._take(item)
         return self._final_exit_code(left_behind=self._patience is None)
+
+    def _next(self) -> Item | None:
+        """Return the next item, None if there is none for a while. Draw what has changed, but not for each item."""
+        if self._changed and self._clock.monotonic() >= self._draw_from:
+            self._draw()
+        pause = self._draw_from - self._clock.monotonic() if self._changed else REDRAW_SECONDS
+        try:
+            item = self._inbox.get(timeout=max(pause, 0.0))
+        except Empty:
+            self._draw()
+            return None
+        self._changed = True
+        return item
+
+    def _draw(self) -> None:
+        """Draw, and then leave most of the time to other things: the picture of a large fleet takes a while."""
+        begun = self._clock.monotonic()
+        self._write(self._output.refresh)
+        ended = self._clock.monotonic()
+        self._draw_from = later(ended, max(FRAME, REST * elapsed(begun, ended)))
+        self._changed = False
+
+    def _take(self, item: Item) -> None:
+        match item:
+            case Event():
+                self._show(item)
+            case Observed(status, executors):
+                self._write(partial(self._output.observe, status, executors))
+            case Key(name):
+                if self._output.press(name) == "stop":
+                    self._stop(EXIT_OK, "a key was pressed")
+            case logging.LogRecord():
+                self.note(_text(item))
+            case signal.Signals():
+                self._handle_signal(item)
 
     def _show(self, event: Event) -> None:
         self._write(partial(self._output.show, event))
@@ -252,23 +336,20 @@ class MainLoop:
         """Show a remark of the command, or a warning."""
         self._write(partial(self._output.note, text))
 
-    def _next(self) -> Event | logging.LogRecord | signal.Signals | None:
-        try:
-            return self._inbox.get(timeout=REDRAW_SECONDS)
-        except Empty:
-            return None
-
-    def _handle_signal(self, number: signal.Signals) -> bool:
-        """Begin to stop. Return False if the user wants to exit at once."""
-        if number is not signal.Signals.SIGINT:
-            self._stop(EXIT_OK, f"{number.name} received")
-        elif self._exit_code == EXIT_INTERRUPTED:
-            self.note("exiting at once")
-            return False
-        else:
-            self.note("stopping the fleet; press Ctrl-C again to exit at once")
-            self._stop(EXIT_INTERRUPTED, "interrupted")
-        return True
+    def _handle_signal(self, number: signal.Signals) -> None:
+        """Begin to stop, or do what concerns the terminal."""
+        match number:
+            case signal.Signals.SIGINT:
+                self.note("stopping the fleet; press Ctrl-C again to exit at once")
+                self._stop(EXIT_INTERRUPTED, "interrupted")
+            case signal.Signals.SIGTSTP:
+                self._write(self._output.suspend)
+            case signal.Signals.SIGCONT:
+                self._write(self._output.resume)
+            case signal.Signals.SIGWINCH:
+                pass  # the next picture has the new size
+            case _:
+                self._stop(EXIT_OK, f"{number.name} received")
 
     def _stop(self, exit_code: int, why: str) -> None:
         """Begin an orderly stop. The first reason decides the exit code, except that Ctrl-C always wins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, final
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from actors.cli.events import Detail, Event
 
-__all__ = ["Tally", "counted"]
+__all__ = ["Tally", "counted", "gist"]
 
 _LEASE: Final = "lease"
 """`blocked_by` while another driver holds the lease: this one stands by, as it was asked to."""
@@ -86,3 +87,8 @@ class Tally:
 def counted(losses: Mapping[str, int]) -> str:
     """Return losses by kind as text, the most frequent kind first."""
     return ", ".join(f"{kind} {count}" for kind, count in sorted(losses.items(), key=lambda item: (-item[1], item[0])))
+
+
+def gist(text: str) -> str:
+    """Return what two texts have in common that differ only in numbers: ids, times, how much of a quota is used."""
+    return re.sub(r"[0-9]+", "0", text)

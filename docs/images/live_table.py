@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from rich.console import Console
 
 from actors.cli.events import Event
-from actors.cli.output import LiveTable
+from actors.cli.live.screen import LiveTable
 
 ARGUMENTS = "run --local --executors 4 --kill-every 5s --for 15s"
 KEYS = ("time", "event", "executor_id", "pod", "reason", "message")
@@ -53,15 +53,16 @@ def events() -> list[Event]:
 def main() -> None:
     """Print the picture."""
     console = Console(
-        record=True, width=WIDTH, height=24, force_terminal=True, file=io.StringIO(), legacy_windows=False
+        record=True, width=WIDTH, height=22, force_terminal=True, file=io.StringIO(), legacy_windows=False
     )
     shown = events()
-    table = LiveTable(console, target=4, now=lambda: shown[-1].time + LATER)
+    table = LiveTable(console, targets={"default": 4}, now=lambda: shown[-1].time + LATER)
     for event in shown:
         table.show(event)
+    picture = table.frame()
     table.close()
     console.export_text(clear=True)  # what was drawn on the way
-    console.print(table.render())
+    console.print(picture)
     svg = console.export_svg(title=f"executor-pods {ARGUMENTS}")
     sys.stdout.write(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))  # a picture loads nothing
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import uuid
 from collections import Counter
@@ -40,9 +41,11 @@ class Command:
         self,
         tmp: Path,
         *arguments: str,
+        stdin: int | None = None,
         stdout: int | IO[str] = subprocess.PIPE,
         stderr: int | IO[str] = subprocess.PIPE,
         closed: bool = False,
+        session: bool = False,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.tmp = tmp
@@ -51,6 +54,8 @@ class Command:
         shell = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh") if closed else ()
         self.process = subprocess.Popen(
             [*shell, sys.executable, "-m", "actors", *arguments],
+            stdin=stdin,
+            start_new_session=session,
             stdout=stdout,
             stderr=stderr,
             text=True,
@@ -310,21 +315,78 @@ def rest_of(terminal: int) -> str:
     return seen.decode(errors="replace")
 
 
-def test_on_a_terminal_the_live_output_is_a_table(tmp: Path, marker: str, executor: list[str]) -> None:
+def until(terminal: int, words: str) -> str:
+    """Read what is written to a terminal until these words come."""
+    seen = ""
+    while words not in seen:
+        seen += os.read(terminal, 65536).decode(errors="replace")
+    return seen
+
+
+def test_on_a_terminal_the_live_output_is_a_table_and_the_end_stays_on_it(
+    tmp: Path, marker: str, executor: list[str]
+) -> None:
     ours, theirs = pty.openpty()
     arguments = ["run", "--local", "--executors", "2", *executor]
     with Command(tmp, *arguments, stdout=theirs, environ={"PYTHONIOENCODING": "ascii"}) as command:
         os.close(theirs)
-        seen = ""
-        while "running 2" not in seen:
-            seen += os.read(ours, 65536).decode(errors="replace")
+        seen = until(ours, "running      executor 2")
         command.interrupt()
         seen += rest_of(ours)
         assert command.end() == 130
         assert command.leftovers(marker) == []
     os.close(ours)
-    assert "target 2" in seen
-    assert "REASON" in seen
+    for words in ("PROFILE", "TARGET", "ID  POD", "STATE"):
+        assert words in seen
+    _, left = seen.split("\x1b[?1049l")
+    assert "interrupted after" in left
+    assert "2 executors ran" in left
+
+
+def test_keys_stop_the_fleet_and_the_terminal_is_as_it_was(tmp: Path, marker: str, executor: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    arguments = ["run", "--local", "--executors", "1", *executor]
+    with Command(tmp, *arguments, stdin=theirs, stdout=theirs, session=True) as command:
+        until(ours, "running      executor 1")
+        assert termios.tcgetattr(theirs) != before
+        command.process.send_signal(signal.SIGTSTP)  # does not stop it: no shell of its session could continue it
+        assert "\x1b[?1049l" in until(ours, "\x1b[?1049h")
+        os.write(ours, b"q")
+        until(ours, "stop the fleet and delete its executors?")
+        os.write(ours, b"y")
+        assert command.process.wait() == 0
+        assert command.leftovers(marker) == []
+        assert termios.tcgetattr(theirs) == before
+    os.close(theirs)
+    os.close(ours)
+
+
+@pytest.mark.stress  # one process more
+def test_a_signal_that_kills_the_command_gives_the_terminal_back_first(tmp: Path) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    with Command(tmp, "run", "--local", "--executors", "0", stdin=theirs, stdout=theirs) as command:
+        until(ours, "PROFILE")
+        command.process.send_signal(signal.SIGQUIT)
+        until(ours, "\x1b[?1049l")
+        assert command.process.wait() == -signal.SIGQUIT
+        assert termios.tcgetattr(theirs) == before
+    os.close(theirs)
+    os.close(ours)
+
+
+@pytest.mark.stress  # one process more
+def test_a_terminal_that_cannot_draw_gets_lines(tmp: Path, executor: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["run", "--local", "--executors", "1", "--for", "1s", *executor]
+    with Command(tmp, *arguments, stdout=theirs, environ={"TERM": "dumb"}) as command:
+        os.close(theirs)
+        seen = rest_of(ours)
+        assert command.end() == 0
+    os.close(ours)
+    assert "\x1b" not in seen
+    assert "running      executor 1" in seen
 
 
 @pytest.fixture

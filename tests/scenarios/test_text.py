@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from actors.cli.events import describe, to_json, to_line
-from actors.cli.output import LiveTable
+from actors.cli.live.screen import LiveTable
 from actors.errors import Forbidden, Invalid
 from actors.local.faults.kinds import Refuse
 from actors.local.kubelet.scripted_kubelet import StayWaiting
@@ -69,16 +69,18 @@ def shown(world: World) -> None:
             assert len(text) < LONGEST
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None)
-    table = LiveTable(console, target=1, now=lambda: NOW)
+    table = LiveTable(console, targets={}, now=lambda: NOW)
     for message in heard:
         event = describe(message, NOW, {})
         table.show(event)
+        table.refresh()
         assert to_line(event).isprintable()
         line = to_json(event)
         assert line.isascii()
         assert line.isprintable()
         json.loads(line)
     table.note(HOSTILE)
+    table.refresh()
     table.close()
     for act in ("\x1b[2J", "\x1b]0;", "\x9b", "\u202e", "\x07"):
         assert act not in screen.getvalue()

@@ -14,13 +14,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from rich.console import Console
 
 from actors.cli.arguments import execute, overrides
-from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, StopFleet, UseBackend
+from actors.cli.driver import FORCE_AFTER, LOOK_EVERY, FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import NOTHING_MADE, Event, describe, to_json, to_line
-from actors.cli.output import Lines, LiveTable, age
-from actors.cli.run import LOCAL_STOP, Inbox, MainLoop
+from actors.cli.output import Lines
+from actors.cli.run import LOCAL_STOP, Inbox, Item, Key, MainLoop, Observed
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -32,7 +31,11 @@ from actors.messages import (
     ExecutorRunning,
     ExecutorStuck,
     ExecutorTerminating,
+    FleetExecutors,
     FleetFailed,
+    FleetStatus,
+    GetExecutors,
+    GetFleetStatus,
     RegisterExecutor,
     StopBackend,
     ToDriver,
@@ -234,15 +237,6 @@ def test_a_pods_message_cannot_break_the_line_or_control_the_terminal() -> None:
     assert line.endswith(r"Bad: two\nlines\x1b[2J")
 
 
-def test_markup_in_a_message_or_a_name_is_text_in_the_table() -> None:
-    message = "failed to run [/bin/sh -c foo] [/] [bold red]x [link=file:///]y"
-    stuck = Event(NOW, "stuck", 1, "etl-[/]exec-1", "RunContainerError", message)
-    lines = picture([stuck], width=200)
-    assert message in lines[2]
-    assert "etl-[/]exec-1" in lines[2]
-    assert lines[-1].endswith(message)
-
-
 @pytest.mark.parametrize("write", [to_line, to_json])
 def test_no_character_of_a_message_acts_and_json_keeps_all_of_them(write: Callable[[Event], str]) -> None:
     event = Event(NOW, "stuck", 1, HOSTILE, HOSTILE, HOSTILE, {"profile": HOSTILE})
@@ -361,6 +355,25 @@ def test_a_running_executor_is_registered_and_killed_every_interval(kit: Kit) ->
     assert sorted(killed) == ["etl-exec-1", "etl-exec-2"]
 
 
+def test_the_backend_is_asked_again_when_it_has_answered_and_its_answers_are_passed_on(kit: Kit) -> None:
+    seen: list[tuple[FleetStatus, FleetExecutors | None]] = []
+    run = Run(kit, Plan(observe=lambda status, executors: seen.append((status, executors))))
+    status, executors = FleetStatus("etl", "batch", {}, {}), FleetExecutors((), ())
+    run.backend.reply_with(lambda message: status if isinstance(message, GetFleetStatus) else executors)
+    run.tell(BackendStarted("etl", "batch"))
+    kit.advance(3 * LOOK_EVERY)
+    assert seen == [(status, executors)] * 2
+    assert {type(message) for message in run.backend.take_all()} == {GetFleetStatus, GetExecutors}
+
+
+def test_of_a_large_fleet_the_executors_are_asked_for_more_rarely(kit: Kit) -> None:
+    run = Run(kit, Plan(observe=lambda *_: None))
+    run.tell(BackendStarted("etl", "batch"), *(ExecutorPending(number, pod(f"x-{number}")) for number in range(3_000)))
+    kit.advance(8 * LOOK_EVERY)
+    asked = [type(message) for message in run.backend.take_all()]
+    assert (asked.count(GetFleetStatus), asked.count(GetExecutors)) == (8, 2)
+
+
 def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
     killed: list[str] = []
     run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
@@ -443,6 +456,8 @@ class Screen:
     def __init__(self, fail: OSError | None = None) -> None:
         self.shown: list[str] = []
         self.notes: list[str] = []
+        self.drawn: list[int] = []
+        """How many events were shown before each picture."""
         self.on_refresh: Callable[[], None] = lambda: None
         self._fail = fail
 
@@ -455,7 +470,20 @@ class Screen:
         self.notes.append(text)
 
     def refresh(self) -> None:
+        self.drawn.append(len(self.shown))
         self.on_refresh()
+
+    def observe(self, status: FleetStatus, executors: FleetExecutors | None) -> None:
+        self.shown.append(f"observed {status.app_id}")
+
+    def press(self, key: str) -> str | None:
+        return "stop" if key == "y" else None
+
+    def suspend(self) -> None:
+        self.shown.append("suspended")
+
+    def resume(self) -> None:
+        self.shown.append("resumed")
 
     def close(self) -> None:
         pass
@@ -464,10 +492,10 @@ class Screen:
 class Script:
     """An inbox with these items. None is an inbox that stays empty for one interval."""
 
-    def __init__(self, *items: Event | signal.Signals | logging.LogRecord | None) -> None:
+    def __init__(self, *items: Item | None) -> None:
         self._items = deque(items)
 
-    def get(self, *, timeout: float) -> Event | signal.Signals | logging.LogRecord:
+    def get(self, *, timeout: float) -> Item:
         item = self._items.popleft()
         if item is None:
             raise Empty
@@ -484,7 +512,7 @@ class Loop:
     def __init__(
         self,
         kit: Kit,
-        *items: Event | signal.Signals | logging.LogRecord | None,
+        *items: Item | None,
         patience: timedelta | None = None,
         fail: OSError | None = None,
         alive: bool = True,
@@ -508,6 +536,20 @@ class Loop:
 
 
 STOPPED = event("stopped")
+
+
+def test_however_much_happens_pictures_have_time_between_them(kit: Kit) -> None:
+    loop = Loop(kit, *[event("running")] * 50, None, STOPPED)
+    assert loop.screen.drawn[0] == 0
+    assert len(loop.screen.drawn) < 10
+
+
+def test_keys_the_terminals_signals_and_what_the_backend_answers_reach_the_output(kit: Kit) -> None:
+    observed = Observed(FleetStatus("etl", "batch", {}, {}), None)
+    loop = Loop(kit, observed, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH, Key("s"), Key("y"), STOPPED)
+    assert loop.screen.shown == ["observed etl", "suspended", "resumed", "stopped"]
+    assert loop.stops == ["a key was pressed"]
+    assert loop.exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -590,68 +632,3 @@ def test_a_stdout_that_cannot_be_written_ends_the_fleet(
         assert loop.exit_code == exit_code
         print("nobody reads it", flush=True)
     assert (tmp_path / "out").read_text() == ""
-
-
-# ── The table ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def picture(events: list[Event], *, width: int = 100, height: int = 24, after: timedelta = timedelta()) -> list[str]:
-    """Return the lines of the last table."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
-    table = LiveTable(console, target=4, now=lambda: NOW + after)
-    for shown in events:
-        table.show(shown)
-    table.close()
-    plain = Console(file=io.StringIO(), width=width, height=height)
-    with plain.capture() as capture:
-        plain.print(table.render())
-    return capture.get().splitlines()
-
-
-def executor(name: str, executor_id: int, reason: str | None = None, message: str | None = None) -> Event:
-    return Event(NOW, name, executor_id, f"etl-exec-{executor_id}", reason, message)
-
-
-def test_the_table_has_the_fleet_its_executors_and_the_latest_events() -> None:
-    started = describe(BackendStarted("etl", "batch"), NOW, {})
-    events = [
-        started,
-        executor("pending", 1),
-        executor("running", 1),
-        executor("pending", 2, reason="Unschedulable"),
-        executor("running", 3),
-        executor("removed", 3, reason="OOM_KILLED", message="executor 3 was killed for its memory"),
-    ]
-    lines = picture(events, after=timedelta(seconds=75))
-    assert lines[0] == "etl in namespace batch   target 4  pending 1  running 1  removed 1"
-    assert lines[1].split() == ["ID", "POD", "STATE", "FOR", "REASON"]
-    assert [line.split() for line in lines[2:4]] == [
-        ["1", "etl-exec-1", "running", "75s"],
-        ["2", "etl-exec-2", "pending", "75s", "Unschedulable"],
-    ]
-    assert lines[-1].endswith("removed      executor 3     OOM_KILLED: executor 3 was killed for its memory")
-
-
-def test_a_table_of_a_large_fleet_fits_the_terminal_and_keeps_executors_that_do_not_run() -> None:
-    events = [executor("running", number) for number in range(1, 100)] + [executor("pending", 100)]
-    lines = picture(events, height=24)
-    assert len(lines) <= 24
-    assert any("and 89 more" in line for line in lines)
-    assert any(line.split()[:3] == ["100", "etl-exec-100", "pending"] for line in lines)
-
-
-@pytest.mark.parametrize("name", ["failed", "blocked"])
-def test_failures_and_blocked_causes_are_never_truncated(name: str) -> None:
-    advice = "grant verb "
-    lines = picture([Event(NOW, name, message="the account may not delete pods " * 6 + advice + "delete")])
-    assert advice + "delete" in " ".join(" ".join(lines).split())
-    noise = picture([Event(NOW, "removed", 1, "etl-exec-1", message="many words " * 20 + advice)])
-    assert advice not in " ".join(noise), "other events take one line each"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0s"), (119, "119s"), (121, "2m1s"), (700, "11m"), (7200, "120m"), (11_000, "3h"), (200_000, "2d")],
-)
-def test_ages_read_as_kubectl_shows_them(seconds: int, text: str) -> None:
-    assert age(timedelta(seconds=seconds)) == text

@@ -1,0 +1,211 @@
+"""`LiveFleet`: what the live table shows, from the events of a run and the Backend's status. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from actors.cli.events import Event, to_line
+from actors.cli.live.cells import age
+from actors.cli.tally import Tally, gist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from actors.cli.live.cells import Shown
+    from actors.messages import FleetExecutors, FleetStatus
+
+__all__ = ["STATES", "Alarm", "LiveFleet", "News", "Row"]
+
+STATES: Final = ("stuck", "terminating", "pending", "running")
+"""Of an executor, the one to look at first in front."""
+
+NEWS_KEPT: Final = 12
+"""Events and warnings at the bottom of the table; as many that are no executor's stay on the screen at the end."""
+
+ADVICE: Final = {
+    "Altered": "find the webhook that changes the pods' labels",
+    "Ambiguous": "check the connection to the API server",
+    "BadRequest": "correct the pod template or the settings, then start again",
+    "Forbidden": "grant the right, or satisfy the policy, that the message names",
+    "Invalid": "correct the pod template or the settings, then start again",
+    "QuotaExceeded": "raise the namespace's quota, or want fewer executors",
+    "TooManyRequests": "wait; lower allocation.max_requests_per_second if it lasts",
+    "Unauthorized": "renew the credential",
+    "Unavailable": "check the connection to the API server",
+    "Untrusted": "correct the certificate, or the CA in the kubeconfig",
+    "cut_short": "find out who deletes or evicts the executors",
+    "driver_pod": "see why the driver's pod is not ready: kubectl describe pod",
+    "lease": "stop the other driver, or let this one stand by",
+    "max_created": "raise allocation.max_created, then start again",
+    "namespace": "create the namespace",
+    "start_failures": "find out why the executors end early, then start again",
+}
+"""What to do about a block, by its kind; nothing for those that end by themselves."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One executor that is alive."""
+
+    executor_id: int
+    profile: str
+    state: str
+    since: datetime
+    pod: str = ""
+    node: str = ""
+    ip: str = ""
+    restarts: int = 0
+    reason: str = ""
+
+
+class News(NamedTuple):
+    """A line about something that happened."""
+
+    text: str
+    kind: str
+    """The event's name, or `warning`."""
+    times: int = 1
+
+
+class Alarm(NamedTuple):
+    """Something that somebody has to look at. It stays as long as it lasts."""
+
+    text: str
+    advice: str = ""
+
+
+@final
+class LiveFleet:
+    """The fleet as it is shown.
+
+    Args:
+        targets: the target of each profile, until the Backend says it.
+        shown: makes texts into what the terminal shows.
+    """
+
+    def __init__(self, targets: Mapping[str, int], shown: Shown) -> None:
+        self.shown = shown
+        self.title = "starting"
+        self.hint = ""
+        self.began: datetime | None = None
+        self.rows: dict[int, Row] = {}
+        self.tally = Tally()
+        self.news: deque[News] = deque(maxlen=NEWS_KEPT)
+        self.kept: deque[News] = deque(maxlen=NEWS_KEPT)
+        """Failures and warnings, for the end."""
+        self.failed: str | None = None
+        self.over: Event | None = None
+        """The last event."""
+        self._targets = targets
+        self._status: FleetStatus | None = None
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: Event) -> None:
+        """Take in an event."""
+        self.tally.apply(event)
+        if event.executor_id is not None:
+            self._move(event.executor_id, event)
+        elif event.event == "started":
+            self.began = event.time
+            self.title = self.shown(f"{event.details['app_id']} in namespace {event.details['namespace']}")
+            kubeconfig = event.details.get("kubeconfig")
+            self.hint = self.shown(f"export KUBECONFIG={kubeconfig}") if kubeconfig else ""
+        elif event.event == "failed":
+            self.failed = self.shown(event.message)
+        elif event.event == "stopped":
+            self.over = event
+        self._tell(News(self.shown(to_line(event)), event.event), keep=event.event == "failed")
+
+    def note(self, text: str, at: datetime) -> None:
+        """Take in a warning. The same one again is counted."""
+        self._tell(News(f"{at.astimezone():%H:%M:%S}  {self.shown(text)}", "warning"), keep=True)
+
+    def _tell(self, news: News, *, keep: bool) -> None:
+        self.news.append(news)
+        if keep:
+            self.kept.append(news)
+
+    def _move(self, executor_id: int, event: Event) -> None:
+        if event.event == "removed":
+            self.rows.pop(executor_id, None)
+            return
+        details, row = event.details, self.rows.get(executor_id)
+        if row is None:
+            row = self.rows[executor_id] = Row(executor_id, "", event.event, event.time)
+        if row.state != event.event:
+            row.state, row.since = event.event, event.time
+        row.profile = self.shown(str(details.get("profile", "")))
+        row.pod = self.shown(event.pod) or row.pod
+        self._place(row, details.get("node"), details.get("ip"), details.get("restarts"))
+        row.reason = self.shown(": ".join(part for part in (event.reason, event.message) if part))
+
+    def _place(self, row: Row, node: object, ip: object, restarts: object) -> None:
+        row.node = self.shown(str(node)) if node else row.node
+        row.ip = self.shown(str(ip)) if ip else row.ip
+        row.restarts = restarts if isinstance(restarts, int) else row.restarts
+
+    def observe(self, status: FleetStatus, found: FleetExecutors | None) -> None:
+        """Take in what the Backend answers; only it knows targets, restarts, and what a pending executor waits for."""
+        self._status = status
+        for executor in found.alive if found is not None else ():
+            row = self.rows.get(executor.id)
+            if row is not None:
+                self._place(row, executor.node, executor.ip, executor.restarts)
+                if row.state in {"pending", "running"}:
+                    row.reason = self.shown(executor.reason)
+
+    # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def profiles(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield each profile with its target, its requested executors, those in each state, and its lost ones."""
+        alive = Counter((row.profile, row.state) for row in self.rows.values())
+        told = self._status.profiles if self._status is not None else {}
+        losses = self.tally.lost_by_profile
+        for name in dict.fromkeys((*self._targets, *told, *(row.profile for row in self.rows.values()))):
+            status = told.get(name)
+            target = self._targets.get(name, 0) if status is None else status.target
+            requested = 0 if status is None else status.requested
+            states = (alive[name, state] for state in reversed(STATES))
+            yield self.shown(name), (target, requested, *states, losses[name])
+
+    def alarms(self, now: datetime) -> Iterator[Alarm]:
+        """Yield what stands in the way now, the most urgent first."""
+        if self.failed is not None:
+            yield Alarm(f"FAILED: {self.failed}")
+        blocks: dict[str, list[tuple[str, str, str, datetime]]] = {}
+        for block in self._blocks():
+            blocks.setdefault(gist(block[1]), []).append(block)
+        for same in blocks.values():
+            names = ", ".join(self.shown(name) for name, *_ in same)
+            since = min(since for *_, since in same)
+            _, cause, kind, _ = same[0]
+            text = f"BLOCKED {names} since {since.astimezone():%H:%M:%S} ({age(now - since)}): {self.shown(cause)}"
+            yield Alarm(text, ADVICE.get(kind, ""))
+        if self._status is not None and self.tally.stopping is None:
+            yield from self._others(self._status, now)
+
+    def _blocks(self) -> Iterator[tuple[str, str, str, datetime]]:
+        """Yield profile, cause, kind and begin of each block. The status has quiet ones, too, and when each began."""
+        told = self._status.profiles if self._status is not None and self.tally.stopping is None else {}
+        for name in dict.fromkeys((*self.tally.blocked, *told)):
+            event, status = self.tally.blocked.get(name), told.get(name)
+            if status is not None and status.blocked is not None and status.blocked_since is not None:
+                yield name, status.blocked, str(status.blocked_by), status.blocked_since
+            elif event is not None:
+                yield name, event.message or "", str(event.details.get("blocked_by")), event.time
+
+    def _others(self, status: FleetStatus, now: datetime) -> Iterator[Alarm]:
+        errors: dict[str, list[str]] = {}
+        for name, source in status.sources.items():
+            if source.error is not None and not source.synced:
+                errors.setdefault(source.error, []).append(name)
+        for error, names in errors.items():
+            yield Alarm(f"NOT SYNCED {', '.join(names)}: {self.shown(error)}", ADVICE["Unavailable"])
+        for held in status.held[:1]:
+            more = f" and {len(status.held) - 1} more" if len(status.held) > 1 else ""
+            text = f"HELD for {age(now - held.since)}: pod {self.shown(held.pod_name)}{more}, by the finalizers "
+            yield Alarm(text + self.shown(", ".join(held.finalizers)), "remove the finalizers if nobody else will")
