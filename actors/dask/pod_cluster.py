@@ -23,7 +23,7 @@ from actors.dask.adaptive import on_a_fleet
 from actors.dask.driver_image import with_driver_image
 from actors.dask.link import TOPIC, Link
 from actors.dask.status import fleet_table
-from actors.dask.targets import Targets, how_many
+from actors.dask.targets import Targets, at_least, at_most, how_many
 from actors.dask.waiting import until_registered
 from actors.dask.workers import fleet_values, tls_options
 from actors.fleet import AsyncFleet
@@ -351,12 +351,30 @@ class PodCluster(Cluster):
         """Want these workers no more, by name or address. Returns at once; they give their work away, then end."""
         return self.sync(self._up.targets.scale_down, workers)
 
-    def adapt(self, Adaptive: type[Adaptive] = Adaptive, **kwargs: Any) -> Adaptive:  # noqa: N803 - Dask's name
+    def adapt(
+        self,
+        Adaptive: type[Adaptive] = Adaptive,  # noqa: N803 - Dask's name
+        *,
+        minimum: int | None = None,
+        maximum: float | None = None,
+        minimum_cores: int | None = None,
+        maximum_cores: int | None = None,
+        minimum_memory: str | int | None = None,
+        maximum_memory: str | int | None = None,
+        **kwargs: Any,
+    ) -> Adaptive:
         """Let Dask decide how many workers there are; see `distributed.deploy.Adaptive`.
 
-        It counts the workers of all groups, adds those of the default group, and ends idle ones of each.
+        It counts the workers of all groups, adds those of the default group, and ends idle ones of each. The minimum
+        and the maximum may also be threads or memory of workers of the default group; None: as Dask is configured.
         """
-        return super().adapt(on_a_fleet(Adaptive), **kwargs)
+        args = self._up.fleet.settings.profile(DEFAULT_PROFILE).args or ()
+        return super().adapt(
+            on_a_fleet(Adaptive),
+            minimum=at_least(minimum, minimum_memory, minimum_cores, args),
+            maximum=at_most(maximum, maximum_memory, maximum_cores, args),
+            **kwargs,
+        )
 
     # ── what Adaptive asks ──────────────────────────────────────────────────────────────────────────────────────
 

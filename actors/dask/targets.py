@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from actors.fleet import AsyncFleet
     from actors.messages import Executor
 
-__all__ = ["Targets", "how_many"]
+__all__ = ["Targets", "at_least", "at_most", "how_many"]
 
 UNCONNECTED: Final = (0, -1, 0)
 """What the end of an executor costs whose worker has not connected: less than that of any worker."""
@@ -106,17 +106,35 @@ def how_many(n: int | None, memory: str | int | None, cores: int | None, args: S
     Raises:
         ValueError: no number is given, or the group's workers have no limit of memory.
     """
+    number = at_least(n, memory, cores, args)
+    if number is None:
+        raise ValueError("scale needs a number of workers, memory= or cores=")
+    return number
+
+
+def at_least(n: int | None, memory: str | int | None, cores: int | None, args: Sequence[str]) -> int | None:
+    """Return the fewest workers that have all of this; None if nothing is given. Arguments are as of `how_many`."""
     numbers = [] if n is None else [n]
+    return max([*numbers, *map(math.ceil, _amounts(memory, cores, args))], default=None)
+
+
+def at_most(n: float | None, memory: str | int | None, cores: int | None, args: Sequence[str]) -> float | None:
+    """Return the most workers that have no more than any of this; None if nothing is given."""
+    numbers = [] if n is None else [n]
+    return min([*numbers, *map(math.floor, _amounts(memory, cores, args))], default=None)
+
+
+def _amounts(memory: str | int | None, cores: int | None, args: Sequence[str]) -> list[float]:
+    """Return how many workers have so much memory, and how many have so many threads, if that is given."""
+    amounts: list[float] = []
     if memory is not None:
         limit = _option(args, "--memory-limit")
         if limit == "auto":
-            raise ValueError("scale(memory=...) needs memory_limit, or memory in resources")
-        numbers.append(math.ceil(parse_bytes(memory) / parse_bytes(limit)))
+            raise ValueError("workers for an amount of memory need memory_limit, or memory in resources")
+        amounts.append(parse_bytes(memory) / parse_bytes(limit))
     if cores is not None:
-        numbers.append(math.ceil(cores / int(_option(args, "--nthreads"))))
-    if not numbers:
-        raise ValueError("scale needs a number of workers, memory= or cores=")
-    return max(numbers)
+        amounts.append(cores / int(_option(args, "--nthreads")))
+    return amounts
 
 
 def _option(args: Sequence[str], name: str) -> str:
