@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.kube.api import LEASES, Delete
+from actors.kube.api import EVENTS, LEASES, Delete
 from actors.lease.record import lease_name
 from actors.local.inprocess import InProcessPodApi
 from actors.local.schema.statuses import ApiStatus
@@ -104,7 +104,7 @@ class WatchedDoor(InProcessPodApi):
     def right(self, verb: str, resource: Resource) -> None:
         """Every call comes by here when it reaches the cluster."""
         super().right(verb, resource)
-        if verb in WRITES and resource != LEASES:
+        if verb in WRITES and resource not in {EVENTS, LEASES}:
             self.arrived(f"{verb} {resource.plural}")
 
 
