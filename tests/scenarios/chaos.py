@@ -28,9 +28,11 @@ from actors.messages import (
     ExecutorRunning,
     FleetFailed,
     GetExecutors,
+    HoldFleet,
     KillExecutors,
     RegisterExecutor,
     RequestTotalExecutors,
+    ResumeFleet,
     ScaleExecutors,
     StopBackend,
 )
@@ -187,6 +189,7 @@ class Chaos(World):
         """The store began anew, or the cluster did: what ended meanwhile may be missing."""
         self.crashes: dict[str, int] = {}
         self.backup: StoreSnapshot | None = None
+        self.on_hold = False
         self._scaled: set[str] = set()
         """Profiles whose excess is to be ended, running executors included."""
         self._decommissioned: set[int] = set()
@@ -235,6 +238,7 @@ class Chaos(World):
         self.totals = self.settings.initial_totals
         for of_one_driver in (self._adjusted, self._scaled, self._decommissioned, self._connected):
             of_one_driver.clear()
+        self.on_hold = False
         self.invariants.retarget_exactly(self.totals, ())
         super()._start()
         self._look_on()
@@ -288,7 +292,18 @@ class Chaos(World):
         self.totals = dict(totals)
         prefix = self.settings.pod_prefix
         requested = [(f"{prefix}-exec-{entry.executor_id}", entry.profile) for entry in self._requested()]
-        self.invariants.retarget_exactly(totals, requested)
+        self.invariants.retarget_exactly(self.wanted, requested)
+
+    @property
+    def wanted(self) -> Mapping[str, int]:
+        """What the fleet is to come to: nothing while it is on hold."""
+        return {} if self.on_hold else self.totals
+
+    def hold_or_resume(self, deadline: timedelta | None, *, holds: bool) -> None:
+        """The driver puts the fleet on hold, or lets it go on."""
+        self.on_hold = holds
+        self._retarget(self.totals)
+        self.ask(HoldFleet(deadline) if holds else ResumeFleet())
 
     def _requested(self) -> list[LedgerEntry]:
         """Executors whose pods were asked for and not seen yet."""
@@ -306,6 +321,11 @@ class Chaos(World):
         """Executors that the driver knows of, from one on, or none."""
         present = sorted(self.invariants.present())
         return tuple(dict.fromkeys(present[(pick + i) % len(present)] for i in range(number))) if present else ()
+
+    def connected(self, pick: int) -> tuple[int, ...]:
+        """One of the executors that are connected, or none."""
+        ids = sorted(self._connected & self.invariants.present())
+        return (ids[pick % len(ids)],) if ids else ()
 
     def end(self, executor_ids: tuple[int, ...], grace: timedelta | None, *, adjust_target: bool) -> None:
         """The driver ends executors, perhaps for good."""
@@ -325,10 +345,11 @@ class Chaos(World):
 
     def _ended(self, ended: tuple[int, ...], *, adjust_target: bool) -> None:
         """Check by how much the target has fallen."""
-        profiles = {m.executor_id: m.pod.profile for m in self.heard(ExecutorPending) + self.heard(ExecutorRunning)}
-        new = Counter(profiles.get(i) for i in ended if adjust_target and i not in self._adjusted)
+        state = self._actor("backend")._state
+        entries = state.ledger.entries
+        new = Counter(entries[i].profile for i in ended if adjust_target and i not in self._adjusted)
         self._adjusted.update(ended)
-        totals: dict[str, int] = dict(self._actor("backend")._state.totals)  # only the Backend knows what was in excess
+        totals: dict[str, int] = dict(state.totals)  # only the Backend knows what was in excess
         for profile, before in self.totals.items():
             lowest = max(0, before - new[profile])
             if not lowest <= totals.get(profile, 0) <= before:
@@ -555,6 +576,7 @@ class Chaos(World):
         self.go_on(UNTIL_HELD if self.settings.uses_lease else UNTIL_LISTED if self.amnesia else UNTIL_POLLED)
         self.look()
         self._trim()
+        self.hold_or_resume(None, holds=False)
         coming = Counter(entry.profile for entry in self._requested())  # what is up once, stays
         self.want({profile: self.invariants.alive(profile) + coming[profile] + 1 for profile in PROFILES})
         failed = len(self.heard(FleetFailed))
@@ -585,11 +607,12 @@ class Chaos(World):
         self._break(self._in_excess())
 
     def _in_excess(self) -> list[str]:
-        alive = {profile: self.invariants.alive(profile, but=self._decommissioned) for profile in self._scaled}
+        scaled, wanted = PROFILES if self.on_hold else self._scaled, self.wanted
+        alive = {profile: self.invariants.alive(profile, but=self._decommissioned) for profile in scaled}
         return [
-            f"4: {alive[profile]} {profile} pods live that may be ended, it was scaled to {self.totals.get(profile, 0)}"
-            for profile in sorted(self._scaled)
-            if alive[profile] > self.totals.get(profile, 0)
+            f"4: {alive[profile]} {profile} pods live that may be ended, it was scaled to {wanted.get(profile, 0)}"
+            for profile in sorted(scaled)
+            if alive[profile] > wanted.get(profile, 0)
         ]
 
     def _unsettled(self) -> list[str]:

@@ -106,6 +106,10 @@ DRAWS: Final[Mapping[str, Callable[[Random], dict[str, Any]]]] = {
         "drained": random.random() < 0.3,
     },
     "an_executor_is_drained": _draw_pick,
+    "the_driver_holds_or_resumes": lambda random: {
+        "holds": random.random() < 0.5,
+        "grace": random.choice(sorted(KILL_GRACES)),
+    },
     "the_driver_decommissions": _draw_pick,
     "an_executor_registers": lambda random: {**_draw_pick(random), "seen": random.random() < 0.7},
     "an_executor_loses_its_connection": _draw_pick,

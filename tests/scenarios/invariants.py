@@ -10,8 +10,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.executors.kills import ROLLED
-from actors.executors.scaling import HELD
 from actors.local.store.object_store import WatchMessage
 from actors.messages import (
     BackendStopped,
@@ -21,7 +19,6 @@ from actors.messages import (
     ExecutorState,
     ExecutorTerminating,
 )
-from actors.pods.loss import SCALED_DOWN
 from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, PROFILE_LABEL, ROLE_LABEL
 
 if TYPE_CHECKING:
@@ -83,8 +80,6 @@ class Invariants:
     """How often pods that had ended are back, by UID: as often may their end be told again."""
     _old_batches: int = 0
     """Up to this number they are of a history that was reset since."""
-    draining: frozenset[str] = frozenset()
-    """The profiles whose executors retire when they are in excess or rolled."""
     _fleet_is_left: bool = False
     _subscription: Subscription | None = None
 
@@ -219,7 +214,7 @@ class Invariants:
                 if executor_id in self._removed:
                     self._broken(2, f"executor {executor_id} is {type(message).__name__} after its removal")
                 self._told[executor_id] = type(message).__name__
-                if isinstance(message, ExecutorTerminating) and self._retired(message):
+                if isinstance(message, ExecutorTerminating) and message.retiring:
                     self.retires(f"app-exec-{executor_id}")
             case ExecutorRemoved(executor_id):
                 if executor_id not in self._told:
@@ -233,10 +228,6 @@ class Invariants:
                     self._broken(2, f"executors {lost} were never reported removed")
             case _:
                 pass
-
-    def _retired(self, message: ExecutorTerminating) -> bool:
-        reasons = (SCALED_DOWN, ROLLED, HELD)
-        return message.profile in self.draining and any(why in message.reason for why in reasons)
 
     def seen(self, batch: SnapshotBatch) -> None:
         """3: a pod never goes back in time in the snapshots, and none comes back once it ended."""

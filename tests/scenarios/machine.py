@@ -195,6 +195,10 @@ class FleetMachine(RuleBasedStateMachine):
     def an_executor_is_drained(self, pick: int, after: float) -> None:
         self._tell_of(pick, ExecutorDrained, after)
 
+    @rule(holds=st.booleans(), grace=st.sampled_from(sorted(KILL_GRACES)), after=AFTER)
+    def the_driver_holds_or_resumes(self, holds: bool, grace: str, after: float) -> None:
+        self._do(lambda: self.world.hold_or_resume(KILL_GRACES[grace], holds=holds), after)
+
     @rule(pick=PICKS, after=AFTER)
     def the_driver_decommissions(self, pick: int, after: float) -> None:
         ids = self.world.present(pick)
@@ -207,7 +211,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(pick=PICKS, after=AFTER)
     def an_executor_loses_its_connection(self, pick: int, after: float) -> None:
-        ids = self.world.present(pick)
+        ids = self.world.connected(pick) or self.world.present(pick)
         self._do(lambda: self.world.disconnect(ids), after)
 
     @rule(pick=PICKS, after=AFTER)

@@ -24,6 +24,7 @@ from actors.backend import backend
 from actors.backend.backend import Backend
 from actors.backend.shutdown import Shutdown
 from actors.executors.executors import Executors
+from actors.executors.fleet_state import FleetState
 from actors.executors.ledger import Ledger
 from actors.executors.scaling import Scaling
 from actors.kube.api import DeleteOptions
@@ -82,6 +83,14 @@ def the_pending_do_not_count(right: Any, tracker: Any, snapshot: Any, profile: s
 def an_answer_is_as_good_as_a_pod(right: Any, unseen: Any, executor_id: int, at: float, pod: Any) -> None:
     right(unseen, executor_id, at, pod)
     unseen._counts[unseen[executor_id].profile] = 0
+
+
+def a_fleet_on_hold_goes_on(right: Any, state: Any, **how: Any) -> Any:
+    hold, state.hold = state.hold, None
+    try:
+        return right(state, **how)
+    finally:
+        state.hold = hold
 
 
 # ── told twice ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -285,29 +294,30 @@ BUGS: Final = (
     Bug(TOO_MANY, ExecutorTracker, "expected", the_unseen_do_not_count),
     Bug(TOO_MANY, ExecutorTracker, "expected", the_pending_do_not_count),
     Bug(TOO_MANY, Expectations, "answered", an_answer_is_as_good_as_a_pod),
+    Bug(TOO_MANY, FleetState, "target", a_fleet_on_hold_goes_on, begins=6),
     Bug(TWICE, Ledger, "removed", an_end_is_not_noted),
-    Bug(TWICE, Ledger, "present", the_stop_tells_all_ends),
-    Bug(LOST, _Subscription, "add", ends_push_out_ends),
-    Bug(LOST, LifecycleManager, "_confirmed", nobody_says_where_one_went, begins=7),
-    Bug(LOST, LifecycleManager, "_report_end", success_is_no_news),
-    Bug(LEAK, Ledger, "forgotten", the_book_forgets_nobody),
-    Bug(LEAK, merge.Merge, "purge", tombstones_stay),
-    Bug(LEAK, ReportedEnds, "left", what_is_gone_counts_as_visible),
-    Bug(LEAK, ExecutorTracker, "follow", who_was_registered_stays_so),
+    Bug(TWICE, Ledger, "present", the_stop_tells_all_ends, begins=7),
+    Bug(LOST, _Subscription, "add", ends_push_out_ends, begins=2),
+    Bug(LOST, LifecycleManager, "_confirmed", nobody_says_where_one_went),
+    Bug(LOST, LifecycleManager, "_report_end", success_is_no_news, begins=2),
+    Bug(LEAK, Ledger, "forgotten", the_book_forgets_nobody, begins=2),
+    Bug(LEAK, merge.Merge, "purge", tombstones_stay, begins=2),
+    Bug(LEAK, ReportedEnds, "left", what_is_gone_counts_as_visible, begins=10),
+    Bug(LEAK, ExecutorTracker, "follow", who_was_registered_stays_so, begins=2),
     Bug(LEFT, Shutdown, "_delete_fleet", the_fleet_is_left_behind),
-    Bug(BACK, SnapshotStore, "_send", an_older_snapshot_is_sent_now_and_then),
+    Bug(BACK, SnapshotStore, "_send", an_older_snapshot_is_sent_now_and_then, begins=1),
     Bug(NEVER, ExecutorTracker, "missing", one_fewer_is_enough),
-    Bug(OPEN, Supervisor, "_stop_now", actors_outlive_their_owner, begins=12),
+    Bug(OPEN, Supervisor, "_stop_now", actors_outlive_their_owner, begins=14),
     Bug(OPEN, Backend, "_close", the_connection_is_never_closed),
-    Bug(HARM, merge.Merge, "_valid_id", one_bad_pod_ends_all, begins=4),
-    Bug(NEVER, allocator, "believed", any_id_is_believed, begins=122),
-    Bug(NEVER, Creator, "_may_request", a_full_quota_blocks_for_good, begins=6),
+    Bug(HARM, merge.Merge, "_valid_id", one_bad_pod_ends_all),
+    Bug(NEVER, allocator, "believed", any_id_is_believed, begins=151),
+    Bug(NEVER, Creator, "_may_request", a_full_quota_blocks_for_good, begins=3),
     Bug(MISTAKE, backend, "checked", a_message_is_not_checked, begins=20),
-    Bug(STOLEN, WritePermission, "handle", a_lost_lease_is_ignored, begins=35),
-    Bug(AGAIN, Cleanup, "requests", terminating_pods_are_deleted_again, begins=136),
-    Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles, begins=1236),
+    Bug(STOLEN, WritePermission, "handle", a_lost_lease_is_ignored, begins=77),
+    Bug(AGAIN, Cleanup, "requests", terminating_pods_are_deleted_again, begins=12),
+    Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles, begins=396),
     Bug(SHARED, PagedList, "__init__", lists_share_a_default),
-    Bug(EXCESS, Scaling, "notice", nobody_counts_again, begins=29),
-    Bug(SHOWN, Executors, "_report", who_ends_as_soon_as_seen_is_not_shown),
-    Bug(SHOWN, Ledger, "disconnected", a_lost_connection_is_no_news, begins=91),
+    Bug(EXCESS, Scaling, "notice", nobody_counts_again, begins=21),
+    Bug(SHOWN, Executors, "_report", who_ends_as_soon_as_seen_is_not_shown, begins=43),
+    Bug(SHOWN, Ledger, "disconnected", a_lost_connection_is_no_news, begins=304),
 )

@@ -144,7 +144,6 @@ class World:
         settings["backend"] = {"lease": False, **settings.get("backend", {})}  # test_two_drivers has them
         self.settings = Settings(app_id="app", **settings)
         self.invariants.retarget(self.settings.executor.instances)
-        self.invariants.draining = self.settings.draining
         self.api.outage = outage
         self._drivers: list[Driver] = []
         self._start()
