@@ -449,7 +449,9 @@ class Chaos(World):
         self.strangers.create_pod(number, profile)
 
     def add_finalizer(self, pod: Mapping[str, Any]) -> None:
-        """A controller keeps a pod from going when it is deleted."""
+        """A controller keeps a pod from going when it is deleted. The API allows no new one when that has begun."""
+        if "deletionTimestamp" in pod["metadata"]:
+            return
         self.store.patch("pods", "default", pod["metadata"]["name"], {"metadata": {"finalizers": [FINALIZER]}}, "merge")
 
     def let_go(self) -> None:
