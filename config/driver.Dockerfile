@@ -3,7 +3,7 @@
 FROM python:3.12-slim AS build
 # All dependencies have wheels: nothing is compiled, here or later.
 RUN ["python", "-m", "venv", "/venv"]
-RUN ["/venv/bin/pip", "install", "--no-cache-dir", "--only-binary=:all:", "executor-pods"]
+RUN ["/venv/bin/pip", "install", "--no-cache-dir", "--only-binary=:all:", "executor-pods[cli,metrics,page]"]
 
 FROM python:3.12-slim
 COPY --from=build /venv /venv

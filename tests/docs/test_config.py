@@ -8,13 +8,18 @@ import pytest
 import yaml
 
 from actors.manifests.executor_pod import check_template
+from actors.page.site import ANSWER_SECONDS
 from actors.pods.pod import APP_ID_LABEL
+from actors.settings import BackendSettings
 from actors.settings.model import Settings
 from tests.docs.pages import ROOT
 
 CONFIG = ROOT / "config"
 NO_OBJECTS = {"executor-pod.yaml", "kustomization.yaml", "rbac-operator.yaml"}
 """A template, the list itself, and the rights of people."""
+
+KUBELET_PERIOD = 10
+"""Seconds between two probes, unless `periodSeconds` says so."""
 
 
 def objects(name: str) -> dict[str, Any]:
@@ -43,6 +48,19 @@ def test_the_budget_counts_the_executors_of_this_fleet_but_those_that_leave(sett
     assert leaving["operator"] == "NotIn"
     assert [f"{leaving['key']}={value}" for value in leaving["values"]] == [settings.executor.decommission_label]
     assert spec["minAvailable"] == settings.executor.instances - 1
+
+
+def test_the_kubelet_asks_the_page_that_the_driver_serves() -> None:
+    (driver,) = objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]["template"]["spec"]["containers"]
+    (port,) = driver["ports"]
+    assert driver["args"][:2] == ["--page-port", str(port["containerPort"])]
+    probes = [driver[f"{kind}Probe"] for kind in ("liveness", "readiness")]
+    assert [probe["httpGet"] for probe in probes] == [
+        {"path": path, "port": port["name"]} for path in ("/livez", "/readyz")
+    ]
+    assert all(probe["timeoutSeconds"] > ANSWER_SECONDS for probe in probes)
+    wait = BackendSettings().hang_timeout.total_seconds()
+    assert probes[0]["failureThreshold"] * KUBELET_PERIOD > wait
 
 
 def test_executors_may_reach_the_drivers_port_and_nobody_reaches_executors(settings: Settings) -> None:
