@@ -141,6 +141,7 @@ if TYPE_CHECKING:
         Victims,
     )
     from actors.metrics.prometheus import PrometheusMetrics
+    from actors.metrics.spans import OpenTelemetryTraces
     from actors.pods.loss import LossKind, LossReason
     from actors.pods.pod import Pod
     from actors.settings.model import Settings
@@ -186,6 +187,7 @@ __all__ = [
     "KillExecutors",
     "LossKind",
     "LossReason",
+    "OpenTelemetryTraces",
     "Pod",
     "ProfileStatus",
     "PrometheusMetrics",
@@ -216,6 +218,7 @@ _ELSEWHERE = {
     "FleetEnded": "errors",
     "LossKind": "pods.loss",
     "LossReason": "pods.loss",
+    "OpenTelemetryTraces": "metrics.spans",
     "Pod": "pods.pod",
     "PrometheusMetrics": "metrics.prometheus",
     "Refused": "errors",

@@ -18,7 +18,7 @@ def floors() -> dict[str, str]:
     """The lowest version of each distribution in `dependencies`, and in the extras of a user and of the tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = sum((extras[name] for name in ("cli", "local", "metrics", "test")), project["dependencies"])
+    wanted = sum((extras[name] for name in ("cli", "local", "metrics", "otel", "test")), project["dependencies"])
     return {found[1]: found[2] for each in wanted if (found := re.match(r"([\w.-]+)>=([\w.]+)", each))}
 
 

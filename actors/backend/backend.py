@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from actors import kube
 from actors.backend import children
@@ -45,7 +45,7 @@ from actors.messages.internal import (
     Source,
 )
 from actors.messages.internal.names import ALLOCATOR, POOL, RECORDER, WATCH
-from actors.metrics.counts import FleetCounts
+from actors.metrics.counts import FleetCounts, Traced
 from actors.runtime import (
     Actor,
     ActorRef,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from actors.kube.api import PodApi
     from actors.lease.marks import Marks
     from actors.messages import FromDriver, ToDriver
-    from actors.metrics.counts import Metrics
+    from actors.metrics.counts import Metrics, Traces
     from actors.runtime.mailbox import DeadLetters
 
 __all__ = ["Backend"]
@@ -78,6 +78,9 @@ logger = get_logger(__name__)
 
 OWNER_CHECK: Final = timedelta(seconds=1)
 """How often to check that the driver is alive: Pykka has no death watch."""
+
+
+_TRACED: Final = frozenset(get_args(Traced))
 
 
 class _OwnerCheckDue:
@@ -99,6 +102,7 @@ class Backend(Actor):
         system: ActorSystem | None = None,
         roll_policy: RollPolicy | None = None,
         metrics: Metrics | None = None,
+        traces: Traces | None = None,
     ) -> BackendRef:
         """Start a backend for `owner`, the driver's actor, which receives all of the backend's messages.
 
@@ -109,8 +113,8 @@ class Backend(Actor):
         kubectl reads; without such a file it is the pod's own. Tests give their own `api` instead. The backend closes
         the API client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows
         later. `roll_policy` replaces `roll.policy`; it is called in the backend's thread. `metrics` receives the
-        counters, see `actors.metrics`. Without `system`, the backend has one of its own, or that of the open `Kit` of
-        `actors.testing`.
+        counters, and `traces` what happens to each executor, see `actors.metrics`. Without `system`, the backend has
+        one of its own, or that of the open `Kit` of `actors.testing`.
 
         Raises:
             TypeError: `settings` or `owner` is something else, or `api` is given with `kubeconfig` or `context`.
@@ -148,6 +152,7 @@ class Backend(Actor):
             roll_policy=roll_policy,
             counts=counts,
             marks=own_marks(api.namespace) if settings.uses_lease and runs_on.wait is None else NO_MARKS,
+            traces=traces,
         )
         backend = runs_on.spawn(make, name="backend", owner=driver if ours else None)
         if metrics is not None:
@@ -165,6 +170,7 @@ class Backend(Actor):
         roll_policy: RollPolicy | None,
         counts: FleetCounts,
         marks: Marks,
+        traces: Traces | None,
     ) -> None:
         super().__init__(context)
         self._settings = settings
@@ -175,6 +181,10 @@ class Backend(Actor):
         self._sources: dict[Source, Freshness] = {}
         self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)
         self._children = {name: self._supervisor.address(name) for name in children.names(settings)}
+        self._traced: Address | None = None
+        """Receives what is traced, after us."""
+        if traces is not None:
+            self._traced = Address.calling(traces.begin(settings.app_id, self.clock.now), context.system.letters)
         counts.letters = context.system.letters
         counts.addresses = {"backend": self.address, "driver": driver, **self._children}
         self._state = FleetState(settings.initial_totals, settings.pod_prefix)
@@ -280,6 +290,8 @@ class Backend(Actor):
         answer = handle(message)
         self._scaling.notice(message)
         self._driver_pod.suspect(message)
+        if self._traced is not None and type(message) in _TRACED and answer is not False:
+            self._traced.tell(message)
         return answer
 
     def _supervise(self, message: SupervisorMessage) -> None:
@@ -407,6 +419,8 @@ class Backend(Actor):
             if self._owns_system:
                 closing.callback(self.context.system.close)
             closing.callback(self._api.close)
+            if self._traced is not None:
+                closing.callback(self._traced.tell, BackendStopped())
 
 
 def _is_function(owner: object) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, Victims
-    from actors.metrics.counts import Metrics
+    from actors.metrics.counts import Metrics, Traces
     from actors.runtime import ActorSystem
     from actors.settings import Settings
 
@@ -56,6 +56,7 @@ class AsyncFleet:
         page: int | str | None = None,
         page_token: str | None = None,
         page_hosts: Sequence[str] = (),
+        traces: Traces | None = None,
         pod_api: PodApi | None = None,
         system: ActorSystem | None = None,
         **values: Unpack[FleetValues],
@@ -70,6 +71,7 @@ class AsyncFleet:
             max_events=max_events,
             metrics=metrics,
             page=PagePlan.of(page, page_token, page_hosts),
+            traces=traces,
             pod_api=pod_api,
             system=system,
         )

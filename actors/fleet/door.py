@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
     from actors.messages import Executor, FromDriver, Question, Victims
-    from actors.metrics.counts import Metrics
+    from actors.metrics.counts import Metrics, Traces
     from actors.page.plan import PagePlan
 
 __all__ = ["Door", "Duration", "FleetValues", "Ids", "duration"]
@@ -108,6 +108,7 @@ class Door:
         max_events: int,
         metrics: Metrics | None,
         page: PagePlan | None,
+        traces: Traces | None,
         pod_api: PodApi | None,
         system: ActorSystem | None,
     ) -> None:
@@ -139,6 +140,7 @@ class Door:
         self._context = context
         self._metrics = metrics
         self._page = page
+        self._traces = traces
         self._pod_api = pod_api
         self._max_events = max_events
         self._first = [EventBuffer(max_events)]
@@ -286,6 +288,7 @@ class Door:
             context=context,
             system=self.system,
             metrics=metrics,
+            traces=self._traces,
         )
         if self.view.page is not None:
             self.view.page.backend = backend

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, Victims
-    from actors.metrics.counts import Metrics
+    from actors.metrics.counts import Metrics, Traces
     from actors.runtime import ActorSystem
     from actors.settings import Settings
 
@@ -50,6 +50,7 @@ class Fleet:
             "0.0.0.0:8080"; 0 chooses a port.
         page_token: whoever shows it may scale, retire, kill, hold and resume through the page; None: nobody may.
         page_hosts: names under which the page is reached, besides addresses and names of the cluster.
+        traces: gets what happens to each executor, see `actors.metrics`.
         pod_api: the cluster, for tests.
         system: the actor system, for tests.
         values: settings, and those of `executor` without its name: `image="…"`, `instances=4`, `namespace="batch"`.
@@ -73,6 +74,7 @@ class Fleet:
         page: int | str | None = None,
         page_token: str | None = None,
         page_hosts: Sequence[str] = (),
+        traces: Traces | None = None,
         pod_api: PodApi | None = None,
         system: ActorSystem | None = None,
         **values: Unpack[FleetValues],
@@ -87,6 +89,7 @@ class Fleet:
             max_events=max_events,
             metrics=metrics,
             page=PagePlan.of(page, page_token, page_hosts),
+            traces=traces,
             pod_api=pod_api,
             system=system,
         )

@@ -7,20 +7,23 @@ so the size stays bounded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, final
 
 from actors.kube.metered import ApiCounts
+from actors.messages import BackendStopped, RegisterExecutor
+from actors.messages.internal import ExecutorsAbandoned, ExecutorSeen, ExecutorsRequested, RemoveExecutor
 from actors.pods.loss import LossKind
 from actors.runtime import StoppedByHost
 from actors.runtime.instruments import Counter, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+    from datetime import datetime
 
     from actors.runtime import Address
     from actors.runtime.mailbox import DeadLetters
 
-__all__ = ["OTHER", "BackendCounts", "FleetCounts", "Metrics", "PoolCounts", "StoreCounts"]
+__all__ = ["OTHER", "BackendCounts", "FleetCounts", "Metrics", "PoolCounts", "StoreCounts", "Traced", "Traces"]
 
 
 OTHER: Final = "other"
@@ -130,3 +133,19 @@ class Metrics(Protocol):
 
     def add(self, fleet: FleetCounts) -> None:
         """Add a fleet. Called on the thread that starts the Backend."""
+
+
+Traced: TypeAlias = (
+    ExecutorsRequested | ExecutorSeen | RegisterExecutor | RemoveExecutor | ExecutorsAbandoned | BackendStopped
+)
+"""What is traced. `RegisterExecutor` only if the executor may register; `BackendStopped` however the Backend ends."""
+
+
+class Traces(Protocol):
+    """Receives what happens to each executor, to trace it."""
+
+    def begin(self, app_id: str, now: Callable[[], datetime]) -> Callable[[Traced], object]:
+        """Begin to trace a fleet: return a function that gets these messages to its Backend, after the Backend.
+
+        It is called in the Backend's thread, and with `BackendStopped` at the end. What it raises is logged.
+        """

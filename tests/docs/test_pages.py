@@ -78,9 +78,9 @@ def test_what_pypi_shows_is_in_the_same_repository() -> None:
 def test_every_dependency_and_its_extra_is_in_the_table_of_what_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {"": project["dependencies"]} | {
-        extra: project["optional-dependencies"][extra] for extra in ("cli", "local", "metrics", "page")
+        extra: project["optional-dependencies"][extra] for extra in ("cli", "local", "metrics", "page", "otel")
     }
-    assert project["optional-dependencies"]["all"] == ["executor-pods[cli,local,metrics,page]"]
+    assert project["optional-dependencies"]["all"] == ["executor-pods[cli,local,metrics,page,otel]"]
     rows = re.findall(r"^\| `([\w-]+)` \| `?(\w*)`? ?\| .+ \|$", read("docs/reference/install.md"), re.MULTILINE)
     assert rows == [
         (name, extra)
@@ -116,6 +116,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "NotSupported",
         "PersistentVolumeClaim",
         "PodCluster",
+        "BatchSpanProcessor",
         "SharedInformer",
         "TimeoutError",
     }

@@ -16,7 +16,12 @@ from tests.unit.kube.scripted import SAFETY, write_kubeconfig
 if TYPE_CHECKING:
     from pathlib import Path
 
-PACKAGES = {"cli": ("typer", "rich", "click"), "local": ("aiohttp", "cryptography"), "metrics": ("prometheus_client",)}
+PACKAGES = {
+    "cli": ("typer", "rich", "click"),
+    "local": ("aiohttp", "cryptography"),
+    "metrics": ("prometheus_client",),
+    "otel": ("opentelemetry",),
+}
 """What each extra brings, by the names that are imported."""
 
 BASE = """
@@ -43,7 +48,11 @@ def raised(name, module):
         return str(error)
 
 codes = [execute(SimpleQueue(), line.split()) for line in ("local", "run --local", "run --image i --metrics-port 0")]
-errors = [raised("LocalCluster", "actors.local.cluster"), raised("PrometheusMetrics", "actors")]
+errors = [
+    raised("LocalCluster", "actors.local.cluster"),
+    raised("PrometheusMetrics", "actors"),
+    raised("OpenTelemetryTraces", "actors"),
+]
 print(json.dumps([codes, errors]))
 """
 
@@ -70,12 +79,13 @@ def test_a_driver_and_its_tests_need_no_extra_and_the_command_names_its_own(tmp_
 
 
 def test_the_command_and_the_library_say_which_extra_lacks() -> None:
-    (codes, errors), said = ran(LACKING, "local", "metrics")
+    (codes, errors), said = ran(LACKING, "local", "metrics", "otel")
     local = "the embedded cluster needs the package aiohttp: pip install 'executor-pods[local]'"
     page = "--metrics-port needs the package prometheus_client: pip install 'executor-pods[metrics]'"
     assert codes == [2, 2, 2]
     assert said.splitlines() == [f"executor-pods: {problem}" for problem in (local, local, page)]
-    assert errors == [local, page.replace("--metrics-port", "PrometheusMetrics")]
+    traces = "OpenTelemetryTraces needs the package opentelemetry: pip install 'executor-pods[otel]'"
+    assert errors == [local, page.replace("--metrics-port", "PrometheusMetrics"), traces]
 
 
 def test_a_fleet_with_a_page_says_which_extra_lacks() -> None:
