@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -12,7 +15,10 @@ from actors.page.site import ANSWER_SECONDS
 from actors.pods.pod import APP_ID_LABEL
 from actors.settings import BackendSettings
 from actors.settings.model import Settings
-from tests.docs.pages import ROOT
+from tests.docs.pages import REPOSITORY, ROOT, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG = ROOT / "config"
 NO_OBJECTS = {"executor-pod.yaml", "kustomization.yaml", "rbac-operator.yaml"}
@@ -29,7 +35,7 @@ def objects(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def settings(tmp_path: Any) -> Settings:
+def settings(tmp_path: Path) -> Settings:
     """Those of the driver's ConfigMap."""
     for name, text in objects("driver.yaml")["ConfigMap/executor-pods-driver"]["data"].items():
         (tmp_path / name).write_text(text)
@@ -81,4 +87,23 @@ def test_executors_may_reach_the_drivers_port_and_nobody_reaches_executors(setti
 
 
 def test_the_executors_template_is_accepted(settings: Settings) -> None:
+    check_template(settings)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_overlay_of_the_page_changes_images_and_settings_and_keeps_the_rest(tmp_path: Path) -> None:
+    (overlay,) = (each.text for each in blocks("docs/how-to/in-a-cluster.md") if "kind: Kustomization" in each.text)
+    base = f"{REPOSITORY}/config?ref=main"
+    assert base in overlay
+    (tmp_path / "kustomization.yaml").write_text(overlay.replace(base, os.path.relpath(CONFIG, tmp_path.resolve())))
+    command = ["kubectl", "kustomize", str(tmp_path)]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    found = {f"{each['kind']}/{each['metadata']['name']}": each for each in yaml.safe_load_all(built)}
+    assert {each["metadata"]["namespace"] for each in found.values()} == {"batch"}
+    (container,) = found["Deployment/executor-pods-driver"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.acme/etl:7"
+    for name, text in found["ConfigMap/executor-pods-driver"]["data"].items():
+        (tmp_path / name).write_text(text)
+    settings = Settings.load(tmp_path / "config.toml")
+    assert settings.executor.instances == 8
     check_template(settings)

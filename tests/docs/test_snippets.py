@@ -38,6 +38,9 @@ ELSEWHERE: Final = {
         "# api.py": "needs fastapi: tests/docs/test_web_service.py",
         "uvicorn ": "needs fastapi: tests/docs/test_web_service.py",
     },
+    "docs/how-to/in-a-cluster.md": {
+        "apiVersion: kustomize.config.k8s.io": "names a repository of the network: tests/docs/test_config.py",
+    },
     "docs/how-to/queue-workers.md": {
         "python rq_workers.py": "needs rq and redis: tests/docs/test_queue_workers.py",
         "python celery_workers.py": "needs celery and redis: tests/docs/test_queue_workers.py",
