@@ -59,7 +59,7 @@ from actors.runtime import (
     installed_system,
 )
 from actors.settings import Settings
-from actors.text import get_logger
+from actors.text import get_logger, log_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -357,6 +357,7 @@ class Backend(Actor):
 
     def started(self) -> None:
         """Begin the start. `Startup.advance` has its order."""
+        log_with(app_id=self._settings.app_id)
         logger.info("backend starting: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
         with self._channel.crashes_reported():
             self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())

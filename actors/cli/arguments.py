@@ -6,11 +6,13 @@ import sys
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast, get_args
 
 import typer
 
+from actors.cli.logs import LogFormat, LogLevel
 from actors.cli.operate.arguments import duration, register
+from actors.cli.output import OutputFormat
 from actors.cli.streams import discard, has_no_reader, is_of_stream, say, unwritten
 from actors.errors import MissingExtra, SettingsError
 from actors.settings.model import Settings
@@ -191,6 +193,12 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     page_token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Let whoever shows this token scale, retire, kill and hold.")
     ] = None,
+    log_format: Annotated[
+        str, typer.Option(metavar="text|json", help="Log records as text, or as one JSON object per line on stderr.")
+    ] = "text",
+    log_level: Annotated[
+        str, typer.Option(metavar="debug|info|warning|error", help="The least important log records to show.")
+    ] = "warning",
 ) -> int:
     """Keep N executors alive until Ctrl-C or for a given time.
 
@@ -207,8 +215,9 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         raise typer.BadParameter("--metrics-address needs --metrics-port")
     if page_port is None and (page_address or page_host or page_token_file):
         raise typer.BadParameter("--page-address, --page-host and --page-token-file need --page-port")
-    if output not in {"live", "json"}:
-        raise typer.BadParameter(f"{output!r} is neither 'live' nor 'json'", param_hint="'--output'")
+    _check_choice("--output", output, OutputFormat)
+    _check_choice("--log-format", log_format, LogFormat)
+    _check_choice("--log-level", log_level, LogLevel)
     settings = Settings.load(config, **overrides(namespace, executors, image, command))
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:
@@ -221,7 +230,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     return run_fleet(
         Request(
             settings=settings,
-            output="json" if output == "json" else "live",
+            output=cast("OutputFormat", output),
             local=local,
             kubeconfig=kubeconfig,
             context=kube_context,
@@ -231,6 +240,8 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             metrics_port=metrics_port,
             metrics_address=metrics_address or "127.0.0.1",
             page=_page(page_port, page_address or "127.0.0.1", page_token_file, page_host or ()),
+            log_format=cast("LogFormat", log_format),
+            log_level=cast("LogLevel", log_level),
         ),
         context.obj,
     )
@@ -287,6 +298,13 @@ def config(
         text = render_rbac(None if settings is None else Settings.load(settings))
     print(text, end="", flush=True)
     return 0
+
+
+def _check_choice(option: str, value: str, choices: object) -> None:
+    allowed = get_args(choices)
+    if value not in allowed:
+        words = ", ".join(map(repr, allowed[:-1])) + f" and {allowed[-1]!r}"
+        raise typer.BadParameter(f"{value!r} is none of {words}", param_hint=f"'{option}'")
 
 
 def _check_file(path: Path) -> int:

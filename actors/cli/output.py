@@ -26,14 +26,17 @@ OutputFormat = Literal["live", "json"]
 class Output:
     """Receives what is to be shown. This one discards it."""
 
+    owns_stderr = False
+    """Whatever else is written to stderr would tear the picture."""
+
     def show(self, event: Event) -> None:
         """Show an event."""
 
     def observe(self, status: FleetStatus, executors: FleetExecutors | None) -> None:
         """Show what the Backend answered; `executors` is None if it was not asked for them."""
 
-    def note(self, text: str) -> None:
-        """Show a warning of the library, or a remark of the command itself."""
+    def note(self, text: str, times: int = 1) -> None:
+        """Show a warning of the library, or a remark of the command itself, which came so often by now."""
 
     def press(self, key: str) -> Literal["stop"] | None:
         """Take in a key. Return what it asks for."""
@@ -62,6 +65,9 @@ class Lines(Output):
         """Write the event."""
         print(self._write(event), file=self._stream, flush=True)
 
-    def note(self, text: str) -> None:
-        """Write the text to stderr."""
-        say(one_line(text, LONGEST_LINE))
+    def note(self, text: str, times: int = 1) -> None:
+        """Write the text to stderr: the first time, the tenth, the hundredth and so on."""
+        if times == 1:
+            say(one_line(text, LONGEST_LINE))
+        elif str(times).strip("0") == "1":
+            say(one_line(f"{text} ({times} times)", LONGEST_LINE))

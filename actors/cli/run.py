@@ -20,8 +20,9 @@ from actors import kube
 from actors.backend.backend import Backend
 from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import NOTHING_MADE, Event, to_json, to_line
+from actors.cli.logs import LogFormat, LogLevel, Repeats, as_json, as_text, is_told_by_event
 from actors.cli.output import Lines, Output, OutputFormat
-from actors.cli.streams import discard, has_no_reader, say, unwritten
+from actors.cli.streams import discard, has_no_reader, say, say_raw, unwritten
 from actors.manifests import executor_pod
 from actors.runtime import ActorSystem, Address, Clock, Moment, SystemClock, elapsed, later
 
@@ -112,13 +113,15 @@ class Request:
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     page: PagePlan | None = None
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "warning"
 
 
 class _Handler(logging.Handler):
-    """Passes all warnings to the main thread: on stderr they would tear the table."""
+    """Passes log records to the main thread: on stderr they would tear the table."""
 
-    def __init__(self, inbox: Inbox) -> None:
-        super().__init__(logging.WARNING)
+    def __init__(self, inbox: Inbox, level: LogLevel) -> None:
+        super().__init__(level.upper())
         self._inbox = inbox
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -134,9 +137,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
     """
     executor_pod.check_template(request.settings)
     with ExitStack() as stack:
-        root, handler = logging.getLogger(), _Handler(inbox)  # noqa: TID251 - the records of others too
-        root.addHandler(handler)
-        stack.callback(root.removeHandler, handler)
+        _take_records(inbox, request.log_level, stack)
         metrics, metrics_url = _serve_metrics(request, stack)
         clock = SystemClock()
         page = None
@@ -176,13 +177,23 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         backend = Backend.start(request.settings, driver, api, system=system, metrics=metrics)
         driver.tell(UseBackend(backend))
         patience = LOCAL_STOP if request.local else None
-        loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock)
+        loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock, log_format=request.log_format)
         if metrics_url is not None:
             loop.note(f"metrics at {metrics_url}")
         if page is not None:
             page.backend = backend
             loop.note(f"page at {page.url}")
         return loop.run()
+
+
+def _take_records(inbox: Inbox, level: LogLevel, stack: ExitStack) -> None:
+    """Pass log records to the main thread until the end: ours of this level, and those of others."""
+    root, handler = logging.getLogger(), _Handler(inbox, level)  # noqa: TID251 - for the records of others too
+    root.addHandler(handler)
+    stack.callback(root.removeHandler, handler)
+    ours = logging.getLogger("actors")  # noqa: TID251 - for the level of all our loggers
+    stack.callback(ours.setLevel, ours.level)
+    ours.setLevel(level.upper())
 
 
 def choose_output(request: Request, inbox: Inbox, clock: Clock) -> Output:
@@ -250,6 +261,7 @@ class MainLoop:
         driver: receives `StopFleet`.
         patience: how long an orderly stop may take; None means any time.
         clock: measures it.
+        log_format: of log records: notes of the output, or JSON on stderr.
     """
 
     def __init__(
@@ -260,12 +272,15 @@ class MainLoop:
         driver: Address,
         patience: timedelta | None,
         clock: Clock,
+        log_format: LogFormat = "text",
     ) -> None:
         self._inbox = inbox
         self._output = output
         self._driver = driver
         self._patience = patience
         self._clock = clock
+        self._log_format = log_format
+        self._repeats = Repeats()
         self._exit_code: int | None = None
         self._deadline: Moment | None = None
         self._changed = True
@@ -320,8 +335,11 @@ class MainLoop:
             case Key(name):
                 if self._output.press(name) == "stop":
                     self._stop(EXIT_OK, "a key was pressed")
+            case logging.LogRecord() if self._log_format == "json" and not self._output.owns_stderr:
+                say_raw(as_json(item))
             case logging.LogRecord():
-                self.note(_text(item))
+                if not is_told_by_event(item):
+                    self.note(as_text(item))
             case signal.Signals():
                 self._handle_signal(item)
 
@@ -333,8 +351,8 @@ class MainLoop:
             self._stop(EXIT_FAILED, "the fleet failed")
 
     def note(self, text: str) -> None:
-        """Show a remark of the command, or a warning."""
-        self._write(partial(self._output.note, text))
+        """Show a remark of the command, or a warning. The same one again is counted, and said more and more rarely."""
+        self._write(partial(self._output.note, text, self._repeats.count(text)))
 
     def _handle_signal(self, number: signal.Signals) -> None:
         """Begin to stop, or do what concerns the terminal."""
@@ -381,9 +399,3 @@ class MainLoop:
             self._stop(EXIT_FAILED, "stdout cannot be written")
             if self._exit_code == EXIT_OK:
                 self._exit_code = EXIT_FAILED
-
-
-def _text(record: logging.LogRecord) -> str:
-    """Return a warning as one line, with the exception but without its traceback, which is no use to the user."""
-    error = record.exc_info[1] if record.exc_info else None
-    return f"{record.getMessage()}: {error!r}" if error else record.getMessage()

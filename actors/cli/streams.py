@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["discard", "has_no_reader", "is_of_stream", "prepare", "say", "unwritten"]
+__all__ = ["discard", "has_no_reader", "is_of_stream", "prepare", "say", "say_raw", "unwritten"]
 
 _OF_WRITES: Final = frozenset({errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -66,8 +66,13 @@ def unwritten(error: OSError) -> str:
 
 
 def say(text: str) -> None:
+    """Write a line to stderr, with who says it."""
+    say_raw(f"executor-pods: {text}")
+
+
+def say_raw(line: str) -> None:
     """Write a line to stderr. If that fails, stderr is discarded from then on: nobody can be notified of it."""
     try:
-        print(f"executor-pods: {text}", file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)

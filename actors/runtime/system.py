@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, final
@@ -43,7 +44,8 @@ class ThreadDispatcher:
             with contextlib.suppress(MailboxClosed):
                 actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
 
-        actor.handle.thread = threading.Thread(target=run, name=f"executor-pods/{actor.context.label}", daemon=True)
+        name, inherited = f"executor-pods/{actor.context.label}", contextvars.copy_context()
+        actor.handle.thread = threading.Thread(target=inherited.run, args=(run,), name=name, daemon=True)
         actor.handle.thread.start()
 
 

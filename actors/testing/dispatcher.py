@@ -11,6 +11,7 @@ An answer that comes from one of these mailboxes is waited for by running the ac
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import random
 import threading
 from collections import deque
@@ -169,7 +170,8 @@ class SerialDispatcher:
             finally:
                 mailbox.parked.release()
 
-        thread = threading.Thread(target=run, name=f"executor-pods/{actor.context.label}", daemon=True)
+        name, inherited = f"executor-pods/{actor.context.label}", contextvars.copy_context()
+        thread = threading.Thread(target=inherited.run, args=(run,), name=name, daemon=True)
         actor.handle.thread = thread
         thread.start()
         self._await_parked(mailbox)

@@ -8,6 +8,15 @@ values as JSON. It never decides what a text means.
 
 from actors.text.escape import LONGEST_TEXT, one_line
 from actors.text.json_values import JsonReady, rfc3339
-from actors.text.logger import LONGEST_LINE, get_logger
+from actors.text.logger import LONGEST_LINE, fields_of, get_logger, log_with
 
-__all__ = ["LONGEST_LINE", "LONGEST_TEXT", "JsonReady", "get_logger", "one_line", "rfc3339"]
+__all__ = [
+    "LONGEST_LINE",
+    "LONGEST_TEXT",
+    "JsonReady",
+    "fields_of",
+    "get_logger",
+    "log_with",
+    "one_line",
+    "rfc3339",
+]

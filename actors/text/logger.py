@@ -1,20 +1,51 @@
-"""`get_logger`: the library's loggers, whose every record is text."""
+"""`get_logger`: the library's loggers, whose every record is text, and has its values as fields, too.
+
+A line of the log reads `event in a few words: key=value`. Each of its keys is an attribute of the record, as with
+`extra=`, so that every formatter that writes JSON has it; and so is what `log_with` has set, such as `app_id`.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import traceback
-from typing import Final
+from contextvars import ContextVar
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from actors.text.escape import CUT, one_line
 
-__all__ = ["LONGEST_LINE", "get_logger"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LONGEST_LINE", "fields_of", "get_logger", "log_with"]
 
 LONGEST_LINE: Final = 8_000
 """Characters of a message that is made of several texts, and of a line of the log."""
 
 _MOST_LINES: Final = 400
 """Lines of a traceback. Python itself shortens the one of an endless recursion."""
+
+
+_PLACEHOLDER: Final = re.compile(r"(?:(\w+)=)?%(?:%|[-+ #0]*\d*(?:\.\d+)?[a-zA-Z])(-)?")
+_NAMES: Final = {"executor": "executor_id", "error": "reason", "cause": "reason"}
+"""Keys of the log's lines that have another name as fields."""
+
+_OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+"""What each record has; none of it is a field."""
+
+_COMMON: Final[ContextVar[Mapping[str, str]]] = ContextVar("fields", default=MappingProxyType({}))
+
+
+def log_with(**fields: str) -> None:
+    """Give each record of the library these fields, too: those of this thread, and of actors that it starts."""
+    _COMMON.set({**_COMMON.get(), **fields})
+
+
+def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
+    """Return the fields of a record: all that formatters do not know by themselves."""
+    return {name: value for name, value in record.__dict__.items() if name not in _OWN}
 
 
 def get_logger(name: str) -> logging.Logger:
@@ -26,12 +57,32 @@ def get_logger(name: str) -> logging.Logger:
 
 def _as_text(record: logging.LogRecord) -> bool:
     """Escape what a record's values bring with them. A record of ordinary text keeps its format and its arguments."""
+    record.__dict__.update(_fields(record))
     message = record.getMessage()
     if (shown := one_line(message, LONGEST_LINE)) != message:
         record.msg, record.args = shown, ()
     if record.exc_info and record.exc_info[1] is not None:
         record.exc_text = _as_block(traceback.format_exception(record.exc_info[1]))
     return True
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return the values of a line by their keys: numbers and booleans as they are, all else as text."""
+    fields: dict[str, object] = dict(_COMMON.get())
+    args = record.args if isinstance(record.args, tuple) else (record.args,)  # `logging` unpacks a single dict
+    for name, value in zip(_keys(str(record.msg)), args, strict=False):
+        if name is not None:
+            is_plain = isinstance(value, bool | int | float) or value is None
+            fields[name] = value if is_plain else one_line(str(value), LONGEST_LINE)
+    return fields
+
+
+@lru_cache(maxsize=1024)
+def _keys(line: str) -> tuple[str | None, ...]:
+    """Return the field of each placeholder of a line, None for one that is none, such as a part of a range."""
+    found = [match for match in _PLACEHOLDER.finditer(line) if not match[0].endswith("%%")]
+    names = ((_NAMES.get(match[1], match[1]), match[2]) for match in found)
+    return tuple(None if name in _OWN or is_range else name for name, is_range in names)
 
 
 def _as_block(parts: list[str]) -> str:

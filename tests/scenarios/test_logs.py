@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.messages import RegisterExecutor
+from actors.text import fields_of
 from tests.scenarios.fleets import fleet, name
 from tests.scenarios.world import World
 
@@ -107,3 +108,17 @@ def test_without_debug_nothing_is_logged_for_each_event(caplog: pytest.LogCaptur
     with fleet(1) as world:
         world.advance(5)
         assert not [record for record in caplog.records if record.levelno < logging.INFO]
+
+
+def test_every_record_of_a_fleet_has_its_app_id_and_that_of_an_end_its_executor_and_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "actors")
+    with fleet(1) as world:
+        world.kubelet.exit(name(1), 3)
+        world.advance(5)
+        records = [record for record in caplog.records if record.name.startswith("actors.") and record.args]
+        assert {fields_of(record).get("app_id") for record in records} == {"app"}
+        (removed,) = [record for record in records if record.getMessage().startswith("executor removed:")]
+        assert fields_of(removed)["executor_id"] == 1
+        assert "exited with exit code 3" in str(fields_of(removed)["reason"])

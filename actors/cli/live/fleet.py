@@ -120,9 +120,14 @@ class LiveFleet:
             self.over = event
         self._tell(News(self.shown(to_line(event)), event.event), keep=event.event == "failed")
 
-    def note(self, text: str, at: datetime) -> None:
-        """Take in a warning. The same one again is counted."""
-        self._tell(News(f"{at.astimezone():%H:%M:%S}  {self.shown(text)}", "warning"), keep=True)
+    def note(self, text: str, at: datetime, times: int = 1) -> None:
+        """Take in a warning, which came so often by now: only the latest is kept."""
+        news = News(f"{at.astimezone():%H:%M:%S}  {self.shown(text)}", "warning", times)
+        if times > 1:
+            for said in (self.news, self.kept):
+                for earlier in [each for each in said if gist(each.text) == gist(news.text)]:
+                    said.remove(earlier)
+        self._tell(news, keep=True)
 
     def _tell(self, news: News, *, keep: bool) -> None:
         self.news.append(news)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
@@ -66,6 +67,7 @@ class LiveTable(Output):
         keyboard: Keyboard | None = None,
         signalled: Callable[[signal.Signals], object] | None = None,
     ) -> None:
+        self.owns_stderr = sys.stderr.isatty()
         self._console = console
         self._now = now
         self._keyboard = keyboard
@@ -87,9 +89,9 @@ class LiveTable(Output):
         """Take in what the Backend answered."""
         self._fleet.observe(status, executors)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, times: int = 1) -> None:
         """Take in a warning: on stderr it would tear the table."""
-        self._fleet.note(text, self._now())
+        self._fleet.note(text, self._now(), times)
 
     def press(self, key: str) -> Act | None:
         """Take in a key."""

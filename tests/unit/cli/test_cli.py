@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+import actors
 from actors.cli.arguments import execute, overrides
 from actors.cli.driver import FORCE_AFTER, LOOK_EVERY, FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import NOTHING_MADE, Event, describe, to_json, to_line
+from actors.cli.logs import TOLD, LogFormat
 from actors.cli.output import Lines
 from actors.cli.run import LOCAL_STOP, Inbox, Item, Key, MainLoop, Observed
 from actors.messages import (
@@ -72,7 +74,9 @@ WRONG_ARGUMENTS = {
     "run --local --for 30": f"Invalid value for '--for': '30' has no unit: {UNITS}",
     "run --local --for 0s": "Invalid value for '--for': '0s' must be longer than 0s",
     "run --local --kill-every soon": f"Invalid value for '--kill-every': 'soon' is not a duration: {UNITS}",
-    "run --local --output xml": "Invalid value for '--output': 'xml' is neither 'live' nor 'json'",
+    "run --local --output xml": "Invalid value for '--output': 'xml' is none of 'live' and 'json'",
+    "run --local --log-format xml": "Invalid value for '--log-format': 'xml' is none of 'text' and 'json'",
+    "run --local --log-level all": "'all' is none of 'debug', 'info', 'warning' and 'error'",
     "run --local --context x": "--local has its own cluster: use neither --kubeconfig nor --context with it",
     "run --local --kubeconfig x": "--local has its own cluster: use neither --kubeconfig nor --context with it",
     "run --image x --kill-every 3s": "--kill-every needs --local",
@@ -454,6 +458,7 @@ class Screen:
     """An output that records what is shown."""
 
     def __init__(self, fail: OSError | None = None) -> None:
+        self.owns_stderr = False
         self.shown: list[str] = []
         self.notes: list[str] = []
         self.drawn: list[int] = []
@@ -466,8 +471,8 @@ class Screen:
             raise self._fail
         self.shown.append(event.event)
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+    def note(self, text: str, times: int = 1) -> None:
+        self.notes.append(text if times == 1 else f"{text} ({times})")
 
     def refresh(self) -> None:
         self.drawn.append(len(self.shown))
@@ -516,6 +521,7 @@ class Loop:
         patience: timedelta | None = None,
         fail: OSError | None = None,
         alive: bool = True,
+        log_format: LogFormat = "text",
     ) -> None:
         self.screen = Screen(fail)
         self.screen.on_refresh = lambda: kit.clock.move_to(kit.clock.elapsed + timedelta(seconds=1))
@@ -526,6 +532,7 @@ class Loop:
             driver=driver.address,
             patience=patience,
             clock=kit.clock,
+            log_format=log_format,
         )
         if not alive:
             driver.stop()
@@ -596,9 +603,62 @@ def test_a_driver_that_crashed_ends_the_command(kit: Kit) -> None:
     assert Loop(kit, event("running"), None, alive=False).exit_code == 1
 
 
+def record(line: str, *values: object, name: str = "actors.x") -> logging.LogRecord:
+    return logging.LogRecord(name, logging.WARNING, "", 0, line, values, None)
+
+
 def test_warnings_of_the_library_are_shown(kit: Kit) -> None:
-    record = logging.LogRecord("actors.x", logging.WARNING, "", 0, "the watch is cut: error=%s", ("boom",), None)
-    assert Loop(kit, record, STOPPED).screen.notes == ["the watch is cut: error=boom"]
+    assert Loop(kit, record("the watch is cut: error=%s", "boom"), STOPPED).screen.notes == [
+        "the watch is cut: error=boom"
+    ]
+
+
+def test_a_warning_that_comes_again_is_counted_and_another_one_is_not(kit: Kit) -> None:
+    again = [record("polling fails: error=%s", f"503 after {seconds}s") for seconds in (1, 2)]
+    loop = Loop(kit, *again, record("polling fails: error=%s", "timeout"), STOPPED)
+    assert loop.screen.notes == [
+        "polling fails: error=503 after 1s",
+        "polling fails: error=503 after 2s (2)",
+        "polling fails: error=timeout",
+    ]
+
+
+@pytest.mark.parametrize("beginning", TOLD)
+def test_a_warning_that_an_event_tells_is_not_shown_beside_it(kit: Kit, beginning: str) -> None:
+    assert Loop(kit, record(f"{beginning}x=%s", "y"), STOPPED).screen.notes == []
+    assert Loop(kit, record(f"{beginning}x=%s", "y", name="other"), STOPPED).screen.notes != []
+    sources = "".join(path.read_text() for path in Path(actors.__file__).parent.rglob("*.py") if path.name != "logs.py")
+    assert f'"{beginning}' in sources, "no line of the log begins so any more"
+
+
+def test_lines_repeat_a_warning_more_and_more_rarely(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(io.StringIO(), to_line)
+    for times in range(1, 150):
+        lines.note("the watch is cut", times)
+    assert capsys.readouterr().err.splitlines() == [
+        "executor-pods: the watch is cut",
+        "executor-pods: the watch is cut (10 times)",
+        "executor-pods: the watch is cut (100 times)",
+    ]
+
+
+def test_as_json_log_records_go_to_stderr_with_their_fields(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    removed = record("executor removed: executor=%d", 3)
+    removed.created, removed.executor_id, removed.reason = NOW.timestamp(), 3, HOSTILE
+    refused = record("creation refused: error=%s", HOSTILE)
+    assert Loop(kit, removed, refused, STOPPED, log_format="json").screen.notes == []
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.isascii()
+    assert first.isprintable()
+    assert second.isprintable()
+    assert json.loads(first) == {
+        "time": "2026-03-01T12:00:00.250Z",
+        "level": "WARNING",
+        "logger": "actors.x",
+        "message": "executor removed: executor=3",
+        "executor_id": 3,
+        "reason": HOSTILE,
+    }
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -196,6 +196,17 @@ def test_many_profiles_leave_room_for_executors_and_those_that_lack_some_come_fi
     assert line_of(lines, "1").split()[2] == "running"
 
 
+def test_a_warning_that_comes_again_has_one_line_with_its_count() -> None:
+    fleet = a_fleet(executor("running", 1))
+    fleet.note("polling fails: error=503 after 1s", NOW, 1)
+    fleet.note("the watch is cut", NOW, 1)
+    fleet.note("polling fails: error=503 after 20s", NOW, 2)
+    assert [line.split(maxsplit=1)[1] for line in picture(fleet)[-2:]] == [
+        "the watch is cut",
+        "polling fails: error=503 after 20s (2 times)",
+    ]
+
+
 # ── what the Backend answers ─────────────────────────────────────────────────────────────────────────────────────
 
 

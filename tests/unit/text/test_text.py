@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import ApiError, Forbidden, SettingsError
-from actors.text import LONGEST_LINE, LONGEST_TEXT, get_logger, one_line
+from actors.text import LONGEST_LINE, LONGEST_TEXT, fields_of, get_logger, log_with, one_line
 from tests.unit.hostile import ACTS, HOSTILE
 
 if TYPE_CHECKING:
@@ -111,6 +112,32 @@ def test_a_traceback_has_no_character_that_acts_and_no_line_that_looks_like_a_lo
     assert head == "actor crashed: actor=allocator"
     assert all(line.isprintable() and line.startswith("  ") for line in rest), rest
     assert len(formatted) < 2 * LONGEST_LINE
+
+
+def test_a_log_record_has_its_values_as_fields(kept: _Kept) -> None:
+    logger = get_logger("actors.test_text")
+    logger.warning("executor removed: executor=%d reason=%s after=%.1fs", 3, "exi\nted", 2.5)
+    logger.warning("polling fails at 100%%: error=%s message=%s ids=%d-%d", RuntimeError("boom"), "POST", 1, 9)
+    logger.warning("target set: totals=%s", {"default": 2})
+    logger.warning("driver died")
+    assert [fields_of(record) for record in kept.records] == [
+        {"executor_id": 3, "reason": r"exi\nted", "after": 2.5},
+        {"reason": "boom"},
+        {"totals": "{'default': 2}"},
+        {},
+    ]
+
+
+def test_a_log_record_has_the_fields_of_its_thread_and_any_formatter_finds_them(kept: _Kept) -> None:
+    def log() -> None:
+        log_with(app_id="etl")
+        get_logger("actors.test_text").warning("executor removed: executor=%d reason=%s", 3, "exited")
+
+    copy_context().run(log)
+    line = logging.Formatter("%(app_id)s/%(executor_id)s: %(message)s").format(kept.records[0])
+    assert line == "etl/3: executor removed: executor=3 reason=exited"
+    get_logger("actors.test_text").warning("driver died")
+    assert fields_of(kept.records[1]) == {}
 
 
 def test_taking_a_logger_twice_does_not_filter_twice() -> None:
