@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from actors.cli.output import age
+from actors.cli.live.cells import age
 from actors.inspection.executors import ObservedState
 from actors.text import LONGEST_LINE, one_line
 
