@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from actors.cli.streams import say
+from actors.cli.streams import check_reader, say
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class Lines(Output):
     def show(self, event: Event) -> None:
         """Write the event."""
         print(self._write(event), file=self._stream, flush=True)
+
+    def refresh(self) -> None:
+        """Notice a reader that has ended, though there is nothing to write."""
+        check_reader(self._stream)
 
     def note(self, text: str, times: int = 1) -> None:
         """Write the text to stderr: the first time, the tenth, the hundredth and so on."""

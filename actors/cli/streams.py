@@ -9,14 +9,16 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import stat
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["discard", "has_no_reader", "is_of_stream", "prepare", "say", "say_raw", "unwritten"]
+__all__ = ["check_reader", "discard", "has_no_reader", "is_of_stream", "prepare", "say", "say_raw", "unwritten"]
 
 _OF_WRITES: Final = frozenset({errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -58,6 +60,15 @@ def has_no_reader(error: OSError) -> bool:
     if error.errno == errno.EIO:  # of a terminal that was closed; of a disk it is a failure
         return stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
     return isinstance(error, BrokenPipeError)
+
+
+def check_reader(stream: TextIO) -> None:
+    """Raise BrokenPipeError if this is a pipe whose reader has ended, as the next write to it would."""
+    with suppress(io.UnsupportedOperation):  # it has no descriptor
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        if any(happened & select.POLLERR for _, happened in poll.poll(0)):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def unwritten(error: OSError) -> str:

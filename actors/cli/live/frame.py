@@ -235,7 +235,7 @@ def _layout(fleet: LiveFleet, rows: Sequence[Row], width: int, now: datetime) ->
         ("PROFILE", 8, 16 if several else 0, lambda row: row.profile),
         ("RESTARTS", 8 + gap + nodes, 8, lambda row: str(row.restarts)),
         ("NODE", nodes, 40, lambda row: row.node),
-        ("IP", 8, 39, lambda row: row.ip),
+        ("IP", 8 + (REASON_WIDTH if reason else 0), 39, lambda row: row.ip),  # a reason tells more
     ):
         size = min(most, room - gap, max(_widest(cell(row) for row in rows), len(title)))
         if most and min(least, _widest(cell(row) for row in rows)) <= size and least + gap <= room:

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import logging
+import os
 import signal
 from collections import deque
 from datetime import UTC, datetime, timedelta
@@ -640,6 +641,16 @@ def test_lines_repeat_a_warning_more_and_more_rarely(capsys: pytest.CaptureFixtu
         "executor-pods: the watch is cut (10 times)",
         "executor-pods: the watch is cut (100 times)",
     ]
+
+
+def test_lines_notice_that_their_reader_has_ended_though_nothing_is_written(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream, (tmp_path / "file").open("w") as file:
+        for each in (stream, file, io.StringIO()):
+            Lines(each, to_line).refresh()
+        os.close(reader)
+        with pytest.raises(BrokenPipeError):
+            Lines(stream, to_line).refresh()
 
 
 def test_as_json_log_records_go_to_stderr_with_their_fields(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
