@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -155,7 +156,8 @@ def test_prefect_runs_tasks_on_a_cluster() -> None:
 
 
 def test_jupyterlab_makes_clusters_by_its_factory() -> None:
-    pytest.importorskip("dask_labextension")
+    if importlib.util.find_spec("dask_labextension") is None:
+        pytest.skip("dask-labextension is not installed")
 
     async def program() -> None:
         manager = importlib.import_module("dask_labextension.manager")  # needs a loop

@@ -35,9 +35,10 @@ def test_a_worker_group_has_its_own_options_and_its_own_number_and_adapts_with_t
                 assert [ws.resources for ws in scheduler.workers.values()] == [{"GPU": 1}]
                 assert await client.submit(double, 2, resources={"GPU": 1}) == 4
                 cluster.adapt(minimum=1, maximum=2, target_duration="100ms", wait_count=2)
-                await client.gather(client.map(time.sleep, [0.05] * 40, pure=False))
-                profiles = (await cluster.fleet_status()).profiles
-                assert {name: profile.target for name, profile in profiles.items()} == {"default": 1, "gpu": 1}
+                work = client.map(time.sleep, [0.05] * 40, pure=False)
+                await until(lambda: len(cluster.plan) == 2)
+                assert cluster._up.targets.wanted == {"default": 1, "gpu": 1}
+                await client.gather(work)
                 await until(lambda: len(cluster.plan) == len(scheduler.workers) == 1)
                 cluster._adaptive.stop()
                 await cluster.scale(0, worker_group="default")
@@ -64,7 +65,7 @@ def test_certificates_in_memory_reach_the_processes_of_this_machine() -> None:
 
 def test_a_cluster_without_work_ends_after_a_while() -> None:
     async def program() -> None:
-        async with cluster_of(asynchronous=True, idle_timeout="100ms") as cluster:
+        async with cluster_of(asynchronous=True, idle_timeout="2s") as cluster:
             await until(lambda: cluster.status is Status.closed)
 
     asyncio.run(program())
