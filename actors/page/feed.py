@@ -13,6 +13,7 @@ from actors.messages import ToDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
 
     from actors.page.documents import Timestamp
     from actors.runtime import Address, Clock
@@ -52,7 +53,7 @@ class Feed:
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.now
-        self._waiting: deque[tuple[Timestamp, Fed]] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[tuple[datetime, Fed]] = deque(maxlen=MOST_WAITING)
         self._is_called = False
         self.call: Callable[[], None] = _nobody
         """Lets the page's thread `take`. Set by the page."""
@@ -73,12 +74,13 @@ class Feed:
         self._is_called = False
         for _ in range(len(self._waiting)):
             try:
-                yield self._waiting.popleft()
+                at, fed = self._waiting.popleft()
             except IndexError:  # it was full, and the oldest were lost
                 return
+            yield round(at.timestamp(), 3), fed
 
     def _append(self, fed: Fed) -> None:
-        self._waiting.append((round(self._now().timestamp(), 3), fed))
+        self._waiting.append((self._now(), fed))
         if len(self._waiting) >= CALL_AT and not self._is_called:
             self._is_called = True
             self.call()

@@ -8,7 +8,6 @@ one, however slow he reads: what he misses is merged, and nothing is kept for hi
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, assert_never, final
 
@@ -29,6 +28,7 @@ from actors.messages import (
 from actors.messages.executor import ENDED_KEPT
 from actors.page import documents
 from actors.page.documents import STATES, VERSION
+from actors.pods.loss import LossReason
 from actors.pods.pod import restarts
 from actors.text import one_line
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from actors.messages import Executor, FleetExecutors
     from actors.page.documents import Timestamp
-    from actors.pods.loss import LossReason
+    from actors.pods.loss import LossKind
     from actors.pods.pod import Pod
 
 __all__ = ["EVENTS_KEPT", "LANES_KEPT", "MOST_COLUMNS", "MOST_STATES", "FleetHistory"]
@@ -58,6 +58,9 @@ LONGEST_NOTE: Final = 200
 MOST_STATES: Final = 40
 """Of one executor: most have four."""
 
+MOST_LOSSES: Final = 1_000
+"""Kinds of losses with their exit codes that are kept once; a container has 256 codes."""
+
 LOSS_MINUTES: Final = 60
 """Losses are counted over the last hour, by minutes."""
 
@@ -71,7 +74,7 @@ class _Life:
 
     __slots__ = (
         "ended_at", "heard_at", "id", "ip", "loss", "node", "notes", "pod", "profile", "registered", "restarts",
-        "retiring", "seq", "states", "why",
+        "retiring", "seen", "seq", "states", "why",
     )  # fmt: skip
 
     def __init__(self, executor_id: int, profile: str, state: int, since: Timestamp) -> None:
@@ -87,6 +90,8 @@ class _Life:
         self.registered = False
         self.retiring = False
         self.restarts = 0
+        self.seen: Pod | None = None
+        """The pod as a message had it, until somebody looks."""
         self.pod: str | None = None
         self.node: str | None = None
         self.ip: str | None = None
@@ -105,9 +110,18 @@ class _Life:
             if len(self.states) > MOST_STATES:
                 del self.states[1:3]
 
-    def seen(self, pod: Pod) -> None:
-        self.profile = pod.profile
-        self.pod, self.node, self.ip, self.restarts = pod.name, pod.node or self.node, pod.ip or self.ip, restarts(pod)
+    def look(self) -> None:
+        """Take from the pod what is shown. Most pods are followed by another one before somebody looks."""
+        pod, self.seen = self.seen, None
+        if pod is not None:
+            self.pod, self.restarts = pod.name, restarts(pod)
+            self.node, self.ip = pod.node or self.node, pod.ip or self.ip
+
+    def forget_words(self) -> None:
+        """Keep what a lane has."""
+        if self.node is None:
+            self.look()
+        self.seen = self.pod = self.ip = self.why = self.notes = None
 
     def began(self, state: int) -> Timestamp | None:
         """Return when it first entered a state, None if it never did."""
@@ -115,6 +129,7 @@ class _Life:
 
     def row(self) -> documents.Executor:
         """Return it as a row of the table. All texts are one line, so that they show as what they are."""
+        self.look()
         loss = self.loss
         return documents.Executor(
             self.id,
@@ -164,9 +179,12 @@ class FleetHistory:
         """By id, the one that ended last at the end."""
         self._full: deque[_Life] = deque()
         """The ended ones that still have all their words."""
+        self._lanes: deque[_Life] = deque()
+        """The ended ones before them, the oldest first: finding it in a dict is slow."""
         self._events: deque[_Logged] = deque(maxlen=EVENTS_KEPT)
         self._losses: dict[int, Counter[tuple[str, str]]] = {}
         """How many were lost in each minute, by profile and kind."""
+        self._losses_only: dict[tuple[LossKind, int, bool], LossReason] = {}
         self._columns: dict[str, None] = {}
         self.started: BackendStarted | None = None
         self.stopped: BackendStopped | None = None
@@ -228,6 +246,7 @@ class FleetHistory:
         for life in gone:  # requested and never observed; or its end was not passed on
             last = ended.get(life.id)
             self.seq += 1
+            life.look()
             life.why = "it was requested and never observed" if life.pod is None else life.why
             self._end(life, asked_at if last is None else _at(last.since), None if last is None else last.loss)
 
@@ -242,6 +261,7 @@ class FleetHistory:
             return
         elif life.state == _STUCK and state == _PENDING and executor.reason is not None:
             state = _STUCK
+        life.look()
         place = (executor.pod or life.pod, executor.node or life.node, executor.ip or life.ip)
         seen = (*place, executor.registered, executor.retiring, executor.restarts, executor.reason)
         known = (life.pod, life.node, life.ip, life.registered, life.retiring, life.restarts, life.why)
@@ -294,6 +314,8 @@ class FleetHistory:
 
     def timeline(self, now: Timestamp) -> documents.Timeline:
         """Return a lane for each executor; ended ones come first."""
+        for life in (*self._full, *self._living.values()):
+            life.look()
         profiles: dict[str, int] = {}
         nodes: dict[str | None, int] = {}
         lanes: list[documents.Lane] = [
@@ -342,13 +364,15 @@ class FleetHistory:
         self._seen(message.executor_id, message.pod, _RUNNING, at)
 
     def _seen(self, executor_id: int, pod: Pod, state: int, at: Timestamp) -> None:
-        life = self._life(executor_id, pod.profile, at)
-        if life is not None:
-            life.why = None
-            if not life.seq and (began := self._before(pod)) is not None:
+        life = self._living.get(executor_id)
+        if life is None:
+            if executor_id in self._ended:
+                return
+            life = _Life(executor_id, pod.profile, _REQUESTED, at)
+            if (began := self._before(pod)) is not None:
                 life.states = [(state, began)]
-            life.seen(pod)
-            self._change(life, state, at)
+        life.heard_at, life.seen, life.why = at, pod, None
+        self._change(life, state, at)
 
     def _stuck(self, message: ExecutorStuck, at: Timestamp) -> None:
         life = self._life(message.executor_id, message.profile, at)
@@ -400,6 +424,18 @@ class FleetHistory:
         self._living.pop(life.id, None)
         self._living[life.id] = life
 
+    def _wordless(self, loss: LossReason | None) -> LossReason | None:
+        """Return a loss without its message; there are few of those."""
+        if loss is None:
+            return None
+        key = (loss.kind, loss.exit_code, loss.caused_by_app)
+        short = self._losses_only.get(key)
+        if short is None:
+            short = LossReason(*key, message="")
+            if len(self._losses_only) < MOST_LOSSES:
+                self._losses_only[key] = short
+        return short
+
     def _end(self, life: _Life, at: Timestamp, loss: LossReason | None) -> None:
         self._living.pop(life.id, None)
         life.enter(_ENDED, at)
@@ -409,11 +445,12 @@ class FleetHistory:
         self._full.append(life)
         if len(self._full) > ENDED_KEPT:
             old = self._full.popleft()
-            old.why = old.notes = old.ip = None
-            if old.loss is not None:
-                old.loss = _without_words(old.loss)
-        if len(self._ended) > LANES_KEPT:
-            oldest = self._ended.pop(next(iter(self._ended)))
+            old.forget_words()
+            old.loss = self._wordless(old.loss)
+            self._lanes.append(old)
+        if len(self._lanes) > LANES_KEPT - ENDED_KEPT:
+            oldest = self._lanes.popleft()
+            del self._ended[oldest.id]
             self._forgotten = oldest.seq
 
 
@@ -436,10 +473,6 @@ def _at(moment: datetime) -> Timestamp:
 
 def _text(text: str | None) -> str | None:
     return None if text is None else one_line(text)
-
-
-def _without_words(loss: LossReason) -> LossReason:
-    return replace(loss, message="")
 
 
 def cause_of(message: BackendFailed) -> str:

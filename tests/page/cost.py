@@ -1,0 +1,114 @@
+"""What the page costs its driver, in percent of a core: `python -m tests.page.cost --size 500 --rate 1000`.
+
+In one process and one run, in turns: messages to the driver that nobody takes; the same with a page that nobody looks
+at; with one viewer; with fifty. Each row is the process time of all threads, less that of the first row. The viewers
+are processes that read the stream; the Backend is a made-up one, which answers from a list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from actors.messages import (
+    Executor,
+    ExecutorPending,
+    ExecutorRemoved,
+    ExecutorRunning,
+    ExecutorState,
+    FleetExecutors,
+    FleetStatus,
+    GetExecutors,
+    ProfileStatus,
+)
+from actors.page.page import serve_page
+from actors.pods.loss import LossKind, LossReason
+from actors.runtime import Actor, ActorSystem, SystemClock
+from tests.unit.builders import pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from actors.messages import ToDriver
+
+READ: Final = """
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1] + "api/v1/stream") as stream:
+    while stream.read1(1 << 20):
+        pass
+"""
+LOSS: Final = LossReason(LossKind.EXITED, 1, caused_by_app=True, message="executor ended with exit code 1: bad record")
+
+
+class Answers(Actor):
+    """A Backend of so many executors."""
+
+    def __init__(self, context: object, size: int) -> None:
+        super().__init__(context)  # type: ignore[arg-type]  # a Context
+        at = self.clock.now()
+        each = (
+            Executor(i, "default", ExecutorState.RUNNING, f"app-exec-{i}", "node", "10.0.0.1", at, True, 0, None, None)  # noqa: FBT003
+            for i in range(1, size + 1)
+        )
+        self._found = FleetExecutors(tuple(each), ())
+        self._status = FleetStatus("etl", "batch", {"default": ProfileStatus(size, running=size)}, {})
+
+    def receive(self, message: object) -> object:
+        return self._found if isinstance(message, GetExecutors) else self._status
+
+
+def lives(first: int) -> Iterator[ToDriver]:
+    """Executors that are pending, run and end, one after the other."""
+    executor_id = first
+    while True:
+        yield ExecutorPending(executor_id, pod(executor_id, phase="Pending"))
+        yield ExecutorRunning(executor_id, pod(executor_id))
+        yield ExecutorRemoved(executor_id, LOSS)
+        executor_id += 1
+
+
+def paced(messages: Iterator[ToDriver], take: Callable[[ToDriver], object], rate: int, seconds: float) -> float:
+    """Send messages at a rate; return the processor seconds of the whole process."""
+    begin, spent, sent = time.monotonic(), time.process_time(), 0
+    while (passed := time.monotonic() - begin) < seconds:
+        while sent < passed * rate:
+            take(next(messages))
+            sent += 1
+        time.sleep(0.01)
+    return time.process_time() - spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=500)
+    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    system, messages = ActorSystem(SystemClock()), lives(given.size + 1)
+    with ExitStack() as stack:
+        stack.callback(system.close)
+        page = stack.enter_context(serve_page(0, "etl"))
+        page.backend = system.spawn(lambda context: Answers(context, given.size), name="backend", owner=None)
+        for executor_id in range(1, given.size + 1):
+            page.feed(ExecutorRunning(executor_id, pod(executor_id)))
+        for _ in range(given.rounds):
+            alone = paced(messages, lambda _: None, given.rate, given.seconds)
+            for viewers in (0, 1, 50):
+                with ExitStack() as looking:
+                    for _ in range(viewers):
+                        reader = subprocess.Popen([sys.executable, "-c", READ, page.url])
+                        looking.callback(reader.wait)
+                        looking.callback(reader.kill)
+                    if viewers:
+                        paced(messages, page.feed, given.rate, 3.0)  # until they read
+                    spent = paced(messages, page.feed, given.rate, given.seconds)
+                print(f"{viewers:>2} viewers: {100 * (spent - alone) / given.seconds:6.2f} % of a core", flush=True)
+
+
+if __name__ == "__main__":
+    main()
