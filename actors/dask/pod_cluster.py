@@ -20,6 +20,7 @@ from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
 from actors.dask.adaptive import on_a_fleet
+from actors.dask.dashboard import DashboardPage
 from actors.dask.driver_image import with_driver_image
 from actors.dask.link import TOPIC, Link
 from actors.dask.status import fleet_table
@@ -201,7 +202,11 @@ class PodCluster(Cluster):
             self.scheduler = scheduler = await self._new_scheduler()
             link = Link(scheduler, said=self._log, before_close=self._stop_fleet)
             fleet = AsyncFleet(
-                await self._settings(scheduler.address), **self._where, local=self._local, on_event=link.on_event
+                await self._settings(scheduler.address),
+                **self._where,
+                local=self._local,
+                on_event=link.on_event,
+                page=DashboardPage(scheduler=scheduler),
             )
             targets = Targets(self._numbers(), scheduler=scheduler, fleet=fleet, link=link)
             self._parts = _Started(fleet, link, targets)
@@ -418,6 +423,11 @@ class PodCluster(Cluster):
         return self._adaptive is not None and self._adaptive.state in {"starting", "running"}
 
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def page_url(self) -> str | None:
+        """Where the fleet's page is, beside the dashboard's own; None before the cluster has started."""
+        return None if self._parts is None else self._parts.fleet.page_url
 
     def fleet_status(self) -> FleetStatus:
         """Return the fleet's own status; see `Fleet.status`. To be awaited if the cluster is asynchronous."""

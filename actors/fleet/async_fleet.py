@@ -53,7 +53,7 @@ class AsyncFleet:
         keep: bool | None = None,
         max_events: int = 1000,
         metrics: Metrics | None = None,
-        page: int | str | None = None,
+        page: int | str | PagePlan | None = None,
         page_token: str | None = None,
         page_hosts: Sequence[str] = (),
         traces: Traces | None = None,

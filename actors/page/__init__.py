@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actors.page.page import Page, serve_page
+    from actors.page.handle import Page
+    from actors.page.page import serve_page
 
 __all__ = ["Page", "serve_page"]
 

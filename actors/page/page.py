@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, final
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from actors.errors import MissingExtra, SettingsError
+from actors.errors import SettingsError
 from actors.page.feed import Feed
+from actors.page.handle import Page, exposed, new_site
 from actors.page.hosts import AllowedHosts
 from actors.page.server import READ_WITHIN_SECONDS, serve
-from actors.page.site import TICK_SECONDS, Site
+from actors.page.site import TICK_SECONDS
 from actors.runtime import SystemClock
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from actors.messages import Question
     from actors.metrics.counts import Metrics
-    from actors.runtime import Address, Clock
+    from actors.runtime import Clock
 
 __all__ = ["LOOPBACK", "Page", "check_page", "serve_page"]
 
@@ -28,35 +29,6 @@ SHORTEST_TOKEN: Final = 16
 """Characters: 96 bits in base64. Nobody counts wrong ones, so a token must not be guessed."""
 
 _LARGEST_PORT: Final = 65535
-
-
-@final
-class Page:
-    """A page that is served. All methods may be called by any thread."""
-
-    def __init__(self, feed: Feed, url: str, metrics: Metrics | None) -> None:
-        self._feed = feed
-        self.url: Final = url
-        """Where it is."""
-        self.metrics: Final = metrics
-        """For `Backend.start`, so that the page has `/metrics`; None without the package prometheus_client."""
-
-    @property
-    def backend(self) -> Address | None:
-        """Whom the page asks. Set it to what `Backend.start` returned."""
-        return self._feed.backend
-
-    @backend.setter
-    def backend(self, backend: Address) -> None:
-        self._feed.backend = backend
-
-    def feed(self, message: object) -> None:
-        """Pass on a message that the driver received, of whatever kind. Takes a microsecond, and never blocks."""
-        self._feed.put(message)
-
-    def annotate(self, executor_id: int, /, **columns: object) -> None:
-        """Set columns of the table for an executor. None clears one; one of an unknown executor has no effect."""
-        self._feed.annotate(executor_id, columns)
 
 
 def check_page(page: int | str, token: str | None) -> tuple[str, int]:
@@ -116,37 +88,18 @@ def serve_page(
     address, port = check_page(page, token)
     clock = clock or SystemClock()
     feed = Feed(clock)
-    metrics, render = _metrics(metrics)
-
-    def make() -> Site:
-        loop = asyncio.get_running_loop()
-        site = Site(
-            feed,
-            clock=clock,
-            hosts=AllowedHosts(address, hosts),
-            app_id=app_id,
-            token=token,
-            render_metrics=render,
-            acted=acted,
-            tick=tick,
-        )
-
-        def call() -> None:
-            with suppress(RuntimeError):  # the server has ended
-                loop.call_soon_threadsafe(site.drain)
-
-        feed.call = call
-        return site
-
-    with serve(address, port, make, clock, read_within=read_within) as served:
+    metrics, render = exposed(metrics)
+    site = partial(
+        new_site,
+        feed,
+        clock=clock,
+        hosts=AllowedHosts(address, hosts),
+        app_id=app_id,
+        token=token,
+        render_metrics=render,
+        acted=acted,
+        tick=tick,
+    )
+    with serve(address, port, site, clock, read_within=read_within) as served:
         host = f"[{address}]" if ":" in address else address
         yield Page(feed, f"http://{host}:{served}/", metrics)
-
-
-def _metrics(given: Metrics | None) -> tuple[Metrics | None, Callable[[], bytes] | None]:
-    """Return the metrics for the Backend, and what renders them."""
-    try:
-        from actors.metrics.exposition import exposition  # noqa: PLC0415 - of an extra
-    except MissingExtra:
-        return given, None
-    return exposition(given)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from actors.messages import Question
     from actors.metrics.counts import Metrics
-    from actors.page.page import Page
+    from actors.page.handle import Page
     from actors.runtime import Clock
 
 __all__ = ["PagePlan"]
@@ -26,8 +26,10 @@ class PagePlan:
     hosts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, page: int | str | None, token: str | None, hosts: Iterable[str]) -> PagePlan | None:
+    def of(cls, page: int | str | PagePlan | None, token: str | None, hosts: Iterable[str]) -> PagePlan | None:
         """Return the plan from the arguments of a fleet, None for no page."""
+        if isinstance(page, PagePlan):
+            return page
         if page is not None:
             return cls(page, token, tuple(hosts))
         if token is not None or hosts:

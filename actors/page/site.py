@@ -235,8 +235,7 @@ class Site:
     async def _page(self, _: Asked) -> Answer:
         await self.refresh()
         tables = plain_page(self._status_document(), self._all(), self.history.events())
-        file = PAGE_FILES / "page.html"
-        page = file.read_text(encoding="utf-8") if file.is_file() else f"<!doctype html>{PLAIN_MARK}"
+        page = (PAGE_FILES / "page.html").read_text(encoding="utf-8")
         return Answer(200, page.replace(PLAIN_MARK, tables, 1).encode(), TYPES["html"])
 
     async def _file(self, asked: Asked) -> Answer:
@@ -487,7 +486,7 @@ def _refusal(asked: Asked, token: bytes | None) -> Answer | None:
 
 def _files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Yield all files of a folder that browsers load, with their paths."""
-    for each in folder.iterdir() if folder.is_dir() else ():
+    for each in folder.iterdir():
         if each.is_dir():
             yield from _files(each, f"{path}{each.name}/")
         elif each.name.rpartition(".")[2] in TYPES:
