@@ -43,6 +43,8 @@ REAL_SERVER = (
     "test_what_a_user_may_not_do_is_forbidden_in_the_servers_words",
     "test_an_account_learns_what_it_may_not_do",
     "test_no_token_is_403_as_anonymous",
+    "test_the_rights_in_config_are_enough_for_every_command",
+    "test_without_the_right_to_leases_the_command_says_so",
 )
 """Parts of the names of tests that use the real API server. One worker runs them all: the server takes seconds to
 start."""

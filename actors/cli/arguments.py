@@ -273,17 +273,20 @@ def config(
     rbac: Annotated[
         bool, typer.Option("--rbac", help="Print the account, Role and RoleBinding of a driver, for kubectl.")
     ] = False,
+    rbac_operator: Annotated[
+        bool, typer.Option("--rbac-operator", help="Print the Role of an operator: list, status, cleanup and so on.")
+    ] = False,
     settings: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="With --rbac: print only the rights that these settings use."),
     ] = None,
 ) -> int:
-    """Print the settings' reference, check a file, or print the rights that a driver needs.
+    """Print the settings' reference, check a file, or print the rights that a driver or an operator needs.
 
     Exit codes: 0 done, 1 the checked file has problems, 2 usage.
     """
-    if reference + rbac + (check is not None) != 1:
-        raise typer.BadParameter("give one of --reference, --check FILE and --rbac")
+    if reference + rbac + rbac_operator + (check is not None) != 1:
+        raise typer.BadParameter("give one of --reference, --check FILE, --rbac and --rbac-operator")
     if settings is not None and not rbac:
         raise typer.BadParameter("--config needs --rbac")
     if check is not None:
@@ -292,6 +295,10 @@ def config(
         from actors.settings.reference import render_reference  # noqa: PLC0415 - only this needs it
 
         text = render_reference()
+    elif rbac_operator:
+        from actors.cli.rbac import render_operator_rbac  # noqa: PLC0415 - as above
+
+        text = render_operator_rbac()
     else:
         from actors.cli.rbac import render_rbac  # noqa: PLC0415 - as above
 

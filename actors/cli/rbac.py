@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors.backend.rbac import Right, used
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from actors.kube.api import Resource
     from actors.settings import Settings
 
-__all__ = ["render_rbac"]
+__all__ = ["render_operator_rbac", "render_rbac"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,65 @@ _RULES: Final = (
     ),
 )
 
+_LOGS: Final = Resource("pods/log", "Pod")
+
+_OPERATOR_RULES: Final = (
+    _Rule(
+        PODS,
+        """\
+      - list # the executors of a fleet, and the fleets that there are
+      - get # one executor; the driver's pod, where a fleet has no Lease
+""",
+    ),
+    _Rule(
+        LEASES,
+        """\
+      - list # who drives each fleet
+      - get # who drives one fleet, and how many executors it wants
+""",
+    ),
+    _Rule(
+        EVENTS,
+        """\
+      - list # what Kubernetes says of the executors: events, describe
+""",
+    ),
+    _Rule(
+        CLAIMS,
+        """\
+      - list # the claims of a fleet: cleanup
+      - get # the claims of an executor: describe
+""",
+    ),
+    _Rule(
+        _LOGS,
+        """\
+      - get # what an executor has written: logs
+""",
+    ),
+    _Rule(
+        PODS,
+        """\
+      - delete # the executors of an orphaned fleet, each by its UID
+""",
+        """\
+  # Leave out the rest for people who only look: it is for cleanup.
+""",
+    ),
+    _Rule(
+        CLAIMS,
+        """\
+      - delete # the claims of an orphaned fleet, each by its UID
+""",
+    ),
+    _Rule(
+        LEASES,
+        """\
+      - patch # to hold the Lease during a cleanup, so that no driver writes meanwhile, and to release it
+""",
+    ),
+)
+
 _CORE: Final = '""'
 """The core group in YAML."""
 
@@ -117,6 +175,20 @@ metadata:
 rules:
 """
 
+_OPERATOR: Final = """\
+# What an operator may do who uses executor-pods list, status, describe, events, logs and cleanup: look at fleets in one
+# namespace, and delete one that nobody drives. Apply to the namespace of the executors, and bind it to people:
+#   executor-pods config --rbac-operator | kubectl apply -n batch -f -
+#   kubectl create rolebinding operators -n batch --role executor-pods-operator --group operators
+# For list -A, bind a ClusterRole with the rules of pods and leases by a ClusterRoleBinding. What goes through the
+# driver (scale, retire, kill, hold, resume) needs no right here, but the token of the driver's page.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: executor-pods-operator
+rules:
+"""
+
 _BINDING: Final = """\
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -136,11 +208,17 @@ subjects:
 def render_rbac(settings: Settings | None = None) -> str:
     """Return a ServiceAccount, its Role and its RoleBinding: with all rights, or with those that the settings use."""
     head = _ALL if settings is None else _SOME.format(namespace=settings.namespace or "batch")
-    return "".join((head, _ACCOUNT, *_rules(None if settings is None else frozenset(used(settings))), _BINDING))
+    rights = None if settings is None else frozenset(used(settings))
+    return "".join((head, _ACCOUNT, *_rules(_RULES, rights), _BINDING))
 
 
-def _rules(rights: frozenset[Right] | None) -> Iterator[str]:
-    for rule in _RULES:
+def render_operator_rbac() -> str:
+    """Return the Role of an operator, with the rights that the commands use which look at fleets and clean up."""
+    return "".join((_OPERATOR, *_rules(_OPERATOR_RULES, None)))
+
+
+def _rules(rules: Iterable[_Rule], rights: frozenset[Right] | None) -> Iterator[str]:
+    for rule in rules:
         lines = rule.verbs.splitlines(keepends=True)
         if rights is not None:
             lines = [line for line in lines if Right(line.split()[1], rule.resource) in rights]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from actors.backend.rbac import LIST_PODS, Right
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS, Resource
 
 if TYPE_CHECKING:
     from tests.contract.control_plane import ControlPlane
@@ -85,7 +85,7 @@ def _review(plane: ControlPlane, namespace: str, token: str, right: Right) -> st
 
 def _rights_of(rule: dict[str, Any]) -> list[Right]:
     (group,), (plural,) = rule["apiGroups"], rule["resources"]
-    return [Right(verb, RESOURCES[group, plural]) for verb in rule["verbs"]]
+    return [Right(verb, RESOURCES.get((group, plural)) or Resource(plural, plural, group)) for verb in rule["verbs"]]
 
 
 def _documents(text: str | None) -> list[dict[str, Any]]:

@@ -47,6 +47,11 @@ class Cluster(ABC):
         """A client with every right."""
         return self.connect(namespace)
 
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's, if it speaks HTTP."""
+        raise NotImplementedError
+
     @abstractmethod
     def door(self) -> Door:
         """The way past the `PodApi`."""
@@ -119,6 +124,10 @@ class EmbeddedCluster(StoreCluster):
         write_kubeconfig(self._kubeconfig, self.server.url, credentials, "default")
         self._door = HttpDoor(self._kubeconfig)
 
+    @property
+    def kubeconfig(self) -> Path:
+        return self._kubeconfig
+
     def door(self) -> Door:
         return self._door
 
@@ -140,6 +149,10 @@ class RealCluster(Cluster):
         self._plane = plane
         self._accounts: dict[str, Path] = {}
         self._door = HttpDoor(plane.kubeconfig)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._plane.kubeconfig
 
     def door(self) -> Door:
         return self._door

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from actors.kube.api import Manifest, Request
     from actors.runtime import Moment
 
-__all__ = ["Consent", "clean_up"]
+__all__ = ["Consent", "Hold", "clean_up"]
 
 _LOOKS: Final = 5
 """How often a Lease is read that must stay unchanged for its duration."""
@@ -83,7 +83,8 @@ def clean_up(target: Target, app_id: str, consent: Consent) -> int:
                 warn([f"claims cannot be listed, so they stay: {error.message}"])
         deletions = list(_deletions(fleet, claims))
         if not deletions:
-            say(f"nothing to delete: {app_id} has no pod and no claim in namespace {cluster.namespace}")
+            what = "no pod and no claim" if not fleet.executors and not claims else "only what is being deleted already"
+            say(f"nothing to delete: {app_id} has {what} in namespace {cluster.namespace}")
             return EXIT_OK
         if consent.dry_run:
             show(_line(each, "deleted (dry run)") for each in deletions)
@@ -91,7 +92,7 @@ def clean_up(target: Target, app_id: str, consent: Consent) -> int:
         if not consent.yes and not _agreed(fleet, deletions):
             say("nothing was deleted")
             return EXIT_FAILED
-        hold = _Hold(cluster, fleet)
+        hold = Hold(cluster, fleet)
         try:
             return _delete(cluster, deletions, hold)
         finally:
@@ -101,12 +102,16 @@ def clean_up(target: Target, app_id: str, consent: Consent) -> int:
 
 
 def _deletions(fleet: ObservedFleet, claims: Sequence[Manifest]) -> Iterator[_Deletion]:
+    """Yield what is to delete: all that is not being deleted already."""
     for executor in fleet.executors:
         pod = executor.pod
-        yield _Deletion("pod", pod.name, kube.Delete(pod.name, DeleteOptions(uid=pod.uid)))
+        if not pod.terminating:
+            yield _Deletion("pod", pod.name, kube.Delete(pod.name, DeleteOptions(uid=pod.uid)))
     for claim in claims:
-        name, uid = str(claim["metadata"]["name"]), str(claim["metadata"]["uid"])
-        yield _Deletion("persistentvolumeclaim", name, kube.DeleteObject(CLAIMS, name, uid))
+        metadata = claim["metadata"]
+        if metadata.get("deletionTimestamp") is None:
+            name, uid = str(metadata["name"]), str(metadata["uid"])
+            yield _Deletion("persistentvolumeclaim", name, kube.DeleteObject(CLAIMS, name, uid))
 
 
 def _line(deletion: _Deletion, what: str) -> str:
@@ -130,7 +135,7 @@ def _agreed(fleet: ObservedFleet, deletions: Sequence[_Deletion]) -> bool:
     return answer.strip().lower() in {"y", "yes"}
 
 
-class _Hold:
+class Hold:
     """The fleet's Lease while it is deleted; nothing if it has none.
 
     Raises:
@@ -193,7 +198,7 @@ class _Hold:
         return lease
 
 
-def _delete(cluster: Cluster, deletions: Sequence[_Deletion], hold: _Hold) -> int:
+def _delete(cluster: Cluster, deletions: Sequence[_Deletion], hold: Hold) -> int:
     """Delete all of these. Return the exit code: 1 if any of them is left."""
     by_request = {id(each.request): each for each in deletions}
     left, failed, pause = [each.request for each in deletions], 0, Event()

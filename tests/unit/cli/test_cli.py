@@ -102,8 +102,8 @@ WRONG_ARGUMENTS = {
     "run --image x --kubeconfig /nowhere": "/nowhere",
     "local --port 70000": "Invalid value for '--port':",
     "nonsense": "No such command 'nonsense'.",
-    "config": "give one of --reference, --check FILE and --rbac",
-    "config --reference --rbac": "give one of --reference, --check FILE and --rbac",
+    "config": "give one of --reference, --check FILE, --rbac and --rbac-operator",
+    "config --reference --rbac": "give one of --reference, --check FILE, --rbac and --rbac-operator",
     "config --reference --config x": "--config needs --rbac",
     "config --rbac --config /nowhere.toml": "/nowhere.toml: cannot be read: No such file or directory",
 }

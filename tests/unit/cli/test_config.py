@@ -47,7 +47,11 @@ def fleet(folder: Path, text: str) -> str:
 
 
 def test_the_reference_and_the_rights_are_the_files_of_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
-    for option, file in (("--reference", "reference.toml"), ("--rbac", "rbac.yaml")):
+    for option, file in (
+        ("--reference", "reference.toml"),
+        ("--rbac", "rbac.yaml"),
+        ("--rbac-operator", "rbac-operator.yaml"),
+    ):
         assert execute(SimpleQueue(), ["config", option]) == 0
         assert capsys.readouterr().out == (CONFIG / file).read_text(encoding="utf-8")
 

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from datetime import timedelta
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from actors import Fleet
 from actors.cli.arguments import execute
 from actors.cli.operate import as_json
+from actors.cli.operate.cleanup import Hold
 from actors.cli.operate.describe import _as_bytes, _as_lines
 from actors.cli.operate.tables import columns, events_table, executors_table, list_table, status_lines
 from actors.cli.operate.watching import Changes
+from actors.errors import ApiError, Conflict, Refused
 from actors.inspection.events import observe_event
 from actors.inspection.fleets import ObservedFleet, judge
+from actors.inspection.leases import observe_lease
+from actors.kube import GetObject
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
 from actors.local.store.object_store import ObjectStore
 from actors.runtime import ActorSystem
+from actors.testing import ManualClock
 from tests.unit.hostile import HOSTILE
-from tests.unit.inspection.objects import NOW, RUNNING, at, pod
+from tests.unit.inspection.objects import NOW, RUNNING, at, lease, pod, stamped
 from tests.unit.inspection.test_executors import seen
 from tests.unit.inspection.test_fleets import fleet, observed
 from tests.unit.kube.scripted import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from pathlib import Path
 
 TOKEN = "a-token-of-24-characters"
@@ -229,6 +236,63 @@ def test_on_a_terminal_a_log_is_text_and_in_a_pipe_it_is_what_it_is(capfdbinary:
     assert capfdbinary.readouterr().out == b"".join(log)
     _as_lines([b"x" * 40_000, b"x" * 40_000])
     assert capfdbinary.readouterr().out.count(b"\n") == 1
+
+
+# ── cleaning up ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Asked:
+    """A cluster whose Lease a driver renews, or takes, while somebody wants to clean up."""
+
+    def __init__(self, *leases: dict[str, Any] | ApiError) -> None:
+        self.clock = ManualClock(start=NOW)
+        self.requests: list[Any] = []
+        self._leases = list(leases)
+
+    def now(self) -> datetime:
+        return NOW
+
+    def ask(self, request: Any) -> Any:
+        self.requests.append(request)
+        answer = self._leases.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+def expired(version: str = "9", **metadata: Any) -> dict[str, Any]:
+    """A Lease of a tenth of a second, which was renewed a minute ago by its holder's clock."""
+    made = lease("etl", 60, resourceVersion=version, **metadata)
+    return made | {"spec": made["spec"] | {"leaseDurationSeconds": 1}}
+
+
+def hold(cluster: Asked, manifest: dict[str, Any]) -> Any:
+    return Hold(cast("Any", cluster), fleet(pod(), lease=observe_lease(manifest)))
+
+
+def test_a_lease_that_is_renewed_after_all_spares_its_fleet() -> None:
+    cluster = Asked(expired("10"))
+    with pytest.raises(Refused, match="fleet 'etl' is alive: host_1 renews its Lease; nothing was deleted"):
+        hold(cluster, expired())
+    assert [type(request) for request in cluster.requests] == [GetObject]
+
+
+def test_a_lease_that_somebody_takes_first_spares_its_fleet() -> None:
+    with pytest.raises(Refused, match="somebody else has just taken or renewed the Lease of 'etl'"):
+        hold(Asked(Conflict("modified", status=409)), expired(managedFields=stamped(60)))
+
+
+def test_the_lease_is_renewed_while_a_large_fleet_is_deleted_and_released_at_the_end() -> None:
+    ours = expired("10", managedFields=stamped(0))
+    cluster = Asked(ours, ours, Conflict("modified", status=409))
+    held = hold(cluster, expired(managedFields=stamped(60)))
+    held.keep()
+    assert len(cluster.requests) == 1
+    cluster.clock.move_to(timedelta(seconds=21))
+    held.keep()
+    assert [request.patch["spec"]["leaseDurationSeconds"] for request in cluster.requests] == [60, 60]
+    held.release()
+    assert cluster.requests[-1].patch["spec"]["holderIdentity"] == ""
 
 
 # ── through the driver ───────────────────────────────────────────────────────────────────────────────────────────
