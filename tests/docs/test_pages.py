@@ -146,7 +146,13 @@ def test_every_kind_of_loss_is_explained_and_whether_the_application_caused_it()
     assert rows == [(kind.name, "yes" if kind in CAUSED_BY_APP else "no") for kind in LossKind]
 
 
-@pytest.mark.parametrize("command", ["run", "local", "config"])
+COMMANDS = (
+    *("run", "local", "config", "list", "status", "describe", "events", "logs", "cleanup"),
+    *("scale", "retire", "kill", "hold", "resume"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_the_command_is_described(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = _options(command, capsys)
     assert options
@@ -154,7 +160,7 @@ def test_every_option_of_the_command_is_described(command: str, capsys: pytest.C
 
 
 def test_no_option_is_described_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    known = _options("run", capsys) | _options("local", capsys) | _options("config", capsys)
+    known = set().union(*(_options(command, capsys) for command in COMMANDS))
     table = "\n".join(line for line in read("docs/reference/command.md").splitlines() if line.startswith("| `-"))
     assert set(re.findall(r"--[a-z][a-z-]*", table)) <= known
 

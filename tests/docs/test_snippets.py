@@ -41,6 +41,10 @@ ELSEWHERE: Final = {
     "docs/how-to/in-a-cluster.md": {
         "apiVersion: kustomize.config.k8s.io": "names a repository of the network: tests/docs/test_config.py",
     },
+    "docs/how-to/operate.md": {
+        "executor-pods list -A": "needs fleets: tests/contract/test_operate.py",
+        "executor-pods cleanup nightly": "needs an orphan: tests/contract/test_operate.py",
+    },
     "docs/how-to/queue-workers.md": {
         "python rq_workers.py": "needs rq and redis: tests/docs/test_queue_workers.py",
         "python celery_workers.py": "needs celery and redis: tests/docs/test_queue_workers.py",
