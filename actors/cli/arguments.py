@@ -13,7 +13,7 @@ import typer
 from actors.cli.logs import LogFormat, LogLevel
 from actors.cli.operate.arguments import duration, register
 from actors.cli.output import OutputFormat
-from actors.cli.streams import discard, has_no_reader, is_of_stream, say, unwritten
+from actors.cli.streams import give_up, say
 from actors.errors import MissingExtra, SettingsError
 from actors.settings.model import Settings
 from actors.text import one_line
@@ -57,14 +57,7 @@ def _unwritten(error: OSError) -> int:
     """Return the exit code of a command, such as `--help`, whose stdout cannot be written. Raise any other error."""
     from actors.cli.run import EXIT_FAILED, EXIT_OK  # noqa: PLC0415 - as below
 
-    if not is_of_stream(error):
-        raise error
-    is_closed = has_no_reader(error)
-    discard(sys.stdout)
-    if is_closed:
-        return EXIT_OK
-    say(unwritten(error))
-    return EXIT_FAILED
+    return EXIT_OK if give_up(error) else EXIT_FAILED
 
 
 def _print_version(wanted: bool) -> None:

@@ -76,6 +76,21 @@ def unwritten(error: OSError) -> str:
     return f"stdout cannot be written: {error.strerror or error}"
 
 
+def give_up(error: OSError) -> bool:
+    """Discard what else is written to stdout, which cannot be written. Return whether only its reader has ended.
+
+    Raises:
+        OSError: the error is of something else.
+    """
+    if not is_of_stream(error):
+        raise error
+    is_closed = has_no_reader(error)
+    discard(sys.stdout)
+    if not is_closed:
+        say(unwritten(error))
+    return is_closed
+
+
 def say(text: str) -> None:
     """Write a line to stderr, with who says it."""
     say_raw(f"executor-pods: {text}")

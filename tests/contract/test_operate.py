@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -17,6 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from actors.cli.arguments import execute
 from actors.errors import ApiError
@@ -313,6 +316,50 @@ def test_a_claim_that_is_missing_is_named(operator: Operator) -> None:
         ["there", "Pending", "<none>", "1Gi"],
         ["missing", "?", "<none>", "?", "there", "is", "no", "such", "claim"],
     ]
+
+
+# ── in a terminal, in a pipe ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_watch_writes_what_changes_until_ctrl_c(fleet: Operator) -> None:
+    where = ("--kubeconfig", str(fleet.kubeconfig), "-n", fleet.namespace)
+    command = [sys.executable, "-m", "actors", "status", "etl", "--watch", "-o", "json", *where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert len(json.loads(process.stdout.readline())["executors"]) == 4
+        fleet.pod(5)
+        assert any(len(json.loads(line)["executors"]) == 5 for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SAFETY_SECONDS) == 130
+
+
+def test_a_pipe_that_nobody_reads_ends_the_command(fleet: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with monkeypatch.context() as patched, os.fdopen(writer, "w", encoding="utf-8") as stream:
+        patched.setattr(sys, "stdout", stream)
+        fleet.run("status", "etl")
+    assert fleet.err == ""
+
+
+def test_every_request_is_said_if_that_is_wanted(operator: Operator) -> None:
+    operator.run("list", "-v")
+    lines = [line for line in operator.err.splitlines() if "asked: request=ListPage(" in line]
+    assert len(lines) == 2
+    assert all(line.endswith("answer=ok") for line in lines)
+    operator.run("list")
+    assert "asked" not in operator.err
+
+
+def test_a_cluster_that_does_not_answer_is_named(operator: Operator, tmp_path: Path) -> None:
+    config = yaml.safe_load(operator.kubeconfig.read_text())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
+    nobody = tmp_path / "kubeconfig"
+    nobody.write_text(yaml.safe_dump(config))
+    assert operator.run("list", code=1, kubeconfig=nobody) == []
+    assert operator.err == f"executor-pods: cannot connect to 127.0.0.1:{port}: Connection refused\n"
 
 
 # ── cleaning up ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,18 +6,25 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+import actors
+from actors.cli.arguments import execute
 from actors.local.cluster import LocalCluster
+from tests.unit.builders import labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SAFETY_SECONDS = 60.0
 """A command that hangs is killed after this; no test waits for it."""
+
+ROOT = Path(actors.__file__).parents[1]
 
 pytestmark = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is not installed (Debian: package kubernetes-client)"
@@ -280,3 +287,50 @@ def test_a_dry_run_of_the_server_creates_nothing(person: Person) -> None:
 def test_without_its_token_every_request_is_refused(person: Person) -> None:
     refused = person.run("get", "pods", "--token=wrong", code=1)
     assert "Unauthorized" in refused or "must be logged in" in refused
+
+
+# ── beside kubectl: the commands for operators ───────────────────────────────────────────────────────────────────
+
+
+def create_executor(person: Person, executor_id: int, script: str, **spec: Any) -> str:
+    made = manifest(f"etl-exec-{executor_id}", script)
+    made["metadata"]["labels"] = labels(executor_id, "etl")
+    made["spec"] |= spec
+    person.run("create", "-f", "-", stdin=made)
+    return f"etl-exec-{executor_id}"
+
+
+def test_logs_are_those_that_kubectl_shows(person: Person, capfd: pytest.CaptureFixture[str]) -> None:
+    name = create_executor(person, 1, "echo one; echo two; sleep 0.2; echo three")
+
+    def ours(*arguments: str) -> str:
+        capfd.readouterr()
+        given = ["logs", "etl", "1", *arguments, "--kubeconfig", str(person.cluster.kubeconfig_path)]
+        assert execute(SimpleQueue(), given) == 0
+        return capfd.readouterr().out
+
+    person.run("wait", "--for=jsonpath={.status.phase}=Running", f"pod/{name}")
+    assert ours("-f") == person.run("logs", name) == "one\ntwo\nthree\n"
+    assert ours("--tail", "1") == person.run("logs", name, "--tail=1") == "three\n"
+    refused = person.run("logs", name, "--previous", code=1)
+    capfd.readouterr()
+    assert execute(SimpleQueue(), ["logs", "etl", "1", "-p", "--kubeconfig", str(person.cluster.kubeconfig_path)]) == 1
+    assert capfd.readouterr().err.removeprefix("executor-pods: ").strip() in refused
+
+
+def test_the_command_is_a_plugin_of_kubectl(person: Person, tmp_path: Path) -> None:
+    plugin = tmp_path / "kubectl-executor_pods"
+    program = "import sys; from actors.cli.main import main; sys.exit(main())"
+    plugin.write_text(f"#!{sys.executable}\n{program}\n")
+    plugin.chmod(0o755)
+    env = person.env | {"PATH": f"{tmp_path}{os.pathsep}{person.env['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["kubectl", "executor-pods", "status", "nope"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=SAFETY_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "no fleet 'nope' in namespace 'default'; " in done.stderr

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors.cli.operate.cluster import Cluster, interruptible, verbose
-from actors.cli.run import EXIT_FAILED, EXIT_INTERRUPTED
-from actors.cli.streams import say
+from actors.cli.run import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from actors.cli.streams import give_up, say
 from actors.errors import ApiError, Forbidden, Refused
 from actors.text import LONGEST_LINE, one_line
 
@@ -44,6 +44,8 @@ def run(target: Target, work: Callable[[Cluster], int]) -> int:
         except Refused as error:
             say(one_line(str(error), LONGEST_LINE))
             return EXIT_FAILED
+        except OSError as error:
+            return EXIT_OK if give_up(error) else EXIT_FAILED  # typer itself would end the process with 1
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
 
