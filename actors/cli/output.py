@@ -36,7 +36,10 @@ class Output:
         """Show what the Backend answered; `executors` is None if it was not asked for them."""
 
     def note(self, text: str, times: int = 1) -> None:
-        """Show a warning of the library, or a remark of the command itself, which came so often by now."""
+        """Show a warning of the library, which came so often by now."""
+
+    def remark(self, text: str, *, stays: bool = False) -> None:
+        """Show what the command itself has to say; `stays` if it is of use until the end."""
 
     def press(self, key: str) -> Literal["stop"] | None:
         """Take in a key. Return what it asks for."""
@@ -64,6 +67,10 @@ class Lines(Output):
     def show(self, event: Event) -> None:
         """Write the event."""
         print(self._write(event), file=self._stream, flush=True)
+
+    def remark(self, text: str, *, stays: bool = False) -> None:  # noqa: ARG002 - a line stays
+        """Write the text to stderr."""
+        say(one_line(text, LONGEST_LINE))
 
     def refresh(self) -> None:
         """Notice a reader that has ended, though there is nothing to write."""

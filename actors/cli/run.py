@@ -179,10 +179,10 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         patience = LOCAL_STOP if request.local else None
         loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock, log_format=request.log_format)
         if metrics_url is not None:
-            loop.note(f"metrics at {metrics_url}")
+            loop.remark(f"metrics at {metrics_url}", stays=True)
         if page is not None:
             page.backend = backend
-            loop.note(f"page at {page.url}")
+            loop.remark(f"page at {page.url}", stays=True)
         return loop.run()
 
 
@@ -299,7 +299,7 @@ class MainLoop:
                     self._show(event)
                     return self._final_exit_code(left_behind=bool(event.details.get("left_behind")))
                 case signal.Signals.SIGINT if self._exit_code == EXIT_INTERRUPTED:
-                    self.note("exiting at once")
+                    self.remark("exiting at once")
                     break
                 case item:
                     self._take(item)
@@ -339,7 +339,7 @@ class MainLoop:
                 say_raw(as_json(item))
             case logging.LogRecord():
                 if not is_told_by_event(item):
-                    self.note(as_text(item))
+                    self._note(as_text(item))
             case signal.Signals():
                 self._handle_signal(item)
 
@@ -350,15 +350,19 @@ class MainLoop:
         elif event.event == "failed":
             self._stop(EXIT_FAILED, "the fleet failed")
 
-    def note(self, text: str) -> None:
-        """Show a remark of the command, or a warning. The same one again is counted, and said more and more rarely."""
+    def remark(self, text: str, *, stays: bool = False) -> None:
+        """Show a remark of the command itself; `stays` if it is of use until the end."""
+        self._write(partial(self._output.remark, text, stays=stays))
+
+    def _note(self, text: str) -> None:
+        """Show a warning. The same one again is counted, and said more and more rarely."""
         self._write(partial(self._output.note, text, self._repeats.count(text)))
 
     def _handle_signal(self, number: signal.Signals) -> None:
         """Begin to stop, or do what concerns the terminal."""
         match number:
             case signal.Signals.SIGINT:
-                self.note("stopping the fleet; press Ctrl-C again to exit at once")
+                self.remark("stopping the fleet; press Ctrl-C again to exit at once")
                 self._stop(EXIT_INTERRUPTED, "interrupted")
             case signal.Signals.SIGTSTP:
                 self._write(self._output.suspend)

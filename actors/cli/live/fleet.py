@@ -89,7 +89,8 @@ class LiveFleet:
     def __init__(self, targets: Mapping[str, int], shown: Shown) -> None:
         self.shown = shown
         self.title = "starting"
-        self.hint = ""
+        self.hints: list[str] = []
+        """What is of use until the end: where the kubeconfig is, where pages are served."""
         self.began: datetime | None = None
         self.rows: dict[int, Row] = {}
         self.tally = Tally()
@@ -113,7 +114,8 @@ class LiveFleet:
             self.began = event.time
             self.title = self.shown(f"{event.details['app_id']} in namespace {event.details['namespace']}")
             kubeconfig = event.details.get("kubeconfig")
-            self.hint = self.shown(f"export KUBECONFIG={kubeconfig}") if kubeconfig else ""
+            if kubeconfig:
+                self.hints.append(self.shown(f"export KUBECONFIG={kubeconfig}"))
         elif event.event == "failed":
             self.failed = self.shown(event.message)
         elif event.event == "stopped":
@@ -128,6 +130,13 @@ class LiveFleet:
                 for earlier in [each for each in said if gist(each.text) == gist(news.text)]:
                     said.remove(earlier)
         self._tell(news, keep=True)
+
+    def remark(self, text: str, at: datetime, *, stays: bool) -> None:
+        """Take in what the command itself has to say."""
+        if stays:
+            self.hints.append(self.shown(text))
+        else:
+            self._tell(News(f"{at.astimezone():%H:%M:%S}  {self.shown(text)}", "remark"), keep=False)
 
     def _tell(self, news: News, *, keep: bool) -> None:
         self.news.append(news)

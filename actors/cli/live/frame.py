@@ -35,6 +35,7 @@ COLOURS: Final = {
     "blocked": "bold red",
     "failed": "bold red",
     "stopping": "bold",
+    "remark": "bold",
     "warning": "yellow",
 }
 ALARM: Final = "bold red"
@@ -115,7 +116,7 @@ def _head(fleet: LiveFleet, width: int, now: datetime) -> list[Text]:
     room = width - len(lasted) - len(state)
     title = fleet.shown.fit(fleet.title, max(room, width // 3)).rstrip()
     head = Text(fleet.shown.fit(f"{title}{lasted}{state}", width), style="bold")
-    return [head, Text(fleet.shown.fit(fleet.hint, width), style="dim")] if fleet.hint else [head]
+    return [head, *(Text(fleet.shown.fit(hint, width), style="dim") for hint in fleet.hints)]
 
 
 _TARGET, _REQUESTED, _RUNNING, _PENDING, _TERMINATING, _STUCK, _LOST = range(7)

@@ -93,6 +93,10 @@ class LiveTable(Output):
         """Take in a warning: on stderr it would tear the table."""
         self._fleet.note(text, self._now(), times)
 
+    def remark(self, text: str, *, stays: bool = False) -> None:
+        """Show the text on top until the end, or among what happened."""
+        self._fleet.remark(text, self._now(), stays=stays)
+
     def press(self, key: str) -> Act | None:
         """Take in a key."""
         return self._view.press(key)

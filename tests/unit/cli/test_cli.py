@@ -475,6 +475,9 @@ class Screen:
     def note(self, text: str, times: int = 1) -> None:
         self.notes.append(text if times == 1 else f"{text} ({times})")
 
+    def remark(self, text: str, *, stays: bool = False) -> None:
+        self.notes.append(f"{text} (stays)" if stays else text)
+
     def refresh(self) -> None:
         self.drawn.append(len(self.shown))
         self.on_refresh()

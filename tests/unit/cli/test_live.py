@@ -207,6 +207,16 @@ def test_a_warning_that_comes_again_has_one_line_with_its_count() -> None:
     ]
 
 
+def test_what_is_of_use_until_the_end_stays_on_top_and_no_remark_stays_after_it() -> None:
+    fleet = a_fleet(STARTED)
+    fleet.remark("page at http://127.0.0.1:8080", NOW, stays=True)
+    fleet.remark("stopping the fleet", NOW, stays=False)
+    lines = picture(fleet)
+    assert lines[1] == "page at http://127.0.0.1:8080"
+    assert lines[-1].endswith("stopping the fleet")
+    assert "stopping the fleet" not in " ".join(line.plain for line in summary(fleet, 80, NOW))
+
+
 # ── what the Backend answers ─────────────────────────────────────────────────────────────────────────────────────
 
 
