@@ -7,6 +7,7 @@ so that its image needs no package of ours: it imports nothing but the standard 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -29,3 +30,9 @@ async def _end(worker: Any) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)
+
+
+if "." not in __name__ and __spec__ is not None and __spec__.cached:
+    # Dask imports this text from a file, and removes that, but not what Python has compiled of it.
+    with contextlib.suppress(OSError):
+        os.unlink(__spec__.cached)  # noqa: PTH108 - imports little

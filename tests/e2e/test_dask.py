@@ -9,10 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +24,10 @@ from actors.errors import WaitTimeout
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
 from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, told, until
+from tests.e2e.leftovers import left, opened, running
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SLEEPER = ("sh", "-c", "sleep 1000")
 """Runs and never connects."""
@@ -171,54 +173,20 @@ def test_jupyterlab_makes_clusters_by_its_factory() -> None:
     asyncio.run(program())
 
 
-def left(before: set[str]) -> set[str]:
-    """The sockets, pipes and files that this process has open, beside those."""
-    return opened() - before
-
-
-def running() -> set[threading.Thread]:
-    """The threads of this process, without the one that Dask has for all clients."""
-    return {thread for thread in threading.enumerate() if not thread.name.startswith("Dask-Offload")}
-
-
-def opened() -> set[str]:
-    found = set()
-    for each in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(f"{each.name}: {each.readlink()}")
-        except OSError:
-            continue
-    return found
-
-
-def lives(number: int, workers: int) -> None:
-    """Open and close clusters; nothing may be left."""
+def test_a_cluster_that_is_closed_leaves_nothing(folder: Path) -> None:
     cluster_of().close()  # what is loaded once
     threads, files = running(), opened()
-    for _ in range(number):
-        seen: dict[int, int] = {}
-        with cluster_of(workers, drain_timeout=0) as cluster:
-            if workers:
-                cluster.wait_for_workers(workers, timeout=LIMIT)
-                seen = pids(cluster)
-                with cluster.get_client() as client:  # whose end cancels the task, which computes on
-                    _task = client.submit(time.sleep, 1000)
-                    while not any(client.call_stack().values()):
-                        pass
-        assert cluster._stopping is not None
-        assert cluster._stopping.result() == (), "no pod is left, though a worker was busy"
-        assert not any(Path(f"/proc/{pid}").exists() for pid in seen.values())
-        assert running() - threads == set()
-        assert left(files) == set()
-
-
-def test_a_cluster_that_is_closed_leaves_nothing() -> None:
-    lives(1, workers=1)
-
-
-@pytest.mark.stress
-def test_twenty_clusters_leave_nothing() -> None:
-    lives(20, workers=2)
+    with cluster_of(1, drain_timeout=0) as cluster:
+        cluster.wait_for_workers(1, timeout=LIMIT)
+        with cluster.get_client() as client:  # whose end cancels the task, which computes on
+            _task = client.submit(time.sleep, 1000)
+            while not any(client.call_stack().values()):
+                pass
+    assert cluster._stopping is not None
+    assert cluster._stopping.result() == (), "no pod is left, though a worker was busy"
+    assert running() - threads == set()
+    assert opened() - files == set()
+    assert left(folder) == []
 
 
 def test_a_cluster_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:

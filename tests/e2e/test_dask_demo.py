@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,6 +14,10 @@ pytest.importorskip("distributed")
 from actors.examples.dask_demo import Outcome, report
 from tests.docs.pages import blocks
 from tests.docs.shell import matches
+from tests.e2e.leftovers import environment, left
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROGRAM: Final = (sys.executable, "-m", "actors.examples.dask_demo")
 
@@ -59,7 +61,7 @@ def test_the_demo_prints_what_its_page_says(tmp_path: Path) -> None:
     (command,) = [block for block in page if block.text == "python -m actors.examples.dask_demo\n"]
     assert matches(done.stdout, page[page.index(command) + 1].text), "docs/how-to/dask.md prints something else"
     words = [line for line in done.stdout.splitlines() if " went: " in line]
-    assert len([line for line in words if "was ended by the driver" in line]) == 5
+    assert len([line for line in words if "was scaled down" in line]) == 5
     for reason in ("SIGKILL", "more memory than its limit", "deleted by somebody else"):
         assert len([line for line in words if reason in line]) == 1, reason
     assert left(tmp_path) == []
@@ -77,25 +79,3 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         rest, errors = demo.communicate(timeout=LIMIT)
     assert (demo.returncode, rest, errors) == (130, "interrupted: all workers have ended\n", "")
     assert left(tmp_path) == []
-
-
-DASKS_OWN: Final = {"dask-scratch-space", "global.lock", "purge.lock"}
-"""What Dask leaves for the next scheduler of this machine."""
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """All processes that the demo starts have this folder for their files."""
-    return os.environ | {"TMPDIR": str(folder)}
-
-
-def left(folder: Path) -> list[str]:
-    """Return the files in the folder, and the processes that have it for their files."""
-    mark = f"TMPDIR={folder}".encode()
-    files = [str(each) for each in folder.rglob("*") if each.name not in DASKS_OWN]
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (each / "environ").read_bytes().split(b"\0"):
-                files.append((each / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return files
