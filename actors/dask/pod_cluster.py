@@ -7,7 +7,7 @@ import atexit
 import math
 import tempfile
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
@@ -18,6 +18,7 @@ from distributed.core import Status, rpc
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
+from distributed.utils import silence_logging_cmgr
 
 from actors.dask.adaptive import on_a_fleet
 from actors.dask.dashboard import DashboardPage
@@ -106,6 +107,7 @@ class PodCluster(Cluster):
         asynchronous: the cluster is used with `await`, in the running event loop.
         loop: the event loop.
         quiet: do not print the fleet's events. They are logged in any case.
+        silence_logs: the level from which on Dask prints what it logs in this process; None: as Dask is configured.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class PodCluster(Cluster):
         asynchronous: bool = False,
         loop: Any = None,
         quiet: bool = True,
+        silence_logs: int | str | None = "warning",
     ) -> None:
         self._base = _configured(
             n_workers=n_workers,
@@ -167,6 +170,8 @@ class PodCluster(Cluster):
         self.scheduler: Scheduler | None = None
         self._parts: _Started | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._silence_logs = silence_logs
+        self._silenced = ExitStack()
         self._ending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[tuple[str, ...]] | None = None
         super().__init__(
@@ -198,6 +203,8 @@ class PodCluster(Cluster):
     async def _start(self) -> None:
         """Start the scheduler, then the fleet, then what Dask's own class does. Undo all if a step fails."""
         self.status = Status.starting
+        if self._silence_logs is not None:
+            self._silenced.enter_context(silence_logging_cmgr(self._silence_logs))
         try:
             self.scheduler = scheduler = await self._new_scheduler()
             link = Link(scheduler, said=self._log, before_close=self._stop_fleet)
@@ -315,6 +322,7 @@ class PodCluster(Cluster):
             await super()._close()
             if self._scratch is not None:
                 self._scratch.cleanup()
+            self._silenced.close()
 
     async def _stop_fleet(self) -> None:
         """Stop the fleet, once: before the scheduler, whose workers would end first, and be replaced."""

@@ -12,7 +12,6 @@ went, in the fleet's words.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 import tempfile
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Final
 
 from distributed import as_completed
-from distributed.utils import silence_logging_cmgr
 
 from actors.dask import PodCluster
 from actors.local.cluster import LocalCluster
@@ -104,6 +102,7 @@ def compute(tasks: int, seconds: float, folder: str) -> Outcome:
             worker_options={"local-directory": folder},
             host="127.0.0.1",
             dashboard_address=None,
+            silence_logs="critical",  # Dask warns of each lost result
             settings={"executor": {"drain_timeout": "30s"}},  # so long a deleted pod lets its worker drain
         ) as cluster,
         cluster.get_client() as client,
@@ -166,7 +165,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.4, help="how long each takes (default: %(default)s)")
     given = parser.parse_args()
     try:
-        with silence_logging_cmgr(logging.CRITICAL), tempfile.TemporaryDirectory(prefix=f"{NAME}-") as folder:
+        with tempfile.TemporaryDirectory(prefix=f"{NAME}-") as folder:
             outcome = compute(given.tasks, given.seconds, folder)
     except KeyboardInterrupt:
         print("interrupted: all workers have ended")

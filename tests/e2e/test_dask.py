@@ -138,6 +138,7 @@ def test_the_program_of_the_page_prints_what_the_page_says() -> None:
         [sys.executable, "-c", program.text], capture_output=True, text=True, timeout=LIMIT, check=True
     )
     assert done.stdout.strip() == printed.text.strip()
+    assert done.stderr == ""
 
 
 def test_other_libraries_use_the_cluster() -> None:
