@@ -11,11 +11,10 @@ from distributed.comm import get_address_host
 from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler
 
-from actors.page.feed import Feed
-from actors.page.handle import Page, exposed, new_site
+from actors.page.feed import Feed, Page
 from actors.page.hosts import AllowedHosts
 from actors.page.plan import PagePlan
-from actors.page.site import HEADERS, Asked, Stream
+from actors.page.site import HEADERS, Asked, Site, Stream, exposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from actors.messages import Question
     from actors.metrics.counts import Metrics
-    from actors.page.site import Site
     from actors.runtime import Clock
 
 __all__ = ["PATH", "DashboardPage"]
@@ -59,7 +57,7 @@ class DashboardPage(PagePlan):
 
         async def begin() -> tuple[Site, str]:
             server, hosts = self.scheduler.http_server, AllowedHosts("0.0.0.0")  # noqa: S104 - reached from elsewhere
-            site = new_site(feed, clock=clock, hosts=hosts, app_id=app_id, render_metrics=render, acted=acted)
+            site = Site(feed, clock=clock, hosts=hosts, app_id=app_id, render_metrics=render, acted=acted)
             self.scheduler.http_application.add_handlers(".*$", [(f"{PATH}(.*)", _Handler, {"site": site})])
             host = get_address_host(self.scheduler.address)
             return site, f"http://{f'[{host}]' if ':' in host else host}:{server.port}{PATH}"

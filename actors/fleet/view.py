@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.fleet.stream import EventBuffer
-    from actors.page.handle import Page
+    from actors.page.feed import Page
     from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
     from actors.runtime import Address, Clock, Moment

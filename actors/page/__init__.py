@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actors.page.handle import Page
+    from actors.page.feed import Page
     from actors.page.page import serve_page
 
 __all__ = ["Page", "serve_page"]

@@ -1,4 +1,4 @@
-"""`Feed`: how a driver's thread passes what it learns to the page's thread, without a lock.
+"""`Feed`: how a driver's threads pass what they learn to the page's, without a lock. `Page` is the driver's end of it.
 
 Whoever receives the messages to the driver appends them; the page takes them when somebody looks, or when many wait.
 Appending to a deque and taking from it are single steps for all threads.
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
+    from actors.metrics.counts import Metrics
     from actors.page.documents import Timestamp
     from actors.runtime import Address, Clock
 
-__all__ = ["CALL_AT", "MOST_WAITING", "Feed", "Notes"]
+__all__ = ["CALL_AT", "MOST_WAITING", "Feed", "Notes", "Page"]
 
 CALL_AT: Final = 1_000
 """So many messages may wait while nobody looks. The page is called once for them: a quiet fleet costs nothing."""
@@ -84,3 +85,32 @@ class Feed:
         if len(self._waiting) >= CALL_AT and not self._is_called:
             self._is_called = True
             self.call()
+
+
+@final
+class Page:
+    """A page that is served. All methods may be called by any thread."""
+
+    def __init__(self, feed: Feed, url: str, metrics: Metrics | None) -> None:
+        self._feed = feed
+        self.url: Final = url
+        """Where it is."""
+        self.metrics: Final = metrics
+        """For `Backend.start`, so that the page has `/metrics`; None without the package prometheus_client."""
+
+    @property
+    def backend(self) -> Address | None:
+        """Whom the page asks. Set it to what `Backend.start` returned."""
+        return self._feed.backend
+
+    @backend.setter
+    def backend(self, backend: Address) -> None:
+        self._feed.backend = backend
+
+    def feed(self, message: object) -> None:
+        """Pass on a message that the driver received, of whatever kind. Takes a microsecond, and never blocks."""
+        self._feed.put(message)
+
+    def annotate(self, executor_id: int, /, **columns: object) -> None:
+        """Set columns of the table for an executor. None clears one; one of an unknown executor has no effect."""
+        self._feed.annotate(executor_id, columns)

@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.errors import SettingsError
-from actors.page.feed import Feed
-from actors.page.handle import Page, exposed, new_site
+from actors.page.feed import Feed, Page
 from actors.page.hosts import AllowedHosts
 from actors.page.server import READ_WITHIN_SECONDS, serve
-from actors.page.site import TICK_SECONDS
+from actors.page.site import TICK_SECONDS, Site, exposed
 from actors.runtime import SystemClock
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def serve_page(
     feed = Feed(clock)
     metrics, render = exposed(metrics)
     site = partial(
-        new_site,
+        Site,
         feed,
         clock=clock,
         hosts=AllowedHosts(address, hosts),

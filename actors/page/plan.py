@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from actors.messages import Question
     from actors.metrics.counts import Metrics
-    from actors.page.handle import Page
+    from actors.page.feed import Page
     from actors.runtime import Clock
 
 __all__ = ["PagePlan"]

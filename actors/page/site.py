@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, final
 
-from actors.errors import ExecutorPodsError, Refused
+from actors.errors import ExecutorPodsError, MissingExtra, Refused
 from actors.messages import GetExecutors, GetFleetStatus
 from actors.page.actions import ACTIONS, WrongActionError, read_action
 from actors.page.documents import VERSION, Acted, Events, Executors, Problem, Reset, Status, encode
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from actors.messages import FleetStatus, Question
+    from actors.metrics.counts import Metrics
     from actors.page.documents import Change
     from actors.page.feed import Feed
     from actors.page.health import Probe
     from actors.page.hosts import AllowedHosts
     from actors.runtime import Clock, Moment
 
-__all__ = ["MOST_VIEWERS", "Answer", "Asked", "Site", "Stream"]
+__all__ = ["MOST_VIEWERS", "Answer", "Asked", "Site", "Stream", "exposed"]
 
 logger = get_logger(__name__)
 
@@ -204,6 +205,7 @@ class Site:
         if render_metrics is not None:
             self._handlers["/metrics"] = self._metrics
         self._files = dict(_files(PAGE_FILES, "/static/"))
+        feed.call = self._drain_soon
 
     def close(self) -> None:
         """End what runs in the loop."""
@@ -316,6 +318,11 @@ class Site:
                     self.history.apply(fed, at)
             except Exception:  # one bad message must not harm the next one
                 logger.exception("the page cannot take a message: message=%s", type(fed).__name__)
+
+    def _drain_soon(self) -> None:
+        """Let the loop take in what waits. Called by the driver's thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self.drain)
 
     async def refresh(self, *, only_status: bool = False) -> None:
         """Take in what is new, and ask the Backend if its last answer is old. Returns in time whether it answers."""
@@ -491,6 +498,15 @@ def _files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
             yield from _files(each, f"{path}{each.name}/")
         elif each.name.rpartition(".")[2] in TYPES:
             yield path + each.name, each
+
+
+def exposed(given: Metrics | None) -> tuple[Metrics | None, Callable[[], bytes] | None]:
+    """Return the metrics for the Backend, and what renders them."""
+    try:
+        from actors.metrics.exposition import exposition  # noqa: PLC0415 - of an extra
+    except MissingExtra:
+        return given, None
+    return exposition(given)
 
 
 def _event(name: str, document: Status | Change | Reset, seq: int | None = None) -> bytes:
