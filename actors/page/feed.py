@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast, final, get_args
 
 from actors.messages import ToDriver
+from actors.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,12 +28,18 @@ CALL_AT: Final = 1_000
 MOST_WAITING: Final = 100_000
 """Beyond that the oldest are lost: the page's thread has not run for minutes. Its next question finds what was lost."""
 
+LONGEST_NOTE: Final = 200
+"""Characters in a column of the driver's own."""
+
+LONGEST_NAME: Final = 60
+"""Characters of such a column's name."""
+
 
 class Notes(NamedTuple):
     """What the driver says of an executor."""
 
     executor_id: int
-    columns: Mapping[str, object]
+    columns: Mapping[str, str | None]
 
 
 Fed: TypeAlias = ToDriver | Notes
@@ -67,8 +74,12 @@ class Feed:
             self._append(cast("ToDriver", message))
 
     def annotate(self, executor_id: int, columns: Mapping[str, object]) -> None:
-        """Pass on columns of the driver's own."""
-        self._append(Notes(executor_id, columns))
+        """Pass on columns of the driver's own, as texts: its objects belong to its thread."""
+        texts = {
+            one_line(name, LONGEST_NAME): None if value is None else one_line(str(value), LONGEST_NOTE)
+            for name, value in columns.items()
+        }
+        self._append(Notes(executor_id, texts))
 
     def take(self) -> Iterator[tuple[Timestamp, Fed]]:
         """Return what waits, each with its time."""

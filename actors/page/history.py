@@ -52,9 +52,6 @@ EVENTS_KEPT: Final = 500
 MOST_COLUMNS: Final = 20
 """Columns of the driver's own; as many as a table can show."""
 
-LONGEST_NOTE: Final = 200
-"""Characters in a column of the driver's own."""
-
 MOST_STATES: Final = 40
 """Of one executor: most have four."""
 
@@ -216,7 +213,7 @@ class FleetHistory:
         self._events.append(_Logged(self.seq, at, message))
         self._apply[type(message)](message, at)
 
-    def annotate(self, executor_id: int, columns: Mapping[str, object]) -> None:
+    def annotate(self, executor_id: int, columns: Mapping[str, str | None]) -> None:
         """Set columns of the driver's own for an executor that lives; None clears one."""
         life = self._living.get(executor_id)
         if life is None:
@@ -227,7 +224,7 @@ class FleetHistory:
                 notes.pop(name, None)
             elif name in self._columns or len(self._columns) < MOST_COLUMNS:
                 self._columns[name] = None
-                notes[name] = one_line(str(value), LONGEST_NOTE)
+                notes[name] = value
         if notes != (life.notes or {}):
             life.notes = notes
             self.seq += 1

@@ -24,9 +24,11 @@ from actors.messages import (
     FleetExecutors,
 )
 from actors.page.documents import Change, Lane
+from actors.page.feed import Feed, Notes
 from actors.page.history import EVENTS_KEPT, LANES_KEPT, MOST_COLUMNS, MOST_STATES, FleetHistory
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import PodStatus
+from actors.testing.manual import ManualClock
 from tests.unit.builders import pod
 
 T0 = 1_700_000_000.0
@@ -205,17 +207,25 @@ def test_losses_of_the_last_hour_are_counted_by_kind() -> None:
 
 
 def test_the_driver_has_columns_of_its_own() -> None:
-    made = history(ExecutorRunning(1, pod(1)))
-    made.annotate(1, {"stage": 3, "host": "a\x1b[31m\nb", "long": "x" * 999})
-    made.annotate(7, {"stage": 1})
+    made, feed = history(ExecutorRunning(1, pod(1))), Feed(ManualClock())
+
+    def annotate(executor_id: int, **columns: object) -> None:
+        feed.annotate(executor_id, columns)
+        for _, notes in feed.take():
+            assert isinstance(notes, Notes)
+            made.annotate(notes.executor_id, notes.columns)
+
+    annotate(1, stage=3, host="a\x1b[31m\nb", long="x" * 999, **{"\x1b" * 99: "\ud800"})
+    annotate(7, stage=1)
     (row,) = made.living()
     assert row.notes["stage"] == "3"
     assert row.notes["host"] == r"a\x1b[31m\nb"
     assert len(row.notes["long"]) == 200
-    made.annotate(1, {"stage": None})
+    assert [text for text in (*row.notes, *row.notes.values()) if not text.isprintable()] == []
+    annotate(1, stage=None)
     assert "stage" not in made.living()[0].notes
-    assert made.columns() == ["stage", "host", "long"]
-    made.annotate(1, {f"c{each}": each for each in range(99)})
+    assert made.columns()[:3] == ["stage", "host", "long"]
+    annotate(1, **{f"c{each}": each for each in range(99)})
     assert len(made.columns()) == MOST_COLUMNS
 
 
