@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.errors import SettingsError, needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,7 +17,14 @@ if TYPE_CHECKING:
     from actors.page.feed import Page
     from actors.runtime import Clock
 
-__all__ = ["PagePlan"]
+__all__ = ["LOOPBACK", "PagePlan", "check_page"]
+
+LOOPBACK: Final = "127.0.0.1"
+
+SHORTEST_TOKEN: Final = 16
+"""Characters: 96 bits in base64. Nobody counts wrong ones, so a token must not be guessed."""
+
+_LARGEST_PORT: Final = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +47,16 @@ class PagePlan:
         return None
 
     def check(self) -> None:
-        """Check it before anything is started.
+        """Check it before anything is started, and load nothing: an event loop may wait.
 
         Raises:
             SettingsError: a value is wrong.
             MissingExtra: aiohttp is not installed.
         """
-        from actors.page.page import check_page  # noqa: PLC0415 - only who has a page needs aiohttp
-
         check_page(self.where, self.token)
+        with needs_extra("page", "the page"):
+            if find_spec("aiohttp") is None:
+                raise ModuleNotFoundError(name="aiohttp")
 
     def serve(
         self,
@@ -54,9 +65,30 @@ class PagePlan:
         metrics: Metrics | None = None,
         acted: Callable[[Question[Any]], None] | None = None,
     ) -> AbstractContextManager[Page]:
-        """Serve it."""
-        from actors.page.page import serve_page  # noqa: PLC0415 - as above
+        """Serve it. This loads aiohttp."""
+        from actors.page.page import serve_page  # noqa: PLC0415 - only who has a page needs it
 
         return serve_page(
             self.where, app_id, token=self.token, hosts=self.hosts, metrics=metrics, acted=acted, clock=clock
         )
+
+
+def check_page(page: int | str, token: str | None) -> tuple[str, int]:
+    """Return address and port of `8080`, `"0.0.0.0:8080"` or `"[::]:8080"`. A port alone is on the loopback.
+
+    Raises:
+        SettingsError: it is none of these, or the token is too short.
+    """
+    if token is not None and not (isinstance(token, str) and len(token) >= SHORTEST_TOKEN and token.isprintable()):
+        raise SettingsError(f"the page's token must have at least {SHORTEST_TOKEN} printable characters")
+    problem = f"page = {page!r}: must be a port, such as 8080, or an address and a port, such as '0.0.0.0:8080'"
+    if isinstance(page, bool) or not isinstance(page, int | str):
+        raise SettingsError(problem)
+    address, _, port = (LOOPBACK, "", str(page)) if isinstance(page, int) else page.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(_LARGEST_PORT))) or int(port) > _LARGEST_PORT:
+        raise SettingsError(problem)
+    if address.startswith("[") and address.endswith("]"):
+        address = address[1:-1]
+    elif ":" in address:
+        raise SettingsError(problem)
+    return address or LOOPBACK, int(port)
