@@ -5,6 +5,7 @@ import { age, clock, lossClass, STATES } from "./words.js";
 
 const POINTS = 240; // of the chart of states
 const REDRAW = 1; // seconds
+const MOVING = 0.12; // seconds between two drawings while somebody moves in time
 const WHOLE = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5].map((zeros) => n * 10 ** zeros)).sort((a, b) => a - b);
 const LOSSES = ["by-app", "by-cluster", "in-order"];
 const LOSS_WORDS = ["by the application", "by the cluster", "in order"];
@@ -87,7 +88,8 @@ export class Charts {
     this.fleet = fleet;
     this.timeline = timeline;
     this.root = document.getElementById("charts");
-    this.at = 0;
+    this.at = -Infinity; // when it was drawn last
+    this.later = null;
     this.reach = [0, 2]; // of the chart of starts
     this.figures = {
       states: figure(this.root, "Executors by state"),
@@ -103,7 +105,7 @@ export class Charts {
     const style = getComputedStyle(document.documentElement);
     const ink = (name) => style.getPropertyValue(`--${name}`).trim();
     const axis = { stroke: ink("muted"), font: "11px system-ui, sans-serif", grid: { stroke: ink("line"), width: 1 }, ticks: { show: false } };
-    const x = { ...axis, space: 70, size: 20, gap: 4, values: (_, splits) => splits.map((at) => clock(at, this.fleet.now()).slice(-8, -3)) };
+    const x = { ...axis, space: 76, size: 20, gap: 4, values: (_, splits, __, ___, step) => splits.map((at) => clock(at, this.fleet.now()).slice(-8, step < 60 ? undefined : -3)) };
     const y = { ...axis, size: 38, gap: 4, space: 26, incrs: WHOLE, values: (_, splits) => splits.map((n) => (Number.isInteger(n) || n < 10 ? Math.abs(n).toLocaleString("en", { notation: n >= 10_000 ? "compact" : "standard" }) : "")) };
     const step = window.uPlot.paths.stepped({ align: 1 });
     const bars = window.uPlot.paths.bars({ size: [0.8, 40] });
@@ -126,6 +128,7 @@ export class Charts {
       hooks: { setCursor: [(plot) => this.#point(figure, plot.cursor.idx)] },
     });
     this.plots?.forEach((plot) => plot.destroy());
+    this.sight = null;
     const { states, events, latency } = this.figures;
     const make = (figure, series, least, scale) => {
       const plot = new window.uPlot(common(figure, series, least, scale), [[], ...series.map(() => [])], figure.plot);
@@ -137,7 +140,7 @@ export class Charts {
       make(events, [bar("running"), ...LOSSES.toReversed().map(bar)], 2, { range: () => this.reach }),
       make(latency, [line("median", ink("running")), line("95 of 100", ink("by-cluster"), [4, 3])], 1),
     ];
-    this.at = 0;
+    this.at = -Infinity;
     this.#resize();
   }
 
@@ -151,8 +154,14 @@ export class Charts {
   render() {
     const { from, to, until: now } = this.timeline.sight();
     const sight = `${this.timeline.span} ${this.timeline.to}`;
-    if (!this.fleet.status || (sight === this.sight && Math.abs(now - this.at) < REDRAW)) return;
-    this.at = now;
+    const since = performance.now() / 1000 - this.at;
+    if (!this.fleet.status || since < (sight === this.sight ? REDRAW : MOVING)) {
+      if (sight !== this.sight) this.later ??= setTimeout(() => this.timeline.moved(), MOVING * 1000);
+      return;
+    }
+    clearTimeout(this.later);
+    this.later = null;
+    this.at = performance.now() / 1000;
     this.sight = sight;
     const lanes = [...this.fleet.lanes.values()];
     this.byState = countStates(lanes, from, to, now, POINTS);
@@ -193,7 +202,7 @@ export class Charts {
     const { bins, width, starts, losses, median, high, all } = this.byMinute;
     const at = index == null ? null : { starts: starts[index], losses: losses.map((list) => list[index]), median: median[index], high: high[index] };
     const cut = Math.max(...starts) > this.reach[1];
-    const when = at ? `from ${clock(bins[index] - width / 2, now)}` : figure === events ? `in all of the time shown${cut ? "; the highest bars are cut" : ""}` : "of the time shown";
+    const when = at ? `from ${clock(bins[index] - width / 2, now)}` : figure === events ? `of the time shown${cut ? ", highest bars cut" : ""}` : "of the time shown";
     const { starts: started, losses: lost, median: half, high: most } = at ?? all;
     const items =
       figure === events

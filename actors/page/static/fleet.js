@@ -37,7 +37,7 @@ export class Fleet {
     this.ended = executors.ended.toSorted((a, b) => b.ended_at - a.ended_at).slice(0, KEEP_ENDED);
     this.events = events.events.toSorted((a, b) => b.seq - a.seq).slice(0, KEEP_EVENTS);
     this.lanes = new Map();
-    for (const [id, profile, node, all, end, loss] of timeline.lanes) {
+    for (const [id, profile, node, all, end, loss] of timeline.lanes.toSorted(([a], [b]) => a - b)) {
       const spans = all.filter(([state]) => STATES.includes(timeline.states[state])); // not "ended"
       this.lanes.set(id, {
         id,

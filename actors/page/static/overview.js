@@ -4,7 +4,7 @@ import { el, keyed, mark, put } from "./dom.js";
 import { clock, lossClass, plural, wholeAge } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const STALE_SOURCE = 60; // seconds without a word from a source, as its age turns to a warning
+const STALE_SOURCE = 150; // seconds without a word from a source until that is a warning; a quiet watch has a bookmark a minute
 
 /** One sentence with a severity; `since` in the driver's time. */
 const banner = (key, level, title, text = "", since = null, act = null) => ({ key, level, title, text, since, act });
@@ -117,7 +117,7 @@ export class Overview {
     ];
     for (const [name, source] of Object.entries(status.sources)) {
       const silent = source.since_heard == null ? null : source.since_heard + Math.max(0, now - status.time);
-      const level = source.error ? "bad" : !source.synced || silent > STALE_SOURCE ? "warn" : "good";
+      const level = source.error ? "bad" : silent == null ? "idle" : !source.synced || silent > STALE_SOURCE ? "warn" : "good";
       const heard = silent == null ? "nothing heard yet" : `heard ${wholeAge(silent)} ago`;
       const listed =
         source.since_full_sync == null

@@ -9,34 +9,33 @@ import { Rows } from "./rows.js";
 import { Timeline } from "./timeline.js";
 
 const fleet = new Fleet();
-const feed = new Feed(fleet, draw);
+const feed = new Feed(fleet, () => draw());
 document.getElementById("app").hidden = false;
 
 const open = (id) => showDetails(fleet, id);
 const rows = new Rows(fleet, open);
 const overview = new Overview(fleet, feed, (state) => rows.show(state));
-const timeline = new Timeline(fleet, { open, moved: () => draw(true) });
+const timeline = new Timeline(fleet, { open, moved: () => draw({ timeline: true }) });
 const charts = new Charts(fleet, timeline);
 
-let due = false;
-let byHand = false;
+let due = null; // what the next animation frame draws
 let paused = false;
 
-/** Draw in the next animation frame; what comes before is drawn with it. */
-function draw(asked = false) {
-  byHand ||= asked;
-  if (due) return;
-  due = true;
-  requestAnimationFrame(() => {
-    due = false;
-    overview.render();
-    if (!paused || byHand) {
-      timeline.render();
-      charts.render();
-      rows.render();
-    }
-    byHand = false;
-  });
+/** Draw all, or, as somebody moves in time, only the timeline, in the next animation frame, with what comes before. */
+function draw(only = { all: true }) {
+  if (due === null) requestAnimationFrame(frame);
+  due = { ...due, ...only };
+}
+
+function frame() {
+  const { all, timeline: moved } = due;
+  due = null;
+  if (all) overview.render();
+  if (moved || !paused) {
+    timeline.render();
+    charts.render();
+  }
+  if (all && !paused) rows.render();
 }
 
 const pause = document.getElementById("pause");
@@ -45,13 +44,13 @@ pause.addEventListener("click", () => {
   pause.setAttribute("aria-pressed", String(paused));
   pause.textContent = paused ? "Go on" : "Pause";
   document.body.classList.toggle("paused", paused);
-  draw(true);
+  draw();
 });
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   timeline.colours();
   charts.make();
-  draw(true);
+  draw({ all: true, timeline: true });
 });
 
 setInterval(() => draw(), 1000); // ages

@@ -28,35 +28,46 @@ function timeCell(td, at, text) {
 /** A column whose value is its text. */
 const plain = (key, title, more = {}) => ({ key, title, value: (row) => row[key], text: (row) => row[key] ?? "", ...more });
 
-function longText(td, row, now, text) {
-  put(td, text);
+/** Words start with whose they are, which is what its row says. */
+const WHOSE = /^executor \d+ (?:\(pod [^)]*\) )?/;
+
+function longText(td, text) {
+  put(td, text.replace(WHOSE, ""));
   mark(td, "title", text || null);
 }
 
+/** Fill a cell that may be cut. */
+const titled = (key) => (td, row) => {
+  put(td, row[key]);
+  mark(td, "title", row[key] || null);
+};
+
 const ID = plain("id", "ID", { kind: "n", class: "c-id" });
 const PROFILE = plain("profile", "Profile", { class: "c-profile" });
-const POD = plain("pod", "Pod", { class: "c-pod" });
-const NODE = plain("node", "Node", { class: "c-node" });
+const POD = plain("pod", "Pod", { class: "c-pod", fill: titled("pod") });
+const NODE = plain("node", "Node", { class: "c-node", fill: titled("node") });
 const IP = plain("ip", "IP", { class: "c-ip" });
-const RESTARTS = plain("restarts", "Restarts", { kind: "n", class: "c-restarts" });
-const why = (title) => plain("why", title, { class: "c-why", fill: (td, row, now) => longText(td, row, now, row.why ?? "") });
-const REGISTERED = { key: "registered", title: "Registered", class: "c-registered", value: (row) => (row.registered ? 0 : 1), text: (row) => (row.registered ? "yes" : "no") };
-const STATE = { key: "state", title: "State", class: "c-state", value: (row) => ORDER.indexOf(row.state), text: (row) => row.state, fill: stateCell };
+const RESTARTS = plain("restarts", "Restarts", { kind: "n", class: "c-restarts", width: 80 });
+const why = (title) => plain("why", title, { class: "c-why", width: "rest", fill: (td, row) => longText(td, row.why ?? "") });
+const REGISTERED = { key: "registered", title: "Registered", class: "c-registered", width: 90, value: (row) => (row.registered ? 0 : 1), text: (row) => (row.registered ? "yes" : "no") };
+const STATE = { key: "state", title: "State", class: "c-state", width: 138, value: (row) => ORDER.indexOf(row.state), text: (row) => row.state, fill: stateCell };
 const FOR = {
   key: "since",
   title: "For",
   kind: "n",
   class: "c-for",
+  width: 84,
   value: (row) => -row.since,
   text: (row, now) => wholeAge(now - row.since),
   fill: (td, row, now) => timeCell(td, row.since, wholeAge(now - row.since)),
 };
-const LOSS = plain("loss", "Loss", { class: "c-loss", fill: lossCell });
+const LOSS = plain("loss", "Loss", { class: "c-loss", width: 165, fill: lossCell });
 const ENDED = {
   key: "ended_at",
   title: "Ended",
   kind: "n",
   class: "c-for",
+  width: 84,
   value: (row) => row.ended_at,
   text: (row, now) => `${wholeAge(now - row.ended_at)} ago`,
   fill: (td, row, now) => timeCell(td, row.ended_at, `${wholeAge(now - row.ended_at)} ago`),
@@ -66,12 +77,13 @@ const RAN = {
   title: "Ran for",
   kind: "n",
   class: "c-ran",
+  width: 80,
   value: (row) => (row.running_at == null ? null : row.ended_at - row.running_at),
   text: (row) => (row.running_at == null ? "never" : wholeAge(row.ended_at - row.running_at)),
 };
-const EXIT = { key: "exit_code", title: "Exit", kind: "n", class: "c-exit", value: (row) => row.exit_code, text: (row) => (row.exit_code == null || row.exit_code === -1 ? "–" : row.exit_code) };
-const AGAINST = { key: "caused_by_app", title: "Against app", class: "c-against", value: (row) => (row.caused_by_app ? 0 : 1), text: (row) => (row.caused_by_app ? "yes" : "no") };
-const TIME = { key: "time", title: "Time", class: "c-time", value: (row) => row.seq, text: (row, now) => clock(row.time, now) };
+const EXIT = { key: "exit_code", title: "Exit", kind: "n", class: "c-exit", width: 60, value: (row) => row.exit_code, text: (row) => (row.exit_code == null || row.exit_code === -1 ? "–" : row.exit_code) };
+const AGAINST = { key: "caused_by_app", title: "Against app", class: "c-against", width: 100, value: (row) => (row.caused_by_app ? 0 : 1), text: (row) => (row.caused_by_app ? "yes" : "no") };
+const TIME = { key: "time", title: "Time", class: "c-time", width: 150, value: (row) => row.seq, text: (row, now) => clock(row.time, now) };
 
 const note = (name) => ({ key: `note ${name}`, title: name, class: "c-note", value: (row) => row.notes?.[name], text: (row) => row.notes?.[name] ?? "" });
 
@@ -99,7 +111,7 @@ const TABS = {
     title: "Events",
     label: "The last events",
     rows: (fleet) => fleet.events,
-    columns: () => [TIME, plain("event", "Event", { class: "c-event" }), plain("id", "Executor", { kind: "n", class: "c-id" }), PROFILE, plain("text", "Text", { class: "c-why", fill: (td, row, now) => longText(td, row, now, row.text ?? "") })],
+    columns: () => [TIME, plain("event", "Event", { class: "c-event" }), plain("id", "Executor", { kind: "n", class: "c-id" }), PROFILE, plain("text", "Text", { class: "c-why", width: "rest", fill: (td, row) => longText(td, row.text ?? "") })],
     sort: { by: "time", down: true },
     choose: "event",
     all: "All events",

@@ -3,6 +3,12 @@
 import { el, mark, put } from "./dom.js";
 import { byText } from "./words.js";
 
+const REST = 240; // px, the least that is left for the column that takes the rest
+const NARROW = 560; // px: below, columns are a fifth narrower
+const MOST = 320; // px, the width of a column as long as its longest value
+const CHARACTER = 7.3; // px
+const PADDING = 22;
+const ARROW = 12;
 const SPARE = 8; // rows above and below what is in sight
 const texts = new WeakMap(); // row -> all its words, in lower case
 
@@ -19,8 +25,9 @@ export function hasWords(row, words) {
 
 export class Table {
   /**
-   * `columns`: {key, title, value(row), text(row, now), class, kind: "n"|"", fill(td, row)}, `key(row)` names a row,
-   * `sort`: the column and direction at first, `open(row)` is called for a chosen row.
+   * `columns`: {key, title, value(row), text(row, now), class, kind: "n"|"", fill(td, row), width}, `key(row)` names a
+   * row, `sort`: the column and direction at first, `open(row)` is called for a chosen row. A width is in pixels; or
+   * that of the longest value, if there is none; or, "rest", all that the others leave.
    */
   constructor(root, { label, columns, key, sort, open }) {
     this.columns = columns;
@@ -40,7 +47,10 @@ export class Table {
     this.box.addEventListener("scroll", () => this.draw(), { passive: true });
     this.box.addEventListener("keydown", (event) => this.#key(event));
     this.body.addEventListener("click", (event) => this.#click(event));
-    new ResizeObserver(() => this.draw()).observe(this.box);
+    new ResizeObserver(() => {
+      this.#widths();
+      this.draw();
+    }).observe(this.box);
     this.#heads();
   }
 
@@ -67,7 +77,37 @@ export class Table {
       }),
     );
     this.#arrows();
-    for (const gap of [this.above, this.below]) gap.rows[0].cells[0].colSpan = this.columns.length;
+    this.longest = this.columns.map((column) => column.title.length + 2);
+    this.#widths();
+  }
+
+  /** Give each column its width. Columns only grow: what is scrolled into sight moves nothing. */
+  #widths() {
+    const narrow = this.box.clientWidth < NARROW;
+    let sum = 0;
+    let shown = 0; // a phone shows fewer
+    for (const [at, column] of this.columns.entries()) {
+      const th = this.head.cells[at];
+      const least = column.width === "rest" ? (narrow ? REST / 3 : REST) : (column.width ?? Math.min(MOST, this.longest[at] * CHARACTER + PADDING));
+      const width = column.width === "rest" ? "" : `${Math.max(narrow ? least * 0.8 : least, column.title.length * CHARACTER + PADDING + ARROW)}px`;
+      if (th.style.width !== width) th.style.width = width;
+      if (th.offsetWidth === 0) continue;
+      sum += parseFloat(width) || least;
+      shown += 1;
+    }
+    this.table.style.minWidth = `${sum}px`;
+    for (const gap of [this.above, this.below]) gap.rows[0].cells[0].colSpan = shown || this.columns.length;
+  }
+
+  #measure() {
+    for (const [at, column] of this.columns.entries()) {
+      if (column.width !== undefined) continue;
+      for (const row of this.rows) {
+        const { length } = String(column.value(row) ?? "");
+        if (length > this.longest[at]) this.longest[at] = length;
+      }
+    }
+    this.#widths();
   }
 
   #arrows() {
@@ -94,6 +134,7 @@ export class Table {
     pairs.sort(([a, one], [b, other]) => (a === b ? this.key(one) - this.key(other) : sign * (a < b ? -1 : 1)));
     this.rows = pairs.map(([, row]) => row);
     mark(this.table, "aria-rowcount", rows.length + 1);
+    this.#measure();
     this.draw();
   }
 

@@ -1,22 +1,14 @@
-// One lane an executor, on a canvas: only what is in sight is drawn, and where a lane is thinner than a pixel, a pixel
-// shows the most severe state of its lanes.
+// The timeline: one lane an executor. What of it is in sight, how people move about in it, and the same in words.
 
 import { el, keyed, mark, put } from "./dom.js";
-import { byText, clock, lossClass, plural, STATES, wholeAge } from "./words.js";
+import { AXIS, Painter, placeOf, sharesPixels, timeAt } from "./lanes.js";
+import { byText, clock, plural, STATES, wholeAge } from "./words.js";
 
-const AXIS = 22; // px, the height of the time axis
 const FIT_AT_MOST = 22; // px, the height of a lane that "fit" gives a small fleet
 const THICKEST = 30;
 const SHORTEST = 5; // seconds in sight
 const LONGEST = 30 * 86_400;
 const RANGES = [["5m", 300], ["15m", 900], ["1h", 3600], ["6h", 21_600], ["all", null]];
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800];
-
-/** The share of a lane's height that a state fills, so that states differ by more than colour. */
-const FILLS = { requested: 0.3, pending: 0.55, running: 1, stuck: 1, terminating: 0.55 };
-/** Drawn in this order where lanes share a pixel: the last one is seen. */
-const SEVERITY = ["running", "requested", "terminating", "pending", "in-order", "by-cluster", "by-app", "stuck"];
-const LOSSES = ["by-app", "by-cluster", "in-order"];
 
 export class Timeline {
   constructor(fleet, { open, moved }) {
@@ -24,32 +16,24 @@ export class Timeline {
     this.open = open;
     this.moved = moved;
     this.box = document.getElementById("lanes");
-    this.canvas = this.box.querySelector("canvas");
+    this.painter = new Painter(this.box.querySelector("canvas"));
     this.spacer = this.box.querySelector(".spacer");
     this.tip = document.getElementById("tip");
-    this.context = this.canvas.getContext("2d", { alpha: false });
     this.span = undefined; // seconds; null: all that is known; undefined: not chosen yet
     this.to = null; // null: follow the present
     this.lane = null; // px; null: all lanes fit
     this.group = "profile";
     this.chosen = null; // id
     this.hover = null;
-    this.layer = document.createElement("canvas"); // of pixels
     this.pointers = new Map();
     this.said = { at: 0 };
     this.#tools();
     this.#listen();
-    this.colours();
   }
 
-  /** Read the colours of the page: they differ in the dark. */
+  /** Draw in the colours of the page, which differ in the dark. */
   colours() {
-    const style = getComputedStyle(document.documentElement);
-    const read = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.ink = Object.fromEntries(
-      ["panel", "line", "line-strong", "text", "muted", "accent", "band", ...STATES, ...LOSSES].map((name) => [name, read(name)]),
-    );
-    this.words = new Map(SEVERITY.map((name) => [name, pixel(this.ink[name])]));
+    this.painter.colours();
     this.drawn = null;
   }
 
@@ -88,7 +72,7 @@ export class Timeline {
     const atMost = Math.max(200, Math.min(460, window.innerHeight * 0.55));
     const gap = Math.min(8, (atMost * 0.2) / Math.max(1, groups.size));
     const wanted = AXIS + 6 + count * (this.lane ?? FIT_AT_MOST) + groups.size * gap;
-    const height = Math.round(Math.min(atMost, Math.max(window.innerWidth > 1100 ? 320 : 120, wanted)));
+    const height = Math.round(Math.min(atMost, Math.max(window.innerWidth > 1100 ? 364 : 120, wanted)));
     const room = height - AXIS - 6 - groups.size * gap;
     const lane = this.lane ?? Math.min(FIT_AT_MOST, room / Math.max(1, count));
     const gutter = width < 560 ? 0 : Math.min(190, Math.round(width * 0.18));
@@ -102,14 +86,6 @@ export class Timeline {
     return { from, to, now, until, width, height, gutter, lane, gap, groups: placed, count, content: AXIS + y + 3 };
   }
 
-  #x(at, { from, to, width, gutter }) {
-    return gutter + ((at - from) / (to - from)) * (width - gutter);
-  }
-
-  #time(x, { from, to, width, gutter }) {
-    return from + ((x - gutter) / (width - gutter)) * (to - from);
-  }
-
   /** Return the lanes under a point. */
   #under(x, y, layout) {
     if (x < layout.gutter || y < AXIS) return [];
@@ -120,16 +96,6 @@ export class Timeline {
     const last = Math.max(first + 1, Math.floor((down + 1 - group.top) / layout.lane));
     return group.lanes.slice(first, last);
   }
-
-  #place(id, layout) {
-    for (const group of layout.groups) {
-      const at = group.lanes.findIndex((lane) => lane.id === id);
-      if (at >= 0) return group.top + at * layout.lane;
-    }
-    return null;
-  }
-
-  // ── drawing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   render() {
     if (!this.fleet.status) return;
@@ -144,263 +110,11 @@ export class Timeline {
     if (drawn === this.drawn) return;
     this.drawn = drawn;
     this.box.style.height = `${layout.height}px`;
-    if (this.canvas.width !== Math.round(layout.width * scale) || this.canvas.height !== Math.round(layout.height * scale)) {
-      this.canvas.width = Math.round(layout.width * scale);
-      this.canvas.height = Math.round(layout.height * scale);
-      this.canvas.style.width = `${layout.width}px`;
-      this.canvas.style.height = `${layout.height}px`;
-    }
     this.spacer.style.height = `${Math.max(0, layout.content - layout.height)}px`;
-    const c = this.context;
-    c.setTransform(scale, 0, 0, scale, 0, 0);
-    c.fillStyle = this.ink.panel;
-    c.fillRect(0, 0, layout.width, layout.height);
-    const ticks = this.#ticks(layout);
-    c.fillStyle = this.ink.line;
-    for (const tick of ticks) c.fillRect(Math.round(tick.x), AXIS, 1, layout.height);
-    if (layout.lane * scale < 2) this.#pixels(layout, scale);
-    else this.#lanes(layout);
-    this.#names(layout);
-    this.#choice(layout);
-    this.#axis(layout, ticks);
+    this.painter.paint(layout, this.box.scrollTop, this.chosen);
     this.#point();
     this.#legend(layout);
     this.#text(layout);
-  }
-
-  #lanes(layout) {
-    const { lane, from, to, until, gutter, width, height } = layout;
-    const c = this.context;
-    const boxes = new Map(SEVERITY.map((name) => [name, []]));
-    const words = [];
-    const thick = Math.max(0.75, lane - (lane > 5 ? 2 : lane > 2.5 ? 1 : 0));
-    for (const group of layout.groups) {
-      const start = AXIS + group.top - this.box.scrollTop;
-      const first = Math.max(0, Math.floor((AXIS - start) / lane));
-      const last = Math.min(group.lanes.length, Math.ceil((height - start) / lane));
-      for (let at = first; at < last; at += 1) {
-        const each = group.lanes[at];
-        const y = start + at * lane;
-        for (let part = 0; part < each.states.length; part += 1) {
-          const begin = Math.max(each.starts[part], from);
-          const end = Math.min(each.starts[part + 1] ?? each.end ?? until, to);
-          if (end < from || begin > to) continue;
-          const x = this.#x(begin, layout);
-          const name = STATES[each.states[part]];
-          const fill = lane > 3 ? FILLS[name] : 1;
-          boxes.get(name).push(x, y + (thick * (1 - fill)) / 2, Math.max(1, this.#x(end, layout) - x), thick * fill);
-        }
-        if (each.end !== null && each.end >= from && each.end <= to) {
-          const x = this.#x(each.end, layout);
-          const kind = lossClass(each.loss);
-          boxes.get(kind).push(x - 1, y, lane > 5 ? 3 : 4, thick);
-          if (lane >= 11 && each.loss) words.push([each.loss, x + 4, y + thick / 2, kind, this.#x(each.starts[0], layout)]);
-        }
-      }
-    }
-    c.save();
-    c.beginPath();
-    c.rect(gutter, AXIS, width - gutter, height);
-    c.clip();
-    for (const [name, list] of boxes) {
-      c.fillStyle = this.ink[name];
-      for (let at = 0; at < list.length; at += 4) c.fillRect(list[at], list[at + 1], list[at + 2], list[at + 3]);
-    }
-    if (lane > 5) this.#stripes(boxes.get("stuck"));
-    c.font = `500 ${Math.min(11, lane - 1)}px system-ui, sans-serif`;
-    c.textBaseline = "middle";
-    c.textAlign = "left";
-    for (const [word, x, y, kind, begin] of words) {
-      const length = c.measureText(word).width;
-      const within = x + length > width - 2; // no room behind its end: on the lane
-      if (within && x - length - 10 < begin) continue;
-      c.fillStyle = this.ink[within ? "panel" : kind];
-      c.fillText(word, within ? x - length - 9 : x, y + 0.5);
-    }
-    c.restore();
-  }
-
-  /** Stripes over what is stuck. */
-  #stripes(list) {
-    const c = this.context;
-    c.save();
-    c.strokeStyle = this.ink.panel;
-    c.lineWidth = 1.5;
-    for (let at = 0; at < list.length; at += 4) {
-      const [x, y, width, height] = list.slice(at, at + 4);
-      c.save();
-      c.beginPath();
-      c.rect(x, y, width, height);
-      c.clip();
-      c.beginPath();
-      for (let step = x - (x % 8) - 16; step < x + width; step += 8) {
-        c.moveTo(step, y + height);
-        c.lineTo(step + height, y);
-      }
-      c.stroke();
-      c.restore();
-    }
-    c.restore();
-  }
-
-  /** Lanes thinner than a pixel: per row of pixels, count where each state begins and ends, and show the most severe. */
-  #pixels(layout, scale) {
-    const { from, to, until, lane, gutter } = layout;
-    const left = Math.round(gutter * scale);
-    const top = Math.round(AXIS * scale);
-    const columns = this.canvas.width - left;
-    const rows = this.canvas.height - top;
-    const image = new ImageData(columns, rows);
-    const pixels = new Uint32Array(image.data.buffer);
-    const perSecond = columns / (to - from);
-    const size = columns + 1;
-    const counts = SEVERITY.map(() => new Int32Array(size));
-    const used = SEVERITY.map(() => false);
-    const rank = STATES.map((name) => SEVERITY.indexOf(name));
-    const flush = (row) => {
-      if (row >= 0 && row < rows) {
-        for (let kind = 0; kind < SEVERITY.length; kind += 1) {
-          if (!used[kind]) continue;
-          const steps = counts[kind];
-          const word = this.words.get(SEVERITY[kind]);
-          let open = 0;
-          const at = row * columns;
-          for (let x = 0; x < columns; x += 1) {
-            open += steps[x];
-            if (open > 0) pixels[at + x] = word;
-          }
-        }
-      }
-      for (let kind = 0; kind < SEVERITY.length; kind += 1) {
-        if (used[kind]) counts[kind].fill(0);
-        used[kind] = false;
-      }
-    };
-    const add = (kind, begin, end, least) => {
-      const x = Math.max(0, Math.floor((begin - from) * perSecond));
-      const last = Math.min(columns, Math.max(x + least, Math.ceil((end - from) * perSecond)));
-      if (last <= 0 || x >= columns) return;
-      counts[kind][x] += 1;
-      counts[kind][last] -= 1;
-      used[kind] = true;
-    };
-    let current = -1;
-    for (const group of layout.groups) {
-      for (let at = 0; at < group.lanes.length; at += 1) {
-        const row = Math.floor((group.top + at * lane - this.box.scrollTop) * scale);
-        if (row < 0) continue;
-        if (row >= rows) break;
-        if (row !== current) {
-          flush(current);
-          current = row;
-        }
-        const each = group.lanes[at];
-        for (let part = 0; part < each.states.length; part += 1) {
-          add(rank[each.states[part]], each.starts[part], each.starts[part + 1] ?? each.end ?? until, 1);
-        }
-        if (each.end !== null) add(SEVERITY.indexOf(lossClass(each.loss)), each.end, each.end, Math.round(4 * scale));
-      }
-    }
-    flush(current);
-    if (this.layer.width !== columns || this.layer.height !== rows) Object.assign(this.layer, { width: columns, height: rows });
-    this.layer.getContext("2d").putImageData(image, 0, 0);
-    this.context.drawImage(this.layer, left / scale, top / scale, columns / scale, rows / scale);
-  }
-
-  #names(layout) {
-    const { groups, gutter, width, height, lane } = layout;
-    const c = this.context;
-    c.textBaseline = "middle";
-    c.textAlign = "left";
-    let free = AXIS;
-    for (const group of groups) {
-      const top = AXIS + group.top - this.box.scrollTop;
-      const bottom = top + group.lanes.length * lane;
-      if (bottom < AXIS || top > height) continue;
-      c.fillStyle = this.ink.line;
-      if (groups.length < 60) c.fillRect(0, Math.round(bottom + layout.gap / 2), width, 1);
-      const y = Math.max(top, free);
-      if (y + 12 > Math.max(bottom + layout.gap, top + 12) || y + 12 > height) continue;
-      const text = `${this.#cut(group.name, (gutter || width) - 14)} `;
-      const count = group.lanes.length.toLocaleString("en");
-      c.font = "600 11px system-ui, sans-serif";
-      const length = c.measureText(text).width;
-      if (gutter === 0) {
-        c.font = "11px system-ui, sans-serif";
-        c.fillStyle = this.ink.panel;
-        c.globalAlpha = 0.85;
-        c.fillRect(0, y, length + c.measureText(count).width + 12, 14);
-        c.globalAlpha = 1;
-      }
-      c.save();
-      c.beginPath();
-      c.rect(0, AXIS, gutter || width, height);
-      c.clip();
-      c.font = "600 11px system-ui, sans-serif";
-      c.fillStyle = this.ink.text;
-      c.fillText(text, 8, y + 7);
-      c.font = "11px system-ui, sans-serif";
-      c.fillStyle = this.ink.muted;
-      c.fillText(count, 8 + length, y + 7);
-      c.restore();
-      free = y + 14;
-    }
-    if (gutter) {
-      c.fillStyle = this.ink.line;
-      c.fillRect(gutter - 1, AXIS, 1, height);
-    }
-  }
-
-  /** Return a name that is no wider than that. */
-  #cut(name, width) {
-    const c = this.context;
-    c.font = "600 11px system-ui, sans-serif";
-    if (c.measureText(name).width <= width) return name;
-    let end = name.length;
-    while (end > 1 && c.measureText(`${name.slice(0, end)}…`).width > width) end -= 1;
-    return `${name.slice(0, end)}…`;
-  }
-
-  #choice(layout) {
-    const top = this.chosen === null ? null : this.#place(this.chosen, layout);
-    if (top === null) return;
-    const y = AXIS + top - this.box.scrollTop;
-    this.context.strokeStyle = this.ink.text;
-    this.context.lineWidth = 1.5;
-    this.context.strokeRect(layout.gutter + 0.75, y - 1, layout.width - layout.gutter - 1.5, Math.max(3, layout.lane));
-  }
-
-  #ticks(layout) {
-    const { from, to, width, gutter } = layout;
-    const least = ((to - from) / (width - gutter)) * 84;
-    const step = STEPS.find((each) => each >= least) ?? STEPS.at(-1);
-    const zone = new Date(from * 1000).getTimezoneOffset() * 60;
-    const found = [];
-    for (let at = Math.ceil((from - zone) / step) * step + zone; at < to; at += step) found.push({ at, x: this.#x(at, layout), step });
-    return found;
-  }
-
-  #axis(layout, ticks) {
-    const c = this.context;
-    c.fillStyle = this.ink.band;
-    c.fillRect(0, 0, layout.width, AXIS);
-    c.fillStyle = this.ink["line-strong"];
-    c.fillRect(0, AXIS - 1, layout.width, 1);
-    c.fillStyle = this.ink.muted;
-    c.font = "11px system-ui, sans-serif";
-    c.textBaseline = "middle";
-    c.textAlign = "left";
-    for (const tick of ticks) {
-      c.fillRect(Math.round(tick.x), AXIS - 6, 1, 6);
-      if (tick.x < layout.gutter || tick.x > layout.width - 40) continue;
-      const text = clock(tick.at, layout.now);
-      c.fillText(tick.step >= 86_400 ? text.slice(0, 10) : tick.step >= 60 ? text.slice(0, -3) : text, tick.x + 4, AXIS / 2);
-    }
-    const x = this.#x(layout.until, layout);
-    if (x <= layout.width) {
-      c.fillStyle = this.ink.accent;
-      c.fillRect(Math.round(x), AXIS - 6, 1, layout.height);
-    }
   }
 
   // ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -425,7 +139,7 @@ export class Timeline {
     const lanes = hover && !this.dragging ? this.#under(hover.x, hover.y, layout) : [];
     this.tip.hidden = !lanes.length;
     if (!lanes.length) return;
-    const at = this.#time(hover.x, layout);
+    const at = timeAt(hover.x, layout);
     const lines =
       lanes.length === 1
         ? [`executor ${lanes[0].id} · ${lanes[0].profile}`, lanes[0].node, this.#line(lanes[0], at)]
@@ -439,7 +153,7 @@ export class Timeline {
 
   #legend(layout) {
     const root = document.getElementById("legend");
-    const shared = layout.lane * (window.devicePixelRatio || 1) < 2 && layout.count > 1;
+    const shared = sharesPixels(layout) && layout.count > 1;
     const items = [
       ...STATES.map((name) => ({ key: name, text: name })),
       { key: "by-app", text: "lost: by the application" },
@@ -552,7 +266,7 @@ export class Timeline {
     const at = lanes.findIndex((lane) => lane.id === this.chosen);
     const next = lanes[at < 0 ? (step > 0 ? 0 : lanes.length - 1) : Math.min(lanes.length - 1, Math.max(0, at + step))];
     this.chosen = next.id;
-    const y = this.#place(next.id, layout);
+    const y = placeOf(next.id, layout);
     const room = layout.height - AXIS;
     if (y < this.box.scrollTop) this.box.scrollTop = y;
     else if (y + layout.lane > this.box.scrollTop + room) this.box.scrollTop = y + layout.lane - room;
@@ -572,7 +286,7 @@ export class Timeline {
     box.addEventListener("pointerup", (event) => this.#up(event));
     box.addEventListener("pointercancel", (event) => this.#up(event, true));
     box.addEventListener("pointerleave", () => this.#hover(null));
-    box.addEventListener("dblclick", (event) => this.#zoom(0.5, this.#time(event.offsetX, this.layout)));
+    box.addEventListener("dblclick", (event) => this.#zoom(0.5, timeAt(event.offsetX, this.layout)));
     document.getElementById("as-text").addEventListener("toggle", () => {
       this.drawn = null;
       this.moved();
@@ -583,7 +297,7 @@ export class Timeline {
     const unit = event.deltaMode === 1 ? 16 : 1;
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
-      this.#zoom(Math.exp(event.deltaY * unit * 0.002), this.#time(this.#at(event).x, this.layout));
+      this.#zoom(Math.exp(event.deltaY * unit * 0.002), timeAt(this.#at(event).x, this.layout));
     } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       event.preventDefault();
       const { from, to } = this.sight();
@@ -622,8 +336,8 @@ export class Timeline {
   }
 
   #at(event) {
-    const box = this.canvas.getBoundingClientRect();
-    return { x: event.clientX - box.left, y: event.clientY - box.top };
+    const box = this.box.getBoundingClientRect();
+    return { x: event.clientX - box.left - this.box.clientLeft, y: event.clientY - box.top - this.box.clientTop };
   }
 
   #down(event) {
@@ -654,7 +368,7 @@ export class Timeline {
       this.dragging = true;
       const [one, other] = [...this.pointers.values()];
       const span = Math.max(SHORTEST, ((sight.to - sight.from) * spread) / this.#spread());
-      const anchor = this.#time((one.from.x + other.from.x) / 2, { ...this.layout, ...sight });
+      const anchor = timeAt((one.from.x + other.from.x) / 2, { ...this.layout, ...sight });
       this.#show(span, anchor + ((sight.to - anchor) * span) / (sight.to - sight.from));
     } else if (this.dragging || Math.abs(at.x - pointer.from.x) > 4) {
       this.dragging = true;
@@ -698,8 +412,3 @@ function tally(lanes) {
   return [...counts].sort(([, a], [, b]) => b - a).map(([name, n]) => `${n.toLocaleString("en")} ${name}`);
 }
 
-/** Return a colour (#rrggbb) as a word of image data, on a little-endian machine. */
-function pixel(colour) {
-  const value = parseInt(colour.slice(1), 16);
-  return (0xff000000 | ((value & 0xff) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
-}
