@@ -1,15 +1,24 @@
-"""`config/` on a real API server: applied as a user does, in a namespace that enforces Pod Security `restricted`."""
+"""`config/` on a real API server: applied as a user does, in a namespace that enforces Pod Security `restricted`.
+
+The driver is the process of the Deployment's container, with its command, its probes and a token of its account.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 import urllib.error
 import urllib.parse
+import urllib.request
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from threading import Timer
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import yaml
@@ -19,9 +28,7 @@ from actors.backend.backend import Backend
 from actors.messages import (
     AllocationBlocked,
     BackendFailed,
-    BackendStarted,
     BackendStopped,
-    ExecutorPending,
     StopBackend,
 )
 from actors.settings.model import Settings
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
     from tests.contract.control_plane import ControlPlane
 
 CONFIG = Path(__file__).parents[2] / "config"
+TRIES = 2_000
+"""A driver is ready some milliseconds after it listens; a try takes several."""
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
@@ -89,6 +98,74 @@ class Driver:
         assert self.hears(BackendStopped) == BackendStopped()
 
 
+class Process:
+    """The driver's process, as its pod runs it: the command of the Deployment, with the account's token."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, pod: str, settings: Path) -> None:
+        self._plane = plane
+        self._pod = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        (self.container,) = plane.request("GET", self._pod)["spec"]["containers"]
+        given: list[str] = self.container["command"] + self.container["args"]
+        assert given[0] == "executor-pods"
+        here = {"/etc/executor-pods/config.toml": str(settings), "8080": "0", "0.0.0.0": "127.0.0.1"}
+        arguments = [here.get(each, each) for each in given[1:]]
+        fields = {"metadata.name": pod, "status.podIP": "10.0.0.7"}
+        env = {each["name"]: fields[each["valueFrom"]["fieldRef"]["fieldPath"]] for each in self.container["env"]}
+        kubeconfig = account(plane, namespace, "executor-pods-driver")
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("EXECUTOR_PODS_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "actors", *arguments],
+            env=outside | env | {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(CONFIG.parent)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._limit = Timer(2 * SAFETY, self._process.kill)
+        """Met by a failure only: then whoever reads its output reads the end."""
+
+    def __enter__(self) -> Self:
+        assert self._process.stderr is not None
+        self._limit.start()
+        line = next(line for line in self._process.stderr if "page at " in line)
+        self._url = line.partition("page at ")[2].strip().rstrip("/")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End as a pod does."""
+        self._limit.cancel()
+        self._process.terminate()
+        out, err = self._process.communicate(timeout=SAFETY)
+        assert self._process.returncode == 0 or any(error), out + err
+
+    def asks(self, path: str) -> str:
+        with urllib.request.urlopen(self._url + path, timeout=SAFETY) as response:
+            answer: bytes = response.read()
+        return answer.decode()
+
+    def probes(self) -> dict[str, str]:
+        """What the kubelet is answered."""
+        paths = {name: probe["httpGet"]["path"] for name, probe in self.container.items() if name.endswith("Probe")}
+        return {name: self.asks(path) for name, path in paths.items()}
+
+    def becomes_ready(self) -> None:
+        """The kubelet says so, once its probe is answered."""
+        for _ in range(TRIES):
+            with suppress(urllib.error.HTTPError):
+                self.asks(self.container["readinessProbe"]["httpGet"]["path"])
+                break
+        ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+        self._plane.request("PATCH", f"{self._pod}/status", ready)
+
+    def hears(self, kind: str) -> dict[str, Any]:
+        """The next event of this kind in the driver's log."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event: dict[str, Any] = json.loads(line)
+            if event["event"] == kind:
+                return event
+        raise AssertionError(f"the driver ended without {kind}")
+
+
 def test_all_that_belongs_together_is_applied_and_its_driver_makes_executors_where_pods_are_restricted(
     plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
@@ -98,15 +175,13 @@ def test_all_that_belongs_together_is_applied_and_its_driver_makes_executors_whe
     objects = [each for name in files for each in yaml.safe_load_all((CONFIG / name).read_text())]
     assert len(done.stdout.splitlines()) == len(objects)
     name = driver_pod(plane, namespace)
-    settings = Settings.load(
-        config(plane, namespace, tmp_path), driver_pod_name=name, backend={"driver_ready_timeout": "10ms"}
-    )
-    driver = Driver(plane, namespace, settings)
-    assert driver.hears(BackendStarted) == BackendStarted("etl", namespace)
-    assert [driver.hears(ExecutorPending).executor_id for _ in range(4)] == [1, 2, 3, 4]
-    for path, count in ((_budget(namespace), 4), (_policy(namespace), 4)):
-        assert len(_selected(plane, namespace, path)) == count, path
-    driver.stop()
+    with Process(plane, namespace, name, config(plane, namespace, tmp_path)) as driver:
+        driver.becomes_ready()
+        assert [driver.hears("pending")["executor_id"] for _ in range(4)] == [1, 2, 3, 4]
+        for path in (_budget(namespace), _policy(namespace)):
+            assert len(_selected(plane, namespace, path)) == 4, path
+        assert driver.probes() == {"livenessProbe": "ok", "readinessProbe": "ok"}
+        assert 'executor_pods_target_executors{app_id="etl",profile="default"} 4.0' in driver.asks("/metrics")
     left = plane.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
     assert [pod["metadata"]["name"] for pod in left] == [name]
 

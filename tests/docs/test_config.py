@@ -81,6 +81,10 @@ def test_executors_may_reach_the_drivers_port_and_nobody_reaches_executors(setti
         "from": [{"podSelector": {"matchLabels": {APP_ID_LABEL: settings.app_id}}}],
         "ports": [{"port": work}],
     }
+    (container,) = objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]["template"]["spec"]["containers"]
+    (page,) = (port["containerPort"] for port in container["ports"])
+    assert driver["ingress"][1]["ports"] == [{"port": page}]
+    assert page in [port["port"] for port in service["ports"]]
     executors = policies[f"NetworkPolicy/executor-pods-{settings.app_id}"]["spec"]
     assert executors["podSelector"]["matchLabels"] == {APP_ID_LABEL: settings.app_id}
     assert executors["ingress"] == []
