@@ -60,6 +60,7 @@ def test_the_kubelet_asks_the_page_that_the_driver_serves() -> None:
     (driver,) = objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]["template"]["spec"]["containers"]
     (port,) = driver["ports"]
     assert driver["args"][:2] == ["--page-port", str(port["containerPort"])]
+    assert driver["terminationMessagePolicy"] == "FallbackToLogsOnError", "no Event says why a driver failed"
     probes = [driver[f"{kind}Probe"] for kind in ("liveness", "readiness")]
     assert [probe["httpGet"] for probe in probes] == [
         {"path": path, "port": port["name"]} for path in ("/livez", "/readyz")
