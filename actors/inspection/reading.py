@@ -20,7 +20,7 @@ from actors.inspection.fleets import ObservedFleet, judge, owners_of, pod_lives
 from actors.inspection.leases import app_id_of, observe_lease
 from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
 from actors.lease.record import lease_name
-from actors.pods.pod import APP_ID_LABEL, ROLE_EXECUTOR, ROLE_LABEL, fleet_selector
+from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_EXECUTOR, ROLE_LABEL, fleet_selector
 from actors.text import one_line
 
 if TYPE_CHECKING:
@@ -153,9 +153,30 @@ class FleetReader:
             ApiError: pods cannot be listed, or there is none and the Lease cannot be read.
             NotFound: nothing has this `app_id`; the message names the fleets that there are.
         """
-        selector = fleet_selector(app_id, active_only=False)
+        return self._with_lease(app_id, self._pods(app_id))
+
+    def executor(self, app_id: str, executor_id: int) -> tuple[ObservedFleet, ObservedExecutor | None, tuple[str, ...]]:
+        """Read one executor; return its fleet, the executor, and what could not be read.
+
+        The fleet has only this executor; if that has no pod, which is None, it has all.
+
+        Raises:
+            ApiError: see `one`.
+            NotFound: see `one`.
+        """
+        pods = self._pods(app_id, f",{EXECUTOR_ID_LABEL}={executor_id}")
+        fleet, warnings = self._with_lease(app_id, pods) if pods else self.one(app_id)
+        return fleet, fleet.find(executor_id), warnings
+
+    def _pods(self, app_id: str, more: str = "") -> list[ObservedExecutor | None]:
+        selector = fleet_selector(app_id, active_only=False) + more
         read = everything(self.ask, PODS, partial(_pod, now=self._now()), selector=selector)
-        pods = [pod.seen for pod in read if pod.app_id == app_id]
+        return [pod.seen for pod in read if pod.app_id == app_id]
+
+    def _with_lease(
+        self, app_id: str, pods: Sequence[ObservedExecutor | None]
+    ) -> tuple[ObservedFleet, tuple[str, ...]]:
+        """Return the fleet with these pods."""
         lease: ObservedLease | None = None
         problem: str | None = None
         warnings: tuple[str, ...] = ()

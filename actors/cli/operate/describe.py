@@ -46,9 +46,8 @@ def describe_executor(target: Target, app_id: str, executor_id: int, output: For
 
     def work(cluster: Cluster) -> int:
         reader = cluster.reader()
-        fleet, warnings = reader.one(app_id)
+        fleet, seen, warnings = reader.executor(app_id, executor_id)
         warn(warnings)
-        seen = fleet.find(executor_id)
         events: list[ObservedEvent] = []
         try:
             events = fleet_events(fleet, reader.events(seen.pod.name if seen is not None else None))
@@ -228,8 +227,7 @@ def show_logs(
     """Write an executor's output as it is; on a terminal with every character escaped that acts on it."""
 
     def work(cluster: Cluster) -> int:
-        fleet, _ = cluster.reader().one(app_id)
-        seen = fleet.find(executor_id)
+        fleet, seen, _ = cluster.reader().executor(app_id, executor_id)
         if seen is None:
             _say_gone(fleet, executor_id, (), cluster.now())
             return EXIT_FAILED

@@ -101,6 +101,17 @@ def test_a_fleet_that_is_not_there_is_answered_with_those_that_are() -> None:
         reader(many).one("nope")
 
 
+def test_one_executor_of_many_is_read_alone_and_all_if_it_has_no_pod() -> None:
+    cluster = Cluster(*(pod(number) for number in (1, 2, 12)), leases=(lease(),))
+    fleet, seen, _ = reader(cluster).executor("etl", 2)
+    assert seen is not None
+    assert (seen.id, [each.id for each in fleet.executors], fleet.state) == (2, [2], FleetState.ALIVE)
+    fleet, seen, _ = reader(cluster).executor("etl", 7)
+    assert (seen, [each.id for each in fleet.executors]) == (None, [1, 2, 12])
+    with pytest.raises(NotFound, match="those there are: etl"):
+        reader(cluster).executor("web", 1)
+
+
 def test_the_drivers_pod_is_read_where_there_is_no_lease() -> None:
     cluster = Cluster(pod(1))
     cluster.store.create(
