@@ -21,8 +21,9 @@ from actors.cli.arguments import execute, overrides
 from actors.cli.driver import FORCE_AFTER, LOOK_EVERY, FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import NOTHING_MADE, Event, describe, to_json, to_line
 from actors.cli.logs import TOLD, LogFormat
+from actors.cli.main_loop import Inbox, Item, Key, MainLoop, Observed
 from actors.cli.output import Lines
-from actors.cli.run import LOCAL_STOP, Inbox, Item, Key, MainLoop, Observed
+from actors.cli.run import LOCAL_STOP
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,

@@ -1,0 +1,228 @@
+"""`MainLoop`: what the main thread of `executor-pods run` does, item by item of its one inbox.
+
+Other threads put in what happens: events of the driver, answers of the Backend, log records, keys and signals. It shows
+them, begins a stop, and decides the exit code.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from actors.cli.driver import StopFleet
+from actors.cli.events import NOTHING_MADE, Event
+from actors.cli.logs import LogFormat, Repeats, as_json, as_text, is_told_by_event
+from actors.cli.output import Output
+from actors.cli.streams import discard, has_no_reader, say, say_raw, unwritten
+from actors.runtime import elapsed, later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.messages import FleetExecutors, FleetStatus
+    from actors.runtime import Address, Clock, Moment
+
+__all__ = [
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_OK",
+    "REDRAW_SECONDS",
+    "Inbox",
+    "Item",
+    "Key",
+    "MainLoop",
+    "Observed",
+]
+
+EXIT_OK: Final = 0
+"""Ended as asked: after `--for`, by SIGTERM, or because stdout was closed."""
+EXIT_FAILED: Final = 1
+"""The fleet failed, or could not be started."""
+EXIT_INTERRUPTED: Final = 130
+"""Ctrl-C: 128 + SIGINT, as in shells."""
+
+REDRAW_SECONDS: Final = 0.5
+"""Ages have seconds: at twice that rate, every second is visible."""
+
+FRAME: Final = timedelta(milliseconds=50)
+REST: Final = 4
+"""The least time between two pictures, and as a multiple of what one takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that was pressed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the Backend answered to the driver."""
+
+    status: FleetStatus
+    executors: FleetExecutors | None
+
+
+Item: TypeAlias = Event | Observed | Key | logging.LogRecord | signal.Signals
+Inbox = SimpleQueue[Item]
+"""What the main thread reads. A SimpleQueue, because its `put` is safe in a signal handler."""
+
+
+class MainLoop:
+    """The loop of the main thread: shows events, turns signals into stops, and determines the exit code.
+
+    Args:
+        inbox: see `Inbox`.
+        output: shows the events.
+        driver: receives `StopFleet`.
+        patience: how long an orderly stop may take; None means any time.
+        clock: measures it.
+        log_format: of log records: notes of the output, or JSON on stderr.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        output: Output,
+        *,
+        driver: Address,
+        patience: timedelta | None,
+        clock: Clock,
+        log_format: LogFormat = "text",
+    ) -> None:
+        self._inbox = inbox
+        self._output = output
+        self._driver = driver
+        self._patience = patience
+        self._clock = clock
+        self._log_format = log_format
+        self._repeats = Repeats()
+        self._exit_code: int | None = None
+        self._deadline: Moment | None = None
+        self._changed = True
+        """Something has happened since the last picture."""
+        self._draw_from: Moment = clock.monotonic()
+
+    def run(self) -> int:
+        """Run until the fleet has stopped, `patience` is over, or a second Ctrl-C comes; return the exit code."""
+        while not self._is_late():
+            match self._next():
+                case None if not self._driver.is_alive():
+                    return EXIT_FAILED  # it crashed, and the cause was shown as a warning
+                case None:
+                    pass
+                case Event(event="stopped") as event:
+                    self._show(event)
+                    return self._final_exit_code(left_behind=bool(event.details.get("left_behind")))
+                case signal.Signals.SIGINT if self._exit_code == EXIT_INTERRUPTED:
+                    self.remark("exiting at once")
+                    break
+                case item:
+                    self._take(item)
+        return self._final_exit_code(left_behind=self._patience is None)
+
+    def _next(self) -> Item | None:
+        """Return the next item, None if there is none for a while. Draw what has changed, but not for each item."""
+        if self._changed and self._clock.monotonic() >= self._draw_from:
+            self._draw()
+        pause = self._draw_from - self._clock.monotonic() if self._changed else REDRAW_SECONDS
+        try:
+            item = self._inbox.get(timeout=max(pause, 0.0))
+        except Empty:
+            self._draw()
+            return None
+        self._changed = True
+        return item
+
+    def _draw(self) -> None:
+        """Draw, and then leave most of the time to other things: the picture of a large fleet takes a while."""
+        begun = self._clock.monotonic()
+        self._write(self._output.refresh)
+        ended = self._clock.monotonic()
+        self._draw_from = later(ended, max(FRAME, REST * elapsed(begun, ended)))
+        self._changed = False
+
+    def _take(self, item: Item) -> None:
+        match item:
+            case Event():
+                self._show(item)
+            case Observed(status, executors):
+                self._write(partial(self._output.observe, status, executors))
+            case Key(name):
+                if self._output.press(name) == "stop":
+                    self._stop(EXIT_OK, "a key was pressed")
+            case logging.LogRecord() if self._log_format == "json" and not self._output.owns_stderr:
+                say_raw(as_json(item))
+            case logging.LogRecord():
+                if not is_told_by_event(item):
+                    self._note(as_text(item))
+            case signal.Signals():
+                self._handle_signal(item)
+
+    def _show(self, event: Event) -> None:
+        self._write(partial(self._output.show, event))
+        if event.reason == NOTHING_MADE:
+            self._exit_code = EXIT_FAILED
+        elif event.event == "failed":
+            self._stop(EXIT_FAILED, "the fleet failed")
+
+    def remark(self, text: str, *, stays: bool = False) -> None:
+        """Show a remark of the command itself; `stays` if it is of use until the end."""
+        self._write(partial(self._output.remark, text, stays=stays))
+
+    def _note(self, text: str) -> None:
+        """Show a warning. The same one again is counted, and said more and more rarely."""
+        self._write(partial(self._output.note, text, self._repeats.count(text)))
+
+    def _handle_signal(self, number: signal.Signals) -> None:
+        """Begin to stop, or do what concerns the terminal."""
+        match number:
+            case signal.Signals.SIGINT:
+                self.remark("stopping the fleet; press Ctrl-C again to exit at once")
+                self._stop(EXIT_INTERRUPTED, "interrupted")
+            case signal.Signals.SIGTSTP:
+                self._write(self._output.suspend)
+            case signal.Signals.SIGCONT:
+                self._write(self._output.resume)
+            case signal.Signals.SIGWINCH:
+                pass  # the next picture has the new size
+            case _:
+                self._stop(EXIT_OK, f"{number.name} received")
+
+    def _stop(self, exit_code: int, why: str) -> None:
+        """Begin an orderly stop. The first reason decides the exit code, except that Ctrl-C always wins."""
+        if self._exit_code is None or exit_code == EXIT_INTERRUPTED:
+            self._exit_code = exit_code
+        if self._deadline is None and self._patience is not None:
+            self._deadline = later(self._clock.monotonic(), self._patience)
+        self._driver.tell(StopFleet(why))
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and self._clock.monotonic() > self._deadline
+
+    def _final_exit_code(self, *, left_behind: bool) -> int:
+        if self._exit_code is None or self._exit_code == EXIT_OK:
+            return EXIT_FAILED if left_behind else EXIT_OK
+        return self._exit_code
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Write to the output. Stop the fleet if stdout cannot be written: only a reader that ended is no failure."""
+        try:
+            write()
+        except OSError as error:
+            self._output, is_closed = Output(), has_no_reader(error)
+            discard(sys.stdout)
+            if is_closed:
+                self._stop(EXIT_OK, "stdout was closed")
+                return
+            say(f"{unwritten(error)}; stopping the fleet")
+            self._stop(EXIT_FAILED, "stdout cannot be written")
+            if self._exit_code == EXIT_OK:
+                self._exit_code = EXIT_FAILED
