@@ -6,12 +6,15 @@ A worker's name is its executor's id. Workers that somebody else started under o
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from actors.dask.draining import drain
 from actors.dask.news import news
+from actors.errors import FleetEnded
 from actors.fleet import EventsMissed
 from actors.messages import (
     AllocationBlocked,
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from distributed import Scheduler
+    from distributed.scheduler import WorkerState
 
     from actors.fleet import AsyncFleet, Event
 
@@ -37,8 +41,9 @@ logger = get_logger(__name__)
 TOPIC: Final = "executor-pods"
 """The topic under which the scheduler logs the fleet's events: `client.get_events("executor-pods")`."""
 
-STREAM_LIMIT: Final = 5.0
-"""Seconds that a worker's stream may take to open after it was added. It takes milliseconds."""
+STREAM_LIMIT: Final = 2.0
+"""Seconds that a worker's stream may take to open after it was added. It takes milliseconds; if the worker has ended
+meanwhile it never opens, and the scheduler would keep that worker."""
 
 DRAIN_RETRY: Final = 0.2
 """Seconds until a worker is drained again whose results no other worker could take: a new one may have connected."""
@@ -115,12 +120,18 @@ class Link(SchedulerPlugin):
 
     # ── from the scheduler ──────────────────────────────────────────────────────────────────────────────────────
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Register a worker that has connected."""
-        name = scheduler.workers[worker].name
-        if isinstance(name, int) and not isinstance(name, bool) and self._fleet is not None:
-            self._ids[worker] = name
-            self.spawn(self._register(self._fleet, worker, name))
+    async def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Register a worker that has connected. The scheduler gives it no task before that.
+
+        One that is not wanted, or that must go already, never gets any: nothing is lost with it.
+        """
+        ws, fleet = scheduler.workers[worker], self._fleet
+        if not isinstance(ws.name, int) or isinstance(ws.name, bool) or fleet is None:
+            return
+        self._ids[worker] = ws.name
+        scheduler.handle_worker_status_change(Status.paused, ws, "executor-pods-connected")
+        with suppress(FleetEnded):
+            await self._register(fleet, ws)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         """Note that a worker's connection is lost."""
@@ -136,16 +147,18 @@ class Link(SchedulerPlugin):
         """Stop the fleet."""
         await self._before_close()
 
-    async def _register(self, fleet: AsyncFleet, worker: str, executor_id: int) -> None:
-        if await fleet.register(executor_id):
-            self.note("connected", f"worker {executor_id} has connected from {worker}", executor=executor_id)
-            executor = fleet.executors.get(executor_id)
-            if executor is not None and executor.state is ExecutorState.TERMINATING:
-                self._drain_soon(executor_id)
+    async def _register(self, fleet: AsyncFleet, ws: WorkerState) -> None:
+        executor_id, worker = ws.name, ws.address
+        if not await fleet.register(executor_id):
+            self.note("refused", f"worker {executor_id} at {worker} is refused: it is not wanted", executor=executor_id)
+            self.spawn(self._remove(worker, "refused", expected=True))
             return
-        self.note("refused", f"worker {executor_id} at {worker} is refused: it is not wanted", executor=executor_id)
-        await drain(self._scheduler, worker)  # it may have computed something since it connected
-        await self._remove(worker, "refused", expected=True)
+        self.note("connected", f"worker {executor_id} has connected from {worker}", executor=executor_id)
+        executor = fleet.executors.get(executor_id)
+        if executor is not None and executor.state is ExecutorState.TERMINATING:
+            self._drain_soon(executor_id)
+        else:
+            self._scheduler.handle_worker_status_change(Status.running, worker, "executor-pods-registered")
 
     # ── from the fleet ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +215,8 @@ class Link(SchedulerPlugin):
         drained = self._drains.pop(executor_id, None)
         worker = self._scheduler.aliases.get(executor_id)
         if worker is not None:
-            if drained is not None and not drained.done():
+            ws = self._scheduler.workers[worker]
+            if drained is not None and not drained.done() and (ws.has_what or ws.processing):
                 message = f"worker {executor_id} has ended before its work was given away"
                 self.note("undrained", message, executor=executor_id)
             self.spawn(self._remove(worker, "executor-removed", expected=not by_app))
@@ -216,10 +230,11 @@ class Link(SchedulerPlugin):
                 task.prefix.suspicious -= 1
 
     async def _remove(self, worker: str, why: str, *, expected: bool) -> None:
-        """Remove a worker that the scheduler is done with adding: only then it can be removed."""
-        async with asyncio.timeout(STREAM_LIMIT):
-            while (stream := self._scheduler.stream_comms.get(worker)) is not None and stream.comm is None:  # noqa: ASYNC110 - Dask tells nobody
-                await asyncio.sleep(0.01)
+        """Remove a worker once the scheduler is done with adding it: it could not add one that is gone."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STREAM_LIMIT):
+                while (stream := self._scheduler.stream_comms.get(worker)) is not None and stream.comm is None:  # noqa: ASYNC110 - Dask tells nobody
+                    await asyncio.sleep(0.01)
         await self._scheduler.remove_worker(worker, stimulus_id=f"executor-pods-{why}", expected=expected)
 
     def _catch_up(self) -> None:

@@ -23,7 +23,7 @@ from actors.dask import PodCluster
 from actors.errors import WaitTimeout
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
-from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, told, until
+from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, scheduler_of, told, until
 from tests.e2e.leftovers import left, opened, running
 
 if TYPE_CHECKING:
@@ -118,16 +118,18 @@ def test_at_the_end_of_the_time_the_error_says_what_holds_the_workers_up() -> No
         cluster.wait_for_workers(1, timeout=1.5)
 
 
-def test_a_worker_that_no_executor_has_is_refused_and_one_with_another_name_is_left_alone() -> None:
+def test_a_worker_that_no_executor_has_is_refused_without_a_task_and_one_with_another_name_is_left_alone() -> None:
     async def program() -> None:
-        async with cluster_of(asynchronous=True) as cluster:
-            assert cluster.scheduler is not None
+        async with cluster_of(asynchronous=True) as cluster, Client(cluster, asynchronous=True) as client:
+            answer = client.submit(double, 2)
+            stranger = Worker(cluster.scheduler_address, name=99, dashboard_address="127.0.0.1:0")
+            await stranger
+            await stranger.finished()
+            assert [event["executor"] for event in told(cluster, "refused")] == [99]
+            assert stranger.state.executed_count == 0
             async with Worker(cluster.scheduler_address, name="mine", dashboard_address="127.0.0.1:0") as mine:
-                stranger = Worker(cluster.scheduler_address, name=99, dashboard_address="127.0.0.1:0")
-                await stranger
-                await stranger.finished()
-                assert [event["executor"] for event in told(cluster, "refused")] == [99]
-                assert list(cluster.scheduler.workers) == [mine.address]
+                assert await answer == 4
+                assert list(scheduler_of(cluster).workers) == [mine.address]
 
     asyncio.run(program())
 

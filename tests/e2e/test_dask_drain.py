@@ -145,3 +145,28 @@ def test_a_cluster_that_adapts_goes_up_and_down_without_loss(tmp_path: Path) -> 
 @pytest.mark.stress
 def test_a_cluster_adapts_fifty_times_without_flapping_or_loss(tmp_path: Path) -> None:
     asyncio.run(waves(tmp_path / "computed", 50))
+
+
+@pytest.mark.stress
+def test_workers_that_connect_when_they_are_not_wanted_any_more_take_nothing_with_them(tmp_path: Path) -> None:
+    asyncio.run(changes_of_mind(tmp_path / "computed", 30))
+
+
+async def changes_of_mind(path: Path, number: int) -> None:
+    """Scale up, and down again as soon as workers connect, while tasks come in."""
+    async with cluster_of(1, asynchronous=True) as cluster:
+        async with Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(1, timeout=LIMIT)
+            results: list[Any] = []
+            for turn in range(number):
+                await cluster.scale(3)
+                since = time.monotonic()
+                while len(connected(cluster)) < 2 and time.monotonic() < since + 0.1 * (turn % 12):
+                    results += client.map(noted, range(len(results), len(results) + 2), path=str(path), seconds=0.01)
+                    await asyncio.sleep(0.05)
+                results += client.map(noted, range(len(results), len(results) + 6), path=str(path), seconds=0.01)
+                await cluster.scale(1)
+                await until(lambda: len(cluster.plan) == len(connected(cluster)) == 1)
+            assert await client.gather(results) == list(range(len(results)))
+        assert lost(cluster) == []
+    assert_once(path, len(results))
