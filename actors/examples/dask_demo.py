@@ -103,7 +103,6 @@ def compute(tasks: int, seconds: float, folder: str) -> Outcome:
             host="127.0.0.1",
             dashboard_address=None,
             silence_logs="critical",  # Dask warns of each lost result
-            settings={"executor": {"drain_timeout": "30s"}},  # so long a deleted pod lets its worker drain
         ) as cluster,
         cluster.get_client() as client,
     ):
