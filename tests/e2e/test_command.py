@@ -146,10 +146,12 @@ def page(url: str) -> dict[str, float]:
 def test_a_killed_executor_is_reported_with_its_exit_code_counted_and_replaced(
     tmp: Path, marker: str, executor: list[str]
 ) -> None:
-    with run_json(tmp, "--executors", "1", "--metrics-port", "0", *executor) as command:
+    with run_json(tmp, "--executors", "1", "--metrics-port", "0", "--page-port", "0", *executor) as command:
         assert command.process.stderr is not None
         said, _, url = command.process.stderr.readline().strip().rpartition(" ")
         assert said == "executor-pods: metrics at"
+        said, _, page_url = command.process.stderr.readline().strip().rpartition(" ")
+        assert said == "executor-pods: page at"
         command.until_event("running", 1)
         for pid in pids(f"sh -c .*{marker}"):
             if pid != command.process.pid:
@@ -158,6 +160,12 @@ def test_a_killed_executor_is_reported_with_its_exit_code_counted_and_replaced(
         assert (removed["exit_code"], removed["pod"]) == (137, command.events[0]["app_id"] + "-exec-1")
         assert "137" in removed["message"]
         command.until_event("running", 2)
+        assert page(f"{page_url}metrics").keys() == page(url).keys()
+        with urlopen(f"{page_url}readyz?verbose", timeout=SAFETY_SECONDS) as response:
+            assert response.read().endswith(b"readyz check passed\n")
+        with urlopen(f"{page_url}api/v1/events", timeout=SAFETY_SECONDS) as response:
+            events = [(event["event"], event["id"]) for event in json.load(response)["events"]]
+        assert [each for each in events if each[0] == "removed"] == [("removed", 1)]
         samples = page(url)
         assert samples["executor_pods_up"] == 1
         assert samples["executor_pods_executors_running_total"] == 2
