@@ -113,7 +113,7 @@ def answers(asked: list[Asked], messages: list[Any], notes: dict[str, Any]) -> l
     return asyncio.run(program())
 
 
-@given(st.lists(requests, min_size=1, max_size=10))
+@given(st.lists(requests, min_size=1, max_size=6))
 def test_whatever_is_asked_is_answered(asked: list[Asked]) -> None:
     for request, answer in zip(asked, answers(asked, [], {}), strict=True):
         if isinstance(answer, Answer):

@@ -157,7 +157,7 @@ def test_a_viewer_that_does_not_read_costs_no_memory_and_is_cut() -> None:
         asleep.sendall(request("api/v1/stream"))
         awake = Viewer(page, stack)
         told = 0
-        for _ in range(30):
+        for _ in range(20):
             for each in range(1, 400):
                 page.feed(ExecutorRunning(each, pod(each)))
             told += len(json.dumps(awake.until("change")))
