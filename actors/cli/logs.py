@@ -27,6 +27,7 @@ TOLD: Final = (
     "the backend cannot ",
     "child failed too often:",
     "backend stopped, pods may be left:",
+    "lease not held, writing nothing:",
 )
 """Beginnings of records that come with an event, which says the same."""
 

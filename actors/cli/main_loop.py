@@ -213,7 +213,10 @@ class MainLoop:
         return self._exit_code
 
     def _write(self, write: Callable[[], None]) -> None:
-        """Write to the output. Stop the fleet if stdout cannot be written: only a reader that ended is no failure."""
+        """Write to the output. Stop the fleet if stdout cannot be written: only a reader that ended is no failure.
+
+        A picture that cannot be drawn for another reason is a defect of ours, and no reason to leave the fleet alone.
+        """
         try:
             write()
         except OSError as error:
@@ -226,3 +229,9 @@ class MainLoop:
             self._stop(EXIT_FAILED, "stdout cannot be written")
             if self._exit_code == EXIT_OK:
                 self._exit_code = EXIT_FAILED
+        except Exception as error:
+            plainer = self._output.plainer()
+            if plainer is None:
+                raise
+            self._output = plainer
+            self.remark(f"the table failed, going on with lines: {error!r}")

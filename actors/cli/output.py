@@ -6,14 +6,13 @@ Only the main thread calls them; other threads put their events into the command
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 from actors.cli.streams import check_reader, say
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TextIO
 
     from actors.cli.events import Event
     from actors.messages import FleetExecutors, FleetStatus
@@ -56,11 +55,14 @@ class Output:
     def close(self) -> None:
         """Restore the terminal after the last event."""
 
+    def plainer(self) -> Output | None:
+        """Close this output after it failed, and return one to go on with; None if there is none."""
+
 
 class Lines(Output):
     """Writes one line per event and flushes it. Notes go to stderr, so that stdout has only events."""
 
-    def __init__(self, stream: TextIO, write: Callable[[Event], str]) -> None:
+    def __init__(self, stream: IO[str], write: Callable[[Event], str]) -> None:
         self._stream = stream
         self._write = write
 

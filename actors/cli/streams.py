@@ -13,7 +13,7 @@ import select
 import stat
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -62,7 +62,7 @@ def has_no_reader(error: OSError) -> bool:
     return isinstance(error, BrokenPipeError)
 
 
-def check_reader(stream: TextIO) -> None:
+def check_reader(stream: IO[str]) -> None:
     """Raise BrokenPipeError if this is a pipe whose reader has ended, as the next write to it would."""
     with suppress(io.UnsupportedOperation):  # it has no descriptor
         poll = select.poll()

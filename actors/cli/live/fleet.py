@@ -38,7 +38,7 @@ ADVICE: Final = {
     "Untrusted": "correct the certificate, or the CA in the kubeconfig",
     "cut_short": "find out who deletes or evicts the executors",
     "driver_pod": "see why the driver's pod is not ready: kubectl describe pod",
-    "lease": "stop the other driver, or let this one stand by",
+    "lease": "check that no other driver of this app_id runs, and that the API server is reached",
     "max_created": "raise allocation.max_created, then start again",
     "namespace": "create the namespace",
     "start_failures": "find out why the executors end early, then start again",

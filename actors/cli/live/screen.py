@@ -13,12 +13,13 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
+from actors.cli.events import to_line
 from actors.cli.live.cells import Shown
 from actors.cli.live.fleet import LiveFleet
 from actors.cli.live.frame import render, summary
 from actors.cli.live.keyboard import in_foreground
 from actors.cli.live.view import View
-from actors.cli.output import Output
+from actors.cli.output import Lines, Output
 from actors.errors import needs_extra
 
 with needs_extra("cli", "the command"):
@@ -74,6 +75,7 @@ class LiveTable(Output):
         self._view = View()
         self._fleet = LiveFleet(targets, Shown(console.encoding))
         self._live: Live | None = None
+        self._is_over = False
         self._handlers: dict[int, object] = {}
         if signalled is not None:
             self._handle_signals(signalled)
@@ -171,13 +173,24 @@ class LiveTable(Output):
 
     def close(self) -> None:
         """Give the terminal back, and print what the run came to."""
+        if self._is_over:
+            return
+        with suppress(OSError):
+            self._restore()
+            for line in summary(self._fleet, self._console.size.width, self._now()):
+                self._console.print(line, soft_wrap=True, highlight=False)
+
+    def plainer(self) -> Output:
+        """Give the terminal back, and return lines: a fleet must not end because its picture fails."""
+        self._is_over = True
+        self._restore()
+        return Lines(self._console.file, to_line)
+
+    def _restore(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what `signal` returned
         self._handlers = {}
-        with suppress(OSError):
-            self._leave()
-            for line in summary(self._fleet, self._console.size.width, self._now()):
-                self._console.print(line, soft_wrap=True, highlight=False)
+        self._leave()
 
     def _handle_signals(self, signalled: Callable[[signal.Signals], object]) -> None:
         def put(number: int, _: FrameType | None) -> None:

@@ -459,7 +459,7 @@ def test_executors_that_ignore_a_stop_on_the_embedded_cluster_are_ended_by_force
 class Screen:
     """An output that records what is shown."""
 
-    def __init__(self, fail: OSError | None = None) -> None:
+    def __init__(self, fail: Exception | None = None) -> None:
         self.owns_stderr = False
         self.shown: list[str] = []
         self.notes: list[str] = []
@@ -498,6 +498,10 @@ class Screen:
     def close(self) -> None:
         pass
 
+    def plainer(self) -> Output | None:
+        self._fail = None
+        return cast("Output", self)
+
 
 class Script:
     """An inbox with these items. None is an inbox that stays empty for one interval."""
@@ -524,7 +528,7 @@ class Loop:
         kit: Kit,
         *items: Item | None,
         patience: timedelta | None = None,
-        fail: OSError | None = None,
+        fail: Exception | None = None,
         alive: bool = True,
         log_format: LogFormat = "text",
     ) -> None:
@@ -655,6 +659,13 @@ def test_lines_notice_that_their_reader_has_ended_though_nothing_is_written(tmp_
         os.close(reader)
         with pytest.raises(BrokenPipeError):
             Lines(stream, to_line).refresh()
+
+
+def test_a_picture_that_cannot_be_drawn_is_no_reason_to_leave_the_fleet_alone(kit: Kit) -> None:
+    loop = Loop(kit, event("running"), event("removed"), STOPPED, fail=ZeroDivisionError("oops"))
+    assert loop.screen.notes == ["the table failed, going on with lines: ZeroDivisionError('oops')"]
+    assert loop.screen.shown == ["removed", "stopped"]
+    assert (loop.stops, loop.exit_code) == ([], 0)
 
 
 def test_as_json_log_records_go_to_stderr_with_their_fields(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:

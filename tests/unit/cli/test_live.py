@@ -418,6 +418,15 @@ def test_the_end_says_what_the_run_came_to_and_gives_the_terminal_back() -> None
     ]
 
 
+def test_a_table_that_failed_gives_the_terminal_back_and_goes_on_as_lines() -> None:
+    screen = io.StringIO()
+    table = LiveTable(Console(file=screen, force_terminal=True), targets={}, now=lambda: NOW)
+    lines = table.plainer()
+    lines.show(executor("running", 1))
+    table.close()
+    assert screen.getvalue().split("\x1b[?1049l")[1].endswith("running      executor 1     etl-exec-1\n")
+
+
 def test_what_still_blocks_and_what_failed_is_said_at_the_end_in_full() -> None:
     fleet = a_fleet(STARTED, blocked("default", "the account may not create pods " * 9 + "grant create"))
     assert "grant create" in " ".join(line.plain for line in summary(fleet, 80, NOW))
