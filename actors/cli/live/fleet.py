@@ -213,6 +213,8 @@ class LiveFleet:
                 yield name, event.message or "", str(event.details.get("blocked_by")), event.time
 
     def _others(self, status: FleetStatus, now: datetime) -> Iterator[Alarm]:
+        if status.on_hold:
+            yield Alarm("ON HOLD: all executors retire and none is created", "resume the fleet")
         errors: dict[str, list[str]] = {}
         for name, source in status.sources.items():
             if source.error is not None and not source.synced:

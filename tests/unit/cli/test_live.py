@@ -259,12 +259,13 @@ def test_restarts_nodes_and_what_a_pending_executor_waits_for_come_from_the_back
     assert not any(line.split()[:1] == ["3"] for line in lines), "events bring executors"
 
 
-def test_a_source_that_is_not_synced_and_a_pod_that_is_held_are_alarms() -> None:
+def test_a_hold_a_source_that_is_not_synced_and_a_pod_that_is_held_are_alarms() -> None:
     fleet = a_fleet(STARTED)
     source = SourceStatus(synced=False, since_full_sync=None, since_heard=None, error="connection refused")
     held = (HeldPod(3, "etl-exec-3", ("example.com/x",), NOW - timedelta(minutes=5)),) * 2
-    fleet.observe(*answer(sources={"watch": source, "poll": source}, held=held))
+    fleet.observe(*answer(sources={"watch": source, "poll": source}, held=held, on_hold=True))
     words = " ".join(picture(fleet, 120))
+    assert "ON HOLD: all executors retire and none is created" in words
     assert "NOT SYNCED watch, poll: connection refused" in words
     assert "HELD for 5m0s: pod etl-exec-3 and 1 more, by the finalizers example.com/x" in words
 
