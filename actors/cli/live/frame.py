@@ -95,7 +95,8 @@ def summary(fleet: LiveFleet, width: int, now: datetime) -> list[Text]:
             lines += [Text(line, style=ALARM) for line in _whole(shown, alarm.text, width)]
     ran = f" after {age(now - fleet.began)}" if fleet.began is not None else ""
     why = (fleet.over.reason if fleet.over is not None else None) or "not stopped"
-    text = [f"{fleet.title}: {shown(why)}{ran}", str(fleet.tally)]
+    title = "not started" if fleet.began is None else fleet.title
+    text = [f"{title}: {shown(why)}{ran}", str(fleet.tally)]
     if fleet.over is not None:
         left = fleet.over.details.get("left_behind")
         names = ", ".join(left) if isinstance(left, tuple) else ""
