@@ -6,6 +6,7 @@ reasons and reports are made with `one_line`, and every logger of the library co
 values as JSON. It never decides what a text means.
 """
 
+from actors.text.ages import age
 from actors.text.escape import LONGEST_TEXT, one_line
 from actors.text.json_values import JsonReady, rfc3339
 from actors.text.logger import LONGEST_LINE, fields_of, get_logger, log_with
@@ -14,6 +15,7 @@ __all__ = [
     "LONGEST_LINE",
     "LONGEST_TEXT",
     "JsonReady",
+    "age",
     "fields_of",
     "get_logger",
     "log_with",

@@ -174,6 +174,12 @@ class Operator:
         )
 
 
+def seconds(age: str) -> int:
+    """What kubectl's AGE of a young object says, and ours."""
+    minutes, _, rest = age.rpartition("m") if "m" in age else ("0", "", age)
+    return int(minutes) * 60 + int(rest.removesuffix("s") or 0)
+
+
 def container(state: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
     status = {"name": "executor", "image": "worker:1", "imageID": "", "ready": "running" in state, "restartCount": 0}
     return [{**status, "state": state, **fields}]
@@ -219,10 +225,11 @@ def test_status_shows_each_pod_as_kubectl_does(fleet: Operator) -> None:
     by_name = {line.split()[0]: line.split() for line in theirs}
     for line in ours:
         row = dict(zip(head, line.split(maxsplit=len(head) - 1), strict=False))
-        name, _, state, restarts, _, address, node, *_ = by_name[row["POD"]]
+        name, _, state, restarts, lived, address, node, *_ = by_name[row["POD"]]
         assert name == f"etl-exec-{row['ID']}"
         assert row["STATE"] == KUBECTLS_WORDS[state]
         assert (row["RESTARTS"], row["IP"], row["NODE"]) == (restarts, address, node)
+        assert 0 <= seconds(lived) - seconds(row["AGE"]) <= SAFETY_SECONDS  # kubectl came a moment later
 
 
 @needs_kubectl

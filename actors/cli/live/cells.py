@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from actors.errors import needs_extra
 from actors.text import LONGEST_LINE, one_line
@@ -10,10 +10,8 @@ from actors.text import LONGEST_LINE, one_line
 with needs_extra("cli", "the command"):
     from rich.cells import cell_len
 
-if TYPE_CHECKING:
-    from datetime import timedelta
 
-__all__ = ["Shown", "age"]
+__all__ = ["Shown"]
 
 _CHARACTERS: Final = 4
 """Characters a cell can take at most, so that a thousand accents do not climb over other lines."""
@@ -66,16 +64,3 @@ class Shown:
             found.append(piece)
             text = text[len(piece) :].lstrip(" ")
         return [*found, self.fit(text, width).rstrip()] if text else found
-
-
-def age(duration: timedelta) -> str:
-    """Format an age as kubectl does: the largest unit, or two of them for short ages."""
-    seconds = max(0, int(duration.total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 2:
-        return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s"
-    if hours < 3:
-        return f"{minutes}m"
-    return f"{hours}h" if hours < 48 else f"{days}d"

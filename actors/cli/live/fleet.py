@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from actors.cli.events import Event, to_line
-from actors.cli.live.cells import age
 from actors.cli.tally import Tally, gist
+from actors.text import age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

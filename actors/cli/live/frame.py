@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from actors.cli.live.cells import age
 from actors.cli.live.view import HELP
 from actors.cli.tally import counted
 from actors.errors import needs_extra
 
 with needs_extra("cli", "the command"):
     from rich.text import Text
+from actors.text import age
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

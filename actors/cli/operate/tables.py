@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from actors.cli.live.cells import age
 from actors.inspection.executors import ObservedState
-from actors.text import LONGEST_LINE, one_line
+from actors.text import LONGEST_LINE, age, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from actors.local.schema.nesting import value_at
 from actors.local.store.objects import FINAL_PHASES
+from actors.text import age
 
 if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
@@ -82,7 +83,7 @@ def _at(*path: str, default: str = _NONE) -> Callable[[Object, datetime], Any]:
 
 def _since(text: Any, now: datetime) -> str:
     try:
-        return _human((now - datetime.fromisoformat(str(text))).total_seconds())
+        return _human(now - datetime.fromisoformat(str(text)))
     except (ValueError, TypeError):  # not a time, or one without a zone
         return _UNKNOWN
 
@@ -91,31 +92,8 @@ def _age(obj: Object, now: datetime) -> str:
     return _since(obj["metadata"].get("creationTimestamp"), now)
 
 
-def _human(seconds: float) -> str:
-    """Format a duration in its two largest useful units (`duration.HumanDuration` of apimachinery)."""
-    total = int(seconds)
-    if total < -1:
-        return "<invalid>"
-    minutes, hours, days, years = total // 60, total // 3600, total // 86400, total // (365 * 86400)
-    if minutes < 2:
-        return f"{max(total, 0)}s"
-    if minutes < 10:
-        return _two(minutes, "m", total % 60, "s")
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if years < 2:
-        return f"{days}d"
-    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+def _human(passed: timedelta) -> str:
+    return "<invalid>" if passed <= timedelta(seconds=-2) else age(passed)
 
 
 def _statuses(pod: Object, key: str = "containerStatuses") -> Sequence[Object]:

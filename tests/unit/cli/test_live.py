@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from actors.cli.events import Event, describe, stopped, stopping
-from actors.cli.live.cells import Shown, age
+from actors.cli.live.cells import Shown
 from actors.cli.live.fleet import ADVICE, LiveFleet
 from actors.cli.live.frame import render, summary
 from actors.cli.live.keyboard import Keyboard, keys_of
@@ -34,6 +34,7 @@ from actors.messages import (
     ProfileStatus,
     SourceStatus,
 )
+from actors.text import age
 from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def test_what_is_blocked_stays_on_top_with_since_when_and_what_to_do(width: int)
     for number in range(100, 200):
         fleet.apply(executor("running", number))
     words = " ".join(" ".join(picture(fleet, width)).split())
-    assert f"BLOCKED gpu since {(NOW - timedelta(minutes=3)).astimezone():%H:%M:%S} (3m0s): {QUOTA}" in words
+    assert f"BLOCKED gpu since {(NOW - timedelta(minutes=3)).astimezone():%H:%M:%S} (3m): {QUOTA}" in words
     assert f"-> {ADVICE['QuotaExceeded']}" in words
     fleet.apply(describe(AllocationUnblocked("gpu"), NOW, {}))
     assert "BLOCKED" not in " ".join(picture(fleet, width))
@@ -267,7 +268,7 @@ def test_a_hold_a_source_that_is_not_synced_and_a_pod_that_is_held_are_alarms() 
     words = " ".join(picture(fleet, 120))
     assert "ON HOLD: all executors retire and none is created" in words
     assert "NOT SYNCED watch, poll: connection refused" in words
-    assert "HELD for 5m0s: pod etl-exec-3 and 1 more, by the finalizers example.com/x" in words
+    assert "HELD for 5m: pod etl-exec-3 and 1 more, by the finalizers example.com/x" in words
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -386,7 +387,7 @@ def test_what_a_terminals_encoding_lacks_is_escaped_before_it_is_measured() -> N
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0s"), (119, "119s"), (121, "2m1s"), (700, "11m"), (7200, "120m"), (11_000, "3h"), (200_000, "2d")],
+    [(0, "0s"), (119, "119s"), (121, "2m1s"), (700, "11m"), (7200, "120m"), (11_000, "3h3m"), (200_000, "2d7h")],
 )
 def test_ages_read_as_kubectl_shows_them(seconds: int, text: str) -> None:
     assert age(timedelta(seconds=seconds)) == text

@@ -138,7 +138,7 @@ def test_status_shows_the_driver_the_profiles_and_each_executor() -> None:
     ]
     head, one, two, twelve = lines[6:]
     assert head.split() == ["ID", "PROFILE", "STATE", "FOR", "POD", "RESTARTS", "AGE", "IP", "NODE", "WHY"]
-    assert one.split() == ["1", "default", "running", "60s", "etl-exec-1", "2", "2m0s", "10.0.0.1", "node-a"]
+    assert one.split() == ["1", "default", "running", "60s", "etl-exec-1", "2", "2m", "10.0.0.1", "node-a"]
     assert two.split()[-6:] == ["<none>", "ErrImagePull:", "main:", "no", "such", "image"]
     assert twelve.endswith("exited with exit code 3; containers: main ended with 3 (Error)")
     narrow = list(status_lines(example(), wide=False))
@@ -172,7 +172,7 @@ def test_what_strangers_wrote_is_one_line_of_text() -> None:
 
 def test_an_event_says_how_often_it_happened() -> None:
     event = observe_event({"lastTimestamp": at(5), "firstTimestamp": at(300), "count": 3, "message": "m"})
-    assert list(events_table([event], NOW, objects=False))[1].split("   ")[0] == "5s (x3 over 5m0s)"
+    assert list(events_table([event], NOW, objects=False))[1].split("   ")[0] == "5s (x3 over 5m)"
 
 
 # ── JSON ─────────────────────────────────────────────────────────────────────────────────────────────────────────
