@@ -5,6 +5,7 @@ The token is read from a file, never from an argument: everybody on the machine 
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +13,9 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from actors.cli.main_loop import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from actors.cli.operate.cluster import interruptible
 from actors.cli.operate.target import show
-from actors.cli.run import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from actors.cli.streams import say
 from actors.errors import ApiError, Refused, SettingsError, Unavailable
 from actors.text import LONGEST_LINE, one_line
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Endpoint", "act"]
+__all__ = ["Endpoint", "act", "is_readable_on_the_way"]
 
 _LIMIT: Final = 15.0
 """Seconds for one answer: the page itself waits some seconds for the Backend."""
@@ -50,6 +51,9 @@ def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], d
         SettingsError: the URL or the token's file is wrong.
     """
     url, token = _checked_url(endpoint.url), _token(endpoint.token_file)
+    if is_readable_on_the_way(url):
+        problem = f"the token goes to {url} unencrypted, and whoever is on the way can read it"
+        say(one_line(f"{problem}: use kubectl port-forward, or https", LONGEST_LINE))
     with interruptible(), urllib3.PoolManager(retries=False, timeout=_LIMIT) as pool:
         try:
             _check_fleet(_ask(pool, "GET", f"{url}/api/v1/status"), app_id, url)
@@ -82,6 +86,16 @@ def _checked_url(url: str) -> str:
     if parts.username is not None or parts.password is not None or parts.query:
         raise SettingsError("--endpoint: must have no password and no query; the token belongs into --token-file")
     return url.rstrip("/")
+
+
+def is_readable_on_the_way(url: str) -> bool:
+    """Whether others than this machine and the driver can read what is sent."""
+    parts = urlsplit(url)
+    try:
+        is_local = ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        is_local = parts.hostname == "localhost"
+    return parts.scheme == "http" and not is_local
 
 
 def _token(path: Path) -> str:

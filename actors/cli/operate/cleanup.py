@@ -14,8 +14,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from actors import kube
+from actors.cli.main_loop import EXIT_FAILED, EXIT_OK
 from actors.cli.operate.target import run, show, warn
-from actors.cli.run import EXIT_FAILED, EXIT_OK
 from actors.cli.streams import say
 from actors.errors import ApiError, Conflict, Refused, TooManyRequests, Unavailable
 from actors.inspection.cleanup import HOLD, must_watch, refusal, release_lease, take_lease

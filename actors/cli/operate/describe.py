@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from actors import kube
+from actors.cli.main_loop import EXIT_FAILED, EXIT_OK
 from actors.cli.operate import as_json
 from actors.cli.operate.look import fleet_events
 from actors.cli.operate.tables import UNKNOWN, ago, columns, events_table
 from actors.cli.operate.target import run, show, warn
-from actors.cli.run import EXIT_FAILED, EXIT_OK
 from actors.cli.streams import say
 from actors.errors import ApiError, NotFound
 from actors.inspection.executors import container_of, observe

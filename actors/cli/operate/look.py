@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from actors.cli.main_loop import EXIT_OK
 from actors.cli.operate import as_json
 from actors.cli.operate.tables import events_table, list_table, status_lines
 from actors.cli.operate.target import run, show, warn
-from actors.cli.operate.watching import watch_fleet
-from actors.cli.run import EXIT_OK
 from actors.cli.streams import say
 from actors.inspection.events import about, prefix_of
 from actors.inspection.fleets import FleetState, owners_of
@@ -60,6 +59,8 @@ def show_status(target: Target, app_id: str, output: Format, *, watch: bool) -> 
 
     def work(cluster: Cluster) -> int:
         if watch:
+            from actors.cli.operate.watching import watch_fleet  # noqa: PLC0415 - only this draws on the terminal
+
             watch_fleet(cluster, app_id, wide=output == "wide", json=output == "json")
         fleet, warnings = cluster.reader().one(app_id)
         warn(warnings)

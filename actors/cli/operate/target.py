@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from actors.cli.main_loop import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from actors.cli.operate.cluster import Cluster, interruptible, verbose
-from actors.cli.run import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from actors.cli.streams import give_up, say
 from actors.errors import ApiError, Forbidden, Refused
 from actors.text import LONGEST_LINE, one_line

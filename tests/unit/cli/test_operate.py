@@ -13,6 +13,7 @@ import pytest
 from actors import Fleet
 from actors.cli.arguments import execute
 from actors.cli.operate import as_json
+from actors.cli.operate.actions import is_readable_on_the_way
 from actors.cli.operate.cleanup import Hold
 from actors.cli.operate.describe import _as_bytes, _as_lines
 from actors.cli.operate.tables import columns, events_table, executors_table, list_table, status_lines
@@ -354,6 +355,21 @@ def _refusal(driver: Fleet) -> str:
     except Exception as error:  # noqa: BLE001 - its words are all that counts
         return str(error)
     raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("url", "readable"),
+    [
+        ("http://127.0.0.1:8080", False),
+        ("http://[::1]:8080", False),
+        ("http://localhost", False),
+        ("https://etl.example", False),
+        ("http://etl.example", True),
+        ("http://10.0.0.7:8080", True),
+    ],
+)
+def test_a_token_that_others_could_read_on_the_way_is_warned_of(url: str, readable: bool) -> None:
+    assert is_readable_on_the_way(url) is readable
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"\xff", b"[" * 100_000])
