@@ -151,7 +151,7 @@ class Link(SchedulerPlugin):
         executor_id, worker = ws.name, ws.address
         if not await fleet.register(executor_id):
             self.note("refused", f"worker {executor_id} at {worker} is refused: it is not wanted", executor=executor_id)
-            self.spawn(self._remove(worker, "refused", expected=True))
+            self.spawn(self._refuse(worker))
             return
         self.note("connected", f"worker {executor_id} has connected from {worker}", executor=executor_id)
         executor = fleet.executors.get(executor_id)
@@ -159,6 +159,11 @@ class Link(SchedulerPlugin):
             self._drain_soon(executor_id)
         else:
             self._scheduler.handle_worker_status_change(Status.running, worker, "executor-pods-registered")
+
+    async def _refuse(self, worker: str) -> None:
+        """Remove a worker; first it must know that it goes: it says itself that it is running, and would get tasks."""
+        await drain(self._scheduler, worker)
+        await self._remove(worker, "refused", expected=True)
 
     # ── from the fleet ──────────────────────────────────────────────────────────────────────────────────────────
 
