@@ -75,6 +75,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     with demo:
         assert demo.stdout is not None
         assert demo.stdout.readline() == "8 workers share 600 tasks of 0.4 s\n"
+        assert demo.stdout.readline().startswith("90 tasks are done: ")
         demo.send_signal(signal.SIGINT)
         rest, errors = demo.communicate(timeout=LIMIT)
     assert (demo.returncode, rest, errors) == (130, "interrupted: all workers have ended\n", "")
