@@ -244,7 +244,7 @@ CASES: Final[dict[str, Case]] = {
         "Dask clusters of this machine: workers connected, replaced when they are killed, scaled down to one",
         "dask_clusters",
         (*_dask(4, losses=20), *_dask(100, losses=5)),
-        _dask(1, losses=1),
+        _dask(2, losses=1),
         compares="ready s",
         more_is_better=False,
     ),
