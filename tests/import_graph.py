@@ -11,6 +11,7 @@ import ast
 import sys
 import tomllib
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,12 +19,18 @@ Graph: TypeAlias = "dict[str, set[str]]"
 """Importer → imported."""
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """A module's code."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def module_graph(root: Path) -> Graph:
     """The modules of `actors` in a checkout, by dotted name without the package's own, and what each imports."""
     paths = {_name(path.relative_to(root / "actors")): path for path in (root / "actors").rglob("*.py")}
     graph: Graph = {name: set() for name in paths}
     for name, path in paths.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "actors":
                 package = (node.module or "").partition(".")[2]
                 targets = {f"{package}.{alias.name}".lstrip(".") for alias in node.names}

@@ -106,9 +106,8 @@ if __name__ == "__main__":
 PROGRAMS = pytest.mark.parametrize("program", [PROGRAM, ASYNC_PROGRAM], ids=["threads", "asyncio"])
 
 
-@PROGRAMS
-def test_without_a_kubeconfig(tmp_path: Path, program: str) -> None:
-    code, last = ends(start(tmp_path, program, kubeconfig=None))
+def test_without_a_kubeconfig(tmp_path: Path) -> None:
+    code, last = ends(start(tmp_path, PROGRAM, kubeconfig=None))
     assert code == 1
     assert last.startswith("actors.errors.SettingsError: ")
     assert "kubeconfig" in last
@@ -181,7 +180,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, program: str) -> None:
         interrupt(tmp_path, cluster, program, 1.5)
 
 
-@PROGRAMS
+@pytest.mark.parametrize("program", [PROGRAM, pytest.param(ASYNC_PROGRAM, marks=pytest.mark.stress)])
 def test_ctrl_c_before_the_api_was_reached_ends_at_once(tmp_path: Path, program: str) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections, and never answers

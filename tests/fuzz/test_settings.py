@@ -134,8 +134,8 @@ def test_any_variables_labels_and_tolerations_make_manifests_or_are_refused(shap
     [
         "&a {spec: *a}",
         "spec: &a {containers: [{name: x, image: y}], x: *a}",
-        "[" * 1_500,
-        "{a: " * 1_500,
+        "[" * 600,
+        "{a: " * 600,
         f"spec:\n  env: {{password: {SECRET}, x: [}}\n",
         f"spec: {{password: *{SECRET[:4]}}}",
         "spec: {containers: [{name: x, image: y}], activeDeadlineSeconds: 2001-99-99}",

@@ -294,7 +294,7 @@ BUGS: Final = (
     Bug(TOO_MANY, ExecutorTracker, "expected", the_unseen_do_not_count),
     Bug(TOO_MANY, ExecutorTracker, "expected", the_pending_do_not_count),
     Bug(TOO_MANY, Expectations, "answered", an_answer_is_as_good_as_a_pod),
-    Bug(TOO_MANY, FleetState, "target", a_fleet_on_hold_goes_on, begins=6),
+    Bug(TOO_MANY, FleetState, "target", a_fleet_on_hold_goes_on, begins=20),
     Bug(TWICE, Ledger, "removed", an_end_is_not_noted),
     Bug(TWICE, Ledger, "present", the_stop_tells_all_ends, begins=7),
     Bug(LOST, _Subscription, "add", ends_push_out_ends, begins=2),

@@ -154,7 +154,7 @@ def test_an_actor_that_hangs_is_replaced_and_does_nothing_when_it_wakes_up(
     assert world.kit.trace[handled:] == [], "nobody hears of it"
     assert world.api.asked[calls:] == [], "it sends nothing"
     world.target(5)
-    world.advance(90)
+    world.advance(40)
     assert world.running() == 5
     assert world.heard(BackendFailed) == []
     assert world.stop() == BackendStopped()

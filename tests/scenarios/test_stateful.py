@@ -17,7 +17,7 @@ from tests.scenarios.machine import FleetMachine
 DEEP = os.environ.get("EXECUTOR_PODS_PROFILE") == "deep"
 
 LIVES = settings(
-    max_examples=1_000 if DEEP else 6,
+    max_examples=1_000 if DEEP else 3,
     stateful_step_count=60 if DEEP else 40,
     deadline=None,
     derandomize=not DEEP,

@@ -133,13 +133,13 @@ def test_where_no_lease_is_set_none_is_requested() -> None:
 
 
 def test_a_long_standby_forgets_ended_executors() -> None:
-    with Rivals("first", instances=1, executor={"removed_executors_ttl": "3m"}) as cluster:
+    with Rivals("first", instances=1, executor={"removed_executors_ttl": "1m"}) as cluster:
         cluster.kubelet.script = lambda _: Run(exits_after=timedelta(seconds=15))
         second = cluster.begin("second")
-        cluster.advance(600)
+        cluster.advance(240)
         before = remembered(second)
-        cluster.advance(1200)
-        assert len(second.heard(ExecutorRemoved)) > 90
+        cluster.advance(480)
+        assert len(second.heard(ExecutorRemoved)) > 35
         assert remembered(second) <= before + 5
 
 
@@ -150,10 +150,10 @@ def test_a_standby_driver_reports_no_end_twice_however_long_the_pod_stays(part: 
         cluster.advance(10)
         cluster.kubelet.hold()
         cluster.store.delete("pods", "default", "app-exec-1", grace_period_seconds=30)
-        cluster.advance(900)
+        cluster.advance(420)
         if part is not None:
             second.crash(part)
-        cluster.advance(600)
+        cluster.advance(300)
         assert ids(second, ExecutorRunning) == [1]
         assert [(gone.executor_id, gone.reason.kind) for gone in second.heard(ExecutorRemoved)] == [
             (1, LossKind.NODE_LOST)
@@ -675,7 +675,7 @@ def test_without_a_right_to_a_lease_that_was_asked_for_the_start_fails_and_says_
 # ── everything at once ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", seeds(4, of=10))
+@pytest.mark.parametrize("seed", seeds(2, of=10))
 def test_whatever_happens_to_both_at_no_moment_both_write(seed: int) -> None:
     with Rivals("first", "second", seed=seed) as cluster:
         dice = cluster.kit.entropy.fork("trouble")
@@ -713,7 +713,7 @@ def test_whatever_happens_to_both_at_no_moment_both_write(seed: int) -> None:
         assert "create pods" in other.wrote
 
 
-@pytest.mark.parametrize("seed", seeds(2, of=10))
+@pytest.mark.parametrize("seed", seeds(1, of=10))
 def test_whenever_both_are_paused_at_no_moment_both_write(seed: int) -> None:
     with Rivals("first", "second", seed=seed, instances=12) as cluster:
         dice = cluster.kit.entropy.fork("pauses")

@@ -26,7 +26,7 @@ PACKAGES = {
 
 BASE = """
 import json, sys
-import actors, actors.testing, actors.local.inprocess
+import actors, actors.testing, actors.local.inprocess, actors.page.history
 from actors import Backend, Settings, kube
 from actors.cli.main import main
 from pathlib import Path
@@ -48,10 +48,18 @@ def raised(name, module):
         return str(error)
 
 codes = [execute(SimpleQueue(), line.split()) for line in ("local", "run --local", "run --image i --metrics-port 0")]
+
+def entered(**page):
+    try:
+        __import__("actors").Fleet(image="i", **page)
+    except ImportError as error:
+        return str(error)
+
 errors = [
     raised("LocalCluster", "actors.local.cluster"),
     raised("PrometheusMetrics", "actors"),
     raised("OpenTelemetryTraces", "actors"),
+    entered(page=8080),
 ]
 print(json.dumps([codes, errors]))
 """
@@ -85,16 +93,8 @@ def test_the_command_and_the_library_say_which_extra_lacks() -> None:
     assert codes == [2, 2, 2]
     assert said.splitlines() == [f"executor-pods: {problem}" for problem in (local, local, page)]
     traces = "OpenTelemetryTraces needs the package opentelemetry: pip install 'executor-pods[otel]'"
-    assert errors == [local, page.replace("--metrics-port", "PrometheusMetrics"), traces]
-
-
-def test_a_fleet_with_a_page_says_which_extra_lacks() -> None:
-    program = (
-        "import json, actors, actors.page.history\n"
-        "try:\n    actors.Fleet(image='i', page=8080)\nexcept ImportError as error:\n    print(json.dumps(str(error)))"
-    )
-    said, _ = ran(program, "local")
-    assert said == "the page needs the package aiohttp: pip install 'executor-pods[page]'"
+    fleet = "the page needs the package aiohttp: pip install 'executor-pods[page]'"
+    assert errors == [local, page.replace("--metrics-port", "PrometheusMetrics"), traces, fleet]
 
 
 def test_a_dask_cluster_says_which_extra_lacks() -> None:

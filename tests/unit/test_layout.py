@@ -12,7 +12,7 @@ import pytest
 
 import actors
 from actors.messages import FromDriver, ToDriver
-from tests.import_graph import Graph, circles, layers, module_graph, room_graph, upward
+from tests.import_graph import Graph, circles, layers, module_graph, room_graph, tree, upward
 
 PACKAGE: Final = Path(actors.__file__).parent
 ROOT: Final = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ ROOM: Final = 12
 def imported(path: Path) -> set[str]:
     """The top-level names of everything that a module imports."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(PACKAGE / path)):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
@@ -99,7 +99,7 @@ def test_a_room_holds_about_a_dozen_modules() -> None:
 
 def test_each_room_says_in_two_sentences_what_it_is() -> None:
     inits = [path for path in MODULES if path.name == "__init__.py"]
-    trees = {str(path): ast.parse((PACKAGE / path).read_text(encoding="utf-8")) for path in inits}
+    trees = {str(path): tree(PACKAGE / path) for path in inits}
     assert [path for path, tree in trees.items() if sentences(ast.get_docstring(tree) or "") < 2] == []
 
 

@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import signal
+import socket
+import tempfile
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -139,6 +141,18 @@ def test_each_wrong_setting_of_a_file_has_its_line(tmp_path: Path, capsys: pytes
         " executor.instances = -1",
         " executor.stuck_timeout = 5",
     ]
+
+
+def test_a_port_that_is_taken_is_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        assert execute(SimpleQueue(), ["local", "--port", port]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert port in line
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_names_every_option_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from tests.unit.store.merge_model import STEPS, Script, Violation, run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-settings.register_profile("quick", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", settings.get_profile("quick"), max_examples=100_000)
 BUDGET = settings.get_profile(os.environ.get("EXECUTOR_PODS_PROFILE", "quick"))
 

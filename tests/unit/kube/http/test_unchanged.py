@@ -169,7 +169,7 @@ STEPS: Final = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 80)), max_size=60))
 def test_a_store_has_the_same_state_with_and_without_no_op_events(steps: list[tuple[Any, int]]) -> None:
     world = World()
