@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 CHROMIUM: Final = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 AXE: Final = Path(os.environ.get("AXE_CORE") or Path(__file__).parents[2] / "node_modules/axe-core") / "axe.min.js"
 
+pytestmark = pytest.mark.browser
+
 needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="needs npm's axe-core, in node_modules or where AXE_CORE says")
 
 
@@ -223,9 +225,8 @@ def violations(page: Page, of: str = "body") -> list[str]:
     return [f"{rule}: {node['html'][:200]}: {node['failureSummary']}" for rule, node in nodes]
 
 
-@pytest.mark.stress
 def test_an_update_of_a_thousand_executors_takes_a_tenth_of_a_second_of_scripting(show: Show) -> None:
-    """Chromium's own count of the time in scripts, with layout and styles; the median of five updates."""
+    """Chromium's own count of the processor's time in scripts, layout and styles; the median of five updates."""
     with demo(10_000, past=20, life=3000) as (site, model):
         page = show(site.url)
         chromium = page.context.new_cdp_session(page)
