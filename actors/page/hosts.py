@@ -1,4 +1,4 @@
-"""Which `Host` and `Origin` headers are answered. Pure.
+"""Where the page listens, and which `Host` headers it answers. Pure.
 
 A web page of a stranger may give its own name the address of this machine, and then reads what it likes through the
 browser of whoever opens it (DNS rebinding). Such a request has that name as its `Host`. A name that no stranger can
@@ -11,16 +11,46 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from actors.errors import SettingsError
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["AllowedHosts", "is_loopback"]
+__all__ = ["LOOPBACK", "AllowedHosts", "check_page", "is_loopback"]
+
+LOOPBACK: Final = "127.0.0.1"
+
+SHORTEST_TOKEN: Final = 16
+"""Characters: 96 bits in base64. Nobody counts wrong ones, so a token must not be guessed."""
+
+_LARGEST_PORT: Final = 65535
 
 _LOCAL_SUFFIXES: Final = (".svc", ".cluster.local", ".local", ".internal", ".localhost")
 """Reserved names: no stranger can register one. The first two are those of Services."""
 
 _LONGEST: Final = 260
 """Characters of a host's name and port: RFC 1035 allows 253 for the name."""
+
+
+def check_page(page: int | str, token: str | None) -> tuple[str, int]:
+    """Return address and port of `8080`, `"0.0.0.0:8080"` or `"[::]:8080"`. A port alone is on the loopback.
+
+    Raises:
+        SettingsError: it is none of these, or the token is too short.
+    """
+    if token is not None and not (isinstance(token, str) and len(token) >= SHORTEST_TOKEN and token.isprintable()):
+        raise SettingsError(f"the page's token must have at least {SHORTEST_TOKEN} printable characters")
+    problem = f"page = {page!r}: must be a port, such as 8080, or an address and a port, such as '0.0.0.0:8080'"
+    if isinstance(page, bool) or not isinstance(page, int | str):
+        raise SettingsError(problem)
+    address, _, port = (LOOPBACK, "", str(page)) if isinstance(page, int) else page.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(_LARGEST_PORT))) or int(port) > _LARGEST_PORT:
+        raise SettingsError(problem)
+    if address.startswith("[") and address.endswith("]"):
+        address = address[1:-1]
+    elif ":" in address:
+        raise SettingsError(problem)
+    return address or LOOPBACK, int(port)
 
 
 @dataclass(frozen=True, slots=True)

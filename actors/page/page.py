@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from actors.page.feed import Feed, Page
-from actors.page.hosts import AllowedHosts
-from actors.page.plan import check_page
+from actors.page.hosts import AllowedHosts, check_page
 from actors.page.server import READ_WITHIN_SECONDS, serve
 from actors.page.site import TICK_SECONDS, Site, exposed
 from actors.runtime import SystemClock

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from actors.errors import SettingsError, needs_extra
+from actors.errors import needs_extra
+from actors.page.hosts import check_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,14 +18,7 @@ if TYPE_CHECKING:
     from actors.page.feed import Page
     from actors.runtime import Clock
 
-__all__ = ["LOOPBACK", "PagePlan", "check_page"]
-
-LOOPBACK: Final = "127.0.0.1"
-
-SHORTEST_TOKEN: Final = 16
-"""Characters: 96 bits in base64. Nobody counts wrong ones, so a token must not be guessed."""
-
-_LARGEST_PORT: Final = 65535
+__all__ = ["PagePlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +65,3 @@ class PagePlan:
         return serve_page(
             self.where, app_id, token=self.token, hosts=self.hosts, metrics=metrics, acted=acted, clock=clock
         )
-
-
-def check_page(page: int | str, token: str | None) -> tuple[str, int]:
-    """Return address and port of `8080`, `"0.0.0.0:8080"` or `"[::]:8080"`. A port alone is on the loopback.
-
-    Raises:
-        SettingsError: it is none of these, or the token is too short.
-    """
-    if token is not None and not (isinstance(token, str) and len(token) >= SHORTEST_TOKEN and token.isprintable()):
-        raise SettingsError(f"the page's token must have at least {SHORTEST_TOKEN} printable characters")
-    problem = f"page = {page!r}: must be a port, such as 8080, or an address and a port, such as '0.0.0.0:8080'"
-    if isinstance(page, bool) or not isinstance(page, int | str):
-        raise SettingsError(problem)
-    address, _, port = (LOOPBACK, "", str(page)) if isinstance(page, int) else page.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(_LARGEST_PORT))) or int(port) > _LARGEST_PORT:
-        raise SettingsError(problem)
-    if address.startswith("[") and address.endswith("]"):
-        address = address[1:-1]
-    elif ":" in address:
-        raise SettingsError(problem)
-    return address or LOOPBACK, int(port)

@@ -16,8 +16,8 @@ import pytest
 
 from actors.errors import SettingsError
 from actors.messages import BackendStarted, ExecutorRunning
+from actors.page.hosts import check_page
 from actors.page.page import serve_page
-from actors.page.plan import check_page
 from actors.page.server import LARGEST_BODY, MOST_CONNECTIONS
 from actors.page.site import MOST_VIEWERS
 from tests.unit.builders import pod
