@@ -161,7 +161,8 @@ class MainLoop:
             case logging.LogRecord() if self._log_format == "json" and not self._output.owns_stderr:
                 say_raw(as_json(item))
             case logging.LogRecord():
-                if not is_told_by_event(item):
+                # with the events in a file, only stderr says why the command has ended
+                if not is_told_by_event(item) or (item.levelno >= logging.ERROR and not self._output.owns_stderr):
                     self._note(as_text(item))
             case signal.Signals():
                 self._handle_signal(item)
