@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from actors.inspection.executors import ObservedState
 from actors.inspection.fields import text, value
-from actors.text import one_line
+from actors.text import age, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from actors.inspection.executors import ObservedExecutor
     from actors.inspection.leases import ObservedLease
@@ -140,19 +140,19 @@ def judge(
 
 
 def _by_lease(lease: ObservedLease, now: datetime) -> ObservedDriver:
-    holder, age = one_line(lease.record.holder, 300), lease.age(now)
+    holder, since = one_line(lease.record.holder, 300), lease.age(now)
     if lease.released:
         return _gone("its driver released the Lease")
     held = lease.may_be_held(now)
-    if age is None:
+    if since is None:
         return _unknown(f"the Lease of {holder} does not say when it was renewed")
     if held is not None:
         return (
             _alive(f"{holder} holds the Lease")
             if held
-            else _gone(f"{holder} has not renewed the Lease for {_seconds(age)}")
+            else _gone(f"{holder} has not renewed the Lease for {age(since)}")
         )
-    return _unknown(f"{holder} renewed the Lease {_seconds(-age)} in the future: the clocks disagree")
+    return _unknown(f"{holder} renewed the Lease {age(-since)} in the future: the clocks disagree")
 
 
 def _alive(why: str) -> ObservedDriver:
@@ -169,10 +169,6 @@ def _unknown(why: str) -> ObservedDriver:
 
 def _first(owners: Mapping[str, bool | None], *, lives: bool | None) -> str:
     return one_line(next(name for name, each in owners.items() if each is lives), 253)
-
-
-def _seconds(duration: timedelta) -> str:
-    return f"{duration.total_seconds():.0f} s"
 
 
 def _counted(counts: Counts, state: ObservedState) -> Counts:

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from actors.kube.api import Manifest, Request
     from actors.runtime import Moment
 
-__all__ = ["Consent", "Hold", "clean_up"]
+__all__ = ["Consent", "Hold", "clean_up", "delete", "deletions"]
 
 _LOOKS: Final = 5
 """How often a Lease is read that must stay unchanged for its duration."""
 
-_PAUSE: Final = 1.0
+PAUSE: Final = 1.0
 """Seconds before deletions that an API server in need refused are sent again."""
 
 _ROUNDS: Final = 5
@@ -81,27 +81,27 @@ def clean_up(target: Target, app_id: str, consent: Consent) -> int:
                 claims = reader.claims(app_id)
             except ApiError as error:
                 warn([f"claims cannot be listed, so they stay: {error.message}"])
-        deletions = list(_deletions(fleet, claims))
-        if not deletions:
+        planned = list(deletions(fleet, claims))
+        if not planned:
             what = "no pod and no claim" if not fleet.executors and not claims else "only what is being deleted already"
             say(f"nothing to delete: {app_id} has {what} in namespace {cluster.namespace}")
             return EXIT_OK
         if consent.dry_run:
-            show(_line(each, "deleted (dry run)") for each in deletions)
+            show(_line(each, "deleted (dry run)") for each in planned)
             return EXIT_OK
-        if not consent.yes and not _agreed(fleet, deletions):
+        if not consent.yes and not _agreed(fleet, planned):
             say("nothing was deleted")
             return EXIT_FAILED
         hold = Hold(cluster, fleet)
         try:
-            return _delete(cluster, deletions, hold)
+            return delete(cluster, planned, hold)
         finally:
             hold.release()
 
     return run(target, work)
 
 
-def _deletions(fleet: ObservedFleet, claims: Sequence[Manifest]) -> Iterator[_Deletion]:
+def deletions(fleet: ObservedFleet, claims: Sequence[Manifest]) -> Iterator[_Deletion]:
     """Yield what is to delete: all that is not being deleted already."""
     for executor in fleet.executors:
         pod = executor.pod
@@ -198,7 +198,7 @@ class Hold:
         return lease
 
 
-def _delete(cluster: Cluster, deletions: Sequence[_Deletion], hold: Hold) -> int:
+def delete(cluster: Cluster, deletions: Sequence[_Deletion], hold: Hold) -> int:
     """Delete all of these. Return the exit code: 1 if any of them is left."""
     by_request = {id(each.request): each for each in deletions}
     left, failed, pause = [each.request for each in deletions], 0, Event()
@@ -220,5 +220,5 @@ def _delete(cluster: Cluster, deletions: Sequence[_Deletion], hold: Hold) -> int
         left = again
         if not left:
             break
-        pause.wait(_PAUSE)
+        pause.wait(PAUSE)
     return EXIT_FAILED if failed else EXIT_OK

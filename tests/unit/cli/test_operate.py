@@ -14,14 +14,15 @@ from actors import Fleet
 from actors.cli.arguments import execute
 from actors.cli.operate import as_json
 from actors.cli.operate.actions import is_readable_on_the_way
-from actors.cli.operate.cleanup import Hold
+from actors.cli.operate.cleanup import Hold, delete, deletions
 from actors.cli.operate.describe import _as_bytes, _as_lines
 from actors.cli.operate.tables import columns, events_table, executors_table, list_table, status_lines
 from actors.cli.operate.watching import Changes
-from actors.errors import ApiError, Conflict, Refused
+from actors.errors import ApiError, Conflict, Refused, TooManyRequests, Unavailable
 from actors.inspection.events import observe_event
 from actors.inspection.fleets import ObservedFleet, judge
 from actors.inspection.leases import observe_lease
+from actors.inspection.reading import FleetReader
 from actors.kube import GetObject
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
@@ -29,13 +30,13 @@ from actors.local.store.object_store import ObjectStore
 from actors.runtime import ActorSystem
 from actors.testing import ManualClock
 from tests.unit.hostile import HOSTILE
-from tests.unit.inspection.objects import NOW, RUNNING, at, lease, pod, stamped
+from tests.unit.inspection.objects import NOW, RUNNING, Cluster, at, lease, pod, stamped
 from tests.unit.inspection.test_executors import seen
 from tests.unit.inspection.test_fleets import fleet, observed
 from tests.unit.kube.scripted import ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -294,6 +295,58 @@ def test_the_lease_is_renewed_while_a_large_fleet_is_deleted_and_released_at_the
     assert [request.patch["spec"]["leaseDurationSeconds"] for request in cluster.requests] == [60, 60]
     held.release()
     assert cluster.requests[-1].patch["spec"]["holderIdentity"] == ""
+
+
+class Storing(Asked):
+    """A cluster with these pods and no Lease, whose answers a test may spoil."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        super().__init__()
+        self.cluster = Cluster(*pods)
+        self.spoiled: list[ApiError] = []
+
+    def ask_each(self, requests: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        for request in requests:
+            try:
+                answer = self.spoiled.pop(0) if self.spoiled else self.cluster.ask_in("default")(request)
+            except ApiError as error:
+                answer = error
+            yield request, answer
+
+    def fleet(self) -> ObservedFleet:
+        found, _ = FleetReader(self.cluster.ask_in, "default", self.now).one("etl")
+        return found
+
+    def names(self) -> list[str]:
+        return [each["metadata"]["name"] for each in self.cluster.store.list("pods", "default").items]
+
+
+def test_a_pod_that_came_later_under_the_same_name_is_not_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    storing = Storing(pod(1), pod(2))
+    planned = list(deletions(storing.fleet(), ()))
+    storing.cluster.store.delete("pods", "default", "etl-exec-1")
+    storing.cluster.add(pod(1))
+    assert delete(cast("Any", storing), planned, Hold(cast("Any", storing), storing.fleet())) == 0
+    captured = capsys.readouterr()
+    assert captured.out == 'pod "etl-exec-2" deleted\n'
+    assert captured.err == 'executor-pods: pod "etl-exec-1" is another one by now, and stays\n'
+    assert storing.names() == ["etl-exec-1"]
+
+
+def test_a_deletion_is_sent_again_to_a_server_in_need_and_not_to_one_that_refuses(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.cli.operate.cleanup.PAUSE", 0.0)
+    storing = Storing(pod(1), pod(2))
+    storing.spoiled = [TooManyRequests("later", status=429), Unavailable("away", status=503)]
+    planned = list(deletions(storing.fleet(), ()))
+    assert delete(cast("Any", storing), planned, Hold(cast("Any", storing), storing.fleet())) == 0
+    assert storing.names() == []
+    storing = Storing(pod(1))
+    storing.cluster.api.forbidden |= {("delete", "pods")}
+    planned = list(deletions(storing.fleet(), ()))
+    assert delete(cast("Any", storing), planned, Hold(cast("Any", storing), storing.fleet())) == 1
+    assert 'pod "etl-exec-1" not deleted: pods is forbidden: ' in capsys.readouterr().err
 
 
 # ── through the driver ───────────────────────────────────────────────────────────────────────────────────────────

@@ -31,9 +31,9 @@ def observed(*args: Any, **metadata: Any) -> ObservedLease:
     [
         (3, FleetState.ALIVE, "host_1 holds the Lease"),
         (14, FleetState.ALIVE, "host_1 holds the Lease"),
-        (15, FleetState.ORPHANED, "host_1 has not renewed the Lease for 15 s"),
+        (15, FleetState.ORPHANED, "host_1 has not renewed the Lease for 15s"),
         (-14, FleetState.ALIVE, "host_1 holds the Lease"),
-        (-3600, FleetState.UNKNOWN, "host_1 renewed the Lease 3600 s in the future: the clocks disagree"),
+        (-3600, FleetState.UNKNOWN, "host_1 renewed the Lease 60m in the future: the clocks disagree"),
     ],
 )
 def test_the_lease_decides(age: float, state: FleetState, why: str) -> None:
