@@ -71,6 +71,8 @@ lease
     The Kubernetes Lease of an `app_id`. Only the driver that holds it writes.
 standby driver
     A driver that does not hold the lease. It observes the fleet and writes nothing until it acquires the lease.
+orphaned
+    A fleet without a driver whose executors live: its lease has run out, or its driver's pod is gone.
 claim
     A PersistentVolumeClaim of one executor, which its replacement may reuse.
 
