@@ -71,6 +71,7 @@ class Changes:
         self._json = json
         self._before: object = None
         self._rows: dict[str, ObservedExecutor] = {}
+        self._noted = ""
 
     def context(self) -> AbstractContextManager[object]:
         """Return nothing in particular."""
@@ -78,6 +79,7 @@ class Changes:
 
     def show(self, fleet: ObservedFleet) -> None:
         """Write what has changed."""
+        self._noted = ""
         rows = {each.pod.uid: each for each in fleet.executors}
         now = fleet.state, fleet.counts, {uid: _essence(each) for uid, each in rows.items()}
         before, self._before = self._before, now
@@ -92,8 +94,10 @@ class Changes:
             self._show_changed(fleet, earlier)
 
     def note(self, text: str) -> None:
-        """Write a problem to stderr."""
-        say(f"{text}; looking again, until Ctrl-C")
+        """Write a problem to stderr, once until it is over."""
+        if text != self._noted:
+            self._noted = text
+            say(f"{text}; looking again, until Ctrl-C")
 
     def _show_changed(self, fleet: ObservedFleet, earlier: dict[str, ObservedExecutor]) -> None:
         changed = [

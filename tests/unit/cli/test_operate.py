@@ -220,6 +220,15 @@ def test_a_pipe_gets_the_rows_that_have_changed(capsys: pytest.CaptureFixture[st
     assert gone == "pod etl-exec-2 is gone"
 
 
+def test_an_outage_is_said_once_until_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    changes, seen_fleet = Changes(wide=False, json=True), fleet(pod(1), lease=observed())
+    for _ in range(2):
+        for _ in range(3):
+            changes.note("cannot connect")
+        changes.show(seen_fleet)
+    assert capsys.readouterr().err.splitlines() == ["executor-pods: cannot connect; looking again, until Ctrl-C"] * 2
+
+
 def test_as_json_each_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     changes = Changes(wide=False, json=True)
     for age in (3, 2, 60):
