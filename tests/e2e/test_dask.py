@@ -136,8 +136,14 @@ def test_a_worker_that_no_executor_has_is_refused_without_a_task_and_one_with_an
 
 def test_the_program_of_the_page_prints_what_the_page_says() -> None:
     program, printed = blocks("docs/how-to/dask.md")[:2]
+    environment = os.environ | {"PYTHONWARNINGS": "ignore:Port 8787 is already in use"}  # by another test's dashboard
     done = subprocess.run(
-        [sys.executable, "-c", program.text], capture_output=True, text=True, timeout=LIMIT, check=True
+        [sys.executable, "-c", program.text],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+        env=environment,
     )
     assert done.stdout.strip() == printed.text.strip()
     assert done.stderr == ""
