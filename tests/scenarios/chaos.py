@@ -167,6 +167,8 @@ class Chaos(World):
 
     door: ClassVar[type[WatchedDoor]] = WatchedDoor
 
+    look_every: ClassVar[timedelta] = LOOK
+
     heed: ClassVar[str] = ""
     """A pattern: of what is broken, only what it finds counts. All, but when one planted bug is looked for."""
 
@@ -264,7 +266,7 @@ class Chaos(World):
         if store.incarnation != self._store_life:
             self._store_life = store.incarnation
             self.invariants.another_store()
-        store.tell(AddSubscriber(self.address("onlooker"), LOOK))
+        store.tell(AddSubscriber(self.address("onlooker"), self.look_every))
         self.kit.settle()
 
     def restore(self, backup: StoreSnapshot) -> None:

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 
 LOOK: Final = timedelta(seconds=1)
-"""How often the onlooker sees the snapshot, besides at every end: each look takes three messages."""
+"""How often the onlooker sees the snapshot in the chaos runs, besides at every end: each look takes three messages."""
+
+LONG_LOOK: Final = timedelta(seconds=4)
+"""The same elsewhere, where much of the time nothing happens."""
 
 
 class Driver(Actor):
@@ -66,14 +69,17 @@ class Driver(Actor):
 class Onlooker(Actor):
     """A third subscriber of the store, which sees every snapshot."""
 
-    def __init__(self, context: Context, store: Address, invariants: Invariants) -> None:
+    def __init__(
+        self, context: Context, store: Address, invariants: Invariants, interval: timedelta = LONG_LOOK
+    ) -> None:
         super().__init__(context)
         self._store = store
         self._invariants = invariants
+        self._interval = interval
 
     def started(self) -> None:
         """Subscribe."""
-        self._store.tell(AddSubscriber(self.address, LOOK))
+        self._store.tell(AddSubscriber(self.address, self._interval))
 
     def receive(self, message: Any) -> object:
         """Look at each batch."""
@@ -117,6 +123,8 @@ class World:
 
     door: ClassVar[type[InProcessPodApi]] = InProcessPodApi
     """How the cluster answers."""
+
+    look_every: ClassVar[timedelta] = LONG_LOOK
 
     def __init__(
         self,
@@ -168,7 +176,7 @@ class World:
 
     def _spawn_onlooker(self) -> None:
         store = self.kit.address("snapshot-store")
-        self.kit.spawn(lambda context: Onlooker(context, store, self.invariants), name="onlooker")
+        self.kit.spawn(lambda context: Onlooker(context, store, self.invariants, self.look_every), name="onlooker")
 
     def _make_driver(self, context: Context) -> Driver:
         driver = Driver(context, self.invariants)
