@@ -3,6 +3,9 @@
 import { el } from "./dom.js";
 import { age, clock, GLYPHS, iso, lossClass, STATES, wholeAge } from "./words.js";
 
+/** A name of Kubernetes: nothing else belongs into a command that somebody may copy. */
+const NAME = /^[a-z0-9][a-z0-9.-]*$/;
+
 const dialog = document.getElementById("details");
 dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
 
@@ -22,8 +25,8 @@ export function showDetails(fleet, id) {
   }
   const parts = [el("h2", { id: "details-title" }, `Executor ${id} `, badge), list];
   if (lane?.states.length) parts.push(el("h3", {}, "Its life"), life(lane, now));
-  if (row?.pod) {
-    const { namespace } = fleet.status;
+  const { namespace } = fleet.status;
+  if (row && NAME.test(row.pod) && NAME.test(namespace)) {
     const lines = [`kubectl -n ${namespace} describe pod ${row.pod}`];
     if (row.running_at != null) lines.push(`kubectl -n ${namespace} logs ${row.pod}${row.restarts ? " --previous" : ""}`);
     parts.push(el("h3", {}, "Ask the cluster"), el("pre", { tabindex: 0 }, lines.join("\n")));

@@ -182,6 +182,7 @@ export class Rows {
     this.drawn = null;
     this.render();
     this.#toAddress();
+    put($("said"), $("count").textContent); // once, not with each change of the fleet
   }
 
   #arrows(event) {
