@@ -196,7 +196,7 @@ export class Charts {
     if (figure === states) {
       const { times, counts } = this.byState;
       const at = index ?? times.length - 1;
-      keys(figure, index == null ? "now" : clock(times[at], now), STACK.map((name) => [name, name, count(counts[STATES.indexOf(name)][at])]));
+      keys(figure, index == null && this.timeline.to === null ? "now" : clock(times[at], now), STACK.map((name) => [name, name, count(counts[STATES.indexOf(name)][at])]));
       return;
     }
     const { bins, width, starts, losses, median, high, all } = this.byMinute;
