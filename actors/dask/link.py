@@ -72,6 +72,7 @@ class Link(SchedulerPlugin):
         self._before_close = before_close
         self._fleet: AsyncFleet | None = None
         self._wanted: Callable[[], int] = int
+        self._begun = asyncio.Event()
         self._ids: dict[str, int] = {}
         """By worker address: the executor's id."""
         self._suspected: dict[int, frozenset[Any]] = {}
@@ -85,12 +86,17 @@ class Link(SchedulerPlugin):
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def attach(self, fleet: AsyncFleet, wanted: Callable[[], int]) -> None:
-        """Begin to tell the fleet. `wanted` returns how many workers there should be, without those that terminate."""
+        """Tell this fleet. `wanted` returns how many workers there should be, without those that terminate."""
         self._fleet, self._wanted = fleet, wanted
+
+    def begin(self) -> None:
+        """The fleet has started. Workers of an earlier program, which have connected meanwhile, are asked about now."""
+        self._begun.set()
 
     async def detach(self) -> None:
         """Tell nobody any more, and wait for what is being told."""
         self._fleet = None
+        self._begun.set()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -125,13 +131,15 @@ class Link(SchedulerPlugin):
 
         One that is not wanted, or that must go already, never gets any: nothing is lost with it.
         """
-        ws, fleet = scheduler.workers[worker], self._fleet
-        if not isinstance(ws.name, int) or isinstance(ws.name, bool) or fleet is None:
+        ws = scheduler.workers[worker]
+        if not isinstance(ws.name, int) or isinstance(ws.name, bool) or self._fleet is None:
             return
         self._ids[worker] = ws.name
         scheduler.handle_worker_status_change(Status.paused, ws, "executor-pods-connected")
-        with suppress(FleetEnded):
-            await self._register(fleet, ws)
+        await self._begun.wait()
+        if self._fleet is not None:
+            with suppress(FleetEnded):
+                await self._register(self._fleet, ws)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         """Note that a worker's connection is lost."""

@@ -220,6 +220,7 @@ class PodCluster(Cluster):
             link.attach(fleet, targets.total)
             scheduler.add_plugin(link)
             await fleet.start()
+            link.begin()
             arguments = self.security.get_connection_args("client")
             self.scheduler_comm = rpc(scheduler.address, connection_args=arguments)
             await super()._start()

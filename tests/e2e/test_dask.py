@@ -17,10 +17,12 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask.config
-from distributed import Client, Worker
+from distributed import Client, Scheduler, Worker
 
 from actors.dask import PodCluster
+from actors.dask.link import Link
 from actors.errors import WaitTimeout
+from actors.fleet import AsyncFleet
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
 from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, scheduler_of, told, until
@@ -130,6 +132,31 @@ def test_a_worker_that_no_executor_has_is_refused_without_a_task_and_one_with_an
             async with Worker(cluster.scheduler_address, name="mine", dashboard_address="127.0.0.1:0") as mine:
                 assert await answer == 4
                 assert list(scheduler_of(cluster).workers) == [mine.address]
+
+    asyncio.run(program())
+
+
+def test_a_worker_of_an_earlier_program_waits_for_the_fleet_to_start() -> None:
+    async def nothing() -> None:
+        pass
+
+    async def program() -> None:
+        async with Scheduler(host="127.0.0.1", dashboard_address="127.0.0.1:0") as scheduler:
+            said: list[str] = []
+            link = Link(scheduler, said=said.append, before_close=nothing)
+            fleet = AsyncFleet(local=True, instances=0, on_event=link.on_event)
+            link.attach(fleet, int)
+            scheduler.add_plugin(link)
+            worker = Worker(scheduler.address, name=7, dashboard_address="127.0.0.1:0")
+            starting = asyncio.ensure_future(worker.start())
+            await until(lambda: scheduler.workers)
+            assert said == []
+            async with fleet:
+                link.begin()
+                await starting
+                await worker.finished()
+                assert said == [f"worker 7 at {worker.address} is refused: it is not wanted"]
+            await link.detach()
 
     asyncio.run(program())
 
