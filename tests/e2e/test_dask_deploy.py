@@ -18,7 +18,7 @@ no worker and belong to the default suite; the others take seconds: `pytest -m s
 | spec_cluster | scale, scale_cores_memory, adaptive_killed_worker, unexpected_closed_worker, restart | yes |
 | | logs, scheduler_info, dashboard_link, widget | yes |
 | | broken_worker | in test_dask.py: a wrong image, workers that never connect |
-| | loop_started, spec_sync | yes: a program with threads |
+| | loop_started, spec_sync | yes: a program with threads, and a notebook |
 | | spec_close_clusters | in test_dask_lives.py: sessions that end |
 | | specification, new_worker_spec, run_spec, MultiWorker, ProcessInterface…, nanny_port | no: of its `worker_spec` |
 | local | close_twice, scale_up_and_down, context_manager, submit, shutdown | yes |
@@ -116,6 +116,15 @@ def test_a_program_with_threads_may_ask_for_what_it_awaits_and_close_twice() -> 
         assert asyncio.run(waiting) == 1
         cluster.close()
         cluster.close()
+
+
+def test_a_cell_of_a_notebook_whose_loop_runs_need_not_await_a_cluster() -> None:
+    async def cell() -> None:
+        with cluster_of() as cluster:
+            assert cluster.status.name == "running"
+            assert cluster.fleet_status().profiles["default"].target == 0
+
+    asyncio.run(cell())
 
 
 def test_adapt_takes_cores_and_memory_as_numbers_of_workers() -> None:
