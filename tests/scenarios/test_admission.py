@@ -234,8 +234,8 @@ def test_executors_that_are_never_seen_wave_after_wave_are_failures_to_start() -
     with AdmissionWorld(executor={"max_failures": 100}) as world:
         world.admission.change, world.admission.silent = without_labels(), True
         world.target(3)
-        world.advance(3600)
-        assert posts(world) <= 3 * 18, "a wave takes a minute to be missed, and waits up to five minutes more"
+        world.advance(1800)
+        assert posts(world) <= 3 * 12, "a wave takes a minute to be missed, and waits up to five minutes more"
         assert world.ask(GetFleetStatus()).profiles["default"].start_failures > 3
         world.admission.change = None
         since = now(world)

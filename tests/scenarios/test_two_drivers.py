@@ -143,7 +143,7 @@ def test_a_long_standby_forgets_ended_executors() -> None:
         assert remembered(second) <= before + 5
 
 
-@pytest.mark.parametrize("part", [None, "lifecycle-manager", "snapshot-store"])
+@pytest.mark.parametrize("part", [None, "lifecycle-manager", pytest.param("snapshot-store", marks=pytest.mark.stress)])
 def test_a_standby_driver_reports_no_end_twice_however_long_the_pod_stays(part: str | None) -> None:
     with Rivals("first", instances=1) as cluster:
         second = cluster.begin("second")
