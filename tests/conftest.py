@@ -39,6 +39,8 @@ REAL_SERVER = (
     "[real",
     "[docs/how-to/in-a-cluster.md]",
     "tests/contract/test_rights.py",
+    "tests/contract/test_dask_rights.py",
+    "tests/e2e/test_events.py",
     "test_on_a_real_server",
     "test_what_a_user_may_not_do_is_forbidden_in_the_servers_words",
     "test_an_account_learns_what_it_may_not_do",

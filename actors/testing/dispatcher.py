@@ -128,6 +128,8 @@ class SerialDispatcher:
         """The receiver of each message, oldest message first."""
         self._random = random.Random(seed) if seed is not None else None  # noqa: S311 - repeatable is the point
         self._actors: dict[GrantedMailbox, ThreadingActor] = {}
+        self._contexts: dict[GrantedMailbox, contextvars.Context] = {}
+        """Of each actor: without a thread of its own, it would change those of whoever runs it."""
         self._running: list[GrantedMailbox] = []
         """The actors that handle a message now: several if one waits for the answer of the next."""
         self._paused: set[Mailbox] = set()
@@ -152,9 +154,10 @@ class SerialDispatcher:
         self._forget_the_dead()
         self._actors[mailbox] = actor
         if not self.threads:
+            context = self._contexts[mailbox] = contextvars.copy_context()
             self._running.append(mailbox)
             try:
-                actor._actor_loop_setup()  # noqa: SLF001 - Pykka's loop in three steps
+                context.run(actor._actor_loop_setup)  # noqa: SLF001 - Pykka's loop in three steps
             finally:
                 self._running.pop()
             if actor.actor_stopped.is_set():  # it failed
@@ -320,7 +323,7 @@ class SerialDispatcher:
             else:
                 mailbox.may_take = True
                 with contextlib.suppress(MailboxClosed):
-                    actor._actor_loop_running()  # noqa: SLF001 - Pykka's loop in three steps
+                    self._contexts[mailbox].run(actor._actor_loop_running)  # noqa: SLF001 - as above
         finally:
             self._running.pop()
         if actor.actor_stopped.is_set():
@@ -343,3 +346,4 @@ class SerialDispatcher:
     def _forget_the_dead(self) -> None:
         for mailbox in [mailbox for mailbox in self._actors if mailbox.closed]:
             del self._actors[mailbox]
+            self._contexts.pop(mailbox, None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.messages import RegisterExecutor
-from actors.text import fields_of
+from actors.text import fields_of, get_logger
 from tests.scenarios.fleets import fleet, name
 from tests.scenarios.world import World
 
@@ -122,3 +122,5 @@ def test_every_record_of_a_fleet_has_its_app_id_and_that_of_an_end_its_executor_
         (removed,) = [record for record in records if record.getMessage().startswith("executor removed:")]
         assert fields_of(removed)["executor_id"] == 1
         assert "exited with exit code 3" in str(fields_of(removed)["reason"])
+        get_logger("actors.of_the_test").warning("it is not an actor's")
+        assert "app_id" not in fields_of(caplog.records[-1]), "whoever runs the actors has fields of its own"

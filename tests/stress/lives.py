@@ -22,6 +22,7 @@ import pykka
 
 from actors.kube.http.pod_api import HttpPodApi
 from actors.kube.http.streams import Stream
+from actors.lease.process_mark import own_mark
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
 from actors.local.server.api_server import ApiServer
 from actors.local.server.credentials import new_credentials, write_kubeconfig
@@ -191,6 +192,7 @@ WAYS: Final[dict[str, Callable[[Cluster], None]]] = {
 
 def nothing_left(folder: Path, end: Callable[[Cluster], None]) -> None:
     """One wave, that ends like this; the process is as it was before."""
+    own_mark()  # one file for the whole life of the process
     gc.collect()
     threads, descriptors, objects = set(threading.enumerate()), _open_descriptors(), _objects()
     actors = set(pykka.ActorRegistry.get_all())
