@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -124,6 +125,8 @@ class Session:
         os.close(self._terminal)
 
     def _read(self) -> str:
+        ready, _, _ = select.select([self._terminal], [], [], LIMIT)
+        assert ready, f"the session says nothing more and does not end, after: {self.said[-500:]}"
         return os.read(self._terminal, 4096).decode(errors="replace")
 
 
