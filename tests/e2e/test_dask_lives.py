@@ -111,8 +111,8 @@ class Session:
         os.killpg(self._python.pid, signal.SIGINT)
 
     def end(self) -> int:
-        """Press Ctrl-D at an empty line, and wait for the end of the session."""
-        os.write(self._terminal, b"\x04")
+        """Leave, and wait for the end of the session. A Ctrl-D is lost while no prompt is there."""
+        self.enter("exit()")
         try:
             while True:
                 self.said += self._read()
