@@ -208,14 +208,15 @@ class PodCluster(Cluster):
         try:
             self.scheduler = scheduler = await self._new_scheduler()
             link = Link(scheduler, said=self._log, before_close=self._stop_fleet)
+            settings = await self._settings(scheduler.address)
             fleet = AsyncFleet(
-                await self._settings(scheduler.address),
+                settings,
                 **self._where,
                 local=self._local,
                 on_event=link.on_event,
                 page=DashboardPage(scheduler=scheduler),
             )
-            targets = Targets(self._numbers(), scheduler=scheduler, fleet=fleet, link=link)
+            targets = Targets(settings.initial_totals, scheduler=scheduler, fleet=fleet, link=link)
             self._parts = _Started(fleet, link, targets)
             link.attach(fleet, targets.total)
             scheduler.add_plugin(link)
@@ -272,12 +273,6 @@ class PodCluster(Cluster):
         )
         settings = Settings.load(None, **all_values)
         return settings if self._local else await with_driver_image(settings, **self._where)
-
-    def _numbers(self) -> dict[str, int]:
-        """Return how many workers each group has at the start."""
-        return {
-            name: group.get("n_workers") or 0 for name, group in ((DEFAULT_PROFILE, self._base), *self._groups.items())
-        }
 
     async def _close_with(self, scheduler: Scheduler) -> None:
         """Close the cluster when the scheduler closes itself, as after `idle_timeout`."""

@@ -50,6 +50,17 @@ def test_a_worker_group_has_its_own_options_and_its_own_number_and_adapts_with_t
     asyncio.run(program())
 
 
+def test_numbers_of_workers_in_the_settings_are_those_of_the_cluster() -> None:
+    async def program() -> None:
+        settings = {"executor": {"instances": 1}, "profiles": {"gpu": {"instances": 0}}}
+        async with cluster_of(settings=settings, asynchronous=True) as cluster:
+            assert cluster.plan == {"default/0"}
+            await cluster.scale(1, worker_group="gpu")
+            assert (await cluster.fleet_status()).profiles["default"].target == 1
+
+    asyncio.run(program())
+
+
 def test_certificates_in_memory_reach_the_processes_of_this_machine() -> None:
     pytest.importorskip("cryptography")
 
