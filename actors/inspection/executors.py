@@ -135,7 +135,8 @@ def observe(manifest: Manifest, now: datetime) -> ObservedExecutor | None:
     if state.final:
         kind, since = ObservedState.ENDED, end.finished_at if end is not None else None
         loss, ended_at = explain(found or 0, state, rules), since
-        why: str | None = loss.message
+        held = _held(pod, now)
+        why: str | None = loss.message if held is None else f"{loss.message}; its pod is {held}"
     else:
         kind, since, why = _alive(state, created_at, running_at, now)
     return ObservedExecutor(
@@ -190,8 +191,8 @@ def _deletion_began(pod: Pod) -> datetime | None:
 
 def _why_terminating(pod: Pod, now: datetime) -> str | None:
     """Return what holds a pod whose grace period is over, else which disruption ends it."""
-    if held_since(pod, now) is not None:
-        return one_line(f"held by its finalizers: {', '.join(pod.metadata.finalizers or ())}", LONGEST_LINE)
+    if (held := _held(pod, now)) is not None:
+        return held
     ends = pod.metadata.deletion_timestamp
     if ends is not None and now - ends > SLOW:
         return "its grace period is long over: its node may be lost"
@@ -200,6 +201,13 @@ def _why_terminating(pod: Pod, now: datetime) -> str | None:
             words = ": ".join(part for part in (condition.reason, condition.message) if part)
             return one_line(words, LONGEST_LINE) or None
     return None
+
+
+def _held(pod: Pod, now: datetime) -> str | None:
+    """Return which finalizers hold a pod whose grace period is over, None if none do."""
+    if held_since(pod, now) is None:
+        return None
+    return one_line(f"held by its finalizers: {', '.join(pod.metadata.finalizers or ())}", LONGEST_LINE)
 
 
 def _started_at(manifest: Manifest, container: str | None) -> datetime | None:

@@ -91,6 +91,14 @@ def test_an_ended_executor_has_the_loss_that_the_driver_would_report() -> None:
     assert found.running_at is not None
 
 
+def test_the_pod_of_an_ended_executor_says_which_finalizers_hold_it() -> None:
+    ended = {"terminated": {"exitCode": 143, "finishedAt": at(40)}}
+    found = seen(pod(phase="Failed", state=ended, metadata={"deletionTimestamp": at(5), "finalizers": ["a/b"]}))
+    assert (found.state, found.alive) == (ObservedState.ENDED, False)
+    assert found.loss is not None
+    assert found.why == f"{found.loss.message}; its pod is held by its finalizers: a/b"
+
+
 def test_a_pod_that_is_no_executors_says_so() -> None:
     lacks = pod(metadata={"labels": {"executor-pods/role": "executor", "executor-pods/app-id": "etl"}})
     found = seen(lacks)
