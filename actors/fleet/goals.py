@@ -67,7 +67,7 @@ class Goal:
         if number > wanted:
             raise Unreachable(f"{self._what()}: only {wanted} are wanted; scale the fleet up first")
         if view.failed is not None:
-            raise Unreachable(f"{self._so_far(view)}: {view.failed}")
+            raise Unreachable("; ".join((f"{self._so_far(view)}: {view.failed}", *_last_end(view))))
         for block in self._blocks(view):
             if block.blocked_by in FOR_GOOD:
                 raise Unreachable(f"{self._so_far(view)}: {block.cause}")
@@ -99,8 +99,7 @@ class Goal:
         gated = [each for each in alive if self._waits(each) and each.reason is not None and each.id not in known]
         if gated:
             causes.append(f"executor {gated[0].id} {gated[0].reason}{_and_more(len(gated))}")
-        if not causes and (lost := view.last_loss()) is not None and lost.reason:
-            causes.append(f"the last one that ended: {lost.reason}")
+        causes = causes or _last_end(view)
         return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
 
     def _blocks(self, view: FleetView) -> list[AllocationBlocked]:
@@ -139,6 +138,12 @@ class Goal:
     def _so_far(self, view: FleetView) -> str:
         run = f"{self._run(view)} run"
         return f"{self._what()}, {run}" + (f" and {self._registered(view)} are" if self.registered is not None else "")
+
+
+def _last_end(view: FleetView) -> list[str]:
+    """Return why the last executor ended, nothing if none did."""
+    lost = view.last_loss()
+    return [f"the last one that ended: {lost.reason}"] if lost is not None and lost.reason else []
 
 
 def _words(stuck: list[tuple[int, Record]]) -> str:

@@ -469,6 +469,18 @@ def test_an_image_that_comes_late_does_not_end_the_wait(kind: str) -> None:
     stage.run(program())
 
 
+def test_executors_that_fail_at_once_end_the_wait_with_the_reason_of_the_last_one(kind: str) -> None:
+    stage = Stage(kind, script=lambda _pod: Run(exits_after=timedelta(seconds=5), exit_code=2))
+
+    async def program() -> None:
+        async with stage.fleet(instances=1, max_failures=2) as fleet:
+            reason = r"allows \(2\); the last one that ended: executor \d \(pod .*\) exited with exit code 2"
+            with pytest.raises(Unreachable, match=f"1 executor should be registered, . run and 0 are: .*{reason}"):
+                await fleet.wait_for(registered=1, timeout="10m")
+
+    stage.run(program())
+
+
 def test_one_stuck_executor_does_not_matter_if_enough_others_run(kind: str) -> None:
     stage = Stage(kind, script=lambda pod: STUCK if pod["metadata"]["name"].endswith("-1") else Run())
 
