@@ -40,6 +40,7 @@ REAL_SERVER = (
     "[docs/how-to/in-a-cluster.md]",
     "tests/contract/test_rights.py",
     "tests/contract/test_dask_rights.py",
+    "tests/contract/test_manifests.py",
     "tests/e2e/test_events.py",
     "test_on_a_real_server",
     "test_what_a_user_may_not_do_is_forbidden_in_the_servers_words",
