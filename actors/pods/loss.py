@@ -292,6 +292,8 @@ def _disruption(pod: Pod) -> Condition | None:
 
 def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
     """Return whether the pod's deletion ended it: it had not ended before."""
+    if isinstance(state, PodSucceeded | PodFailed) and state.ended_first:
+        return False
     deadline = state.pod.metadata.deletion_timestamp
     if deadline is None:
         return isinstance(state, PodDeleted) and end is None

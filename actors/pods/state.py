@@ -66,12 +66,16 @@ class PodSucceeded(PodState, frozen=True):
     """The executor ended with exit code 0."""
 
     final: ClassVar[bool] = True
+    ended_first: bool = False
+    """It was observed before a deletion of the pod began, which the timestamps, of whole seconds, may not tell."""
 
 
 class PodFailed(PodState, frozen=True):
     """The executor (or, with `check_all_containers`, a sidecar) ended with another exit code."""
 
     final: ClassVar[bool] = True
+    ended_first: bool = False
+    """As of `PodSucceeded`."""
 
 
 class PodDeleted(PodState, frozen=True):

@@ -11,12 +11,23 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from immutables import Map
 
 from actors.kube.resource_version import is_later, is_old, passed
 from actors.pods.pod import APP_ID_LABEL, executor_id
 from actors.pods.snapshot import Ended, SnapshotEdit
-from actors.pods.state import STRANGE, PodDeleted, PodPending, PodRunning, PodTerminating, classify, malformed
+from actors.pods.state import (
+    STRANGE,
+    PodDeleted,
+    PodFailed,
+    PodPending,
+    PodRunning,
+    PodSucceeded,
+    PodTerminating,
+    classify,
+    malformed,
+)
 from actors.store.history import Absent, History, Merged, Tombstone
 
 if TYPE_CHECKING:
@@ -312,6 +323,8 @@ class Merge:
     def _put(self, number: int, pod: Pod) -> None:
         """Set the state of a pod in the snapshot."""
         state = classify(pod, self._history.rules)
+        if state.final and pod.terminating:
+            state = _after(self._edit.states.get(number), state)
         self._edit.put(number, state)
         self._changed.add(number)
         if is_later(pod.metadata.resource_version, self.progress.newest):
@@ -361,7 +374,7 @@ class Merge:
         A final state stays, even if the event's object is older. Without a deletion timestamp or a final state, the pod
         may only have left our selector: `confirmed` is False then.
         """
-        state = classify(event.pod, self._history.rules)
+        state = _after(before, classify(event.pod, self._history.rules))
         if before is not None and before.final and not state.final:
             state = before
         confirmed = state.final or event.pod.terminating
@@ -374,6 +387,14 @@ class Merge:
 
     def _add_tombstone(self, uid: str, version: str) -> None:
         self._tombstones[uid] = Tombstone(version, self._now)
+
+
+def _after(before: PodState | None, state: PodState) -> PodState:
+    """Return the state of a pod as it follows another one: it remembers that it ended before its deletion began."""
+    if not (isinstance(before, PodSucceeded | PodFailed) and isinstance(state, PodSucceeded | PodFailed)):
+        return state
+    ended_first = before.pod.uid == state.pod.uid and (before.ended_first or not before.pod.terminating)
+    return msgspec.structs.replace(state, ended_first=True) if ended_first else state
 
 
 def _end_state(state: PodState) -> PodState:

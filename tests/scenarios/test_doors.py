@@ -469,8 +469,9 @@ def test_an_image_that_comes_late_does_not_end_the_wait(kind: str) -> None:
     stage.run(program())
 
 
-def test_executors_that_fail_at_once_end_the_wait_with_the_reason_of_the_last_one(kind: str) -> None:
-    stage = Stage(kind, script=lambda _pod: Run(exits_after=timedelta(seconds=5), exit_code=2))
+@pytest.mark.parametrize("seconds", [1, 5])  # 1: its pod is deleted in the second in which it ends
+def test_executors_that_fail_at_once_end_the_wait_with_the_reason_of_the_last_one(kind: str, seconds: int) -> None:
+    stage = Stage(kind, script=lambda _pod: Run(exits_after=timedelta(seconds=seconds), exit_code=2))
 
     async def program() -> None:
         async with stage.fleet(instances=1, max_failures=2) as fleet:

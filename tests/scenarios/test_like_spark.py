@@ -31,7 +31,7 @@ def start(kit: Kit, cluster: FakeCluster) -> Start:
     def start(instances: int, profiles: Any = None, **allocation: Any) -> Address:
         allocation = {"batch_size": 5, "max_batch_size": 5, "pacing": "batch", **allocation}
         settings: Any = {"allocation": allocation, "profiles": profiles or {}}
-        settings["executor"] = {"image": "spark", "instances": instances}
+        settings["executor"] = {"image": "spark", "instances": instances, "max_failures": 99}
         return Backend.start(Settings(**settings), owner=kit.probe().address)
 
     return start

@@ -137,6 +137,28 @@ def test_a_deleted_event_of_an_ended_pod_keeps_its_final_state() -> None:
     assert ended.confirmed
 
 
+@pytest.mark.parametrize("is_told_of_the_deletion", [True, False])
+def test_a_pod_that_was_observed_to_end_before_its_deletion_has_ended_first(is_told_of_the_deletion: bool) -> None:
+    store = watched(1, pod(1, version=1, phase="Failed"))
+    if is_told_of_the_deletion:
+        store.events(event("MODIFIED", pod(1, version=2, phase="Failed", terminating=True)))
+
+    state = store.events(event("DELETED", pod(1, version=3, phase="Failed", terminating=True))).ended[0].state
+
+    assert isinstance(state, PodFailed)
+    assert state.ended_first
+
+
+def test_a_pod_that_ends_after_its_deletion_began_has_not_ended_first() -> None:
+    store = watched(1, pod(1, version=1, terminating=True))
+    store.events(event("MODIFIED", pod(1, version=2, phase="Failed", terminating=True)))
+
+    state = store.events(event("DELETED", pod(1, version=3, phase="Failed", terminating=True))).ended[0].state
+
+    assert isinstance(state, PodFailed)
+    assert not state.ended_first
+
+
 def test_a_final_state_that_only_the_deleted_event_has_is_kept() -> None:
     store = watched(1, pod(1, version=1))
 
