@@ -286,10 +286,10 @@ class PodCluster(Cluster):
     def shutdown(self, timeout: float | None = None) -> Any:
         """End the workers and the scheduler, and delete the pods."""
         self._shutdown_on_close = True
-        atexit.unregister(self.shutdown)
         waiting = super().close(timeout)
         if not self.asynchronous:
             self._loop_runner.stop()
+        atexit.unregister(self.shutdown)  # not before: Ctrl-C may have ended the wait
         return waiting
 
     def _ends_when_closed(self) -> bool:
