@@ -110,7 +110,7 @@ POD_REASONS: Final = {
 """Values of `status.reason` by kubelets and controllers. The last three mean a graceful shutdown of the node."""
 
 ENDED_BY_DRIVER: Final = "was ended by the driver"
-SCALED_DOWN: Final = "was scaled down, as the target is lower"
+SCALED_DOWN: Final = "was scaled down to a lower target"
 """The loss messages of an executor that was killed, and of one in excess, after its name."""
 
 _LONGEST_REASON: Final = 200

@@ -336,7 +336,7 @@ def test_excess_pending_executors_are_deleted_oldest_first_and_running_ones_stay
         assert sorted(world.removals()) == [3, 4, 5]
         assert world.running() == 2
         assert {removal.reason.kind for removal in world.heard(ExecutorRemoved)} == {LossKind.KILLED_BY_DRIVER}
-        assert "was scaled down, as the target is lower" in world.removals()[3].reason.message
+        assert "was scaled down to a lower target" in world.removals()[3].reason.message
         assert world.ask(IsExecutorExcluded(3))
         assert not world.ask(IsExecutorExcluded(1))
         world.stop()

@@ -187,7 +187,7 @@ def test_an_excess_pending_executor_is_reported_as_scaled_down() -> None:
         world.advance(10)
         reason = ended(world, 2)
         assert reason.kind is LossKind.KILLED_BY_DRIVER
-        assert "was scaled down, as the target is lower" in reason.message
+        assert "was scaled down to a lower target" in reason.message
 
 
 def test_one_that_is_scaled_down_is_excluded_from_its_delete_to_its_end() -> None:

@@ -74,7 +74,7 @@ def test_ten_become_three_and_the_victims_are_the_right_ones(victims: Any, stay:
         assert left(world) == stay
         assert {ended(world, executor_id).kind for executor_id in ids} == {LossKind.KILLED_BY_DRIVER}
         assert ended(world, ids[0]).message.startswith(
-            f"executor {ids[0]} (pod {name(ids[0])}) was scaled down, as the target is lower"
+            f"executor {ids[0]} (pod {name(ids[0])}) was scaled down to a lower target"
         )
 
 
