@@ -77,6 +77,8 @@ class Link(SchedulerPlugin):
         """By worker address: the executor's id."""
         self._suspected: dict[int, frozenset[Any]] = {}
         """By executor whose connection was lost before its end was known: the tasks that the scheduler suspects."""
+        self._ended: dict[int, bool] = {}
+        """By executor whose end was known before its connection was lost: whether the application caused it."""
         self._running_since: dict[int, float] = {}
         """By executor that runs: since when, in the loop's time."""
         self._drains: dict[int, asyncio.Task[Any]] = {}
@@ -147,9 +149,16 @@ class Link(SchedulerPlugin):
         if executor_id is None or self._fleet is None:
             return
         removal = _last_removal(scheduler, worker)
-        if not removal.get("expected") and executor_id in self._fleet.executors:
+        by_app = self._ended.pop(executor_id, None)
+        if removal.get("expected"):
+            return
+        keys = frozenset(removal.get("processing-tasks", ()))
+        if by_app is None:
+            self._suspected[executor_id] = keys
+        elif not by_app:
+            self._acquit(keys)
+        if executor_id in self._fleet.executors:
             self._fleet.disconnected(executor_id)
-            self._suspected[executor_id] = frozenset(removal.get("processing-tasks", ()))
 
     async def before_close(self) -> None:
         """Stop the fleet."""
@@ -228,6 +237,7 @@ class Link(SchedulerPlugin):
         drained = self._drains.pop(executor_id, None)
         worker = self._scheduler.aliases.get(executor_id)
         if worker is not None:
+            self._ended[executor_id] = by_app
             ws = self._scheduler.workers[worker]
             if drained is not None and not drained.done() and (ws.has_what or ws.processing):
                 message = f"worker {executor_id} has ended before its work was given away"

@@ -96,6 +96,21 @@ def test_a_task_is_not_suspected_when_its_workers_pod_was_deleted() -> None:
         asyncio.run(program(local))
 
 
+def test_a_task_is_not_suspected_either_when_the_connection_is_lost_after_the_end_was_told() -> None:
+    async def program() -> None:
+        async with cluster_of(1, asynchronous=True) as cluster, Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(1, timeout=LIMIT)
+            _slow = client.submit(time.sleep, 1000, key="slow")
+            await until(lambda: busy(cluster))
+            scheduler = cluster.scheduler
+            assert scheduler is not None
+            scheduler.plugins["executor-pods"]._removed(1, by_app=False)
+            await scheduler.remove_worker(scheduler.aliases[1], stimulus_id="the connection is lost", expected=False)
+            assert scheduler.tasks["slow"].suspicious == 0
+
+    asyncio.run(program())
+
+
 def test_dask_adapts_the_number_of_workers() -> None:
     async def program() -> None:
         async with cluster_of(asynchronous=True) as cluster, Client(cluster, asynchronous=True) as client:
