@@ -25,7 +25,7 @@ def quick() -> Any:
         yield
 
 
-@pytest.mark.stress  # now and then, on a loaded machine, the load is over before Adaptive has seen it
+@pytest.mark.stress  # on a loaded machine it waits in vain now and then; why is not known
 def test_a_worker_group_has_its_own_options_and_its_own_number_and_adapts_with_the_others() -> None:
     async def program() -> None:
         groups = {"gpu": {"n_workers": 1, "worker_options": {"resources": "GPU=1"}, "env": {"KIND": "gpu"}}}
