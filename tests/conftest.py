@@ -21,6 +21,8 @@ from tests.contract.control_plane import ASSETS, WITHOUT_ASSETS, ControlPlane
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xdist.remote import Producer
+
     from actors.testing import Kit
 
 pytest_plugins = ["actors.testing.plugin"]
@@ -34,6 +36,9 @@ settings.load_profile("suite")
 
 WAIT_MOST = ("tests/e2e/", "tests/docs/test_snippets.py")
 """Tests that wait for other processes: begun first, they wait while others compute."""
+
+READ_SOURCE = ("tests/docs/test_pages.py", "tests/unit/test_layout.py")
+"""Tests that parse the whole library: one worker runs them all."""
 
 REAL_SERVER = (
     "[real",
@@ -86,10 +91,11 @@ def expect_crashes(kit: Kit) -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Keep compiled modules, even where the environment says not to.
+    """Keep compiled modules, even where the environment says not to, and collect no garbage while tests are collected.
 
     Each worker and each program that a test starts would compile the package anew.
     """
+    gc.disable()
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -112,6 +118,7 @@ def pytest_collection_finish() -> None:
     """Exempt thousands of collected tests from each garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -121,16 +128,18 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadScopeScheduling:
-    return Scheduling(config)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return Scheduling(config, log)  # without `log` it prints how many tests are left, at each test
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no annotations
-    """Hands a worker one test at a time, but all of the real API server together, and unit tests by module."""
+    """Hands a worker one test at a time, but unit tests by module, and together what shares something that is dear."""
 
     def _split_scope(self, nodeid: str) -> str:
         if _rank(nodeid) == 0:
             return "real"
+        if nodeid.startswith(READ_SOURCE):
+            return "source"
         return nodeid.partition("::")[0] if nodeid.startswith("tests/unit/") else nodeid
 
 

@@ -259,11 +259,11 @@ class Allocator(Actor):
         self._deleter.abandon([answer.executor_id], f"it could not be created: {answer.error}", created=False)
         profile = self._profiles[requested.profile]
         before = profile.refusal
-        is_last = profile.answered(answer.error, now=now, entropy=self.entropy)
+        follows = profile.answered(answer.error, now=now, entropy=self.entropy)
         if profile.refusal is not before:
             logger.warning("creation refused: profile=%s error=%s", profile.name, answer.error)
             self._report_block(profile, None, lacks_some=True)
-        if is_last:
+        if follows:
             self._round()
 
     def _create_delayed(self, delay: PodCreateDelayed) -> None:

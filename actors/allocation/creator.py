@@ -83,11 +83,11 @@ class Creator:
     def _requestable(self, profile: Profile, missing: int, snapshot: PodsSnapshot) -> int:
         """Return how many executors of a profile may be requested now, if it were the only one.
 
-        With `pacing = "batch"` all requested executors must be observed; with `"pipelined"` no POST may be unanswered.
+        With `pacing = "batch"` all requested executors must be observed; with `"pipelined"` few POSTs may be left.
         Profiles that one full quota refuses go on together, with equal batches: none takes all the room that there is.
         """
         unobserved = self.tracker.requested.count(profile.name)
-        if not self._may_request(profile) or (unobserved if self.settings.pacing == "batch" else profile.awaited):
+        if not self._may_request(profile) or (unobserved if self.settings.pacing == "batch" else profile.waits):
             return 0
         together = self.profiles.sharing_quota_with(profile)
         if not all(other.tries_quota(self.clock.monotonic()) for other in together):

@@ -38,12 +38,15 @@ START_BACKOFF: Final = Backoff(
 )
 """After an early end. The maximum is that of a kubelet's crash-loop backoff."""
 
+SMALL_BATCH: Final = 8
+"""After a batch of so few POSTs the next one follows when all are answered; after a larger one before slots idle."""
+
 REPORT_DELAYS_AFTER: Final = timedelta(seconds=5)
 """A POST that is retried for longer than this is reported; shorter delays are normal."""
 
 
 class Profile:
-    """The state of one profile. A batch is what one round requests; the next one follows when it is answered."""
+    """The state of one profile. A batch is what one round requests; the next one follows when most are answered."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         allocation = settings.allocation
@@ -57,8 +60,13 @@ class Profile:
         Slow start, as in the Job and ReplicaSet controllers: a cluster that refuses does not get 500 POSTs.
         """
         self._last_size = allocation.batch_size if allocation.pacing == "batch" else allocation.max_batch_size
+        self._slots = allocation.max_requests_in_flight
+        self._few = 0
+        """The next batch may follow while so many POSTs are not answered."""
+        self._follows = False
+        """It may follow now, and `batch_size` is its size."""
         self._batch_failed = False
-        """A POST of the newest batch created no pod."""
+        """A POST has created no pod since all were answered."""
         self.starts = StartFailureCount()
         """Early ends; the Backend keeps them for the next Allocator."""
         self._never_seen: int | None = None
@@ -122,12 +130,19 @@ class Profile:
 
     # ── POSTs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def waits(self) -> bool:
+        """The next batch has to wait for answers."""
+        return self.awaited > 0 and (self._batch_failed or not self._follows)
+
     def requested(self, count: int) -> None:
-        """Note that a batch is sent."""
+        """Note that a batch is sent. Half of a large one shows that the server takes them: the next follows early."""
         self.awaited += count
+        self._follows = False
+        self._few = min(count // 2, self._slots - 1) if count > SMALL_BATCH and self.refusal is None else 0
 
     def answered(self, error: ApiError | None, *, now: Moment, entropy: Entropy) -> bool:
-        """Note the answer to a POST, with the error if it created no pod. Return whether it was the last of its batch.
+        """Note the answer to a POST, with the error if it created no pod. Return whether the next batch may follow.
 
         A taken name or a withdrawn request says nothing about the next POST. One success does not end a refusal: it is
         over when a whole batch of the initial size has succeeded.
@@ -139,14 +154,16 @@ class Profile:
             self.batch_size = min(self.batch_size, self._first_size)
             if not isinstance(error, AlreadyExists | Cancelled):
                 self.refused(error, now=now, entropy=entropy)
-        if self.awaited > 0:
+        if self.awaited > 0 and (self._follows or self._batch_failed or self.awaited > self._few):
             return False
-        if not self._batch_failed:
+        if not self._batch_failed and not self._follows:
+            self._follows = True
             self._refusals, self._retry_at = 0, 0.0
             if self.batch_size >= self._first_size:
                 self.refusal = None
             self.batch_size = min(self.batch_size * 2, self._last_size)
-        self._batch_failed = False
+        if self.awaited == 0:
+            self._batch_failed = False
         return True
 
     def refused(self, error: ApiError, *, now: Moment, entropy: Entropy) -> None:

@@ -15,9 +15,9 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from actors import kube
 from actors.backend import children
 from actors.backend.backend_ref import BackendRef
+from actors.backend.connection import connect
 from actors.backend.driver_channel import DriverChannel
 from actors.backend.driver_messages import FROM_DRIVER, checked
 from actors.backend.driver_pod import DriverPod
@@ -130,16 +130,10 @@ class Backend(Actor):
         runs_on = given or ActorSystem()
         settings = settings.for_one_backend(runs_on.entropy)
         executor_pod.check_template(settings)
-        if api is None:
-            api = (runs_on.connect or kube.connect)(
-                kubeconfig=None if kubeconfig is None else Path(kubeconfig),
-                context=context,
-                namespace=settings.namespace,
-                request_timeout=settings.backend.request_timeout,
-                max_connections=settings.allocation.connections,
-                bounds=settings.api.bounds,
-                apart=settings.source.process,
-            )
+        if api is None and runs_on.connect is not None:
+            api = runs_on.connect(settings.namespace, request_timeout=settings.backend.request_timeout)
+        elif api is None:
+            api = connect(settings, kubeconfig=None if kubeconfig is None else Path(kubeconfig), context=context)
         ours = isinstance(owner, Address)  # an actor of this runtime receives `Terminated` too, as owners do
         driver = _address_of(owner, runs_on.letters)
         counts = FleetCounts(settings.app_id, settings.profile_names)

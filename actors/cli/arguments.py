@@ -21,7 +21,7 @@ from actors.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actors.cli.run import Inbox
+    from actors.cli.main_loop import Inbox
     from actors.page.plan import PagePlan
     from actors.settings import ExecutorValues, SettingsValues
 
@@ -55,7 +55,7 @@ def _program() -> str:
 
 def _unwritten(error: OSError) -> int:
     """Return the exit code of a command, such as `--help`, whose stdout cannot be written. Raise any other error."""
-    from actors.cli.run import EXIT_FAILED, EXIT_OK  # noqa: PLC0415 - as below
+    from actors.cli.main_loop import EXIT_FAILED, EXIT_OK  # noqa: PLC0415 - as below
 
     return EXIT_OK if give_up(error) else EXIT_FAILED
 
@@ -308,7 +308,7 @@ def _check_choice(option: str, value: str, choices: object) -> None:
 
 
 def _check_file(path: Path) -> int:
-    from actors.cli.run import EXIT_FAILED, EXIT_OK  # noqa: PLC0415 - not needed to reject a wrong argument
+    from actors.cli.main_loop import EXIT_FAILED, EXIT_OK  # noqa: PLC0415 - not needed to reject a wrong argument
     from actors.manifests.executor_pod import check_template  # noqa: PLC0415 - as above
 
     try:

@@ -8,6 +8,7 @@ Exit codes: 0 ended as asked (also by SIGTERM), 1 the fleet failed, 2 usage, 130
 
 from __future__ import annotations
 
+import gc
 import signal
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from actors.errors import MissingExtra, needs_extra
 if TYPE_CHECKING:
     from types import FrameType
 
-    from actors.cli.run import Inbox
+    from actors.cli.main_loop import Inbox
 
 __all__ = ["main"]
 
@@ -34,7 +35,10 @@ def main() -> int:
     except MissingExtra as error:
         say(str(error))
         return 2
-    return execute(inbox)
+    try:
+        return execute(inbox)
+    finally:
+        gc.freeze()  # else the interpreter visits every object when it exits, which takes as long as some imports
 
 
 def _take_signals(inbox: Inbox) -> None:

@@ -15,20 +15,11 @@ from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Final
 
-from actors import kube
 from actors.backend.backend import Backend
+from actors.backend.connection import connect
 from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, UseBackend
 from actors.cli.events import to_json, to_line
-from actors.cli.main_loop import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    REDRAW_SECONDS,
-    Inbox,
-    Key,
-    MainLoop,
-    Observed,
-)
+from actors.cli.main_loop import EXIT_INTERRUPTED, EXIT_OK, REDRAW_SECONDS, Inbox, Key, MainLoop, Observed
 from actors.cli.output import Lines, Output, OutputFormat
 from actors.cli.streams import discard, has_no_reader
 from actors.manifests import executor_pod
@@ -42,16 +33,7 @@ if TYPE_CHECKING:
     from actors.page.plan import PagePlan
     from actors.settings.model import Settings
 
-__all__ = [
-    "EXIT_FAILED",
-    "EXIT_INTERRUPTED",
-    "EXIT_OK",
-    "ClusterFaults",
-    "Inbox",
-    "Request",
-    "run_fleet",
-    "run_local",
-]
+__all__ = ["ClusterFaults", "Request", "run_fleet", "run_local"]
 
 LOCAL_STOP: Final = FORCE_AFTER + timedelta(seconds=3)
 """How long an orderly stop may take on the embedded cluster, which ends with the command and leaves nothing behind.
@@ -123,14 +105,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             kubeconfig, context = cluster.kubeconfig_path, None
             force = partial(cluster.store.delete_collection, "pods", namespace, grace_period_seconds=0)
             plan = replace(plan, kill_every=request.kill_every, kill=cluster.kill, kubeconfig=kubeconfig, force=force)
-        api = kube.connect(
-            kubeconfig=kubeconfig,
-            context=context,
-            namespace=request.settings.namespace,
-            request_timeout=request.settings.backend.request_timeout,
-            max_connections=request.settings.allocation.connections,
-            bounds=request.settings.api.bounds,
-        )
+        api = connect(request.settings, kubeconfig=kubeconfig, context=context)
         stack.callback(api.close)
         output = choose_output(request, inbox, clock)
         stack.callback(output.close)

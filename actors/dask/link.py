@@ -15,7 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from actors.dask.draining import drain
 from actors.dask.news import news
 from actors.errors import FleetEnded
-from actors.fleet import EventsMissed
+from actors.fleet.stream import EventsMissed
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
-    from actors.fleet import AsyncFleet, Event
+    from actors.fleet.async_fleet import AsyncFleet
+    from actors.fleet.stream import Event
 
 __all__ = ["TOPIC", "Link"]
 

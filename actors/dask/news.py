@@ -17,7 +17,7 @@ from actors.messages import (
 )
 
 if TYPE_CHECKING:
-    from actors.fleet import Event
+    from actors.fleet.stream import Event
 
 __all__ = ["news"]
 

@@ -28,7 +28,7 @@ from actors.dask.status import fleet_table
 from actors.dask.targets import Targets, at_least, at_most, how_many
 from actors.dask.waiting import until_registered
 from actors.dask.workers import fleet_values, tls_options
-from actors.fleet import AsyncFleet
+from actors.fleet.async_fleet import AsyncFleet
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.runtime import Entropy
 from actors.settings import Settings
@@ -234,6 +234,8 @@ class PodCluster(Cluster):
     def _up(self) -> _Started:
         if self._parts is None:
             raise RuntimeError("the cluster has not started: await it, or use `async with`")
+        if self.status == Status.closed:
+            raise RuntimeError("the cluster is closed")
         return self._parts
 
     async def _new_scheduler(self) -> Scheduler:

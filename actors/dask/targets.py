@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
     from actors.dask.link import Link
-    from actors.fleet import AsyncFleet
+    from actors.fleet.async_fleet import AsyncFleet
     from actors.messages import Executor
 
 __all__ = ["Targets", "at_least", "at_most", "how_many"]

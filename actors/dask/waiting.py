@@ -9,7 +9,7 @@ from actors.errors import Unreachable
 
 if TYPE_CHECKING:
     from actors.dask.link import Link
-    from actors.fleet import AsyncFleet
+    from actors.fleet.async_fleet import AsyncFleet
 
 __all__ = ["until_registered"]
 

@@ -115,10 +115,12 @@ def fleet_values(
         scheduler_address: with its protocol.
         drain_timeout: of all groups, as Dask reads durations; 0: workers do not drain. None: `DRAIN_TIMEOUT`.
         more: what `group_values` needs beside.
+
+    Raises:
+        SettingsError: `drain_timeout` is no duration.
     """
     protocol, _, address = scheduler_address.partition("://")
-    drain = parse_timedelta(DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)
-    executor = {"drain_timeout": timedelta(seconds=drain) or None}
+    executor = {"drain_timeout": _drain(DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)}
     executor |= group_values(base, base=base, protocol=protocol, **more)
     profiles = {name: group_values(group, base=base, protocol=protocol, **more) for name, group in groups.items()}
     return {
@@ -157,6 +159,14 @@ def tls_options(config: Mapping[str, Any], folder: Path | None) -> dict[str, str
             path.write_text(value)
             options[option] = str(path)
     return options
+
+
+def _drain(given: Any) -> timedelta | None:
+    try:
+        return timedelta(seconds=parse_timedelta(given)) or None
+    except (AttributeError, KeyError, OverflowError, ValueError):  # Dask's own name neither the argument nor its value
+        how = 'a number of seconds, or of units, such as "90s" or "5 minutes"'
+        raise SettingsError(f"drain_timeout = {given!r}: must be {how}") from None
 
 
 def _command(given: Sequence[str] | None, *, local: bool) -> tuple[str, ...]:

@@ -12,9 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from immutables import Map
+from msgspec import structs
 
 from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating
 from actors.messages.internal import LedgerEntry
+from actors.pods.id_map import IdMap
 from actors.pods.ids import believed
 from actors.pods.loss import LossKind, LossReason, never_started
 from actors.pods.pod import DEFAULT_PROFILE
@@ -42,7 +44,7 @@ _NO_STEPS: Final[Mapping[int, int]] = MappingProxyType({})
 class Ledger:
     """The executors of one incarnation of a driver, and the ids that it allocated."""
 
-    entries: LedgerEntries = field(default_factory=Map)
+    entries: LedgerEntries = field(default_factory=IdMap)
     next_id: int = 1
     """Above every id that any driver of this `app_id` allocated, which the lease records. Without a lease, ids of
     previous drivers are known by their pods: one whose pod was gone before this driver began may be allocated again."""
@@ -60,14 +62,11 @@ class Ledger:
     ) -> Ledger:
         """Add requested executors. Their ids are never used again."""
         ids = tuple(executor_ids)
-        entries = self.entries.mutate()
-        new = [i for i in ids if i not in entries]  # an Allocator that hung and was replaced may repeat itself
-        for executor_id in new:
-            step = memory_steps.get(executor_id, 0)
-            entries[executor_id] = LedgerEntry(executor_id, profile, memory_step=step, since=at)
+        new = [i for i in ids if i not in self.entries]  # an Allocator that hung and was replaced may repeat itself
+        entries = {i: LedgerEntry(i, profile, memory_step=memory_steps.get(i, 0), since=at) for i in new}
         return replace(
             self,
-            entries=entries.finish(),
+            entries=self.entries.with_changes(entries),
             next_id=max(self.next_id, max(ids) + 1),
             first_id=min(ids) if self.first_id is None else self.first_id,
             last_id=max(self.last_id, *ids),
@@ -108,7 +107,7 @@ class Ledger:
         running = entry.running or isinstance(message, ExecutorRunning)
         terminating = entry.terminating or isinstance(state, PodTerminating)
         is_new = not entry.terminating and (entry.uid is None or terminating or running is not entry.running)
-        changed = replace(
+        changed = structs.replace(
             entry,
             uid=state.pod.uid,
             notified_at=entry.notified_at if message is None else _first(entry.notified_at, now),
@@ -136,7 +135,7 @@ class Ledger:
         message = None
         if is_news:
             message = _terminating(entry, pod, at + elapsed(now, kill.delete_at), _why_killed(kill), kill.retired)
-        changed = replace(
+        changed = structs.replace(
             entry,
             killed=kill,
             terminating=True,
@@ -153,16 +152,16 @@ class Ledger:
     def drained(self, executor_id: int) -> Ledger | None:
         """A terminating executor is drained. None if it is not terminating."""
         entry = self.current(executor_id)
-        return self._with(replace(entry, drained=True)) if entry is not None and entry.terminating else None
+        return self._with(structs.replace(entry, drained=True)) if entry is not None and entry.terminating else None
 
     def decommissioned(self, executor_id: int) -> Ledger:
         """The driver lets an executor finish, which has not ended."""
-        return self._with(replace(self.entries[executor_id], decommissioned=True))
+        return self._with(structs.replace(self.entries[executor_id], decommissioned=True))
 
     def marked(self, executor_id: int, *, busy: bool) -> Ledger:
         """An executor is busy or idle, as the driver says."""
         entry = self.current(executor_id)
-        return self if entry is None or entry.busy == busy else self._with(replace(entry, busy=busy))
+        return self if entry is None or entry.busy == busy else self._with(structs.replace(entry, busy=busy))
 
     def scaled_down(self, pods: Mapping[int, str]) -> Ledger:
         """The Allocator deletes these executors as excess (id → the pod's UID), unless they run meanwhile."""
@@ -170,7 +169,7 @@ class Ledger:
         for executor_id, uid in pods.items():
             entry = ledger.current(executor_id)
             if entry is not None and entry.uid in (None, uid) and not entry.running:
-                ledger = ledger._with(replace(entry, scaled_down=True))
+                ledger = ledger._with(structs.replace(entry, scaled_down=True))
         return ledger
 
     def counted(self) -> Counter[str]:
@@ -187,7 +186,7 @@ class Ledger:
         entry = self.current(executor_id)
         if entry is None or entry.uid != uid or kind in entry.stuck:
             return None
-        return self._with(replace(entry, stuck=entry.stuck | {kind}))
+        return self._with(structs.replace(entry, stuck=entry.stuck | {kind}))
 
     def removed(
         self,
@@ -212,7 +211,7 @@ class Ledger:
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
         if entry.removed_at is not None or other_pod:
             return self, ()
-        ledger = self._with(replace(entry, uid=uid or entry.uid, removed_at=now, since=at))
+        ledger = self._with(structs.replace(entry, uid=uid or entry.uid, removed_at=now, since=at))
         return ledger, ends(entry, reason, pod, earlier)
 
     def abandoned(
@@ -229,7 +228,7 @@ class Ledger:
         entry = self.current(executor_id)
         if entry is None:
             return self, ()
-        ledger = self._with(replace(entry, abandoned=True, removed_at=now, since=at))
+        ledger = self._with(structs.replace(entry, abandoned=True, removed_at=now, since=at))
         if not created:
             ledger = replace(ledger, created=ledger.created - 1)
         if not entry.is_known:
@@ -244,7 +243,7 @@ class Ledger:
         entry = self.current(executor_id)
         if entry is None or entry.scaled_down:
             return None
-        return self._with(replace(entry, registered_at=now, active=True, disconnected_at=None))
+        return self._with(structs.replace(entry, registered_at=now, active=True, disconnected_at=None))
 
     def disconnected(self, executor_id: int, now: Moment) -> Ledger | None:
         """An executor's connection is lost: it is inactive. None if it is unknown or has ended."""
@@ -252,7 +251,9 @@ class Ledger:
         if entry is None:
             return None
         since = _first(entry.disconnected_at, now)
-        return self._with(replace(entry, active=False, disconnected_at=since, disconnects=entry.disconnects + 1))
+        return self._with(
+            structs.replace(entry, active=False, disconnected_at=since, disconnects=entry.disconnects + 1)
+        )
 
     def forgotten(self, before: Moment) -> Ledger:
         """Drop this driver's executors that ended before a moment: their ids are known by their numbers.
@@ -274,10 +275,7 @@ class Ledger:
         ids = [executor_id for executor_id in executor_ids if executor_id in self.entries]
         if not ids:
             return self
-        entries = self.entries.mutate()
-        for executor_id in ids:
-            del entries[executor_id]
-        return replace(self, entries=entries.finish())
+        return replace(self, entries=self.entries.with_changes(dict.fromkeys(ids)))
 
     def _ended(self, before: Moment) -> list[int]:
         entries = self.entries.values()
@@ -311,7 +309,7 @@ class Ledger:
         counts = self.registered_now
         if more:
             counts = counts.set(entry.profile, counts.get(entry.profile, 0) + more)
-        entries = self.entries.set(entry.executor_id, entry)
+        entries = self.entries.with_changes({entry.executor_id: entry})
         return replace(self, entries=entries, next_id=next_id, registered_now=counts)
 
 

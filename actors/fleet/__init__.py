@@ -4,9 +4,3 @@ The room owns one actor (`FleetOwner`), which owns the Backend and receives its 
 it: the view of the fleet and bounded streams of events. It sends the Backend what a driver may send, and nothing else.
 It never talks to another actor of the library, nor to the API.
 """
-
-from actors.fleet.async_fleet import AsyncFleet
-from actors.fleet.fleet import Fleet
-from actors.fleet.stream import Event, EventsMissed
-
-__all__ = ["AsyncFleet", "Event", "EventsMissed", "Fleet"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, Unpack, final
 
-from actors.fleet.callbacks import TaskCalls, called
+from actors.fleet.callbacks import called
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
-from actors.fleet.waiting import run_async
+from actors.fleet.event_loop import TaskCalls, run_async
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 from actors.page.plan import PagePlan

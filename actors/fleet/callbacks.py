@@ -1,4 +1,4 @@
-"""Calls of `on_event`: by an actor of their own for threads, by a task for asyncio.
+"""Calls of `on_event`, for threads: by an actor of their own. `event_loop` has those for asyncio.
 
 They read events as any reader does: if the callback is slow, nothing else waits for it, and nothing grows. What it
 raises is logged.
@@ -6,8 +6,6 @@ raises is logged.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import inspect
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -16,12 +14,12 @@ from actors.runtime import Actor, Context
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from actors.fleet.stream import Event, EventBuffer
     from actors.runtime import ActorSystem
 
-__all__ = ["ActorCalls", "Calls", "TaskCalls", "called", "is_coroutine_function"]
+__all__ = ["ActorCalls", "Calls", "called", "is_coroutine_function"]
 
 logger = get_logger(__name__)
 
@@ -100,51 +98,6 @@ class ActorCalls:
 
     def cancel(self) -> None:
         """A thread cannot be cancelled: the daemon thread of a callback that hangs is left."""
-
-
-@final
-class TaskCalls:
-    """Calls from a task of the running event loop. A coroutine function is awaited.
-
-    Args:
-        call: the user's callback.
-        read: waits for the next event of a buffer; None at the end.
-    """
-
-    def __init__(self, call: Callable[[Event], object], read: Callable[[EventBuffer], Awaitable[Event | None]]) -> None:
-        self._call = call
-        self._read = read
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, buffer: EventBuffer, done: Callable[[], None]) -> None:
-        """See `Calls`."""
-        self._task = asyncio.create_task(self._run(buffer))
-        self._task.add_done_callback(lambda _: done())
-
-    def is_done(self) -> bool:
-        """See `Calls`."""
-        return self._task is None or self._task.done() or self._task.get_loop().is_closed()
-
-    def is_current(self) -> bool:
-        """See `Calls`."""
-        with contextlib.suppress(RuntimeError):  # this thread runs no loop
-            return self._task is not None and asyncio.current_task() is self._task
-        return False
-
-    def cancel(self) -> None:
-        """See `Calls`."""
-        if self._task is not None:
-            with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-
-    async def _run(self, buffer: EventBuffer) -> None:
-        while (event := await self._read(buffer)) is not None:
-            try:
-                result = self._call(event)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:
-                logger.exception("on_event failed: event=%s", type(event).__name__)
 
 
 class _Look:

@@ -49,7 +49,8 @@ class Goal:
     def is_reached(self, view: FleetView) -> bool:
         """Return whether enough executors run and are registered now."""
         return (self.running is None or self._run(view) >= self.running) and (
-            self.registered is None or self._registered(view) >= self.registered
+            self.registered is None
+            or (len(view.registered) >= self.registered and self._registered(view) >= self.registered)
         )
 
     def check(self, view: FleetView, wanted: int, now: Moment) -> timedelta | None:
@@ -118,10 +119,8 @@ class Goal:
     def _stuck(self, view: FleetView, *, all_kinds: bool = False) -> list[tuple[int, Record]]:
         return [
             (executor_id, record)
-            for executor_id, record in view.records.copy().items()
-            if self._waits(record)
-            and record.stuck is not None
-            and (all_kinds or record.stuck in KINDS or record.stuck == CRASHING)
+            for executor_id, record in view.stuck.copy().items()
+            if self._waits(record) and (all_kinds or record.stuck in KINDS or record.stuck == CRASHING)
         ]
 
     def _waits(self, executor: Record | Executor) -> bool:

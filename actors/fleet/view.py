@@ -94,6 +94,8 @@ class FleetView(Waitable):
         self.is_over = False
         """The fleet has ended, and so have all actors but its own."""
         self.records: dict[int, Record] = {}
+        self.stuck: dict[int, Record] = {}
+        """The records of pending executors that are stuck: few, while a wait looks at them after each event."""
         self.registered: set[int] = set()
         """Executors that the driver has registered; the door's callers add and remove them."""
         self.blocked: dict[str, AllocationBlocked] = {}
@@ -240,13 +242,13 @@ class FleetView(Waitable):
         old = self.records.get(event.executor_id)
         if old is not None:
             said = f"{event.reason}: {event.message}" if event.message else event.reason
-            self.records[event.executor_id] = old._replace(
-                reason=said, stuck=event.reason, stuck_since=self._clock.monotonic()
-            )
+            record = old._replace(reason=said, stuck=event.reason, stuck_since=self._clock.monotonic())
+            self._set(event.executor_id, old, record)
 
     def _removed(self, event: ExecutorRemoved) -> None:
         executor_id, loss = event.executor_id, event.reason
         old = self.records.pop(executor_id, None)
+        self.stuck.pop(executor_id, None)
         if old is not None and old.state is ExecutorState.RUNNING:
             self.running[old.profile] -= 1
         self.registered.discard(executor_id)
@@ -266,6 +268,10 @@ class FleetView(Waitable):
         if was_running is not (record.state is ExecutorState.RUNNING):
             self.running[record.profile] += -1 if was_running else 1
         self.records[executor_id] = record
+        if record.stuck is not None and record.state is ExecutorState.PENDING:
+            self.stuck[executor_id] = record
+        else:
+            self.stuck.pop(executor_id, None)
 
 
 def _executor(executor_id: int, record: Record, *, is_registered: bool) -> Executor:

@@ -9,7 +9,7 @@ call        one request under way; completes exactly once. A *stream* is the cal
 reply       the callback of a call; the *sink* is the callback of a stream
 access      a server, a namespace and *credentials*, from a kubeconfig or from the pod's service account
 wire        the socket that a call or stream uses, and the right to cut it from another thread
-transport   a urllib3 pool, with wires. Each worker and each stream has its own: no thread gets
+transport   a connection that urllib3 made, with wires. Each worker and each stream has its own: no thread gets
             a connection that another is about to cut
 worker      one of the bounded daemon threads that run calls; each stream has a thread of its own
 fence       the `PodApi` of one incarnation of an actor; sends nothing once that incarnation has ended
@@ -20,7 +20,7 @@ limit       the time a call may take in all, including the wait for a worker and
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING
 
 from actors.kube.api import (
     CLAIMS,
@@ -101,32 +101,6 @@ __all__ = [
 ]
 
 
-@overload
-def connect(
-    kubeconfig: Path | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    *,
-    request_timeout: timedelta = ...,
-    max_connections: int = ...,
-    bounds: AnswerBounds | None = None,
-    apart: Literal[False] = False,
-) -> HttpPodApi: ...
-
-
-@overload
-def connect(
-    kubeconfig: Path | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    *,
-    request_timeout: timedelta = ...,
-    max_connections: int = ...,
-    bounds: AnswerBounds | None = None,
-    apart: bool,
-) -> PodApi: ...
-
-
 def connect(
     kubeconfig: Path | None = None,
     context: str | None = None,
@@ -135,8 +109,7 @@ def connect(
     request_timeout: timedelta = timedelta(seconds=10),
     max_connections: int = 16,
     bounds: AnswerBounds | None = None,
-    apart: bool = False,
-) -> PodApi:
+) -> HttpPodApi:
     """Return a client of the real API. Reads the configuration and sends nothing yet.
 
     Args:
@@ -146,7 +119,6 @@ def connect(
         request_timeout: the limit of every call, of a watch until its headers arrive, and of an exec plugin.
         max_connections: the number of calls that run at once, each in its own thread; further calls queue.
         bounds: how much of an answer is accepted; by default that of the settings.
-        apart: list and watch in a child process, see `actors.kube.observer`.
 
     Raises:
         SettingsError: no kubeconfig, context or credential is usable.
@@ -155,15 +127,10 @@ def connect(
     from actors.kube.http import pod_api as http  # noqa: PLC0415 - as above
 
     access = auth.load(kubeconfig, context, limit=request_timeout)
-    own = http.HttpPodApi(
+    return http.HttpPodApi(
         access,
         namespace=namespace or access.namespace,
         request_timeout=request_timeout,
         max_connections=max_connections,
         bounds=bounds,
     )
-    if not apart:
-        return own
-    from actors.kube.observer.pod_api import ObserverPodApi  # noqa: PLC0415 - few have it
-
-    return ObserverPodApi(own)

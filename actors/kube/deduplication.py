@@ -12,19 +12,31 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from actors.pods.pod import EXECUTOR_ID_LABEL, RELEVANT_CONDITIONS, ObjectMeta, Pod, PodStatus, Time
+from actors.pods.ids import id_text
+from actors.pods.pod import (
+    EXECUTOR_ID_LABEL,
+    IN_NAME,
+    RELEVANT_CONDITIONS,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Time,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from actors.pods.pod import PodEvent
 
-__all__ = ["Connection", "Kept", "Labels", "PodDeduplicator", "PodHeader", "SharedParts"]
+__all__ = ["Connection", "Kept", "PodDeduplicator", "PodHeader", "SharedParts"]
 
 MAX_SHARED: Final = 4096
 """The number of values kept for sharing; then all are dropped. Common values come back with the next pod, and values
@@ -52,40 +64,33 @@ _NO_POD: Final = Pod()
 _NO_STATUS: Final = PodStatus()
 
 
-@final
-class Labels(Mapping[str, str]):
-    """A pod's labels: a shared mapping plus the executor id, the only label that each pod has of its own."""
-
-    __slots__ = ("common", "executor_id")
-
-    def __init__(self, common: Mapping[str, str], executor_id: str) -> None:
-        self.common = common
-        self.executor_id = executor_id
-
-    def __getitem__(self, key: str) -> str:
-        return self.executor_id if key == EXECUTOR_ID_LABEL else self.common[key]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.common
-        yield EXECUTOR_ID_LABEL
-
-    def __len__(self) -> int:
-        return len(self.common) + 1
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-
 class Connection(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One watch connection: it delivers every change after version `since`."""
 
     since: str | None
 
 
+class _Frame(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """What a pod is beside its identity and its status: the same for nearly all running pods of a profile."""
+
+    spec: PodSpec | None
+    labels: Mapping[str, str] | None
+    owner_references: tuple[OwnerReference, ...] | None
+    deletion_timestamp: datetime | None
+    deletion_grace_period_seconds: int | None
+    finalizers: tuple[str, ...] | None
+
+
 class _Known(msgspec.Struct, gc=False):
-    """The last observation of a pod."""
+    """The last observation of a pod.
+
+    Its status and frame stand beside the pod, because an event is compared with nothing else: in a large fleet each
+    object that is read is in no CPU cache, and costs as much as ten comparisons.
+    """
 
     pod: Pod
+    status: PodStatus | None
+    frame: _Frame
     version: str
     """The latest version at which it looked like `pod`, whose own version is the first one."""
     origin: Connection | str
@@ -105,6 +110,29 @@ class SharedParts:
 
     def __init__(self) -> None:
         self._shared: dict[Any, Any] = {}
+
+    def frame(self, pod: Pod) -> _Frame:
+        """Return the frame of a pod whose parts are shared."""
+        of, metadata = pod.spec, pod.metadata
+        key = (
+            id(of),
+            id(metadata.labels),
+            id(metadata.owner_references),
+            metadata.deletion_timestamp,
+            metadata.deletion_grace_period_seconds,
+            id(metadata.finalizers),
+        )  # the frame keeps the parts, so that no other has their ids
+        found: _Frame | None = self._shared.get(key)
+        if found is None:
+            found = self._shared[key] = _Frame(
+                of,
+                metadata.labels,
+                metadata.owner_references,
+                metadata.deletion_timestamp,
+                metadata.deletion_grace_period_seconds,
+                metadata.finalizers,
+            )
+        return found
 
     def share(self, pod: Pod, last: Pod | None) -> None:
         """Replace parts of a pod by equal parts of its last observation, or else of other pods.
@@ -177,7 +205,7 @@ class PodDeduplicator:
                 if known is not None and _is_unchanged(known, pod):
                     self._keep(known, kept)
                     continue
-                _drop_conditions(pod)
+                _tidy(pod)
                 self._parts.share(pod, None if known is None else known.pod)
                 if pod.metadata.uid not in self._pods:
                     self._remember(pod, version)
@@ -197,22 +225,28 @@ class PodDeduplicator:
     def _is_change(self, event: PodEvent, connection: Connection) -> bool:
         pod = event.pod
         metadata = pod.metadata
-        known = self._known(metadata.uid)
-        _drop_conditions(pod)
-        if known is not None and _looks_same(pod, last := known.pod):
+        known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
+        _tidy(pod)
+        if known is not None and _looks_same(pod, known):
             follows = known.origin is connection or known.origin == connection.since
-            if follows and _is_running(last) and event.type != "DELETED":
+            if follows and _is_running(known) and event.type != "DELETED":
                 known.version, known.origin = metadata.resource_version, connection
-                self._pods[last.metadata.uid] = known
                 return False
-            if metadata.resource_version == last.metadata.resource_version:
-                force_setattr(event, "pod", last)
+            if metadata.resource_version == known.pod.metadata.resource_version:
+                force_setattr(event, "pod", known.pod)
         self._parts.share(pod, None if known is None else known.pod)
         if event.type == "DELETED":  # always the last event of a pod
             self._pods.pop(metadata.uid, None)
         else:
             self._remember(event.pod, connection)
         return True
+
+    def _taken_over(self, uid: str) -> _Known | None:
+        """Return the last observation of a pod that was observed before the last LIST only, from now on a newer one."""
+        known = self._before.pop(uid, None)
+        if known is not None:
+            self._pods[known.pod.metadata.uid] = known
+        return known
 
     def _known(self, uid: str) -> _Known | None:
         """Return the last observation of a pod, removed from the older ones: the caller has a newer one."""
@@ -229,15 +263,16 @@ class PodDeduplicator:
     def _remember(self, pod: Pod, origin: Connection | str) -> None:
         metadata = pod.metadata
         if metadata.uid and metadata.resource_version:
-            self._pods[metadata.uid] = _Known(pod, metadata.resource_version, origin)
+            version = metadata.resource_version
+            self._pods[metadata.uid] = _Known(pod, pod.status, self._parts.frame(pod), version, origin)
         else:  # it cannot be identified, so the last observation is unknown
             self._pods.pop(metadata.uid, None)
 
 
 def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:
     if (labels := new.labels) is not None:
-        same = _same_labels(labels, old.labels)
-        force_setattr(new, "labels", old.labels if same else _shared_labels(dict(labels), share))
+        same = labels == old.labels
+        force_setattr(new, "labels", old.labels if same else share((dict, *labels.items()), labels))
     if owners := new.owner_references:
         same = owners == old.owner_references
         force_setattr(new, "owner_references", old.owner_references if same else share(owners, owners))
@@ -266,13 +301,13 @@ def _is_unchanged(known: _Known, listed: Pod | PodHeader) -> bool:
     )
 
 
-def _looks_same(pod: Pod, last: Pod) -> bool:
-    """Whether two pods differ at most in their version. Runs for every event."""
-    new, old = pod.metadata, last.metadata
+def _looks_same(pod: Pod, known: _Known) -> bool:
+    """Whether a pod differs at most in its version from the last observation. Runs for every event."""
+    new, old = pod.metadata, known.frame
     return (
-        pod.status == last.status
-        and pod.spec == last.spec
-        and _same_labels(new.labels, old.labels)
+        pod.status == known.status
+        and pod.spec == old.spec
+        and new.labels == old.labels
         and new.owner_references == old.owner_references
         and new.deletion_timestamp == old.deletion_timestamp
         and new.deletion_grace_period_seconds == old.deletion_grace_period_seconds
@@ -280,30 +315,15 @@ def _looks_same(pod: Pod, last: Pod) -> bool:
     )
 
 
-def _is_running(pod: Pod) -> bool:
-    return pod.status is not None and pod.status.phase == "Running"
+def _is_running(known: _Known) -> bool:
+    return known.status is not None and known.status.phase == "Running"
 
 
-def _drop_conditions(pod: Pod) -> None:
-    """Drop the conditions that no decision depends on."""
-    status = pod.status
+def _tidy(pod: Pod) -> None:
+    """Drop the conditions that no decision depends on, and the executor id from labels if the name has it."""
+    status, labels = pod.status, pod.metadata.labels
     if status is not None and (conditions := status.conditions):
         telling = [each for each in conditions if RELEVANT_CONDITIONS.get(each.type, each.status) != each.status]
         force_setattr(status, "conditions", tuple(telling) if telling else None)
-
-
-def _same_labels(new: Mapping[str, str] | None, old: Mapping[str, str] | None) -> bool:
-    """Whether decoded labels equal the kept ones."""
-    if new is None or not isinstance(old, Labels):
-        return new == old
-    common = old.common
-    return (
-        len(new) == len(common) + 1 and new.get(EXECUTOR_ID_LABEL) == old.executor_id and common.items() <= new.items()
-    )
-
-
-def _shared_labels(labels: dict[str, str], share: Callable[[Any, Any], Any]) -> Mapping[str, str]:
-    """Return the labels in the form in which they are kept."""
-    executor_id = labels.pop(EXECUTOR_ID_LABEL, None)
-    common: Mapping[str, str] = share((Labels, *labels.items()), labels)  # no other shared value has such a key
-    return common if executor_id is None else Labels(common, executor_id)
+    if isinstance(labels, dict) and labels.get(EXECUTOR_ID_LABEL) == id_text(pod.metadata.name):
+        labels[EXECUTOR_ID_LABEL] = IN_NAME

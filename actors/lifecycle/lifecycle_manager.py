@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never, cast
 
+import msgspec
 from cachetools import TTLCache
 
 from actors.lifecycle.adoption import Adoption
@@ -63,16 +63,16 @@ __all__ = ["LifecycleManager"]
 logger = get_logger(__name__)
 
 
-@dataclass(slots=True)
-class _Executor:
+class _Executor(msgspec.Struct, gc=False):
     """An executor that was reported to the Backend or registered by the driver, and that has not ended."""
 
     since: Moment
     """When it was reported or registered."""
     uid: str | None = None
-    state: PodState | None = None
+    kind: type[PodState] | None = None
     """The last observed state. None after our restart: every state is reported again, the Backend drops known ones."""
     pod: Pod | None = None
+    """Its last pod, once the snapshot does not have it; after our restart, the one that the Backend knew."""
     registered_at: Moment | None = None
     absent_since: Moment | None = None
     """When the first full sync without its pod was requested; None while the pod is visible."""
@@ -114,6 +114,8 @@ class LifecycleManager(Actor):
         self._adoption = Adoption(owner)
         self._snapshot: PodsSnapshot | None = None
         """The newest snapshot, None before the first full sync."""
+        self._states: Mapping[int, PodState] = {}
+        """The states of the newest snapshot."""
         self._taking_over: int | None = None
         """The serial of the `TakeOver` that waits for the first full sync."""
         self._executors: dict[int, _Executor] = {}
@@ -217,10 +219,10 @@ class LifecycleManager(Actor):
 
     def _label(self, executor_id: int, now: Moment) -> None:
         """Label the pod of a killed or decommissioned executor."""
-        known = self._executors.get(executor_id)
-        if known is None or known.state is None:
+        known, state = self._executors.get(executor_id), self._states.get(executor_id)
+        if known is None or state is None or known.uid != state.pod.uid:
             return
-        if (label := self._intents.label(executor_id, known.state.pod, now)) is not None:
+        if (label := self._intents.label(executor_id, state.pod, now)) is not None:
             self._pool.tell(label)
 
     # ── a round ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,19 +233,20 @@ class LifecycleManager(Actor):
             self._ended(ended)
         self._withdraw(ended.state.pod for ended in batch.ended)
         now = self.clock.monotonic()
+        before, self._states = self._states, batch.snapshot.states
         for executor_id in sorted(batch.changed):
-            state = batch.snapshot.states.get(executor_id)
+            state = self._states.get(executor_id)
             if state is not None:
                 self._observe(executor_id, state, now)
         self._urgent_since = None
-        if batch.changed or batch.ended:
-            self._backend.tell(ExecutorsObserved(batch.snapshot.states))
+        if self._states is not before:
+            self._backend.tell(ExecutorsObserved(self._states))
         if batch.snapshot.full_sync_at is not None:
             self._snapshot = batch.snapshot
             self._take_over()
         if batch.full_sync:
             self._intents.synced(batch.snapshot.states)
-            self._report_missing(batch.snapshot, now)
+            self._report_missing(batch.snapshot, before, now)
             self._repeat_patches(batch.snapshot)
         for executor_id, pod, stuck in self._pending.overdue(now):
             self._stuck(executor_id, pod, stuck)
@@ -288,8 +291,8 @@ class LifecycleManager(Actor):
         known = self._executors.get(executor_id)
         if known is None:
             known = self._executors[executor_id] = _Executor(since=now)
-        is_new = known.uid != state.pod.uid or type(known.state) is not type(state)
-        known.uid, known.state, known.pod, known.absent_since = state.pod.uid, state, state.pod, None
+        is_new = known.uid != state.pod.uid or known.kind is not type(state)
+        known.uid, known.kind, known.absent_since = state.pod.uid, type(state), None
         if is_new:
             if isinstance(state, PodUnknown):
                 phase = state.pod.status.phase if state.pod.status else None
@@ -390,8 +393,8 @@ class LifecycleManager(Actor):
 
     # ── at the end of a round ────────────────────────────────────────────────────────────────────────────────
 
-    def _report_missing(self, snapshot: PodsSnapshot, now: Moment) -> None:
-        """Report the executors without a pod in two full syncs.
+    def _report_missing(self, snapshot: PodsSnapshot, before: Mapping[int, PodState], now: Moment) -> None:
+        """Report the executors without a pod in two full syncs; `before` has the states of the last round.
 
         After the first one, the end may still be on its way: the store reports it with the DELETED event, or at the
         next LIST at the latest.
@@ -401,6 +404,9 @@ class LifecycleManager(Actor):
             return
         unconfirmed = {ended.executor_id for ended in self._confirming.values()}
         absent = sorted(self._executors.keys() - snapshot.states.keys() - unconfirmed)
+        for executor_id in absent:
+            if (state := before.get(executor_id)) is not None:
+                self._executors[executor_id].pod = state.pod
         self._withdraw(pod for executor_id in absent if (pod := self._executors[executor_id].pod) is not None)
         for executor_id in absent:
             executor = self._executors[executor_id]
@@ -429,15 +435,13 @@ class LifecycleManager(Actor):
     def _remove_disconnected(self, now: Moment) -> None:
         """Remove executors that have been disconnected for too long: they are useless, even if their pods run."""
         for executor_id in self._intents.lost(now, self._settings.disconnect_timeout):
-            known = self._executors.get(executor_id)
-            if known is None or known.state is None or isinstance(known.state, PodTerminating):
-                continue  # not observed yet, or terminating: its end will be reported
-            if known.uid in self._confirming:
-                continue  # it left the snapshot
+            known, state = self._executors.get(executor_id), self._states.get(executor_id)
+            if known is None or state is None or known.uid != state.pod.uid or isinstance(state, PodTerminating):
+                continue  # not observed yet, terminating, or gone from the snapshot: its end will be reported
             logger.info("executor removed, disconnected for too long: executor=%d", executor_id)
             self._cleanup.remove(executor_id, now)
-            reason = disconnected(executor_id, known.state.pod, self._rules)
-            self._remove(executor_id, known.uid, reason, known.pod, visible=True)
+            reason = disconnected(executor_id, state.pod, self._rules)
+            self._remove(executor_id, known.uid, reason, state.pod, visible=True)
 
     def _report_lost_nodes(self, now: Moment) -> None:
         """Report executors whose pods outlive their grace period: their nodes no longer respond."""

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from actors.settings.reference import attribute_docstrings
+from actors.text import one_line
 
 __all__ = [
     "STATES",
@@ -31,6 +32,7 @@ __all__ = [
     "Timeline",
     "Timestamp",
     "encode",
+    "line_of",
     "schema",
 ]
 
@@ -227,6 +229,11 @@ class Problem(_Document, frozen=True):
 
 
 ALL: Final = (Status, Executors, Events, Timeline, Change, Reset, Acted, Problem)
+
+
+def line_of(text: str | None) -> str | None:
+    """Return a text from outside as documents have it; None stays None."""
+    return None if text is None else one_line(text)
 
 
 def encode(document: _Document) -> bytes:

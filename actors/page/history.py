@@ -27,7 +27,7 @@ from actors.messages import (
 )
 from actors.messages.executor import ENDED_KEPT
 from actors.page import documents
-from actors.page.documents import STATES, VERSION
+from actors.page.documents import STATES, VERSION, line_of
 from actors.pods.loss import LossReason
 from actors.pods.pod import restarts
 from actors.text import one_line
@@ -138,11 +138,11 @@ class _Life:
             self.ended_at,
             self.registered,
             self.retiring,
-            _text(self.pod),
-            _text(self.node),
-            _text(self.ip),
+            line_of(self.pod),
+            line_of(self.node),
+            line_of(self.ip),
             self.restarts,
-            _text(self.why),
+            line_of(self.why),
             None if loss is None else loss.kind.value,
             None if loss is None else loss.exit_code,
             None if loss is None else loss.caused_by_app,
@@ -327,7 +327,7 @@ class FleetHistory:
             for lives in (self._ended, self._living)
             for life in lives.values()
         ]
-        shown, places = [one_line(name) for name in profiles], [_text(name) or "" for name in nodes]
+        shown, places = [one_line(name) for name in profiles], [line_of(name) or "" for name in nodes]
         return documents.Timeline(VERSION, self.seq, now, lanes, shown, places, STATES)
 
     def losses(self, profile: str, now: Timestamp) -> dict[str, int]:
@@ -468,10 +468,6 @@ def _at(moment: datetime) -> Timestamp:
     return round(moment.timestamp(), 3)
 
 
-def _text(text: str | None) -> str | None:
-    return None if text is None else one_line(text)
-
-
 def cause_of(message: BackendFailed) -> str:
     """Return why the Backend failed, as a sentence."""
     return one_line(str(message.cause)) or type(message.cause).__name__
@@ -481,7 +477,7 @@ def _event(seq: int, time: Timestamp, message: ToDriver) -> documents.Event:
     """Return a message to the driver as a row of the events."""
     name, text = _described(message)
     executor_id, profile = getattr(message, "executor_id", None), getattr(message, "profile", None)
-    return documents.Event(seq, time, name, executor_id, _text(profile), one_line(text))
+    return documents.Event(seq, time, name, executor_id, line_of(profile), one_line(text))
 
 
 def _described(message: ToDriver) -> tuple[str, str]:  # noqa: C901 - one case a message

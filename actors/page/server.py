@@ -7,7 +7,6 @@ viewer may take to read. A bound that is met ends one connection, and no other.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import threading
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from actors.errors import SettingsError, needs_extra
 from actors.page.site import HEADERS, MOST_VIEWERS, Answer, Asked, Site, Stream
 from actors.runtime import elapsed
 from actors.text import get_logger
+from actors.text.http_log import HttpLog
 
 with needs_extra("page", "the page"):
     from aiohttp import web
@@ -143,7 +143,7 @@ class _Server:
             request_factory=_request,
             handler_cancellation=True,
             access_log=None,
-            logger=_HttpLog(logger),
+            logger=HttpLog(logger, HttpProcessingError),
             max_line_size=LONGEST_LINE,
             max_field_size=LONGEST_LINE,
             max_headers=MOST_HEADERS,
@@ -257,15 +257,3 @@ def _response(answer: Answer) -> web.Response:
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY)
-
-
-class _HttpLog(logging.LoggerAdapter[logging.Logger]):
-    """aiohttp's log: that a client does not speak HTTP is one quiet line, without what the client sent."""
-
-    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
-        """Log an error of this program with its traceback, one of a client without."""
-        error = options.get("exc_info")
-        if isinstance(error, HttpProcessingError):
-            super().log(logging.DEBUG, "malformed request refused: error=%s", type(error).__name__)
-        else:
-            super().log(level, msg, *args, **options)

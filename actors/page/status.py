@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from actors.page.documents import VERSION, Held, Profile, Source, Status
+from actors.page.documents import VERSION, Held, Profile, Source, Status, line_of
 from actors.text import one_line
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def status_of(
         app_id=one_line(status.app_id),
         namespace=one_line(status.namespace),
         started=history.started is not None,
-        failed=history.failure or _line(status.failed),
+        failed=history.failure or line_of(status.failed),
         stopping=ended or status.stopping,
         may_write=status.may_write,
         lease_held=status.lease_held,
@@ -80,7 +80,7 @@ def lasting(status: Status) -> Status:
 
 def _source(source: SourceStatus) -> Source:
     full, heard = _seconds(source.since_full_sync), _seconds(source.since_heard)
-    return Source(source.synced, full, heard, _line(source.error))
+    return Source(source.synced, full, heard, line_of(source.error))
 
 
 def _profile(name: str, profile: ProfileStatus, history: FleetHistory, now: Timestamp) -> Profile:
@@ -92,7 +92,7 @@ def _profile(name: str, profile: ProfileStatus, history: FleetHistory, now: Time
         terminating=profile.terminating,
         retiring=profile.retiring,
         registered=profile.registered,
-        blocked=_line(profile.blocked),
+        blocked=line_of(profile.blocked),
         blocked_by=profile.blocked_by,
         blocked_since=_timestamp(profile.blocked_since),
         start_failures=profile.start_failures,
@@ -105,10 +105,6 @@ def _profile(name: str, profile: ProfileStatus, history: FleetHistory, now: Time
 def _held(pod: HeldPod) -> Held:
     finalizers = [one_line(each) for each in pod.finalizers]
     return Held(pod.executor_id, one_line(pod.pod_name), finalizers, pod.since.timestamp())
-
-
-def _line(text: str | None) -> str | None:
-    return None if text is None else one_line(text)
 
 
 def _seconds(age: timedelta | None) -> float | None:

@@ -11,7 +11,8 @@ __all__ = [
     "LAST_BELIEVED_ID",
     "MAX_ID_DIGITS",
     "believed",
-    "is_name_of",
+    "id_in_name",
+    "id_text",
     "parse_executor_id",
     "pod_name",
 ]
@@ -22,6 +23,9 @@ MAX_ID_DIGITS: Final = 18
 LAST_BELIEVED_ID: Final = 999 * 10**15
 """Ids above it are used but not counted on from, see `believed`: 10¹⁵ ids of at most 18 digits follow it, which no
 fleet uses up."""
+
+
+_INFIX: Final = "-exec-"
 
 
 def parse_executor_id(text: str) -> int | None:
@@ -40,9 +44,15 @@ def believed(executor_id: int) -> int:
 
 def pod_name(prefix: str, executor_id: int) -> str:
     """Return the name of an executor's pod."""
-    return f"{prefix}-exec-{executor_id}"
+    return f"{prefix}{_INFIX}{executor_id}"
 
 
-def is_name_of(name: str, executor_id: int) -> bool:
-    """Whether a pod's name is one that `pod_name` makes for this executor. A fleet's prefix may change."""
-    return name.endswith(f"-exec-{executor_id}")
+def id_text(name: str) -> str:
+    """Return what stands for the executor id in a name that `pod_name` makes, with whatever prefix: it may change."""
+    return name.rpartition(_INFIX)[2]
+
+
+def id_in_name(name: str) -> int | None:
+    """Return the executor id in such a name, None if it is no such name."""
+    _, infix, text = name.rpartition(_INFIX)
+    return parse_executor_id(text) if infix else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from actors.pods.ids import is_name_of, parse_executor_id
+from actors.pods.ids import id_in_name, id_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,6 +24,7 @@ __all__ = [
     "DEFAULT_PROFILE",
     "EXECUTOR_ID_LABEL",
     "INACTIVE_LABEL",
+    "IN_NAME",
     "MANAGED_BY_LABEL",
     "MEMORY_STEP_LABEL",
     "PROFILE_LABEL",
@@ -68,6 +69,10 @@ MEMORY_STEP_LABEL: Final = "executor-pods/memory-step"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 ROLE_EXECUTOR: Final = "executor"
 
+IN_NAME: Final = "\0"
+"""Stands in `ObjectMeta.labels` for an executor id that the pod's name has too. So all pods of a profile have the same
+labels, kept once. The API allows no such value."""
+
 DEFAULT_PROFILE: Final = "default"
 """The profile that `[executor]` describes, that an int target means, and that a pod without `PROFILE_LABEL` has."""
 
@@ -110,6 +115,7 @@ class ObjectMeta(_Json, frozen=True):
     uid: str = ""
     resource_version: str = ""
     labels: Mapping[str, str] | None = None
+    """Read them by `Pod.labels`: the executor id may be `IN_NAME`."""
     deletion_timestamp: Time | None = None
     deletion_grace_period_seconds: Grace | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
@@ -239,7 +245,10 @@ class Pod(_Json, frozen=True):
     @property
     def labels(self) -> Mapping[str, str]:
         """`metadata.labels`, empty if there are none."""
-        return self.metadata.labels or {}
+        labels = self.metadata.labels or {}
+        if labels.get(EXECUTOR_ID_LABEL) == IN_NAME:
+            return {**labels, EXECUTOR_ID_LABEL: id_text(self.name)}
+        return labels
 
     @property
     def profile(self) -> str:
@@ -291,9 +300,8 @@ def fleet_selector(app_id: str, *, active_only: bool = True) -> str:
 
 def executor_id(pod: Pod) -> int | None:
     """Return the executor id from the pod's label, None if it is no id, or if the pod's name contains another."""
-    labels = pod.metadata.labels
-    found = parse_executor_id(labels.get(EXECUTOR_ID_LABEL, "")) if labels else None
-    return found if found is not None and is_name_of(pod.metadata.name, found) else None
+    found, labels = id_in_name(pod.metadata.name), pod.metadata.labels
+    return found if labels and labels.get(EXECUTOR_ID_LABEL) in {IN_NAME, str(found)} else None
 
 
 def is_selected(labels: Mapping[str, str], app_id: str, *, active_only: bool = True) -> bool:

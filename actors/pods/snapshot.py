@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from immutables import Map
 
+from actors.pods.id_map import IdMap
 from actors.pods.state import PodState
 
 if TYPE_CHECKING:
-    from immutables import MapMutation
+    from actors.pods.pod import Pod
 
 __all__ = ["Counts", "Ended", "PodsSnapshot", "SnapshotEdit"]
 
@@ -40,7 +41,7 @@ class PodsSnapshot:
 
     EMPTY: ClassVar[PodsSnapshot]
 
-    states: Map[int, PodState]
+    states: IdMap[PodState]
     counts: Counts
     resource_version: str = ""
     """The version of the newest LIST or event in it."""
@@ -58,7 +59,7 @@ class PodsSnapshot:
         return frozenset(profile for profile, _ in self.counts)
 
 
-PodsSnapshot.EMPTY = PodsSnapshot(Map(), Map())
+PodsSnapshot.EMPTY = PodsSnapshot(IdMap(), Map())
 
 
 class SnapshotEdit:
@@ -66,33 +67,32 @@ class SnapshotEdit:
 
     def __init__(self, snapshot: PodsSnapshot) -> None:
         self._before = snapshot
-        self.states: MapMutation[int, PodState] = snapshot.states.mutate()
-        """The states so far. Read-only for callers."""
+        self._changes: dict[int, PodState | None] = {}
+        """The changed states so far, None for an executor that is removed."""
         self._counts: dict[tuple[str, type[PodState]], int] = {}
-        profiles = snapshot.profiles()
-        self._profile = next(iter(profiles)) if len(profiles) == 1 else None
-        """The profile of all executors, None if there are several."""
 
-    def put(self, executor_id: int, state: PodState) -> None:
-        """Set an executor's state. Most changes do not affect the counts.
+    def get(self, executor_id: int) -> PodState | None:
+        """Return an executor's state so far, None if it is not there."""
+        changes = self._changes
+        return changes[executor_id] if executor_id in changes else self._before.states.get(executor_id)
 
-        With a single profile, the previous pod is not read: in a large fleet it is in no CPU cache.
-        """
-        before, profile = self.states.get(executor_id), state.pod.profile
-        self.states[executor_id] = state
-        if profile != self._profile:
-            self._profile = None
-        if (
-            before is None
-            or type(before) is not type(state)
-            or (self._profile is None and before.pod.profile != profile)
-        ):
+    def put(self, executor_id: int, state: PodState) -> PodState | None:
+        """Set an executor's state, and return the one before. Most changes do not affect the counts."""
+        before = self.get(executor_id)
+        self._changes[executor_id] = state
+        if before is None or type(before) is not type(state) or not _same_profile(before.pod, state.pod):
             self._count(before, -1)
             self._count(state, +1)
+        return before
 
-    def drop(self, executor_id: int) -> None:
-        """Remove an executor."""
-        self._count(self.states.pop(executor_id), -1)
+    def drop(self, executor_id: int) -> PodState:
+        """Remove an executor, and return its last state."""
+        before = self.get(executor_id)
+        if before is None:
+            raise KeyError(executor_id)
+        self._changes[executor_id] = None
+        self._count(before, -1)
+        return before
 
     def finish(self, resource_version: str, full_sync_at: float | None) -> PodsSnapshot:
         """Return the next snapshot, and end the edit."""
@@ -100,9 +100,17 @@ class SnapshotEdit:
         for key, change in self._counts.items():
             number = counts.get(key, 0) + change
             counts = counts.set(key, number) if number else (counts.delete(key) if key in counts else counts)
-        return PodsSnapshot(self.states.finish(), counts, resource_version, full_sync_at)
+        states = self._before.states
+        if self._changes:
+            states = states.with_changes(self._changes)
+        return PodsSnapshot(states, counts, resource_version, full_sync_at)
 
     def _count(self, state: PodState | None, change: int) -> None:
         if state is not None:
             key = (state.pod.profile, type(state))
             self._counts[key] = self._counts.get(key, 0) + change
+
+
+def _same_profile(before: Pod, pod: Pod) -> bool:
+    """Whether two pods have the same profile. They nearly always have the same labels, and then as one object."""
+    return before.metadata.labels is pod.metadata.labels or before.profile == pod.profile

@@ -31,6 +31,7 @@ __all__ = [
     "executor_container",
     "executor_end",
     "malformed",
+    "runs_on",
 ]
 
 
@@ -150,6 +151,23 @@ def classify(pod: Pod, rules: PodRules) -> PodState:
     if phase == "running":
         return PodRunning(pod)
     return PodUnknown(pod)
+
+
+def runs_on(before: PodState | None, state: PodState) -> bool:
+    """Whether a running pod still runs and differs at most in its version and status: a container was restarted.
+
+    Nobody decides anything by the status of a pod while it runs. Whoever shows it reads it in the newest snapshot.
+    """
+    if not isinstance(before, PodRunning) or not isinstance(state, PodRunning):
+        return False
+    last, pod = before.pod, state.pod
+    old, new = last.metadata, pod.metadata
+    return (
+        (new.labels is old.labels or new.labels == old.labels)
+        and new.owner_references == old.owner_references
+        and new.finalizers == old.finalizers
+        and pod.spec == last.spec
+    )
 
 
 def _ended_containers(pod: Pod, rules: PodRules) -> int | None:

@@ -18,6 +18,7 @@ from actors.errors import Cancelled, Conflict, NotSent, TooManyRequests, Unavail
 from actors.kube.retries import MAX_RETRY_AFTER, lacks_server, retry_delay
 from actors.requests.carried_out import CarriedOut
 from actors.requests.circuit_breaker import CircuitBreaker
+from actors.requests.concurrency_limit import ConcurrencyLimit
 from actors.requests.kinds import BLOCKING_TRIES, Done, Lane, Retry
 from actors.requests.refusals import Refusals
 from actors.requests.request_queue import RequestQueue
@@ -65,6 +66,17 @@ class _SendDue:
     """Queued requests may be sent again: a 429's pause of POSTs, a step of an outage or a rate limit is over."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request in flight."""
+
+    request: Request
+    call: Call
+    at: Moment
+    ticket: int
+    """See `ConcurrencyLimit`; 0 unless it is a POST."""
+
+
 DispatcherEvent: TypeAlias = _Answered | _RetryDue | _SendDue
 """What the RequestPool receives and passes to `Dispatcher.handle`."""
 
@@ -72,7 +84,8 @@ DispatcherEvent: TypeAlias = _Answered | _RetryDue | _SendDue
 class Dispatcher:
     """Keeps at most `limit` calls in flight and sends at most `rate` a second, shared fairly by the kinds of calls.
 
-    Each kind leaves one slot free, unless there is only one, so that a delete does not wait for POSTs that hang.
+    Each kind leaves one slot free, unless there is only one, so that a delete does not wait for POSTs that hang. Of
+    POSTs fewer are in flight if the server does not keep up (see `concurrency_limit`).
 
     Args:
         pool: the actor whose timers, clock and mailbox are used.
@@ -96,6 +109,9 @@ class Dispatcher:
         self._entropy = pool.entropy
         self._api = api
         self._limit = limit
+        self._most = max(limit - 1, 1)
+        """The most calls of one kind."""
+        self._posts = ConcurrencyLimit(self._most)
         self._counts = counts
         self._budget = TokenBucket(rate)
         self._max_retry_after = max_retry_after
@@ -106,7 +122,8 @@ class Dispatcher:
         self._open: dict[object, Request] = {}
         """By key: requests without a final answer."""
         self._queue = RequestQueue()
-        self._in_flight: dict[int, tuple[Request, Call]] = {}
+        self._in_flight: dict[int, _Sent] = {}
+        """By serial."""
         self._retries: dict[int, tuple[Request, ApiError]] = {}
         """By serial: requests that wait for their own backoff, with the error that caused it."""
         self._finished: list[tuple[Request, object]] = []
@@ -114,8 +131,6 @@ class Dispatcher:
         """Keys of open requests that block POSTs."""
         self._paused_until: Moment = 0.0
         """The end of the pause after a 429."""
-        self._throttled = False
-        """A 429 paused POSTs, and the server has accepted none since: one is sent at a time."""
         self._next_step_at: Moment = 0.0
         """The end of the current step of an outage."""
         self._suspended = False
@@ -195,7 +210,8 @@ class Dispatcher:
             request.tries += 1
             if self._outage.steps:
                 self._outage.probe = request.serial
-            self._in_flight[request.serial] = (request, self._call(request))
+            ticket = self._posts.sent() if request.lane is Lane.POST else 0
+            self._in_flight[request.serial] = _Sent(request, self._call(request), self._clock.monotonic(), ticket)
         self._counts.queued, self._counts.waiting = len(self._queue), len(self._retries)
         self._counts.outage = self._outage.steps > 0
 
@@ -223,9 +239,9 @@ class Dispatcher:
         for request in [request for request in waiting if request.writes]:
             self._remove(request)
             self._end(request)
-        for request, call in self._in_flight.values():
-            if request.writes:
-                call.cancel()
+        for sent in self._in_flight.values():
+            if sent.request.writes:
+                sent.call.cancel()
 
     def allow(self, until: Moment | None) -> None:
         """Allow writes, until this moment if there is one. The thread that sends a write looks at the clock."""
@@ -235,8 +251,8 @@ class Dispatcher:
     def close(self) -> None:
         """Cancel the calls in flight when the actor ends: their answers have no receiver."""
         self._counts.clear()
-        for _, call in self._in_flight.values():
-            call.cancel()
+        for sent in self._in_flight.values():
+            sent.call.cancel()
 
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -250,13 +266,11 @@ class Dispatcher:
         return self._outage.choose(self._queue.waiting(lanes)) if self._outage.steps else self._queue.next(lanes)
 
     def _may_send(self, lane: Lane) -> bool:
-        most = max(self._limit - 1, 1)
-        if lane is Lane.POST:
-            blocked = self._blocking_posts and self._outage.steps < BLOCKING_TRIES
-            if blocked or self._timers.active("posts"):
-                return False
-            most = 1 if self._throttled else most
-        return self._queue.in_flight(lane) < most
+        if lane is not Lane.POST:
+            return self._queue.in_flight(lane) < self._most
+        blocked = self._blocking_posts and self._outage.steps < BLOCKING_TRIES
+        paused = blocked or self._timers.active("posts")
+        return not paused and self._queue.in_flight(lane) < self._posts.now
 
     def _call(self, request: Request) -> Call:
         serial, myself, call = request.serial, self._pool.myself, request.call
@@ -267,13 +281,13 @@ class Dispatcher:
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answered(self, serial: int, answer: object) -> None:
-        request, _ = self._in_flight.pop(serial, (None, None))
-        if request is None:
+        sent = self._in_flight.pop(serial, None)
+        if sent is None:
             return
-        lane = request.lane
+        request, lane = sent.request, sent.request.lane
+        if lane is Lane.POST:
+            self._adapt(sent, answer)
         self._queue.answered(lane)
-        if lane is Lane.POST and not isinstance(answer, TooManyRequests | Unavailable):
-            self._throttled = False
         self._update_outage(request, answer)
         match request.judge(answer):
             case Done():
@@ -282,6 +296,17 @@ class Dispatcher:
                 self._end(request)
             case Retry(error):
                 self._try_again(request, error, posted=lane is Lane.POST)
+
+    def _adapt(self, sent: _Sent, answer: object) -> None:
+        """Adapt the number of POSTs in flight to an answer, unless no server gave it."""
+        match answer:
+            case TooManyRequests():
+                self._posts.refused(sent.ticket)
+            case Unavailable() | Cancelled() | NotSent():
+                pass
+            case _:
+                in_flight = self._queue.in_flight(Lane.POST)
+                self._posts.answered(sent.ticket, sent.at, self._clock.monotonic(), in_flight=in_flight)
 
     def _finish(self, request: Request, answer: object) -> None:
         self._end(request)
@@ -340,7 +365,6 @@ class Dispatcher:
 
     def _pause_posts(self, delay: timedelta) -> None:
         """Pause POSTs. A later 429 never shortens the pause."""
-        self._throttled = True
         until = later(self._clock.monotonic(), delay)
         if until > self._paused_until:
             self._paused_until = until

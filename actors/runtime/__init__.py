@@ -13,11 +13,11 @@ from actors.runtime.backoff import Backoff
 from actors.runtime.clock import Clock, Deadline, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
 from actors.runtime.handle import Hung, StoppedByHost, SupervisorMessage, Terminated
+from actors.runtime.loop import at_rest
 from actors.runtime.mailbox import DeadLetters
 from actors.runtime.supervisor import ChildSpec, Supervisor
-from actors.runtime.system import ActorSystem, ThreadDispatcher, installed, installed_system
-from actors.runtime.timer_thread import TimerThread
-from actors.runtime.timers import Scheduled, Timers, TimerService
+from actors.runtime.system import ActorSystem, installed, installed_system
+from actors.runtime.timers import Scheduled, Timers, TimerService, TimerThread
 
 __all__ = [
     "Actor",
@@ -42,11 +42,11 @@ __all__ = [
     "SupervisorMessage",
     "SystemClock",
     "Terminated",
-    "ThreadDispatcher",
     "Timeout",
     "TimerService",
     "TimerThread",
     "Timers",
+    "at_rest",
     "elapsed",
     "installed",
     "installed_system",

@@ -64,7 +64,7 @@ class Handle:
         self.mailbox = mailbox
         self.ref = ref
         self.thread: threading.Thread | None = None
-        """The actor's thread; the dispatcher sets it."""
+        """The thread that runs the actor, or ran it last; the dispatcher sets it."""
         self.cause: BaseException | None = None
         """Why the actor ended; None while it lives and after an orderly stop."""
         self.abandoned = False
@@ -106,9 +106,9 @@ class Handle:
             except Exception:
                 logger.exception("callback at the end of an actor failed: actor=%s", self.name)
         ActorRegistry.unregister(self.ref)
-        self.ref.actor_stopped.set()
         if self._tell_owner is not None:
             self._tell_owner(Terminated(self.name, self.incarnation, cause))
+        self.ref.actor_stopped.set()
         return True
 
     def discard(self) -> None:

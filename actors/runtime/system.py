@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -14,8 +11,8 @@ from actors.runtime.actor import Actor, Context, Dispatcher
 from actors.runtime.address import Address
 from actors.runtime.clock import Clock, SystemClock
 from actors.runtime.entropy import Entropy
-from actors.runtime.mailbox import DeadLetters, Mailbox, MailboxClosed
-from actors.runtime.timer_thread import TimerThread
+from actors.runtime.loop import Loop
+from actors.runtime.mailbox import DeadLetters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,30 +20,7 @@ if TYPE_CHECKING:
 
     from actors.runtime.timers import TimerService
 
-__all__ = ["ActorSystem", "ThreadDispatcher", "installed", "installed_system"]
-
-
-@final
-class ThreadDispatcher:
-    """A daemon thread for each actor."""
-
-    def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
-        """Return a plain `Mailbox`."""
-        return Mailbox(name, clock, dead_letters)
-
-    def start(self, actor: Actor) -> None:
-        """Start the thread. Raises RuntimeError when the process can start no more."""
-
-        def run() -> None:
-            if not actor.handle.claim():
-                return
-            actor.handle.bind_thread()
-            with contextlib.suppress(MailboxClosed):
-                actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread
-
-        name, inherited = f"executor-pods/{actor.context.label}", contextvars.copy_context()
-        actor.handle.thread = threading.Thread(target=inherited.run, args=(run,), name=name, daemon=True)
-        actor.handle.thread.start()
+__all__ = ["ActorSystem", "installed", "installed_system"]
 
 
 @final
@@ -54,8 +28,8 @@ class ActorSystem:
     """Spawns actors. Several systems can run beside each other and beside the host's own actors.
 
     `wait` waits for a predicate, at most for a time, and returns whether it holds: the test-kit's way, which lets
-    virtual time pass. None in production, where other threads run the actors. `connect` replaces `actors.kube.connect`
-    for Backends of this system, if given.
+    virtual time pass. None in production, where other threads run the actors. `connect` makes the clients of Backends
+    of this system, if given, with a namespace and `request_timeout`: those of a cluster that is not real.
     """
 
     def __init__(
@@ -70,14 +44,12 @@ class ActorSystem:
     ) -> None:
         self.clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
-        self.dispatcher: Dispatcher = dispatcher or ThreadDispatcher()
+        self._loop = Loop(self.clock)
+        self.dispatcher: Dispatcher = dispatcher or self._loop
+        self.timers: TimerService = timers or self._loop
         self.wait = wait
         self.connect = connect
         self.letters = DeadLetters()
-        self._timer_thread: TimerThread | None = None
-        if timers is None:
-            timers = self._timer_thread = TimerThread(self.clock)
-        self.timers: TimerService = timers
 
     def address(self, name: str) -> Address:
         """Return an address without an actor, so that actors can get each other's addresses before they start."""
@@ -110,9 +82,8 @@ class ActorSystem:
         return address
 
     def close(self) -> None:
-        """Stop the timer thread, if it belongs to this system. Stop all actors before, in the order they need."""
-        if self._timer_thread is not None:
-            self._timer_thread.close()
+        """Drop all timers. Stop all actors before, in the order they need."""
+        self._loop.close()
 
 
 _installed: Final[list[ActorSystem]] = []

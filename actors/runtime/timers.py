@@ -1,21 +1,41 @@
-"""`Timers`: the keyed timers of one actor. A timer sends a message that the actor handles in its own thread.
+"""Timers of actors, and what calls them when they are due.
 
-A timer belongs to the incarnation that started it. Its message may already be in the mailbox when the timer is
-cancelled or replaced: the actor never receives such a message.
+`Timers` are the keyed timers of one actor: each sends a message that the actor handles in its own thread. A timer
+belongs to the incarnation that started it. Its message may already be in the mailbox when the timer is cancelled or
+replaced: the actor never receives such a message.
+
+`TimerHeap` has callbacks by the moment at which they are due; the `Loop` of an `ActorSystem` calls those of its actors,
+and a `TimerThread` those of who has no actors.
 """
 
 from __future__ import annotations
 
+import heapq
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, final
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
+from actors.runtime.clock import Clock, SystemClock, later
 from actors.runtime.mailbox import Signal
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from contextlib import AbstractContextManager
 
-__all__ = ["Scheduled", "TimerDue", "TimerService", "Timers"]
+    from actors.runtime.clock import Moment
+
+__all__ = ["Entry", "Scheduled", "TimerDue", "TimerHeap", "TimerService", "TimerThread", "Timers"]
+
+logger = get_logger(__name__)
+
+LONGEST_WAIT: Final = 5.0
+"""Seconds. A wait stands still while the machine sleeps, the clock does not: afterwards timers are late by so much."""
+
+FEW: Final = 64
+"""Up to this many cancelled entries may stay in the heap until they are due."""
 
 
 class Scheduled(Protocol):
@@ -102,3 +122,135 @@ class Timers:
         self.cancel(key)
         due = TimerDue(key, message)
         self._timers[key] = _Timer(due, interval, self._service.schedule(delay, lambda: self._post(due)))
+
+
+@final
+class Entry:
+    """A callback in the heap. `order` keeps callbacks of the same moment in the order of their scheduling."""
+
+    __slots__ = ("_heap", "callback", "due", "order")
+
+    def __init__(self, heap: TimerHeap, due: Moment, order: int, callback: Callable[[], None] | None) -> None:
+        self._heap = heap
+        self.due = due
+        self.order = order
+        self.callback = callback
+
+    def __lt__(self, other: Entry) -> bool:
+        return (self.due, self.order) < (other.due, other.order)
+
+    def cancel(self) -> None:
+        """See `Scheduled`."""
+        self._heap.forget(self)
+
+
+@final
+class TimerHeap:
+    """Thread-safe by the lock given, which must be re-entrant. After `close` it keeps nothing."""
+
+    def __init__(self, clock: Clock, lock: AbstractContextManager[Any]) -> None:
+        self._clock = clock
+        self._lock = lock
+        self._entries: list[Entry] = []
+        self._order = count()
+        self._cancelled = 0
+        self._closed = False
+
+    def add(self, delay: timedelta, callback: Callable[[], None]) -> tuple[Entry, bool]:
+        """Add a callback. Return its entry, and whether it is the next one."""
+        with self._lock:
+            entry = Entry(self, later(self._clock.monotonic(), delay), next(self._order), callback)
+            if self._closed:
+                entry.callback = None
+                return entry, False
+            heapq.heappush(self._entries, entry)
+            return entry, self._entries[0] is entry
+
+    def forget(self, entry: Entry) -> None:
+        """Cancel an entry. Rebuild the heap once most of its entries are cancelled."""
+        with self._lock:
+            if entry.callback is None:
+                return
+            entry.callback = None
+            self._cancelled += 1
+            if self._cancelled > max(FEW, len(self._entries) // 2):
+                self._entries = [waiting for waiting in self._entries if waiting.callback is not None]
+                heapq.heapify(self._entries)
+                self._cancelled = 0
+
+    def wait(self) -> float | None:
+        """Return for how many seconds to wait before looking again; None if there is nothing to wait for."""
+        with self._lock:
+            if not self._entries:
+                return None
+            return min(max(0.0, self._entries[0].due - self._clock.monotonic()), LONGEST_WAIT)
+
+    def take(self) -> Callable[[], None] | None:
+        """Remove and return the next callback if it is due."""
+        with self._lock:
+            while self._entries and self._entries[0].due <= self._clock.monotonic():
+                entry = heapq.heappop(self._entries)
+                callback, entry.callback = entry.callback, None
+                if callback is not None:
+                    return callback
+                self._cancelled = max(0, self._cancelled - 1)
+            return None
+
+    def close(self) -> None:
+        """Drop all callbacks, and later ones."""
+        with self._lock:
+            self._closed = True
+            self._entries.clear()
+
+
+@final
+class TimerThread:
+    """A heap and a condition. The first timer starts the thread; `close` stops it and drops all timers."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._changed = threading.Condition()
+        self._heap = TimerHeap(clock or SystemClock(), self._changed)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def schedule(self, delay: timedelta, callback: Callable[[], None]) -> Entry:
+        """Call `callback` in the timer thread after `delay`. After `close` it is never called.
+
+        Raises:
+            RuntimeError: the thread could not be started; nothing is scheduled.
+        """
+        with self._changed:
+            if self._thread is None and not self._closed:
+                thread = threading.Thread(target=self._run, name="executor-pods/timers", daemon=True)
+                thread.start()
+                self._thread = thread
+            entry, is_next = self._heap.add(delay, callback)
+            if is_next:
+                self._changed.notify()
+        return entry
+
+    def close(self) -> None:
+        """Drop every timer and stop the thread. Wait for its end, unless the caller is that thread."""
+        with self._changed:
+            self._closed = True
+            self._heap.close()
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (callback := self._next()) is not None:
+            try:
+                callback()
+            except BaseException:
+                logger.exception("timer callback failed")
+            del callback  # it may hold much memory, and the wait for the next one may be long
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next callback and return it; None after `close`."""
+        with self._changed:
+            while not self._closed:
+                if (callback := self._heap.take()) is not None:
+                    return callback
+                self._changed.wait(self._heap.wait())
+            return None

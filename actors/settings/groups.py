@@ -254,16 +254,18 @@ class AllocationSettings(Group):
     Spark: `spark.kubernetes.allocation.maximum`.
     """
     pacing: Pacing = "pipelined"
-    """When the next batch is requested. `"pipelined"`: as soon as the requests of the last batch are answered.
-    `"batch"`, as in Spark since 3.2 (SPARK-33262): once every pod of the last batch was observed, pending or not; a
-    batch then never grows beyond `batch_size`.
+    """When the next batch is requested. `"pipelined"`: as soon as the requests of the last batch are answered, half of
+    them if it is large. `"batch"`, as in Spark since 3.2 (SPARK-33262): once every pod of the last batch was observed,
+    pending or not; a batch then never grows beyond `batch_size`.
     """
     pod_replacement_policy: ReplacementPolicy = "TerminatingOrFailed"
     """When a terminating executor is replaced, as in a Kubernetes Job: as soon as it terminates
     (`"TerminatingOrFailed"`), or only when it has ended (`"Failed"`).
     """
-    max_requests_in_flight: Parallelism = 16
-    """How many requests to the API may be in flight at once."""
+    max_requests_in_flight: Parallelism = 32
+    """How many requests to the API may be in flight at once, each on a connection of its own. Fewer executors are
+    requested at a time if the API server answers 429, or more slowly than usual.
+    """
     max_requests_per_second: Rate | None = Field(default=None, examples=[50.0])
     """How many pods may be created, deleted or labelled per second, on average. Without it: no limit."""
 
@@ -304,8 +306,8 @@ class SourceSettings(Group):
     inactivity_timeout: Duration = timedelta(seconds=70)
     """A watch that delivers no byte for this long counts as dead. The API sends a bookmark about once a minute."""
     process: bool = False
-    """Whether a child process lists and watches, so that a driver that computes keeps its interpreter. It needs 40 MiB
-    of memory. If it ends, another one is started; where none can be, the driver's process lists and watches itself.
+    """Whether a child process talks to the API server, so that a driver that computes keeps its interpreter. It needs
+    40 MiB of memory. If it ends, another one is started; where none can be, the driver's process does it all itself.
     """
 
     if TYPE_CHECKING:
@@ -323,7 +325,7 @@ class SourceSettings(Group):
 class StoreSettings(Group):
     """How snapshots are delivered."""
 
-    min_round_interval: Duration = timedelta(milliseconds=20)
+    min_round_interval: Duration = timedelta(milliseconds=10)
     """How soon after a round the end of a pod may start the next round."""
 
     if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Reads settings from a TOML file, and finds the environment variables that are meant as settings.
 
-pydantic-settings reads the variables. But it ignores one with our prefix that names no setting, which must be an error.
+pydantic-settings reads the variables, in `environment`. But it ignores one with our prefix that names no setting, which
+must be an error.
 """
 
 from __future__ import annotations
@@ -8,11 +9,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
-
-from pydantic_settings import EnvSettingsSource
 
 from actors.errors import SettingsError
 from actors.kube import files
@@ -20,7 +18,7 @@ from actors.kube import files
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ENV_PREFIX", "Environment", "environment", "is_given", "pod_ip", "read_file"]
+__all__ = ["ENV_PREFIX", "has_variables", "is_given", "merged", "pod_ip", "read_file", "variables"]
 
 ENV_PREFIX: Final = "EXECUTOR_PODS_"
 
@@ -28,7 +26,7 @@ _SERVICE_LINK: Final = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(
 """Kubernetes adds these variables to a pod for a Service named `executor-pods`: they are not settings."""
 
 
-def environment() -> Iterator[tuple[str, str]]:
+def variables() -> Iterator[tuple[str, str]]:
     """Yield `(dotted name, variable)` for each environment variable that is meant as a setting."""
     for variable in sorted(os.environ):
         name = variable.upper().removeprefix(ENV_PREFIX)
@@ -36,44 +34,18 @@ def environment() -> Iterator[tuple[str, str]]:
             yield name.lower().replace("__", "."), variable
 
 
-class Environment(EnvSettingsSource):
-    """The environment as pydantic-settings reads it, but with the case and the text of the variables for executors.
-
-    EXECUTOR_PODS_EXECUTOR__ENV__LOG_LEVEL sets LOG_LEVEL; names of settings have no case. pydantic-settings would read
-    JSON in it.
-    """
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the values by setting."""
-        values = super().__call__()
-        for variable in os.environ:
-            parts = variable[len(ENV_PREFIX) :].split("__")
-            if not variable.upper().startswith(ENV_PREFIX):
-                continue
-            match [part.lower() for part in parts]:
-                case ["executor", "env", _, *rest]:
-                    env = _at(values, "executor", "env")
-                case ["profiles", profile, "env", _, *rest]:
-                    env = _at(values, "profiles", profile, "env")
-                case _:
-                    continue
-            name = parts[-1 - len(rest)]
-            if name.lower() in env:
-                value = env.pop(name.lower())
-                env[name] = value if rest or _is_reference(value) else os.environ[variable]
-        return values
+def has_variables() -> bool:
+    """Whether any variable has our prefix, also one that is no setting."""
+    return any(variable.upper().startswith(ENV_PREFIX) for variable in os.environ)
 
 
-def _at(values: Any, *path: str) -> dict[str, Any]:
-    """Return the map at this path, an empty one if there is none."""
-    for part in path:
-        values = values.get(part) if isinstance(values, dict) else None
-    return values if isinstance(values, dict) else {}
-
-
-def _is_reference(value: object) -> bool:
-    """Whether this names a key of an object. Any other JSON is the text of a variable, which an executor may read."""
-    return isinstance(value, Mapping) and not value.keys().isdisjoint({"secret", "config_map"})
+def merged(over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of both. Tables are merged; of another setting the value of `over` counts."""
+    values = dict(under)
+    for name, value in over.items():
+        below = values.get(name)
+        values[name] = merged(value, below) if isinstance(value, dict) and isinstance(below, dict) else value
+    return values
 
 
 def pod_ip() -> str | None:
@@ -102,6 +74,8 @@ def read_file(path: Path) -> dict[str, Any]:
     Raises:
         SettingsError: the file cannot be read, or is not TOML.
     """
+    import tomllib  # noqa: PLC0415 - many settings are in no file
+
     try:
         values = tomllib.loads(files.read(path).decode("utf-8"))
     except OSError as error:

@@ -8,18 +8,10 @@ change: all models are frozen.
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypedDict
 
 from pydantic import Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
-from pydantic_settings.exceptions import SettingsError as UnreadableVariable
 
 from actors.errors import SettingsError
 from actors.pods.pod import DEFAULT_PROFILE
@@ -35,7 +27,7 @@ from actors.settings.groups import (
     SourceSettings,
     StoreSettings,
 )
-from actors.settings.loading import ENV_PREFIX, Environment, environment, is_given, pod_ip, read_file
+from actors.settings.loading import has_variables, is_given, merged, pod_ip, read_file, variables
 from actors.settings.problems import from_validation, unknown
 from actors.settings.profiles import ProfileSettings
 from actors.settings.types import (
@@ -75,12 +67,17 @@ __all__ = [
 _LONGEST_PREFIX: Final = LONGEST_DNS_LABEL - len("-exec-999999999")
 """A pod's name is also its host name: it must be a DNS label, up to the thousand-millionth executor."""
 
-_file_values: ContextVar[Mapping[str, Any] | None] = ContextVar("_file_values", default=None)
-"""The values that `Settings.load` read, during one construction: pydantic-settings has no argument for them."""
-
 
 def _generated_app_id(entropy: Entropy | None = None) -> str:
     return f"fleet-{(entropy or Entropy()).token(6)}"
+
+
+def _from_environment(settings: type[Settings]) -> dict[str, Any]:
+    if not has_variables():
+        return {}
+    from actors.settings.environment import Environment  # noqa: PLC0415 - pydantic-settings takes long to import
+
+    return Environment(settings).values()
 
 
 class SettingsValues(TypedDict, total=False):
@@ -100,10 +97,8 @@ class SettingsValues(TypedDict, total=False):
     profiles: Mapping[str, ProfileSettings | ProfileValues]
 
 
-class Settings(Consistent, BaseSettings):
+class Settings(Consistent):
     """All settings. Raises `SettingsError`, which names every problem, if any value is wrong."""
-
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__")
 
     app_id: DnsLabel = Field(default_factory=_generated_app_id, examples=["etl"])
     """Identifies this fleet's pods among others in the namespace. Generated for each Backend unless set. Set it, so
@@ -143,25 +138,7 @@ class Settings(Consistent, BaseSettings):
     """
 
     def __init__(self, **values: Unpack[SettingsValues]) -> None:
-        arguments: dict[str, Any] = {**values}
-        variables = dict(environment())
-        problems = [
-            f"{unknown(name, setting_names())} (from the environment: {variable})"
-            for name, variable in variables.items()
-            if name.partition(".")[0] not in type(self).model_fields
-        ]
-        try:
-            super().__init__(**arguments)
-        except ValidationError as error:
-            origins = {name: variable for name, variable in variables.items() if not is_given(name, arguments)}
-            found = from_validation(error, setting_names(), variables=origins)
-            raise SettingsError("\n".join((*problems, *found.problems))) from None
-        except UnreadableVariable as error:
-            raise SettingsError("\n".join((*problems, f"environment: {error}: it must be JSON"))) from None
-        except RecursionError:
-            raise SettingsError("\n".join((*problems, "some value is nested too deeply"))) from None
-        if problems:
-            raise SettingsError("\n".join(problems))
+        self._fill({**values}, {})
 
     @classmethod
     def load(cls, path: str | PathLike[str] | None = None, **overrides: Unpack[SettingsValues]) -> Self:
@@ -170,27 +147,29 @@ class Settings(Consistent, BaseSettings):
         Raises:
             SettingsError: the file cannot be read, is not TOML, or some value is wrong.
         """
-        token = _file_values.set(None if path is None else read_file(Path(path)))
-        try:
-            return cls(**overrides)
-        finally:
-            _file_values.reset(token)
+        loaded = cls.__new__(cls)
+        loaded._fill({**overrides}, {} if path is None else read_file(Path(path)))  # noqa: SLF001 - its own
+        return loaded
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put the constructor before the environment, and the environment before the file."""
-        return (
-            init_settings,
-            Environment(settings_cls),
-            InitSettingsSource(settings_cls, init_kwargs=dict(_file_values.get() or {})),
-        )
+    def _fill(self, arguments: dict[str, Any], file: Mapping[str, Any]) -> None:
+        """Initialize from the arguments, else from the environment, else from the file."""
+        found = dict(variables())
+        problems = [
+            f"{unknown(name, setting_names())} (from the environment: {variable})"
+            for name, variable in found.items()
+            if name.partition(".")[0] not in type(self).model_fields
+        ]
+        try:
+            super().__init__(**merged(arguments, merged(_from_environment(type(self)), file)))
+        except ValidationError as error:
+            origins = {name: variable for name, variable in found.items() if not is_given(name, arguments)}
+            problems += from_validation(error, setting_names(), variables=origins).problems
+        except SettingsError as error:
+            problems.append(str(error))
+        except RecursionError:
+            problems.append("some value is nested too deeply")
+        if problems:
+            raise SettingsError("\n".join(problems))
 
     @property
     def profile_names(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Required, TypeAlias, TypedDict
 
 from pydantic import BeforeValidator, Field
-from pydantic_settings import NoDecode
 
 from actors.kube.quantities import parse_quantity
 from actors.settings.problems import UnquotedError
@@ -21,6 +20,7 @@ from actors.settings.types import (
     DataKey,
     DnsLabel,
     FromJson,
+    FromText,
     Group,
     Growth,
     LabelKey,
@@ -60,7 +60,7 @@ __all__ = [
     "resource_problems",
 ]
 
-Quantities: TypeAlias = Annotated[dict[ResourceName, Quantity], FromJson, NoDecode]
+Quantities: TypeAlias = Annotated[dict[ResourceName, Quantity], FromJson, FromText]
 
 _ONE_POD: Final = "ReadWriteOncePod"
 
@@ -285,7 +285,7 @@ def _variables(value: object) -> object:
 Environment: TypeAlias = Annotated[
     dict[VariableName, Annotated[str | EnvVarSettings, BeforeValidator(_variable)]],
     BeforeValidator(_variables),
-    NoDecode,
+    FromText,
 ]
 """Variables by name. No error quotes their values: they may be secrets."""
 

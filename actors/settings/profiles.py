@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
-from pydantic_settings import NoDecode
 
 from actors.settings.pod_parts import (
     ClaimSettings,
@@ -27,6 +26,7 @@ from actors.settings.types import (
     Duration,
     Folder,
     FromJson,
+    FromText,
     Group,
     LabelKey,
     LabelValue,
@@ -87,7 +87,7 @@ class ShapeSettings(Group):
 
     Spark: `spark.executorEnv.<name>`, `spark.kubernetes.executor.secretKeyRef.<name>`.
     """
-    env_from: Annotated[tuple[EnvFromSettings, ...], FromJson, NoDecode] = Field(
+    env_from: Annotated[tuple[EnvFromSettings, ...], FromJson, FromText] = Field(
         default=(), examples=[[{"config_map": "site"}, {"secret": "db", "prefix": "DB_"}]]
     )
     """Secrets and ConfigMaps of the namespace. All their keys become environment variables of the executor's container.
@@ -115,14 +115,14 @@ class ShapeSettings(Group):
 
     Spark: `spark.kubernetes.executor.request.cores`, `spark.kubernetes.executor.limit.cores`, `spark.executor.memory`.
     """
-    node_selector: Annotated[dict[LabelKey, LabelValue], FromJson, NoDecode] | None = Field(
+    node_selector: Annotated[dict[LabelKey, LabelValue], FromJson, FromText] | None = Field(
         default=None, examples=[{"kubernetes.io/arch": "amd64"}]
     )
     """Labels of the nodes that executors may run on. They override the template's, label by label.
 
     Spark: `spark.kubernetes.executor.node.selector.<label>`.
     """
-    tolerations: Annotated[tuple[TolerationSettings, ...], FromJson, NoDecode] = Field(
+    tolerations: Annotated[tuple[TolerationSettings, ...], FromJson, FromText] = Field(
         default=(), examples=[[{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]]
     )
     """Taints of nodes that executors tolerate, each a v1 Toleration (`key`, `operator`, `value`, `effect`,
@@ -136,14 +136,14 @@ class ShapeSettings(Group):
 
     Spark: `spark.kubernetes.authenticate.executor.serviceAccountName`.
     """
-    image_pull_secrets: Annotated[tuple[ObjectName, ...], FromJson, NoDecode] = Field(
+    image_pull_secrets: Annotated[tuple[ObjectName, ...], FromJson, FromText] = Field(
         default=(), examples=[["registry"]]
     )
     """Names of the Secrets with which images are pulled. They are added to the template's.
 
     Spark: `spark.kubernetes.container.image.pullSecrets`.
     """
-    labels: Annotated[dict[OwnLabelKey, LabelValue], FromJson, NoDecode] | None = Field(
+    labels: Annotated[dict[OwnLabelKey, LabelValue], FromJson, FromText] | None = Field(
         default=None, examples=[{"team": "blue"}]
     )
     """Labels of the executors' pods. They override the template's, label by label. Those that begin with
@@ -151,14 +151,14 @@ class ShapeSettings(Group):
 
     Spark: `spark.kubernetes.executor.label.<name>`.
     """
-    annotations: Annotated[dict[AnnotationKey, AnnotationValue], FromJson, NoDecode] | None = Field(
+    annotations: Annotated[dict[AnnotationKey, AnnotationValue], FromJson, FromText] | None = Field(
         default=None, examples=[{"example.com/owner": "etl"}]
     )
     """Annotations of the executors' pods, together at most 256 KiB. They override the template's, key by key.
 
     Spark: `spark.kubernetes.executor.annotation.<name>`.
     """
-    claims: Annotated[tuple[ClaimSettings, ...], FromJson, NoDecode] = Field(
+    claims: Annotated[tuple[ClaimSettings, ...], FromJson, FromText] = Field(
         default=(),
         examples=[[{"name": "scratch", "mount_path": "/scratch", "size": "100Gi", "storage_class": "fast"}]],
     )

@@ -12,11 +12,10 @@ from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import BeforeValidator
-from pydantic_settings import NoDecode
 
 from actors.kube import files
 from actors.kube.http.bounds import MIB
-from actors.settings.types import from_json, is_unicode
+from actors.settings.types import FromText, from_json, is_unicode
 
 __all__ = ["Template"]
 
@@ -91,4 +90,4 @@ def _not_json(template: Mapping[object, object]) -> str:
     return ""
 
 
-Template = Annotated[dict[str, Any], BeforeValidator(_template), NoDecode]
+Template = Annotated[dict[str, Any], BeforeValidator(_template), FromText]

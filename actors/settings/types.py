@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import NoDecode
 
 from actors.kube.names import dns_label_problem, dns_subdomain_problem, label_key_problem, label_value_problem
 from actors.kube.quantities import parse_quantity
@@ -41,6 +40,7 @@ __all__ = [
     "Duration",
     "Folder",
     "FromJson",
+    "FromText",
     "Group",
     "Growth",
     "Label",
@@ -372,11 +372,15 @@ def _argv(value: object) -> tuple[str, ...]:
     return words
 
 
+class FromText:
+    """Marks a type in the environment: it decodes JSON itself, if its text is JSON at all."""
+
+
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 Address = Annotated[str, AfterValidator(_address)]
 AnnotationKey = Annotated[str, AfterValidator(_annotation_key)]
 AnnotationValue = Annotated[str, BeforeValidator(_annotation_value)]
-Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), NoDecode]
+Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), FromText]
 ByteSize = Annotated[str, BeforeValidator(_byte_size)]
 ClaimSize = Annotated[str, BeforeValidator(_claim_size)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
@@ -412,4 +416,4 @@ Switch = Annotated[Literal["auto"] | bool, BeforeValidator(_switch)]
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 VariablePrefix = Annotated[str, AfterValidator(_variable_prefix)]
 Word = Annotated[str, AfterValidator(_word)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words), NoDecode]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words), FromText]

@@ -67,8 +67,6 @@ class Progress:
     """The highest version of any LIST or event; the snapshot's `resource_version`."""
     full_sync_at: Moment | None = None
     """When the newest consistent LIST was requested; the snapshot's `full_sync_at`."""
-    newest: str = "0"
-    """No pod in the snapshot has a later version."""
     seen: Seen = ()
     event_at: Moment = -math.inf
     """When the last event arrived; a LIST requested earlier may be older than that event."""
@@ -92,13 +90,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The store's memory. `known`, `absent` and `tombstones` are keyed by UID, and no UID is in two of them."""
+    """The store's memory. `absent` and `tombstones` are keyed by UID. No UID is in two of them and the snapshot."""
 
     rules: PodRules
     snapshot: PodsSnapshot = PodsSnapshot.EMPTY
     progress: Progress = field(default_factory=Progress)
-    known: Map[str, int] = Map()
-    """The executor id of each pod in the snapshot. It stays the same even if somebody changes the pod's label."""
     absent: Map[str, Absent] = Map()
     tombstones: Map[str, Tombstone] = Map()
     set_aside: Map[str, None] = Map()
@@ -113,7 +109,7 @@ class Merged:
 
     history: History
     changed: frozenset[int] = frozenset()
-    """Executor ids in the snapshot whose state changed."""
+    """Executor ids in the snapshot whose state changed, without pods that run on (`runs_on`)."""
     appeared: frozenset[int] = frozenset()
     """Executor ids observed for the first time, including pods that ended in the same step."""
     ended: tuple[Ended, ...] = ()

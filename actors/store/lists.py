@@ -13,7 +13,7 @@ from immutables import Map
 
 from actors.kube.resource_version import is_later, number_of
 from actors.store.history import Merged, Progress, highest_before
-from actors.store.merge import Merge
+from actors.store.merge import Merge, last_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,17 +62,17 @@ def _differing(history: History, listed: ReplaceSnapshot) -> list[Pod]:
 
     A pod at the version of the snapshot neither changes nor proves anything.
     """
-    known, states = history.known, history.snapshot.states
-    differing: list[Pod] = []
-    for pod in listed.pods:
-        number = known.get(pod.metadata.uid)
-        last = states[number].pod if number is not None else None
-        if last is pod:
-            continue
-        as_listed = _as_listed(pod, listed)
-        if last is None or last.resource_version != as_listed.resource_version:
-            differing.append(as_listed)
-    return differing
+    kept = {id(state.pod) for state in history.snapshot.states.values()}
+    others = (_as_listed(pod, listed) for pod in listed.pods if id(pod) not in kept)
+    return [
+        pod for pod in others if (last := _last(history, pod)) is None or last.resource_version != pod.resource_version
+    ]
+
+
+def _last(history: History, pod: Pod) -> Pod | None:
+    """Return the pod as the snapshot has it, None if it does not."""
+    last = last_seen(history.snapshot.states.get, pod)
+    return None if last is None else last[1].pod
 
 
 def _as_listed(pod: Pod, listed: ReplaceSnapshot) -> Pod:
@@ -136,9 +136,9 @@ def _proves_reset(history: History, listed: ReplaceSnapshot, differing: Iterable
 
 def _contradicts(history: History, pod: Pod, list_version: str, requested_at: Moment) -> bool:
     """Whether the pod in the LIST is older than the history allows."""
-    known = history.known.get(pod.uid)
-    if known is not None:  # a known version above the LIST's proves a reset by `highest_before`, if handled in time
-        version = history.snapshot.states[known].pod.resource_version
+    last = _last(history, pod)
+    if last is not None:  # a version above the LIST's proves a reset by `highest_before`, if handled in time
+        version = last.resource_version
         return is_later(version, pod.resource_version) and not is_later(version, list_version)
     tombstone = history.tombstones.get(pod.uid)
     if tombstone is not None and tombstone.at < requested_at:

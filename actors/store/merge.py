@@ -15,6 +15,7 @@ import msgspec
 from immutables import Map
 
 from actors.kube.resource_version import is_later, is_old, passed
+from actors.pods.ids import id_in_name
 from actors.pods.pod import APP_ID_LABEL, executor_id
 from actors.pods.snapshot import Ended, SnapshotEdit
 from actors.pods.state import (
@@ -27,17 +28,18 @@ from actors.pods.state import (
     PodTerminating,
     classify,
     malformed,
+    runs_on,
 )
 from actors.store.history import Absent, History, Merged, Tombstone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from actors.pods.pod import Pod, PodEvent
     from actors.pods.state import PodState
     from actors.runtime import Moment
 
-__all__ = ["Merge"]
+__all__ = ["Merge", "last_seen"]
 
 STRANGERS: Final = "strangers"
 """Stands for all pods that are not of our fleet among the UIDs that are set aside: one is logged after each LIST."""
@@ -56,7 +58,6 @@ class Merge:
         self._now = now
         self.progress = replace(history.progress)
         self._edit = SnapshotEdit(history.snapshot)
-        self._known = history.known.mutate()
         self._absent = history.absent.mutate()
         self._absent_uids = {absent.executor_id: uid for uid, absent in history.absent.items()}
         """By executor id: pods of `_absent`, and some that are not absent any more."""
@@ -99,12 +100,12 @@ class Merge:
         """Merge one event."""
         pod = event.pod
         uid = pod.metadata.uid
-        number = self._known.get(uid)
-        if number is not None:
-            if not self._is_newer(pod, number):
+        if (last := last_seen(self._edit.get, pod)) is not None:
+            number, state = last
+            if is_old(pod.metadata.resource_version, state.pod.metadata.resource_version):
                 return
             if event.type == "DELETED":
-                self._end_observed(number, event, self._remove(uid, number))
+                self._end_observed(number, event, self._remove(number))
             else:
                 self._put(number, pod)
         elif (absent := self._absent.get(uid)) is not None:
@@ -132,7 +133,7 @@ class Merge:
         """
         pod = event.pod
         number = self._id_of_ended(pod) if event.type == "DELETED" else self._valid_id(pod)
-        is_usable = number is not None and not self._is_copy(number, pod)
+        is_usable = number is not None and not self._is_copy(self._edit.get(number), pod)
         if event.type == "DELETED":
             self._set_aside.pop(pod.uid, None)
         if number is None or not is_usable:
@@ -165,9 +166,10 @@ class Merge:
         `listed` has the UIDs of all its pods, `differing` the pods that differ from the snapshot.
         """
         self._infer_ends({uid: absent for uid, absent in self._history.absent.items() if uid not in listed})
-        for uid, number in self._history.known.items():
-            if uid not in listed and not is_later(self._edit.states[number].pod.resource_version, version):
-                self._set_absent(uid, Absent(number, self._remove(uid, number)))
+        for number, state in self._history.snapshot.states.items():
+            uid = state.pod.uid
+            if uid not in listed and not is_later(state.pod.resource_version, version):
+                self._set_absent(uid, Absent(number, self._remove(number)))
         for pod in differing:
             self._listed(pod)
         self._forget_set_aside(listed)
@@ -178,34 +180,35 @@ class Merge:
         """Apply the first LIST of a new history: pods that it lacks have ended, and no DELETED event will come."""
         listed = {pod.uid for pod in pods}
         gone = {uid: absent for uid, absent in self._history.absent.items() if uid not in listed}
-        for uid, number in self._history.known.items():
-            if uid not in listed:
-                gone[uid] = Absent(number, self._remove(uid, number))
+        for number, state in self._history.snapshot.states.items():
+            if state.pod.uid not in listed:
+                gone[state.pod.uid] = Absent(number, self._remove(number))
         self._absent = Map[str, Absent]().mutate()
         self._infer_ends(gone)
         for pod in pods:
-            known = self._known.get(pod.uid)
-            if known is not None:  # its version is of the old history, so the LIST is later
-                self._put(known, pod)
+            last = last_seen(self._edit.get, pod)
+            if last is not None:  # its version is of the old history, so the LIST is later
+                self._put(last[0], pod)
             else:
                 self._listed(pod)
         self._forget_set_aside(listed)
         self.progress.floor = version
 
     def _listed(self, pod: Pod) -> None:
-        known, absent = self._known.get(pod.uid), self._absent.get(pod.uid)
-        if known is not None:
-            if self._is_newer(pod, known):
-                self._put(known, pod)
+        last, absent = last_seen(self._edit.get, pod), self._absent.get(pod.uid)
+        if last is not None:
+            number, state = last
+            if not is_old(pod.resource_version, state.pod.resource_version):
+                self._put(number, pod)
             return
-        number = self._valid_id(pod)
-        if number is None:
+        new = self._valid_id(pod)
+        if new is None:
             return
         if absent is not None:
             if not self._is_before_list(pod):
                 self._add_again(pod, absent)
         elif not self._is_before_tombstone(pod):
-            self._add(number, pod)
+            self._add(new, pod)
 
     def _forget_set_aside(self, listed: set[str]) -> None:
         """Forget the malformed pods that are gone."""
@@ -230,7 +233,6 @@ class Merge:
             self._history.rules,
             snapshot,
             progress,
-            self._known.finish(),
             self._absent.finish(),
             self._tombstones.finish(),
             self._set_aside.finish(),
@@ -285,19 +287,8 @@ class Merge:
         is_strange = app_id is not None and pod.labels.get(APP_ID_LABEL, app_id) != app_id
         return executor_id(pod) if not is_strange and malformed(pod) is None else None
 
-    def _is_newer(self, pod: Pod, number: int) -> bool:
-        """Whether this observation of a pod in the snapshot is later than the last one.
-
-        A version above all versions in the snapshot is: this avoids reading the old pod, which is in no CPU cache.
-        """
-        version = pod.metadata.resource_version
-        if is_later(version, self.progress.newest):
-            return True
-        return not is_old(version, self._edit.states[number].pod.resource_version)
-
-    def _is_copy(self, number: int, pod: Pod) -> bool:
+    def _is_copy(self, holder: PodState | None, pod: Pod) -> bool:
         """Whether a pod of another name has this executor id: its label was copied, and the first pod keeps the id."""
-        holder = self._edit.states.get(number)
         if holder is None or holder.pod.name == pod.name:
             return False
         self._put_aside(pod, pod.uid)
@@ -313,7 +304,6 @@ class Merge:
         if not self._makes_room(number, pod):
             return False
         self._appeared.add(number)
-        self._known[pod.uid] = number
         self._tombstones.pop(pod.uid, None)
         self._set_aside.pop(pod.uid, None)
         self._waiting[number] = None
@@ -324,11 +314,10 @@ class Merge:
         """Set the state of a pod in the snapshot."""
         state = classify(pod, self._history.rules)
         if state.final and pod.terminating:
-            state = _after(self._edit.states.get(number), state)
-        self._edit.put(number, state)
-        self._changed.add(number)
-        if is_later(pod.metadata.resource_version, self.progress.newest):
-            self.progress.newest = pod.metadata.resource_version
+            state = _after(self._edit.get(number), state)
+        before = self._edit.put(number, state)
+        if not runs_on(before, state):
+            self._changed.add(number)
         if isinstance(state, PodPending):
             self._waiting[number] = None
         elif number in self._waiting:
@@ -344,29 +333,23 @@ class Merge:
         """
         uid = self._absent_uids.get(number)
         absent = self._absent.get(uid) if uid is not None else None
-        holder = self._edit.states.get(number) if absent is None else absent.state
+        holder = self._edit.get(number) if absent is None else absent.state
         if holder is None:
             return True
-        if holder.pod.name != pod.name:
-            self._put_aside(pod, pod.uid)
-            return False
-        if is_old(pod.resource_version, holder.pod.resource_version):
+        if self._is_copy(holder, pod) or is_old(pod.resource_version, holder.pod.resource_version):
             return False
         if absent is None:
-            self._remove(holder.pod.uid, number)
+            self._remove(number)
         else:
             del self._absent[holder.pod.uid]
         self._add_end(Ended(number, holder.pod.uid, _end_state(holder)))
         self._add_tombstone(holder.pod.uid, pod.resource_version)
         return True
 
-    def _remove(self, uid: str, number: int) -> PodState:
+    def _remove(self, number: int) -> PodState:
         """Remove a pod from the snapshot and return its last state."""
-        state = self._edit.states[number]
-        self._edit.drop(number)
         self._waiting.pop(number, None)
-        del self._known[uid]
-        return state
+        return self._edit.drop(number)
 
     def _end_observed(self, number: int, event: PodEvent, before: PodState | None) -> None:
         """End a pod by its DELETED event; `before` is its last state.
@@ -400,3 +383,15 @@ def _after(before: PodState | None, state: PodState) -> PodState:
 def _end_state(state: PodState) -> PodState:
     """Return the final state of a pod that is gone: its last state if that was final, else deleted."""
     return state if state.final else PodDeleted(state.pod)
+
+
+def last_seen(state_of: Callable[[int], PodState | None], pod: Pod) -> tuple[int, PodState] | None:
+    """Return the id under which a snapshot has this pod, and its state there; None if it does not have it.
+
+    The name has the id: somebody may change the label meanwhile.
+    """
+    number = id_in_name(pod.metadata.name)
+    state = state_of(number) if number is not None else None
+    if number is None or state is None or state.pod.metadata.uid != pod.metadata.uid:
+        return None
+    return number, state

@@ -136,7 +136,7 @@ class FakeCluster:
         """A new client of the cluster, for one Backend, which closes it at its end."""
         return self.connect()
 
-    def connect(self, namespace: str | None = None, *, request_timeout: timedelta = CALL_LIMIT, **_: object) -> PodApi:
+    def connect(self, namespace: str | None = None, *, request_timeout: timedelta = CALL_LIMIT) -> PodApi:
         """Return a client, as `kube.connect` does. A namespace that is missing is created."""
         namespace = namespace or "default"
         with suppress(ApiStatus):  # it exists

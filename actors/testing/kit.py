@@ -205,7 +205,7 @@ class Kit:
             thread.join(timeout=THREAD_ENDS_WITHIN)
 
 
-def _no_cluster(**_: object) -> NoReturn:
+def _no_cluster(*_: object, **__: object) -> NoReturn:
     raise NotInVirtualTime(
         "a Backend in a Kit cannot use a real API server: make a FakeCluster(kit) first, or start the Backend with api="
     )

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("version", ["", "0"])
 def test_what_there_is_comes_first_as_added_then_the_mark_then_changes(api: Asking, version: str) -> None:
     made = [api.created(manifest(name)) for name in ("a", "b", "c")]
+    caught_up = api.watch("", "", initial=True)  # waits for the server's cache; "0" takes it as it is
+    caught_up.initial()
+    caught_up.call.cancel()
     watching = api.watch("", version, initial=True)
     told, at = watching.initial()
     assert sorted(told, key=lambda each: each[1].name) == [("ADDED", pod) for pod in made]

@@ -7,16 +7,14 @@ from datetime import timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from actors import Backend, BackendStopped, GetFleetStatus, StopBackend
+from actors import Backend, BackendStopped, ExecutorRunning, GetFleetStatus, StopBackend
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
 from actors.local.store.object_store import ObjectStore
 from actors.runtime import Actor, ActorSystem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from actors import FleetStatus, ProfileStatus, Settings
+    from actors import FleetStatus, Settings
     from actors.runtime import Context
 
 SAFETY_SECONDS = 60.0
@@ -54,8 +52,9 @@ class Fleet:
         allocation = settings.allocation.model_copy(update={"batch_delay": SOON})
         settings = settings.model_copy(update={"allocation": allocation})
         self.backend = Backend.start(settings, driver, api, system=system)
-        while not all(profile.running == profile.target for profile in self._profiles()):
-            pass  # a round is over after 20 ms
+        status: FleetStatus = self.backend.ask(GetFleetStatus(), timedelta(seconds=SAFETY_SECONDS))
+        for _ in range(sum(profile.target for profile in status.profiles.values())):
+            self._wait_for(ExecutorRunning)
 
     def __enter__(self) -> Self:
         return self
@@ -65,10 +64,6 @@ class Fleet:
         self.backend.tell(StopBackend())
         self._wait_for(BackendStopped)
         self._stack.close()
-
-    def _profiles(self) -> Collection[ProfileStatus]:
-        status: FleetStatus = self.backend.ask(GetFleetStatus(), timedelta(seconds=SAFETY_SECONDS))
-        return status.profiles.values()
 
     def _wait_for(self, kind: type) -> None:
         while not isinstance(self._received.get(timeout=SAFETY_SECONDS), kind):

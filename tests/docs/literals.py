@@ -7,6 +7,7 @@ import re
 from functools import cache
 
 from tests.docs.pages import ROOT
+from tests.import_graph import tree
 
 _HOLE = "…"
 _PERCENT = re.compile(r"%[-.\d]*[sdrgfx]")
@@ -16,8 +17,7 @@ class Literals:
     """All of `actors/`, docstrings left out."""
 
     def __init__(self) -> None:
-        trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "actors").rglob("*.py")]
-        nodes = [node for tree in trees for node in ast.walk(tree)]
+        nodes = [node for path in (ROOT / "actors").rglob("*.py") for node in ast.walk(tree(path))]
         docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
         self._texts = {text for node in nodes if node not in docstrings and (text := _text(node)) is not None}
         self._joined = "\0".join(self._texts)

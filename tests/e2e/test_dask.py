@@ -22,7 +22,7 @@ from distributed import Client, Scheduler, Worker
 from actors.dask import PodCluster
 from actors.dask.link import Link
 from actors.errors import WaitTimeout
-from actors.fleet import AsyncFleet
+from actors.fleet.async_fleet import AsyncFleet
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
 from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, scheduler_of, told, until

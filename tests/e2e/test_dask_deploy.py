@@ -106,7 +106,7 @@ def test_a_cluster_equals_itself_alone_and_says_its_name_and_address() -> None:
     asyncio.run(program())
 
 
-def test_a_program_with_threads_may_ask_for_what_it_awaits_and_close_twice() -> None:
+def test_a_program_with_threads_may_ask_for_what_it_awaits_and_close_twice_but_no_more() -> None:
     async def one() -> int:
         return 1
 
@@ -116,6 +116,9 @@ def test_a_program_with_threads_may_ask_for_what_it_awaits_and_close_twice() -> 
         assert asyncio.run(waiting) == 1
         cluster.close()
         cluster.close()
+    for change in (cluster.adapt, lambda: cluster.scale(1)):
+        with pytest.raises(RuntimeError, match=r"^the cluster is closed$"):
+            change()
 
 
 def test_a_cell_of_a_notebook_whose_loop_runs_need_not_await_a_cluster() -> None:

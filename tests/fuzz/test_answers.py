@@ -16,7 +16,7 @@ from actors.allocation import claims
 from actors.errors import ApiError
 from actors.kube.deduplication import PodDeduplicator
 from actors.kube.http import decode
-from actors.kube.http.bounds import TooLarge
+from actors.kube.http.body import TooLarge
 from actors.kube.http.decode import Complaints
 from actors.kube.http.watch_lines import LineSplitter, WatchDecoder
 from actors.kube.status import error_from_status

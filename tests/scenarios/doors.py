@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from actors.fleet import AsyncFleet, Fleet
+from actors.fleet.async_fleet import AsyncFleet
+from actors.fleet.fleet import Fleet
 from actors.testing import FakeCluster, Kit
 
 if TYPE_CHECKING:

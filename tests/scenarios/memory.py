@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from actors.pods.id_map import IdMap
 from actors.runtime.timers import Timers
 
 if TYPE_CHECKING:
@@ -200,6 +201,8 @@ def _hold(path: str, value: Any, way: _Way, found: dict[int, tuple[str, _Way]], 
 
 
 def _is_frozen(of: type) -> bool:
+    if issubclass(of, IdMap):  # its next version is another object
+        return True
     if issubclass(of, msgspec.Struct):
         return bool(of.__struct_config__.frozen)
     parameters = getattr(of, "__dataclass_params__", None)

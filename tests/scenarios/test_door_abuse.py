@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from actors.errors import FleetEnded, Refused, Unreachable, WaitTimeout
-from actors.fleet import EventsMissed
+from actors.fleet.stream import EventsMissed
 from actors.local.kubelet.scripted_kubelet import StayUnscheduled
 from actors.messages import BackendFailed, ExecutorRunning
 from actors.messages.internal import ExecutorSeen

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.errors import FleetEnded, Forbidden, Refused, SettingsError, Unavailable, Unreachable, WaitTimeout
-from actors.fleet import EventsMissed
+from actors.fleet.stream import EventsMissed
 from actors.local.kubelet.scripted_kubelet import Run, StayUnscheduled, StayWaiting
 from actors.messages import (
     BackendFailed,

@@ -243,7 +243,7 @@ def test_whoever_is_deleted_in_a_stop_is_excluded_as_soon_as_it_begins(*, delete
 def test_one_that_ends_before_anybody_sees_it_alive_is_reported_pending_and_then_removed() -> None:
     """`command = ["false"]`: it starts and ends between two rounds."""
     with fleet(1) as world:
-        moment = timedelta(milliseconds=10)
+        moment = timedelta(milliseconds=5)
         world.kubelet.script = lambda _: Run(start_delay=timedelta(0), exits_after=moment, exit_code=1)
         world.target(3)
         world.advance(0.9)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import actors.fleet.door
-from actors.fleet import Fleet
 from actors.fleet.door import Door
+from actors.fleet.fleet import Fleet
 from actors.runtime import system as runtime_system
 from tests.scenarios.doors import Stage
 

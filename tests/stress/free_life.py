@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 
 import pykka
 
-from actors import kube
 from actors.backend.backend import Backend
+from actors.backend.connection import connect
 from actors.kube.api import Delete, List, PodPage
 from actors.messages import BackendFailed, BackendStopped, RequestTotalExecutors, StopBackend
 from actors.runtime import Actor, ActorSystem, Entropy, SystemClock
@@ -103,9 +103,12 @@ class Moments(SystemClock):
         return super().monotonic()
 
     def _strike(self, actor: Actor, way: Way) -> None:
-        if actor.handle.mailbox.busy_since is None:  # it has just taken a message, and done nothing with it
+        mailbox = actor.handle.mailbox
+        if mailbox.busy_since is None:  # it has just taken a message, and done nothing with it
             return
         del self._doomed[threading.current_thread()]
+        if mailbox.closed:  # it has ended, and its thread goes on with others
+            return
         self.struck[f"{way} {actor.name}"] += 1
         if way == "hang":
             self._gate.wait(HANG_SECONDS)
@@ -114,14 +117,21 @@ class Moments(SystemClock):
 
 
 class Watched:
-    """A `PodApi` that tells whose deletion is asked for, before anything can go wrong.
+    """A `PodApi` that tells whose deletion is asked for, before anything can go wrong, and what is under way.
 
     What may be answered from a cache is of any time: such a list is one of the last few.
     """
 
-    def __init__(self, inner: PodApi, asked_to_go: Callable[[str], None], random: Random) -> None:
+    def __init__(
+        self,
+        inner: PodApi,
+        asked_to_go: Callable[[str], None],
+        sent: Callable[[Request[Any]], None],
+        random: Random,
+    ) -> None:
         self._inner = inner
         self._asked_to_go = asked_to_go
+        self._sent = sent
         self._random = random
         self._pages: deque[PodPage] = deque(maxlen=STALE)
 
@@ -132,6 +142,11 @@ class Watched:
         """See `PodApi`."""
         if isinstance(request, Delete):
             self._asked_to_go(request.name)
+        call = self._send(request, reply)
+        self._sent(request)
+        return call
+
+    def _send(self, request: Request[Any], reply: Callable[[Any], None]) -> Call:
         if not isinstance(request, List) or request.resource_version != "0":
             return self._inner.send(request, reply)
 
@@ -182,15 +197,15 @@ class Ear(logging.Handler):
         if record.levelno >= logging.INFO:
             self.last.append(f"{record.created % 1000:.3f} {record.threadName} {record.getMessage()}")
         self.wrong += [f"9: a secret is logged by {record.name}" for secret in self._secrets if secret in words]
-        if record.levelno >= logging.ERROR and not _is_planned(record):
+        if record.levelno >= logging.ERROR and not _is_planned(record, words):
             self.wrong.append(f"an error was logged: {words}")
         # Whoever keeps the record, as pytest does, would keep the frames of an error, and all that was open in them.
         record.msg, record.args, record.exc_info = record.getMessage(), (), None
 
 
-def _is_planned(record: logging.LogRecord) -> bool:
+def _is_planned(record: logging.LogRecord, words: str) -> bool:
     cause = record.exc_info[1] if record.exc_info else None
-    hangs = record.msg.startswith("actor hangs") and "_strike" in record.getMessage()
+    hangs = record.msg.startswith("actor hangs") and "_strike" in words
     return isinstance(cause, Doom) or "message=object" in record.getMessage() or hangs
 
 
@@ -204,6 +219,7 @@ class Life:
         clock: Moments,
         news: News,
         asked_to_go: Callable[[str], None],
+        sent: Callable[[Request[Any]], None],
         random: Random,
     ) -> None:
         self.story = Invariants(clock)
@@ -222,9 +238,8 @@ class Life:
         self._store_life = 0
         subject = Settings(**settings)
         self.system = ActorSystem(clock, entropy=Entropy())
-        limit, connections = subject.backend.request_timeout, subject.allocation.connections
-        api = kube.connect(kubeconfig, request_timeout=limit, max_connections=connections)
-        watched = Watched(api, lambda name: news.tell(partial(asked_to_go, name)), random)
+        self.api = connect(subject, kubeconfig=kubeconfig)
+        watched = Watched(self.api, lambda name: news.tell(partial(asked_to_go, name)), sent, random)
         self._ref = Driver.start(cast("SimpleQueue[ToDriver]", _Heard(news, self._hear)))
         self.backend = Backend.start(subject, self._ref, cast("PodApi", watched), system=self.system)
 

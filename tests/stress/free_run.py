@@ -25,6 +25,7 @@ from actors.runtime import Entropy, SystemClock, TimerThread
 from tests.scenarios.crashes import PARTS
 from tests.scenarios.invariants import Invariants
 from tests.stress.free_life import ENDS, Ear, Life, Moments, News
+from tests.stress.hands_on_observer import HandsOnObserver
 from tests.stress.proxy import Odds, Proxy
 from tests.stress.restarts import kill_groups, processes
 from tests.stress.rig import TROUBLE
@@ -128,10 +129,15 @@ ROOM: Final = 60
 
 
 class FreeChaos:
-    """A cluster, a way to it, and one driver after the other. A context manager that leaves nothing."""
+    """A cluster, a way to it, and one driver after the other. A context manager that leaves nothing.
 
-    def __init__(self, random: Random, folder: Path) -> None:
+    `observed`: a process of each driver's talks to the API, and has its own troubles.
+    """
+
+    def __init__(self, random: Random, folder: Path, *, observed: bool = False) -> None:
         self.random = random
+        self.hands = HandsOnObserver(random, lambda: self.life, self.rest)
+        self._observed = observed
         self.app_id = f"free-{random.getrandbits(32):08x}"
         self.counts: Counter[str] = Counter()
         """What was done."""
@@ -193,9 +199,11 @@ class FreeChaos:
         cached = self.random.random() < 0.5
         executor = {**SETTINGS["executor"], "instances": self.totals[DEFAULT], "polling_from_cache": cached}
         profiles = {name: {**shape, "instances": self.totals[name]} for name, shape in PROFILES.items()}
-        settings = {**SETTINGS, "executor": executor, "profiles": profiles, "app_id": self.app_id}
+        source = {**SETTINGS["source"], "process": self._observed}
+        settings = {**SETTINGS, "executor": executor, "profiles": profiles, "app_id": self.app_id, "source": source}
         chance = Random(self.random.random())
-        life = Life(self._kubeconfig, settings, self.clock, self.news, self.truth.asked_to_go, chance)
+        sent = self.hands.sent
+        life = Life(self._kubeconfig, settings, self.clock, self.news, self.truth.asked_to_go, sent, chance)
         self.lives.append(life)
 
     def _another_driver(self) -> None:
@@ -304,6 +312,7 @@ class FreeChaos:
             "a part crashes in a message": (8, lambda: self.life.break_part(self._a_part(), "crash")),
             "a part hangs": (3, lambda: self.life.break_part(self._a_part(), "hang")),
             "another driver": (2, self._another_driver),
+            **(self.hands.steps() if self._observed else {}),
         }
 
     def _a_part(self) -> str:

@@ -1,7 +1,8 @@
 """Minutes on real threads over the embedded cluster's HTTPS, with real processes, in which everything goes wrong.
 
 Each run has a new seed and prints it; `STRESS_SEED` sets it. It draws what is done and when, not how threads and
-processes take turns. `STRESS_SECONDS` (180) is how long the trouble lasts.
+processes take turns. `STRESS_SECONDS` (180) is how long the trouble lasts; with an observer, `STRESS_ACTS` (200) is
+how often something happens to that.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import logging
 import os
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pykka
 import pytest
@@ -22,6 +24,7 @@ from actors.allocation.executor_tracker import ExecutorTracker
 from actors.backend.shutdown import Shutdown
 from actors.kube.http.streams import Stream
 from actors.kube.http.wire import Transport
+from actors.lease.process_mark import own_mark
 from tests.scenarios.planted import (
     LEFT,
     SIGNS,
@@ -31,8 +34,12 @@ from tests.scenarios.planted import (
     the_unseen_do_not_count,
 )
 from tests.stress.free_run import FreeChaos
+from tests.stress.hands_on_observer import be_quick, observers
 from tests.stress.real import until
 from tests.stress.rig import _open_descriptors, chosen_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.stress,
@@ -41,15 +48,37 @@ pytestmark = [
 
 SECONDS: Final = float(os.environ.get("STRESS_SECONDS", "180"))
 
+ACTS: Final = int(os.environ.get("STRESS_ACTS", "200"))
+
 SEARCH_SECONDS: Final = 60.0
 """After so much trouble, and the calm that follows, a planted bug was found; most are in ten seconds."""
 
 
 def test_no_invariant_breaks_on_real_threads_with_real_processes(tmp_path: Path) -> None:
+    with nothing_left():
+        live(tmp_path, SECONDS)
+
+
+def test_no_invariant_breaks_while_the_observer_is_killed_stopped_and_starved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_quick(monkeypatch)
+    with nothing_left(), FreeChaos(Random(chosen_seed()), tmp_path, observed=True) as chaos:
+        while chaos.hands.done < ACTS:
+            chaos.trouble(1)
+        settle(chaos)
+        print(f"{chaos.hands.done} acts on the observer")
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """This process is as it was before."""
+    own_mark()  # one file for the whole life of the process
     gc.collect()
     threads, descriptors = set(threading.enumerate()), _open_descriptors()
     actors = set(pykka.ActorRegistry.get_all())
-    live(tmp_path, SECONDS)
+    yield
+    assert not observers(), "an observer is left"
     until(lambda: set(threading.enumerate()) <= threads, "each thread ends")
     gc.collect()
     assert _open_descriptors() <= descriptors, "left open"
@@ -79,8 +108,12 @@ def live(folder: Path, seconds: float) -> None:
     """So many seconds of trouble, then calm, then a stop."""
     with FreeChaos(Random(chosen_seed()), folder) as chaos:
         chaos.trouble(seconds)
-        converged, stopped = chaos.converge(), chaos.stop()
-        report(chaos, f"converged in {converged:.1f} s, stopped in {stopped:.1f} s")
+        settle(chaos)
+
+
+def settle(chaos: FreeChaos) -> None:
+    converged, stopped = chaos.converge(), chaos.stop()
+    report(chaos, f"converged in {converged:.1f} s, stopped in {stopped:.1f} s")
 
 
 def report(chaos: FreeChaos, words: str) -> None:

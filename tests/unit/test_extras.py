@@ -65,6 +65,10 @@ print(json.dumps([codes, errors]))
 """
 
 
+LATER = ("asyncio", "pydantic_settings", "ssl", "tomllib", "urllib3")
+"""Packages that not every fleet needs, or none before it starts."""
+
+
 def ran(program: str, *extras: str, arguments: tuple[str, ...] = ()) -> tuple[Any, str]:
     """The JSON in the last line of stdout, and stderr, of a program that cannot import what the extras bring."""
     lacking = [name for extra in extras for name in PACKAGES[extra]] + ["kubernetes"]
@@ -84,6 +88,14 @@ def test_a_driver_and_its_tests_need_no_extra_and_the_command_names_its_own(tmp_
     code, said = ran(BASE, *PACKAGES, arguments=(str(kubeconfig),))
     assert code == 2
     assert said == "executor-pods: the command needs the package typer: pip install 'executor-pods[cli]'\n"
+
+
+def test_a_fleet_is_imported_without_packages_that_it_may_never_need() -> None:
+    names, _ = ran(
+        "import json, sys\nfrom actors import Fleet, Settings\nSettings()\nprint(json.dumps([*sys.modules]))"
+    )
+    assert {"actors.fleet.fleet", "pydantic"} <= set(names)
+    assert set(LATER) & set(names) == set()
 
 
 def test_the_command_and_the_library_say_which_extra_lacks() -> None:

@@ -21,7 +21,7 @@ from actors.errors import ApiError, Refused, SettingsError, Unavailable
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["Endpoint", "act", "is_readable_on_the_way"]
@@ -45,7 +45,9 @@ class Endpoint:
 
 
 def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], done: str) -> int:
-    """Have the driver of this fleet do it. `done` says what it did, with `{ids}` for the executors it is about.
+    """Have the driver of this fleet do it; return the exit code, 1 if the driver does not know one of the executors.
+
+    `done` says what it did, with `{ids}` for the executors it is about.
 
     Raises:
         SettingsError: the URL or the token's file is wrong.
@@ -57,15 +59,22 @@ def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], d
     with interruptible(), urllib3.PoolManager(retries=False, timeout=_LIMIT) as pool:
         try:
             _check_fleet(_ask(pool, "GET", f"{url}/api/v1/status"), app_id, url)
-            ids = _ask(pool, "POST", f"{url}/api/v1/{action}", token, body).get("ids")
+            answer = _ask(pool, "POST", f"{url}/api/v1/{action}", token, body).get("ids")
         except (ApiError, Refused) as error:
             say(one_line(str(error), LONGEST_LINE))
             return EXIT_FAILED
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
-    shown = ", ".join(str(each) for each in ids if isinstance(each, int)) if isinstance(ids, list) else ""
-    show([one_line(done.replace("{ids}", shown or "none"), LONGEST_LINE)])
+    ids = [each for each in answer if isinstance(each, int)] if isinstance(answer, list) else []
+    show([one_line(done.replace("{ids}", _listed(ids)), LONGEST_LINE)])
+    if others := [each for each in body.get("ids", ()) if each not in ids]:
+        say(one_line(f"executors that are unknown, or have ended: {_listed(others)}", LONGEST_LINE))
+        return EXIT_FAILED
     return EXIT_OK
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids)) or "none"
 
 
 def _check_fleet(status: Mapping[str, Any], app_id: str, url: str) -> None:

@@ -237,6 +237,10 @@ Deadline: TypeAlias = Annotated[
         "--deadline", parser=duration, metavar="DURATION", help="How long it may take. Default: the driver's settings."
     ),
 ]
+Grace: TypeAlias = Annotated[
+    timedelta | None,
+    typer.Option(parser=duration, metavar="DURATION", help="How long they may take. Default: the settings'."),
+]
 AdjustTarget: TypeAlias = Annotated[
     bool, typer.Option("--adjust-target", help="Do not replace them: lower the target instead.")
 ]
@@ -277,10 +281,7 @@ def scale(  # noqa: PLR0917 - as above
     victims: Annotated[
         str, typer.Option(metavar="newest|oldest|idle", help="Which running executors end first.")
     ] = "newest",
-    grace: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="How long they may take. Default: the settings'."),
-    ] = None,
+    grace: Grace = None,
 ) -> int:
     """Set the target of a fleet's profiles, and end what is in excess."""
     wanted = _targets(targets)
@@ -307,10 +308,7 @@ def kill(  # noqa: PLR0917 - as above
     ids: Ids,
     endpoint: Url,
     token_file: TokenFile,
-    grace: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="How long they may take. Default: the settings'."),
-    ] = None,
+    grace: Grace = None,
     adjust_target: AdjustTarget = False,
 ) -> int:
     """End executors, and replace them."""

@@ -6,18 +6,15 @@ urllib3 decompresses whatever a read returns at once: 128 KiB of gzip may become
 from __future__ import annotations
 
 import zlib
+from http.client import HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Final, final
 
 from urllib3.exceptions import DecodeError
 
-from actors.kube.http.bounds import TooLarge
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import urllib3
-
-__all__ = ["Inflater", "content", "inflater_of", "read_body", "read_start"]
+__all__ = ["Inflater", "TooLarge", "content", "inflater_of", "read_body", "read_start"]
 
 READ_SIZE: Final = 256 * 1024
 """Bytes of one read, and of one piece of decompressed content."""
@@ -25,14 +22,19 @@ READ_SIZE: Final = 256 * 1024
 GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-def read_body(response: urllib3.BaseHTTPResponse, most: int, setting: str, *, drop_rest: bool = False) -> bytes:
+class TooLarge(HTTPException):
+    """An answer exceeds a bound. The message continues a sentence that begins with the server's name."""
+
+
+def read_body(response: HTTPResponse, most: int, setting: str, *, drop_rest: bool = False) -> bytes:
     """Return the whole body. With `drop_rest`, read a longer one to its end and return its first `most` bytes.
 
     Raises:
         TooLarge: the body has more than `most` bytes.
-        urllib3.exceptions.HTTPError: the body is incomplete, or not compressed as its header says.
+        DecodeError: it is not compressed as its header says.
+        HTTPException, OSError: it is incomplete.
     """
-    if not drop_rest and (response.length_remaining or 0) > most:
+    if not drop_rest and (response.length or 0) > most:
         raise _too_large(most, setting)
     pieces, size = [], 0
     for piece in content(response):
@@ -46,7 +48,7 @@ def read_body(response: urllib3.BaseHTTPResponse, most: int, setting: str, *, dr
     return b"".join(pieces)
 
 
-def read_start(response: urllib3.BaseHTTPResponse, most: int) -> bytes:
+def read_start(response: HTTPResponse, most: int) -> bytes:
     """Return the body's first bytes, at most `most`, and read no further. What cannot be read ends it."""
     start = b""
     try:
@@ -59,14 +61,14 @@ def read_start(response: urllib3.BaseHTTPResponse, most: int) -> bytes:
     return start
 
 
-def content(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+def content(response: HTTPResponse) -> Iterator[bytes]:
     """Yield the decompressed body in pieces of at most `READ_SIZE`.
 
     Raises:
-        urllib3.exceptions.HTTPError: see `read_body`.
+        DecodeError, HTTPException, OSError: see `read_body`.
     """
     inflater = inflater_of(response)
-    while data := response.read(READ_SIZE, decode_content=False):
+    while data := response.read(READ_SIZE):
         if inflater is None:
             yield data
         else:
@@ -75,7 +77,7 @@ def content(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         inflater.check_end()
 
 
-def inflater_of(response: urllib3.BaseHTTPResponse) -> Inflater | None:
+def inflater_of(response: HTTPResponse) -> Inflater | None:
     """Return what decompresses the body; None if it is not compressed.
 
     Raises:

@@ -7,16 +7,11 @@ bound is an error that names the bound and its setting, and its connection is cl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Final
 
-__all__ = ["MIB", "AnswerBounds", "TooLarge"]
+__all__ = ["MIB", "AnswerBounds"]
 
 MIB: Final = 1024 * 1024
-
-
-class TooLarge(HTTPException):
-    """An answer exceeds a bound. The message continues a sentence that begins with the server's name."""
 
 
 @dataclass(frozen=True)

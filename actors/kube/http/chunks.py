@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import re
 import ssl
-from http.client import HTTPException, HTTPResponse, IncompleteRead
+from http.client import HTTPResponse, IncompleteRead, LineTooLong, UnknownProtocol
 from typing import TYPE_CHECKING, Any, Final, final
 
-from actors.kube.http.bounds import AnswerBounds, TooLarge
+from urllib3 import HTTPHeaderDict
+
+from actors.kube.http.body import TooLarge
+from actors.kube.http.bounds import AnswerBounds
 
 if TYPE_CHECKING:
     import socket
 
-    import urllib3
 
-__all__ = ["Answer", "Chunks", "has_more"]
+__all__ = ["Answer", "Chunks"]
 
 LONGEST_HEAD: Final = 4096
 """Bytes of a chunk's size line with extensions, and of all trailers. A size has a few digits; no server sends more."""
+
+CONTINUE: Final = 100
+NO_CONTENT: Final = 204
+NOT_MODIFIED: Final = 304
 
 _HEAD: Final = re.compile(rb"\r\n([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 """The bytes between the content of two chunks (RFC 9112 §7.1)."""
@@ -80,6 +86,10 @@ class Answer(HTTPResponse):
 
     most_headers = AnswerBounds.headers
     """Bytes of the status line and all headers."""
+    version_string = "HTTP/1.1"
+    """Of our requests; urllib3 logs it."""
+    sent_over: Any = None
+    """The connection, which `Transport` may use again once the answer was read to its end."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -90,25 +100,42 @@ class Answer(HTTPResponse):
         """The content of the next read, already here: fetched when a read had its full size."""
 
     def begin(self) -> None:
-        """Read the status line and the headers.
+        """Read the status line and the headers. A line that is no header is skipped: it may be our credential.
 
         Raises:
-            TooLarge: they exceed `most_headers`.
+            TooLarge: they exceed `most_headers`, or the status line what `http.client` reads of it.
         """
         whole: Any = self.fp
         head: Any = _Head(whole, self.most_headers)
         self.fp = head
         try:
-            super().begin()
-        except HTTPException as error:
-            if str(error).startswith("got more than"):  # a line or a number of lines that is fixed in `http.client`
-                raise TooLarge(f"sent too many headers: {error}") from None
-            raise
+            self._read_head(head)
+        except LineTooLong as error:
+            raise TooLarge(f"sent too many headers: {error}") from None
         finally:
             if self.fp is not None:
                 self.fp = whole
-        self.msg.defects = []  # urllib3 would log what is no header, and that may be our credential
-        self.msg.set_payload("")
+
+    def _read_head(self, head: _Head) -> None:
+        """Do as `http.client` does, without its parser, which is that of e-mails and takes ten times as long."""
+        status, headers = CONTINUE, HTTPHeaderDict()
+        while status == CONTINUE:
+            version, status, reason = self._read_status()  # type: ignore[attr-defined]  # typeshed leaves private methods out
+            headers = _headers(head)
+        if not version.startswith("HTTP/1."):
+            raise UnknownProtocol(version)
+        self.code = self.status = status
+        self.reason = reason.strip()
+        self.version = 10 if version == "HTTP/1.0" else 11
+        self.headers = self.msg = headers  # type: ignore[assignment]  # looked up without case, as in a message
+        self.chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        self.chunk_left = None
+        length = headers.get("content-length", "")
+        self.length = int(length) if length.isdecimal() and length.isascii() and not self.chunked else None
+        if status in {NO_CONTENT, NOT_MODIFIED} or status < 200:
+            self.length = 0
+        ends = self._check_close()  # type: ignore[attr-defined]  # the same
+        self.will_close = ends or (self.length is None and not self.chunked)
 
     def _read_next_chunk_size(self) -> int:
         """Refuse a negative size, which `http.client` would take for all that is to come."""
@@ -117,6 +144,19 @@ class Answer(HTTPResponse):
             raise IncompleteRead(b"")
         return size
 
+    @property
+    def length_remaining(self) -> int | None:
+        """How many bytes are still to come, None if nobody said so."""
+        return self.length
+
+    def read(self, n: int | None = None) -> bytes:
+        """Return `n` bytes, fewer at the end.
+
+        Raises:
+            IncompleteRead: the answer was cut, or is not chunked.
+        """
+        return self._checked(super().read(n), n)
+
     def read1(self, n: int = -1) -> bytes:
         """Return up to `n` bytes as soon as one is there; none at the end.
 
@@ -124,7 +164,7 @@ class Answer(HTTPResponse):
             IncompleteRead: the answer was cut, or is not chunked.
         """
         if not self.chunked or self.fp is None:
-            return super().read1(n)
+            return self._checked(super().read1(n), n)
         content, self.ahead = self.ahead, b""
         size = n if content else 0
         while not (content or self._chunks.ended):
@@ -137,6 +177,11 @@ class Answer(HTTPResponse):
         if 0 < n <= size and not self._chunks.ended:
             self.ahead = self._chunks.feed(self._arrived(b"", n))
         return content
+
+    def _checked(self, data: bytes, n: int | None) -> bytes:
+        if not data and n != 0 and self.length:
+            raise IncompleteRead(b"", self.length)
+        return data
 
     def _arrived(self, data: bytes, n: int) -> bytes:
         """Return the data and all that has arrived after it: OpenSSL returns one record a read."""
@@ -160,13 +205,13 @@ class _Head:
         self._file = file
         self._most = self._left = most
 
-    def readline(self, most: int) -> bytes:
-        """Return the next line, of at most `most` bytes.
+    def readline(self, most: int | None = None) -> bytes:
+        """Return the next line, or its first `most` bytes.
 
         Raises:
             TooLarge: the lines exceed the bound.
         """
-        line: bytes = self._file.readline(min(most, self._left + 1))
+        line: bytes = self._file.readline(self._left + 1 if most is None else min(most, self._left + 1))
         self._left -= len(line)
         if self._left < 0:
             raise TooLarge(f"sent headers of more than {self._most} bytes (api.max_header_size)")
@@ -177,10 +222,17 @@ class _Head:
         self._file.close()
 
 
-def has_more(response: urllib3.BaseHTTPResponse) -> bool:
-    """Whether the next `read1` of a stream returns without waiting."""
-    answer = getattr(response, "_original_response", None)
-    return isinstance(answer, Answer) and bool(answer.ahead)
+def _headers(head: _Head) -> HTTPHeaderDict:
+    """Read the headers up to the empty line. One that goes on in further lines is joined (RFC 9112 §5.2)."""
+    headers: list[tuple[str, str]] = []
+    while (line := head.readline()) not in {b"\r\n", b"\n", b""}:
+        name, colon, value = line.decode("latin-1").partition(":")
+        if line[:1] in b" \t" and headers:
+            name, value = headers[-1]
+            headers[-1] = name, f"{value} {line.decode('latin-1').strip()}"
+        elif colon:
+            headers.append((name, value.strip()))
+    return HTTPHeaderDict(headers)
 
 
 def _check_head(held: bytes) -> None:

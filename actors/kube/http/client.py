@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
-    import urllib3
-
     from actors.kube.auth.credentials import Access, Credential
     from actors.kube.http.bounds import AnswerBounds
+    from actors.kube.http.chunks import Answer
     from actors.runtime import Clock, Moment
 
-__all__ = ["Client", "HttpRequest", "ServerClock"]
+__all__ = ["Client", "HttpRequest", "ServerClock", "decoded"]
 
 A = TypeVar("A")
 
@@ -115,7 +114,6 @@ class Client:
             WireLate: the wire's deadline has passed.
         """
         server = self._access.server
-        response: urllib3.BaseHTTPResponse | ApiError | None = None
         try:
             response = self.open(request, wire)
             if isinstance(response, ApiError):
@@ -124,17 +122,13 @@ class Client:
         except (WireCut, WireLate):
             raise
         except Exception as error:  # noqa: BLE001 - whatever happened, the call completes with one of our errors
-            if response is not None and not isinstance(response, ApiError):
-                response.close()
+            self._drop()
             return failures.lost(error, server, sent=wire.sent, write=request.write)
         finally:
             wire.release()
-        try:
-            return decode(body)
-        except (ValueError, RecursionError) as error:
-            return failures.unreadable(error, server, write=request.write, redacted=self._access.credentials.redacted)
+        return decoded(body, decode, self._access, write=request.write)
 
-    def open(self, request: HttpRequest, wire: Wire) -> urllib3.BaseHTTPResponse | ApiError:
+    def open(self, request: HttpRequest, wire: Wire) -> Answer | ApiError:
         """Send the request and wait for the headers. Return a 2xx answer with its body unread, or the server's error.
 
         Raises:
@@ -146,14 +140,15 @@ class Client:
         if isinstance(answer, ApiError) or answer.status == 401:
             newer = self._access.credentials.renewed(credential)
             if newer.differs_from(credential):
-                if not isinstance(answer, ApiError):
-                    _discard(answer)
+                if not isinstance(answer, ApiError) and not answer.isclosed():
+                    self._drop()
                 wire.again()
                 credential, answer = newer, self._send(request, wire, newer)
         if isinstance(answer, ApiError) or 200 <= answer.status < 300:
             return answer
         body = read_start(answer, _LONGEST_REFUSAL)
-        _discard(answer)
+        if not answer.isclosed():
+            self._drop()
         return failures.refused(
             answer,
             body,
@@ -163,7 +158,7 @@ class Client:
             redacted=self._access.credentials.redacted,
         )
 
-    def _read(self, response: urllib3.BaseHTTPResponse, request: HttpRequest) -> bytes:
+    def _read(self, response: Answer, request: HttpRequest) -> bytes:
         match request.answer:
             case "object":
                 return read_body(response, self._bounds.one_object, "api.max_object_size")
@@ -172,12 +167,17 @@ class Client:
             case "dropped":
                 return read_body(response, _KEPT, "", drop_rest=True)
 
+    def _drop(self) -> None:
+        """Close the connection: its answer was not read to the end."""
+        if self._transport is not None:
+            self._transport.drop()
+
     def close(self) -> None:
         """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
-    def _send(self, request: HttpRequest, wire: Wire, credential: Credential) -> urllib3.BaseHTTPResponse | Untrusted:
+    def _send(self, request: HttpRequest, wire: Wire, credential: Credential) -> Answer | Untrusted:
         headers: Mapping[str, Any] = {
             "Accept": "application/json",
             "Accept-Encoding": request.accept_encoding,
@@ -205,7 +205,9 @@ class Client:
         return self._transport
 
 
-def _discard(response: urllib3.BaseHTTPResponse) -> None:
-    """Release an answer. Its connection is reused only if the body was read to the end."""
-    if response.connection is not None:
-        response.close()
+def decoded(body: bytes, decode: Callable[[bytes], A], access: Access, *, write: bool) -> A | ApiError:
+    """Return what a 2xx answer says; an error if it is something else."""
+    try:
+        return decode(body)
+    except (ValueError, RecursionError) as error:
+        return failures.unreadable(error, access.server, write=write, redacted=access.credentials.redacted)

@@ -16,18 +16,17 @@ from urllib3 import exceptions
 
 from actors.errors import Ambiguous, ApiError, Unavailable, Untrusted
 from actors.kube.http import decode
-from actors.kube.http.bounds import TooLarge
+from actors.kube.http.body import TooLarge
 from actors.kube.status import error_from_status, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
-    import urllib3
-
     from actors.kube.auth.credentials import Credential
+    from actors.kube.http.chunks import Answer
 
-__all__ = ["late", "lost", "refused", "unreadable", "untrusted"]
+__all__ = ["late", "lost", "refused", "unanswered", "unreadable", "untrusted"]
 
 _LONGEST_QUOTE: Final = 200
 """Characters that an error quotes of a body that is no `Status`, such as a proxy's page."""
@@ -43,7 +42,7 @@ _UNREADABLE: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EISDIR})
 
 
 def refused(
-    response: urllib3.BaseHTTPResponse,
+    response: Answer,
     body: bytes,
     server: str,
     now: datetime,
@@ -88,7 +87,7 @@ def untrusted(error: BaseException, server: str, credential: Credential) -> Untr
 
 def lost(error: BaseException, server: str, *, sent: bool, write: bool) -> ApiError:
     """Return the error of a request without an answer, or with half of one."""
-    return _unanswered(_sentence(error, server), carried_out=sent and write)
+    return unanswered(_sentence(error, server), carried_out=sent and write)
 
 
 def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: bool) -> ApiError:
@@ -100,18 +99,16 @@ def late(server: str, limit: timedelta, *, started: bool, sent: bool, write: boo
         )
     if not sent:
         return Unavailable(f"there was no connection to {server} in {seconds}")
-    return _unanswered(f"{server} gave no full answer in {seconds}", carried_out=write)
+    return unanswered(f"{server} gave no full answer in {seconds}", carried_out=write)
 
 
 def unreadable(error: Exception, server: str, *, write: bool, redacted: Callable[[str], str]) -> ApiError:
     """Return the error of a 2xx answer that cannot be decoded."""
     problem = redacted(str(error))  # which may quote a value
-    return _unanswered(
-        f"{server} answered with something other than the request asks for: {problem}", carried_out=write
-    )
+    return unanswered(f"{server} answered with something other than the request asks for: {problem}", carried_out=write)
 
 
-def _unanswered(sentence: str, *, carried_out: bool) -> ApiError:
+def unanswered(sentence: str, *, carried_out: bool) -> ApiError:
     """Return `Ambiguous` if the request may have been carried out, else `Unavailable`."""
     return Ambiguous(f"{sentence}; the request may have been carried out") if carried_out else Unavailable(sentence)
 
@@ -140,11 +137,11 @@ def _sentence(error: BaseException, server: str) -> str:
             return f"cannot connect to {server}: {_problem(error)}"
         case exceptions.ProxyError():
             return f"the proxy on the way to {server} failed: {_problem(error)}"
-        case exceptions.SSLError():
+        case exceptions.SSLError() | ssl.SSLError():
             return f"there is no TLS connection to {server}: {_problem(error)}"
         case exceptions.DecodeError():
             return f"{server} answered with a body that cannot be decompressed"
-        case exceptions.ProtocolError():
+        case exceptions.ProtocolError() | http.client.HTTPException() | OSError():
             return f"the connection to {server} was cut: {_problem(error)}"
         case _:
             return f"the request to {server} failed: {_problem(error)}"

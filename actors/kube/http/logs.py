@@ -43,7 +43,7 @@ def read_log(
         scheduled.cancel()
         if not isinstance(answer, ApiError):
             with closing(answer):
-                while data := answer.read1(READ_SIZE, decode_content=False):
+                while data := answer.read1(READ_SIZE):
                     yield data
             return
         error = answer

@@ -75,6 +75,7 @@ class HttpPodApi:
         self.access = access
         self.namespace = namespace
         self.request_timeout = request_timeout
+        self.max_connections = max_connections
         self.bounds = bounds or AnswerBounds()
         self._clock = clock or SystemClock()
         self._server_clock = ServerClock(self._clock)
@@ -96,18 +97,29 @@ class HttpPodApi:
         """See `PodApi`. A worker completes the call, or the limit does."""
         if isinstance(request, api.List) and not request.continue_token:
             self._deduplicator.begin_list()
-        translated: tuple[HttpRequest, Callable[[bytes], A]] | BadRequest
         try:
-            translated = self._translate(request)
+            translated, read = self.translate(request)
         except BadRequest as error:
-            translated = error
-        call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(deliver, reply), self._calls)
-        if isinstance(translated, BadRequest):
-            call.complete(translated)
-        elif self._calls.closed:
+            call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(deliver, reply), self._calls)
+            call.complete(error)
+            return call
+        return self.fetch(translated, read, request.deadline, reply, what=f"the {request.operation}")
+
+    def fetch(
+        self,
+        request: HttpRequest,
+        read: Callable[[bytes], A],
+        deadline: Deadline | None,
+        reply: Reply[A],
+        *,
+        what: str = "the request",
+    ) -> Call:
+        """Send a translated request; `read` decodes the body of a 2xx answer. Otherwise as `send`."""
+        call: OpenCall[A] = OpenCall(what, partial(deliver, reply), self._calls)
+        if self._calls.closed:
             call.cancel()
         else:
-            self._submit(call, *translated, request.deadline)
+            self._submit(call, request, read, deadline)
         return call
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
@@ -188,10 +200,10 @@ class HttpPodApi:
 
     # ── one call ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _translate(  # noqa: C901, PLR0912 - one case a request
-        self, request: Request[Any]
+    def translate(  # noqa: C901, PLR0912 - one case a request
+        self, request: Request[A]
     ) -> tuple[HttpRequest, Callable[[bytes], Any]]:
-        """Return the request as HTTP, and the decoder of its answer.
+        """Return the request as HTTP, and the decoder of its answer, which raises ValueError for another answer.
 
         Raises:
             BadRequest: the request must not be sent.

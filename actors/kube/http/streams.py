@@ -16,7 +16,6 @@ from actors.kube.api import WatchEvents
 from actors.kube.calls import OpenStream
 from actors.kube.http import failures
 from actors.kube.http.body import inflater_of
-from actors.kube.http.chunks import has_more
 from actors.kube.http.watch_lines import LineSplitter
 from actors.kube.http.wire import Wire, WireCut
 from actors.kube.http.workers import deliver
@@ -24,10 +23,9 @@ from actors.kube.http.workers import deliver
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import urllib3
-
     from actors.kube.api import WatchSink
     from actors.kube.calls import OpenCalls
+    from actors.kube.http.chunks import Answer
     from actors.kube.http.client import Client, HttpRequest
     from actors.kube.http.watch_lines import WatchDecoder
     from actors.runtime import Scheduled, TimerService
@@ -76,6 +74,8 @@ class Stream(OpenStream):
         self._wire = Wire()
         self._quiet: WatchEvents | None = None
         """What is held back."""
+        self._flush_due = False
+        """A timer is to deliver what is held back then."""
         self.depends_on(self._wire)
 
     def start(self, timers: TimerService) -> threading.Thread:
@@ -96,7 +96,7 @@ class Stream(OpenStream):
         self.end(failures.late(self._server, self._limit, started=wire.started, sent=wire.sent, write=False))
 
     def _run(self, limit: Scheduled) -> None:
-        response: urllib3.BaseHTTPResponse | None = None
+        response: Answer | None = None
         try:
             answer = self._client.open(self._request, self._wire)
             if isinstance(answer, ApiError):
@@ -115,14 +115,14 @@ class Stream(OpenStream):
                 response.close()
             self._client.close()
 
-    def _read(self, response: urllib3.BaseHTTPResponse) -> None:
+    def _read(self, response: Answer) -> None:
         """Read and deliver events until the stream ends."""
         splitter = LineSplitter(self._longest)
         inflater = inflater_of(response)
         held = 0
         while not self.done:
-            data = response.read1(READ_SIZE, decode_content=False)
-            more = inflater is None and has_more(response) and held < READS_HELD
+            data = response.read1(READ_SIZE)
+            more = inflater is None and bool(response.ahead) and held < READS_HELD
             held = held + 1 if more else 0
             if inflater is None or not data:
                 self._take(splitter.feed(data) if data else splitter.rest(), more=more)
@@ -155,8 +155,14 @@ class Stream(OpenStream):
                 self.deliver(read)
                 return
             self._quiet = read
-            if held is None:
-                self._timers.schedule(QUIET, self._flush)
+            if not self._flush_due:
+                self._flush_due = True
+                self._timers.schedule(QUIET, self._flush_now)
+
+    def _flush_now(self) -> None:
+        with self._delivering:
+            self._flush_due = False
+            self._flush()
 
     def _flush(self) -> None:
         """Deliver what is held back."""

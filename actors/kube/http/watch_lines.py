@@ -12,7 +12,8 @@ import msgspec
 
 from actors.kube.api import WatchEvents
 from actors.kube.deduplication import Connection
-from actors.kube.http.bounds import AnswerBounds, TooLarge
+from actors.kube.http.body import TooLarge
+from actors.kube.http.bounds import AnswerBounds
 from actors.kube.http.decode import NOT_A_POD, status, version_of
 from actors.kube.status import error_from_status
 from actors.pods.pod import PodEvent

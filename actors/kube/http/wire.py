@@ -8,16 +8,19 @@ descriptor: it stays valid whatever urllib3 or ssl do to theirs, and never refer
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import threading
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import urllib3
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
+from urllib3.util import parse_url
 from urllib3.util.ssl_ import create_urllib3_context
 
 from actors.kube.http.chunks import Answer
@@ -144,7 +147,10 @@ _KEEP_ALIVE: Final = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30
 
 @final
 class Transport:
-    """One thread's connection pool (TLS, proxy, keep-alive), with wires."""
+    """One thread's connection (TLS, proxy, keep-alive), with wires.
+
+    urllib3 makes the connection and sends its first request. Later ones go past it, which halves what they cost.
+    """
 
     def __init__(self, connection: Connection, limit: timedelta, most_headers: int) -> None:
         self._manager = _manager(connection)
@@ -153,40 +159,94 @@ class Transport:
         }
         # The call has its own limit. This one is shared among the addresses of a name, see `_connected`.
         self._timeout = urllib3.Timeout(connect=limit.total_seconds(), read=None)
+        self._host = _host(connection.url)
+        self._is_forwarded = bool(connection.proxy) and not connection.url.startswith("https")
+        """A proxy reads the requests, so each one's head is for it."""
+        self._answer: Answer | None = None
+        """The last answer: it knows its connection."""
 
-    def send(
-        self, wire: Wire, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> urllib3.BaseHTTPResponse:
+    def send(self, wire: Wire, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         """Send a request once, without redirects, and wait for the headers of the answer.
 
         Raises:
             WireCut: another thread completed the call.
             WireLate: the deadline has passed, and the server has at most a part of the request.
-            urllib3.exceptions.HTTPError: there was no answer.
+            urllib3.exceptions.HTTPError: there was no connection, or no answer.
+            http.client.HTTPException, OSError: there was no answer.
         """
         wire.begin()
         token = _current.set(wire)
+        headers = {"Host": self._host, **headers}
         try:
-            return self._manager.request(
-                method,
-                url,
-                body=body,
-                headers=dict(headers),
-                timeout=self._timeout,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
+            connection = self._idle()
+            if connection is None:
+                self.drop()
+                self._answer = cast("Answer", self._first(method, url, headers, body))
+            else:
+                self._answer = _next(connection, method, _target(url), headers, body)
         finally:
             _current.reset(token)
+        return self._answer
+
+    def drop(self) -> None:
+        """Close the connection. The next request makes another one."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.close()
+            if answer.sent_over is not None:
+                answer.sent_over.close()
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the connection."""
+        self.drop()
         self._manager.clear()
+
+    def _idle(self) -> _Wired | None:
+        """Return the connection if it can be used again."""
+        if self._is_forwarded or self._answer is None or not self._answer.isclosed():
+            return None
+        connection = self._answer.sent_over
+        return connection if connection is not None and connection.is_connected else None
+
+    def _first(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> urllib3.BaseHTTPResponse:
+        return self._manager.urlopen(
+            method,
+            url,
+            body=body,
+            headers=headers,
+            timeout=self._timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
+
+
+def _next(connection: _Wired, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    """Send a further request."""
+    try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # the server may have answered before it hung up
+            connection.request(method, target, headers=headers, body=body)
+        return connection.getresponse()
+    except BaseException:
+        connection.close()
+        raise
+
+
+@lru_cache(maxsize=16)
+def _target(url: str) -> str:
+    """Return the path and query as urllib3 sends them. The URL of POSTs is always the same."""
+    return parse_url(url).request_uri
 
 
 class _Wired(HTTPConnection):
-    """A connection that gives its socket to the current wire."""
+    """A connection that gives its socket to the current wire, and sends and reads heads itself.
+
+    urllib3 and `http.client` need four times as long for that, and the driver's interpreter waits meanwhile.
+    """
+
+    response_class: type[Answer]
+    _asked_for: str
+    """The method of the request whose answer is read next."""
 
     def _new_conn(self) -> socket.socket:
         sock = super()._new_conn()
@@ -197,20 +257,47 @@ class _Wired(HTTPConnection):
             raise
         return sock
 
-    def request(self, *args: Any, **kwargs: Any) -> None:
-        """Connect first if necessary: a failure before the first byte has changed nothing on the server."""
+    def connect(self) -> None:
+        """Connect. From then on the call's limit counts, and none of the socket's."""
+        super().connect()
+        self.sock.settimeout(None)
+
+    def request(  # type: ignore[override]  # the pool passes options for an answer that decodes, which ours never does
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None, **_: Any
+    ) -> None:
+        """Send the request in one piece: each system call hands the interpreter to another thread.
+
+        Connects first if necessary: a failure before the first byte has changed nothing on the server.
+
+        Raises:
+            ValueError: the head would be no head.
+        """
         wire = _wire()
         if self.sock is None:
             self.connect()
         else:
             wire.attach(self.sock.fileno())
         wire.sending()
-        super().request(*args, **kwargs)
+        self._asked_for = method
+        self.send(_head(method, url, headers, body) + (body or b""))
 
     def send(self, data: Any) -> None:
-        """Send the head or the body. Between the two the process may have been stopped for long."""
+        """Send a request, or that to a proxy. Before it the process may have been stopped for long."""
         _wire().check_deadline()
         super().send(data)
+
+    def getresponse(self) -> Answer:  # type: ignore[override]  # the pool only hands it on
+        """Wait for the head of the answer."""
+        answer = self.response_class(self.sock, method=self._asked_for)
+        try:
+            answer.begin()
+        except BaseException:
+            answer.close()
+            raise
+        answer.sent_over = self
+        if answer.will_close:
+            self.close()  # the answer keeps the socket until it is read
+        return answer
 
 
 class _WiredDirect(_Wired):
@@ -246,6 +333,27 @@ class _WiredDirect(_Wired):
             sock.close()
             raise
         return sock
+
+
+def _head(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """Return the head of a request.
+
+    Raises:
+        ValueError: a line would be several, or has characters that none may have.
+    """
+    sized = () if body is None and method == "GET" else (f"Content-Length: {len(body or b'')}",)
+    lines = (f"{method} {url} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), *sized)
+    head = "\r\n".join(lines)
+    if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1:
+        raise ValueError("a header has several lines")
+    return f"{head}\r\n\r\n".encode("latin-1")
+
+
+def _host(url: str) -> str:
+    """Return the value of the header `Host`: without the zone of an IPv6 address, which only this machine knows."""
+    parts = parse_url(url)
+    host = re.sub(r"%.*\]", "]", parts.host or "")
+    return host if parts.port is None else f"{host}:{parts.port}"
 
 
 def _manager(connection: Connection) -> urllib3.PoolManager:

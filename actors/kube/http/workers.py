@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 from actors.kube.http.client import Client
@@ -33,10 +34,12 @@ class Workers:
     def __init__(self, limit: int, make_client: Callable[[], Client]) -> None:
         self._limit = limit
         self._make_client = make_client
-        self._changed = threading.Condition()
-        self._jobs: deque[Job] = deque()
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        """None ends a worker."""
+        self._open = 0
+        """Jobs that are queued or run."""
         self._threads: list[threading.Thread] = []
-        self._idle = 0
         self._closed = False
 
     def submit(self, job: Job) -> None:
@@ -45,26 +48,27 @@ class Workers:
         Raises:
             RuntimeError: no thread can be started, and no worker exists yet.
         """
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
-            self._jobs.append(job)
-            if self._idle >= len(self._jobs):
-                self._changed.notify()
-            elif len(self._threads) < self._limit:
+            if self._open >= len(self._threads) and len(self._threads) < self._limit:
                 try:
                     self._start()
                 except RuntimeError:
                     if not self._threads:
-                        self._jobs.pop()
                         raise
+            self._open += 1
+            self._jobs.put(job)
 
     def close(self) -> tuple[threading.Thread, ...]:
         """Drop queued and later jobs, and end each worker after its current job. Return the threads, to be joined."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._jobs.clear()
-            self._changed.notify_all()
+            with suppress(queue.Empty):
+                while True:
+                    self._jobs.get_nowait()
+            for _ in self._threads:
+                self._jobs.put(None)
             return tuple(self._threads)
 
     def _start(self) -> None:
@@ -76,18 +80,12 @@ class Workers:
 
     def _run(self) -> None:
         client = self._make_client()
-        while (job := self._next()) is not None:
+        while (job := self._jobs.get()) is not None:
             try:
                 job(client)
             except BaseException:
                 logger.exception("call failed with an error that should have been its answer, worker continues")
             del job  # the wait for the next job may be long, and this one may hold much memory
+            with self._lock:
+                self._open -= 1
         client.close()
-
-    def _next(self) -> Job | None:
-        with self._changed:
-            self._idle += 1
-            while not self._jobs and not self._closed:
-                self._changed.wait()
-            self._idle -= 1
-            return self._jobs.popleft() if self._jobs else None

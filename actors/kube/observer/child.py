@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import socket
+import sys
 import threading
 from contextlib import suppress
 from datetime import timedelta
@@ -21,13 +21,17 @@ from actors.kube import api
 from actors.kube.api import PodPage, WatchEnded, WatchEvents
 from actors.kube.auth.credentials import Access, Credentials
 from actors.kube.http.bounds import AnswerBounds
+from actors.kube.http.client import HttpRequest
 from actors.kube.http.pod_api import HttpPodApi
 from actors.kube.observer.frames import (
     Ask,
     Begin,
+    Body,
     CancelCall,
     Ended,
     Failed,
+    Fetch,
+    FrameReader,
     LogLine,
     NeedCredential,
     Ping,
@@ -36,11 +40,10 @@ from actors.kube.observer.frames import (
     WatchPods,
     failure_of,
     pack,
-    read_frame,
     to_observer,
 )
 from actors.kube.observer.pod_table import PodNumbers
-from actors.runtime import SystemClock
+from actors.runtime import Deadline, SystemClock
 from actors.text import LONGEST_LINE, get_logger, one_line
 
 if TYPE_CHECKING:
@@ -52,16 +55,28 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 PARENT_CHECK: Final = 0.5
-"""Seconds between two looks at whether the driver's process lives: a process that it has forked may hold its end of the
-connection open."""
+"""Seconds between two looks at whether the driver's process lives."""
+
+
+_PR_SET_PDEATHSIG: Final = 1
+"""From <linux/prctl.h>."""
+
+
+GATHER: Final = 0.002
+"""Seconds for which frames are gathered: events, and the answers to the requests that caused them, come together. Each
+read takes the interpreter from the driver."""
+
+MOST_WAITING: Final = 4 * 1024 * 1024
+"""Bytes that wait for the driver's process: some pages of a list."""
 
 
 def main(descriptor: int, parent: int) -> NoReturn:
     """Observe until the connection ends or `parent` is gone, then end this process. Nothing needs an orderly end."""
+    _end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     connection = socket.socket(fileno=descriptor)
     try:
-        _serve(connection, parent)
+        _serve(connection)
     except BaseException as error:  # noqa: BLE001 - the last word, whatever it was
         with suppress(Exception):
             text = one_line(f"the observer has failed: {type(error).__name__}: {error}", LONGEST_LINE)
@@ -70,23 +85,43 @@ def main(descriptor: int, parent: int) -> NoReturn:
         os._exit(0)
 
 
-def _serve(connection: socket.socket, parent: int) -> None:
-    first = _next(connection, parent)
-    if first is None:
-        return
-    begin = to_observer(first)
-    if not isinstance(begin, Begin):
-        raise TypeError(f"the first frame is {type(begin).__name__}")
-    observer = _Observer(connection, begin)
-    while (frame := _next(connection, parent)) is not None:
-        observer.receive(to_observer(frame))
+def _end_with(parent: int) -> None:
+    """End this process with its parent, whatever it waits for then.
+
+    A process that the driver has forked may hold its end of the connection open. A process that is stopped is ended by
+    Linux, when the thread ends that started it.
+    """
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError, AttributeError):  # an interpreter without ctypes
+            import ctypes  # noqa: PLC0415
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    def look() -> None:
+        pause = threading.Event()
+        while os.getppid() == parent:
+            pause.wait(PARENT_CHECK)
+        os._exit(0)
+
+    threading.Thread(target=look, name="executor-pods/parent", daemon=True).start()
 
 
-def _next(connection: socket.socket, parent: int) -> bytes | None:
-    while not select.select([connection], [], [], PARENT_CHECK)[0]:
-        if os.getppid() != parent:
-            return None
-    return read_frame(connection)
+def _serve(connection: socket.socket) -> None:
+    reader, observer = FrameReader(connection), None
+    while read := reader.read():
+        frames = [*map(to_observer, read)]
+        cancelled = {frame.serial for frame in frames if isinstance(frame, CancelCall)}
+        for frame in frames:
+            if observer is None:
+                observer = _begun(connection, frame)
+            elif not (isinstance(frame, Ask | Fetch | WatchPods) and frame.serial in cancelled):
+                observer.receive(frame)
+
+
+def _begun(connection: socket.socket, frame: ToObserver) -> _Observer:
+    if not isinstance(frame, Begin):
+        raise TypeError(f"the first frame is {type(frame).__name__}")
+    return _Observer(connection, frame)
 
 
 class _LogHandler(logging.Handler):
@@ -107,13 +142,17 @@ class _Observer:
 
     def __init__(self, connection: socket.socket, begin: Begin) -> None:
         self._connection = connection
-        self._sending = threading.RLock()
-        """Held while something is numbered and sent: numbers mean what was sent before."""
+        self._sending = threading.Condition()
+        """Held while something is numbered and put into the outbox: numbers mean what was sent before."""
+        self._outbox: list[bytes] = []
+        self._waiting = 0
+        """Bytes in the outbox."""
+        threading.Thread(target=self._write, name="executor-pods/to-driver", daemon=True).start()
         log = get_logger("actors")
         log.setLevel(begin.level)
         log.propagate = False
         log.addHandler(_LogHandler(self))
-        clock = SystemClock()
+        clock = self._clock = SystemClock()
         self._credential = begin.credential
         self._renewed = threading.Condition()
         self._limit = begin.request_timeout
@@ -137,6 +176,8 @@ class _Observer:
         match frame:
             case Ask():
                 self._list(frame)
+            case Fetch(serial):
+                self._fetch(serial, frame)
             case WatchPods(serial, selector, version, timeout, initial):
                 request = api.Watch(selector, version, timedelta(seconds=timeout), send_initial_events=initial)
                 self._calls.add(serial, self._api.watch(request, partial(self._watched, serial)))
@@ -154,22 +195,64 @@ class _Observer:
                 raise TypeError("began twice")
 
     def send(self, frame: FromObserver) -> None:
-        """Send a frame. Waits while the driver's process does not read; ends this process if it is gone."""
+        """Send a frame soon, together with others. Waits while the driver's process does not read."""
+        with self._sending:
+            self._await_room()
+            self._put(frame)
+
+    def _await_room(self) -> None:
+        while self._waiting > MOST_WAITING:
+            self._sending.wait()
+
+    def _put(self, frame: FromObserver) -> None:
         data = pack(frame)
-        try:
+        self._outbox.append(data)
+        self._waiting += len(data)
+        if len(self._outbox) == 1:
+            self._sending.notify_all()
+
+    def _write(self) -> None:
+        """Send what waits, again and again; end this process if the driver's is gone."""
+        pause = threading.Event()
+        while True:
             with self._sending:
-                self._connection.sendall(data)
-        except OSError:
-            os._exit(0)
+                while not self._outbox:
+                    self._sending.wait()
+            pause.wait(GATHER)
+            with self._sending:
+                frames, self._outbox, self._waiting = self._outbox, [], 0
+                self._sending.notify_all()
+            try:
+                self._connection.sendall(b"".join(frames))
+            except OSError:
+                os._exit(0)
 
     def _watched(self, serial: int, message: WatchEvents | WatchEnded) -> None:
         if isinstance(message, WatchEvents):
             with self._sending:
-                self.send(self._numbers.events(serial, message))
+                self._await_room()
+                self._put(self._numbers.events(serial, message))
             return
         self._calls.end(serial)
         failure = None if message.error is None else failure_of(message.error)
         self.send(Ended(serial, failure, message.in_stream))
+
+    def _fetch(self, serial: int, frame: Fetch) -> None:
+        request = HttpRequest(
+            frame.method,
+            frame.path,
+            frame.body,
+            content_type=frame.content_type,
+            accept_encoding=frame.accept_encoding,
+            changes=frame.changes,
+            answer=frame.answer,
+        )
+        deadline = None if frame.deadline is None else Deadline(frame.deadline, self._clock)
+        self._calls.add(serial, self._api.fetch(request, bytes, deadline, partial(self._fetched, serial)))
+
+    def _fetched(self, serial: int, answer: bytes | ApiError) -> None:
+        self._calls.end(serial)
+        self.send(Body(serial, answer) if isinstance(answer, bytes) else Failed(serial, failure_of(answer)))
 
     def _list(self, ask: Ask) -> None:
         with self._sending:
@@ -183,13 +266,14 @@ class _Observer:
             self.send(Failed(serial, failure_of(answer)))
             return
         with self._sending:
-            self.send(self._numbers.page(serial, answer))
+            self._await_room()
+            self._put(self._numbers.page(serial, answer))
             if place is None:
                 return
             if answer.continue_token:
                 self._lists[answer.continue_token] = place
             elif (forget := self._numbers.end_list(place)) is not None:
-                self.send(forget)
+                self._put(forget)
 
     def _renew(self) -> Credential:
         """Ask the driver's process for a newer credential, and wait for it.

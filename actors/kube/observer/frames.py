@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 import msgspec
 
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Ask",
     "Begin",
+    "Body",
     "CancelCall",
     "Ended",
     "Events",
     "Failed",
     "Failure",
+    "Fetch",
     "Forget",
+    "FrameReader",
     "FromObserver",
     "LogLine",
     "NeedCredential",
@@ -44,7 +47,6 @@ __all__ = [
     "failure_of",
     "from_observer",
     "pack",
-    "read_frame",
     "to_observer",
 ]
 
@@ -52,6 +54,9 @@ LONGEST: Final = 512 * 1024 * 1024
 """Bytes of a frame: a page is bounded by `api.max_answer_size` before it is packed."""
 
 _LENGTH: Final = struct.Struct("!I")
+
+_READ: Final = 256 * 1024
+"""Bytes that are read at once: what a socket's buffer holds."""
 
 _ERRORS: Final = {
     name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, ApiError)
@@ -125,6 +130,21 @@ class WatchPods(msgspec.Struct, frozen=True, tag=True, array_like=True):
     send_initial_events: bool
 
 
+class Fetch(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Send an `HttpRequest`, and answer with a `Body` or `Failed`."""
+
+    serial: int
+    method: str
+    path: str
+    body: bytes | None
+    content_type: str
+    accept_encoding: str
+    changes: bool
+    answer: Literal["object", "list", "dropped"]
+    deadline: float | None
+    """A moment of this machine's monotonic clock, which all its processes share."""
+
+
 class CancelCall(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """End a call. Nothing more about it crosses than what is on its way."""
 
@@ -141,7 +161,7 @@ class Renewed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     credential: WireCredential
 
 
-ToObserver: TypeAlias = Begin | Ask | WatchPods | CancelCall | Ping | Renewed
+ToObserver: TypeAlias = Begin | Ask | Fetch | WatchPods | CancelCall | Ping | Renewed
 
 
 # ── from the observer ──────────────────────────────────────────────────────────────────────────────────────────
@@ -181,8 +201,15 @@ class Events(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     unchanged: int
 
 
+class Body(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The body of a 2xx answer to a `Fetch`."""
+
+    serial: int
+    body: bytes
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """An `Ask` has failed."""
+    """An `Ask` or a `Fetch` has failed."""
 
     serial: int
     failure: Failure
@@ -220,7 +247,7 @@ class LogLine(msgspec.Struct, frozen=True, tag=True, array_like=True):
     text: str
 
 
-FromObserver: TypeAlias = Page | Events | Failed | Ended | Forget | NeedCredential | Pong | LogLine
+FromObserver: TypeAlias = Page | Events | Body | Failed | Ended | Forget | NeedCredential | Pong | LogLine
 
 
 # ── bytes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -245,38 +272,57 @@ def pack(frame: ToObserver | FromObserver) -> bytes:
     return bytes(buffer)
 
 
-def read_frame(connection: socket.socket) -> bytes | None:
-    """Wait for a frame and return it without its length; None when the other side has closed.
+@final
+class FrameReader:
+    """Reads frames from a connection, as many at once as have come: each read costs the interpreter's lock once."""
 
-    Raises:
-        OSError: the connection is broken, or what came is no frame.
-    """
-    head = _read(connection, _LENGTH.size)
-    if head is None:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    if length > LONGEST:
-        raise OSError(f"a frame of {length} bytes")
-    body = _read(connection, length)
-    if body is None:
-        raise OSError("the connection ended within a frame")
-    return body
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = bytearray(_READ)
+        self._begin = self._end = 0
+        """Between them are the bytes that are no frame yet."""
 
+    def read(self) -> list[bytes] | None:
+        """Wait for frames, and return at least one, without its length; None when the other side has closed.
 
-def _read(connection: socket.socket, length: int) -> bytes | None:
-    data = connection.recv(length)
-    if len(data) == length:  # as nearly always
-        return data
-    pieces, missing = [data], length - len(data)
-    while missing:
-        if not data:
-            if len(pieces) == 1:
+        Raises:
+            OSError: the connection is broken, or what came is no frame.
+        """
+        while not (frames := self._whole()):
+            self._make_room()
+            count = self._connection.recv_into(memoryview(self._buffer)[self._end :])
+            if not count:
+                if self._begin != self._end:
+                    raise OSError("the connection ended within a frame")
                 return None
-            raise OSError("the connection ended within a frame")
-        data = connection.recv(missing)
-        pieces.append(data)
-        missing -= len(data)
-    return b"".join(pieces)
+            self._end += count
+        return frames
+
+    def _whole(self) -> list[bytes]:
+        frames: list[bytes] = []
+        while self._end - self._begin >= _LENGTH.size:
+            first = self._begin + _LENGTH.size
+            end = first + self._length()
+            if end > self._end:
+                break
+            frames.append(bytes(self._buffer[first:end]))
+            self._begin = end
+        return frames
+
+    def _length(self) -> int:
+        (length,) = _LENGTH.unpack_from(self._buffer, self._begin)
+        if length > LONGEST:
+            raise OSError(f"a frame of {length} bytes")
+        return int(length)
+
+    def _make_room(self) -> None:
+        """Move what has come of a frame to the front of a buffer that has room for all of it."""
+        left = self._buffer[self._begin : self._end]
+        size = max(_READ, _LENGTH.size + self._length() if len(left) >= _LENGTH.size else 0)
+        self._begin, self._end = 0, len(left)
+        if len(self._buffer) != size:
+            self._buffer = bytearray(size)
+        self._buffer[: len(left)] = left
 
 
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import socket
 import threading
 import weakref
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -29,6 +28,7 @@ from actors.local.schema.statuses import ApiStatus, internal_error
 from actors.local.server.responses import status_response
 from actors.local.server.routes import Routes
 from actors.text import get_logger
+from actors.text.http_log import HttpLog
 
 if TYPE_CHECKING:
     import ssl
@@ -150,7 +150,7 @@ class ApiServer:
             application,
             access_log=None,
             handler_cancellation=True,
-            logger=_HttpLog(logger),
+            logger=HttpLog(logger, HttpProcessingError),
             shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         await runner.setup()
@@ -290,18 +290,6 @@ class _Connections:
                 transport.abort()
             elif transport is None:
                 connection.close()
-
-
-class _HttpLog(logging.LoggerAdapter[logging.Logger]):
-    """aiohttp's log: that a client does not speak HTTP is one quiet line, without what the client sent."""
-
-    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
-        """Log an error of this program with its traceback, one of a client without."""
-        error = options.get("exc_info")
-        if isinstance(error, HttpProcessingError):
-            super().log(logging.DEBUG, "malformed request refused: error=%s", type(error).__name__)
-        else:
-            super().log(level, msg, *args, **options)
 
 
 class _Link:

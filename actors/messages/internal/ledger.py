@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from immutables import Map
+import msgspec
 
 from actors.messages.executor import ExecutorState
+from actors.pods.id_map import IdMap
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.pods.pod import Pod
 from actors.pods.state import PodState
@@ -46,8 +47,7 @@ class ExecutorKilled:
     """It drains until then, and counts as terminating from now on."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """What the Backend knows of one executor, from its request until `executor.removed_executors_ttl` after its end."""
 
     executor_id: int
@@ -133,7 +133,7 @@ class LedgerEntry:
         return state.pod if state is not None and state.pod.uid == self.uid else None
 
 
-LedgerEntries: TypeAlias = Map[int, LedgerEntry]
+LedgerEntries: TypeAlias = IdMap[LedgerEntry]
 
 
 @dataclass(frozen=True, slots=True)

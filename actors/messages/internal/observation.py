@@ -99,7 +99,8 @@ class SnapshotBatch:
     seq: int
     snapshot: PodsSnapshot
     changed: frozenset[int]
-    """Executor ids whose state differs from the last batch's, including new ones and excluding ended ones."""
+    """Executor ids whose state differs from the last batch's, including new ones and excluding ended ones, and running
+    ones that run on (`runs_on`): their newest status is in the snapshot."""
     appeared: frozenset[int]
     """Executor ids first observed since the last batch, including those that have ended since."""
     ended: tuple[Ended, ...]

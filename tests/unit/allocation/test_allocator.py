@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from immutables import Map
 
 from actors.allocation.allocator import Allocator
 from actors.errors import AlreadyExists, ApiError, Cancelled, Forbidden, Invalid, QuotaExceeded, Unavailable
@@ -40,6 +39,7 @@ from actors.messages.internal import (
     StartFailuresExceeded,
     WithdrawPods,
 )
+from actors.pods.id_map import IdMap
 from actors.settings import ProfileSettings
 from tests.unit.views import View, evicted, failed, going, pending, running, settings, succeeded, waiting
 
@@ -98,7 +98,7 @@ class Rig:
         self.kit.settle()
 
     def know(self, *entries: LedgerEntry, next_id: int = 1) -> None:
-        self.tell(LedgerLoaded(Map({entry.executor_id: entry for entry in entries}), next_id))
+        self.tell(LedgerLoaded(IdMap({entry.executor_id: entry for entry in entries}), next_id))
 
     def begin(
         self,
@@ -995,7 +995,7 @@ def test_the_limit_of_created_pods_is_reported_once_and_its_end_when_nothing_is_
 
 def test_a_restarted_one_continues_the_count_of_created_pods(rig: Callable[..., Rig]) -> None:
     subject = rig(max_created=5)
-    subject.tell(LedgerLoaded(Map(), 9, created=4))
+    subject.tell(LedgerLoaded(IdMap(), 9, created=4))
     subject.begin()
     subject.want(3)
     subject.round(synced=True)
@@ -1141,7 +1141,7 @@ def test_a_restarted_one_continues_the_count_of_start_failures(rig: Callable[...
     record = first.backend.take_all(AllocatorStatus)[-1].starts
     assert record.counts["default"].rounds == 1
     subject = rig(executor={"max_failures": 1})
-    subject.tell(LedgerLoaded(Map(), 2, starts=record))
+    subject.tell(LedgerLoaded(IdMap(), 2, starts=record))
     subject.begin()
     subject.tell(SetTotalExpectedExecutors({"default": 1}))
     subject.round(synced=True)
@@ -1157,7 +1157,7 @@ def test_a_restarted_one_continues_the_count_of_short_lived_executors(rig: Calla
     subject = rig()
     counts = StartFailureCount(waves=2, waves_until=subject.now + 10, newest=1)
     record = StartFailureRecord({"default": counts, "quiet": StartFailureCount()})
-    subject.tell(LedgerLoaded(Map(), 2, starts=record))
+    subject.tell(LedgerLoaded(IdMap(), 2, starts=record))
     subject.begin()
     subject.want(1)
     subject.round(synced=True)
@@ -1176,7 +1176,7 @@ def test_a_restarted_one_does_not_report_again_that_the_fleet_has_failed(rig: Ca
     fail(first, 1, failed(1))
     record = first.backend.take_all(AllocatorStatus)[-1].starts
     subject = rig(executor={"max_failures": 0})
-    subject.tell(LedgerLoaded(Map(), 2, starts=record))
+    subject.tell(LedgerLoaded(IdMap(), 2, starts=record))
     subject.begin()
     subject.tell(SetTotalExpectedExecutors({"default": 1}))
     subject.kit.advance(MINUTE)

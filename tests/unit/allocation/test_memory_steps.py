@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from immutables import Map
 
 from actors.errors import AlreadyExists, Forbidden
 from actors.messages.internal import (
@@ -16,6 +15,7 @@ from actors.messages.internal import (
     LedgerEntry,
     LedgerLoaded,
 )
+from actors.pods.id_map import IdMap
 from actors.pods.pod import MEMORY_STEP_LABEL
 from tests.unit.allocation.test_allocator import Rig
 from tests.unit.views import STARTED, failed, going, labelled, running
@@ -142,7 +142,7 @@ def test_what_the_target_no_longer_needs_is_forgotten(three: Rig) -> None:
 def test_the_next_incarnation_continues_and_sends_a_lost_request_with_the_same_memory(kit: Kit) -> None:
     rig = Rig(kit, executor=GROWS)
     entries = (LedgerEntry(1, "default", uid="uid-1"), LedgerEntry(2, "default", memory_step=2))
-    ledger = Map({entry.executor_id: entry for entry in entries})
+    ledger = IdMap({entry.executor_id: entry for entry in entries})
     rig.view.show(running(1), oom(9))
     rig.tell(LedgerLoaded(ledger, 10, memory_steps={"default": (1, 2)}))
     rig.want(3)

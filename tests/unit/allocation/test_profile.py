@@ -49,7 +49,7 @@ def profile(
 
 
 def answer(subject: Profile, *answers: ApiError | None, now: float = 0.0) -> list[bool]:
-    """Request a batch and answer it (None: created). Return for each answer whether it was the last."""
+    """Request a batch and answer it (None: created). Return for each answer whether the next batch may follow."""
     subject.requested(len(answers))
     return [subject.answered(error, now=now, entropy=Entropy(0)) for error in answers]
 
@@ -79,6 +79,30 @@ def test_the_next_batch_waits_for_the_last_answer() -> None:
     subject = profile(2, 8)
     assert answer(subject, None, TAKEN, NO) == [False, False, True]
     assert subject.awaited == 0
+
+
+def test_the_next_batch_follows_a_large_one_before_a_slot_is_idle() -> None:
+    """When half of it is answered, and at most as many POSTs are left as there are slots, less one."""
+    assert [number for number, follows in enumerate(answer(profile(20), *[None] * 20), 1) if follows] == [10, 20]
+    assert [number for number, follows in enumerate(answer(profile(8), *[None] * 8), 1) if follows] == [8]
+    subject = profile(70, 500)
+    assert [number for number, follows in enumerate(answer(subject, *[None] * 70), 1) if follows] == [39, 70]
+    assert subject.batch_size == 140, "the batch counts once"
+
+
+def test_no_batch_follows_before_the_last_answer_once_a_post_has_failed() -> None:
+    subject = profile(70, 500)
+    assert [number for number, follows in enumerate(answer(subject, TAKEN, *[None] * 69), 1) if follows] == [70]
+    subject.requested(70)
+    answered = [subject.answered(None, now=0.0, entropy=Entropy(0)) for _ in range(39)]
+    assert answered[-1]
+    assert not subject.waits
+    subject.requested(70)
+    subject.answered(NO, now=0.0, entropy=Entropy(0))
+    assert subject.waits
+    assert not any(subject.answered(None, now=0.0, entropy=Entropy(0)) for _ in range(99))
+    assert subject.answered(None, now=0.0, entropy=Entropy(0))
+    assert (subject.waits, subject.batch_size) == (False, 1)
 
 
 def test_after_a_refusal_one_is_requested_then_as_many_as_get_through() -> None:

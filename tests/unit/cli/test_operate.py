@@ -397,7 +397,9 @@ def test_an_operator_acts_through_the_drivers_page(
         "targets: default 2; running executors that end: 1",
     )
     assert act("retire 2 --deadline 1m --adjust-target") == (0, "executors that retire: 2")
-    assert act("kill 3 99 --grace 1s") == (0, "executors that end: 3")
+    unknown = "executor-pods: executors that are unknown, or have ended"
+    assert act("kill 3 99 98 --grace 1s") == (1, f"executors that end: 3\n{unknown}: 99, 98")
+    assert act("retire 99") == (1, f"executors that retire: none\n{unknown}: 99")
     assert act("hold --deadline 1s")[0] == 0
     assert driver.status().on_hold
     assert act("resume") == (0, "resumed")

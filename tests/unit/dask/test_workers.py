@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from actors.dask.workers import group_values, tls_options, worker_args
+from actors.dask.workers import fleet_values, group_values, tls_options, worker_args
 from actors.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -77,6 +77,14 @@ def test_a_group_inherits_what_it_does_not_set() -> None:
     assert text.startswith("tls://$(DRIVER_ADDRESS) --name $(EXECUTOR_ID) --nthreads 4")
     assert f"--memory-limit {2 << 30} --nanny" in text
     assert text.endswith("--tls-key /k --lifetime 1h")
+
+
+@pytest.mark.parametrize("given", ["-1s", -1, "soon", [1], 1e300])
+def test_a_drain_timeout_that_is_none_is_named_with_its_value(given: Any) -> None:
+    more: dict[str, Any] = {"nanny": True, "local": True, "tls": {}}
+    with pytest.raises(SettingsError) as raised:
+        fleet_values({}, base={}, groups={}, scheduler_address="tcp://10.0.0.1:1", drain_timeout=given, **more)
+    assert str(raised.value).startswith(f"drain_timeout = {given!r}: must be a number of seconds")
 
 
 def test_certificates_must_be_files_unless_the_workers_are_on_this_machine(tmp_path: Path) -> None:

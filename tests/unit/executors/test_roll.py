@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 def entry(executor_id: int, *, running_at: float = 0.0, **changes: object) -> LedgerEntry:
     plain = LedgerEntry(executor_id, "default", f"uid-{executor_id}", running_at=running_at, running=True)
-    return replace(plain, **changes)  # type: ignore[arg-type]  # names of fields, checked by the dataclass
+    return msgspec.structs.replace(plain, **changes)
 
 
 def states(*pods: Pod) -> Mapping[int, PodState]:

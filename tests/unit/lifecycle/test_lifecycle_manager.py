@@ -7,8 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
-from immutables import Map
 
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.messages.internal import (
@@ -37,7 +37,9 @@ from actors.messages.internal import (
     TakeOver,
     WithdrawRequests,
 )
+from actors.pods.id_map import IdMap
 from actors.pods.loss import LossKind, LossReason
+from actors.pods.pod import ContainerStatus, PodStatus
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
 from tests.unit.builders import pod
 from tests.unit.views import (
@@ -105,7 +107,7 @@ class Rig:
     def know(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
         """Send the ledger, and the pods that were last observed running."""
         shown = {executor_id: PodRunning(running(executor_id)) for executor_id in ran}
-        self.tell(LedgerLoaded(Map({entry.executor_id: entry for entry in entries}), 1, observed=shown))
+        self.tell(LedgerLoaded(IdMap({entry.executor_id: entry for entry in entries}), 1, observed=shown))
 
     def restart(self, *entries: LedgerEntry, ran: Sequence[int] = ()) -> None:
         """Start the next incarnation with this ledger; its first batch has every pod."""
@@ -744,6 +746,22 @@ def test_an_executor_that_stays_disconnected_is_removed_although_its_pod_is_aliv
     subject.view.end(1)
     subject.round()
     assert subject.backend.take_all(RemoveExecutor) == [], "its end is reported once"
+
+
+def test_the_newest_status_of_a_running_pod_counts_though_it_is_no_change(rig: Callable[..., Rig]) -> None:
+    subject = rig(disconnect_timeout="2m")
+    subject.round(running(1))
+    subject.tell(ConnectionLost(1, subject.now))
+    subject.backend.take_all(object)
+    status = PodStatus("Running", container_statuses=(ContainerStatus("executor", restart_count=3),))
+    subject.round(msgspec.structs.replace(running(1), status=status))
+    assert subject.backend.take(ExecutorsObserved).states[1].pod.status == status
+    subject.backend.expect_nothing()
+    subject.kit.advance(timedelta(minutes=2))
+    subject.round()
+    last = subject.backend.take(RemoveExecutor).pod
+    assert last is not None
+    assert last.status == status
 
 
 def test_an_executor_that_ends_before_the_disconnect_timeout_is_reported_with_its_own_reason(

@@ -13,10 +13,12 @@ from actors.pods.pod import (
     EXECUTOR_ID_LABEL,
     INACTIVE_LABEL,
     ROLE_LABEL,
+    Condition,
     ContainerSpec,
     ContainerState,
     ContainerStatus,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodSpec,
     PodStatus,
@@ -41,6 +43,7 @@ from actors.pods.state import (
     classify,
     executor_container,
     malformed,
+    runs_on,
 )
 from tests.unit.builders import DELETION, pod
 
@@ -301,3 +304,45 @@ def test_every_pod_is_in_one_state_and_keeps_itself(subject: Pod, rules: PodRule
 
     assert state.pod is subject
     assert not (subject.terminating and isinstance(state, PodPending | PodRunning | PodUnknown))
+
+
+def changed(**fields: object) -> Pod:
+    """Return a running pod with other metadata."""
+    subject = pod()
+    return msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, **fields))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pod(version=2),
+        msgspec.structs.replace(pod(), status=with_containers(executor=exited(3)).status),
+        msgspec.structs.replace(
+            pod(), status=PodStatus("Running", conditions=(Condition("DisruptionTarget", "True"),))
+        ),
+    ],
+    ids=["version", "containers", "conditions"],
+)
+def test_a_running_pod_runs_on_whatever_its_status_says(after: Pod) -> None:
+    assert runs_on(PodRunning(pod()), PodRunning(after))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        PodFailed(pod()),
+        PodTerminating(pod(terminating=True)),
+        PodRunning(changed(labels={})),
+        PodRunning(changed(finalizers=("a/b",))),
+        PodRunning(changed(owner_references=(OwnerReference(uid="u"),))),
+        PodRunning(msgspec.structs.replace(pod(), spec=PodSpec("node"))),
+    ],
+    ids=["end", "deletion", "labels", "finalizers", "owners", "spec"],
+)
+def test_a_pod_that_decisions_depend_on_does_not_just_run_on(after: PodState) -> None:
+    assert not runs_on(PodRunning(pod()), after)
+
+
+@pytest.mark.parametrize("before", [None, PodPending(pod(phase="Pending")), PodUnknown(pod(phase="?"))])
+def test_a_pod_that_begins_to_run_does_not_just_run_on(before: PodState | None) -> None:
+    assert not runs_on(before, PodRunning(pod()))

@@ -86,7 +86,7 @@ def test_the_counts_agree_with_the_states_after_any_edits(
         for number, profile, state in batch:
             if state is not None:
                 edit.put(number, state(of_profile(profile)))
-            elif number in edit.states:
+            elif edit.get(number) is not None:
                 edit.drop(number)
         snapshot = edit.finish("1", None)
 

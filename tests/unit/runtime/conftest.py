@@ -28,8 +28,8 @@ def nothing_left() -> Iterator[None]:
     assert left == []
 
 
-@pytest.fixture(params=["stepped", "serial threads", "free threads"])
+@pytest.fixture(params=["stepped", "serial threads", "loop"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Run the test three times: in the caller's thread, in threads one at a time, and in free threads."""
+    """Run the test three times: in the caller's thread, in threads one at a time, and in the loop."""
     with Stage(request.param) as stage:
         yield stage

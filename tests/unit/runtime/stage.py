@@ -1,4 +1,4 @@
-"""`Stage`: one interface to the kit in both its modes and to free threads."""
+"""`Stage`: one interface to the kit in both its modes and to the loop of production."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Recorder(Actor):
 
 class Stage:
     def __init__(self, mode: str) -> None:
-        self._kit = None if mode == "free threads" else Kit(threads=mode == "serial threads")
+        self._kit = None if mode == "loop" else Kit(threads=mode == "serial threads")
         self.system = self._kit.system if self._kit is not None else ActorSystem()
         self.owner = self.spawn(Recorder, name="owner")
         self._left = ExitStack()
@@ -67,8 +67,7 @@ class Stage:
         """Wait until the actor has ended, and return what its owner received about it."""
         self.settle()
         assert address.handle is not None
-        if address.handle.thread is not None:
-            address.handle.thread.join(SAFETY)
+        address.handle.ref.actor_stopped.wait(SAFETY)
         assert not address.is_alive(), f"{address} lives"
         return [m for m in self.ask(self.owner, "all") if isinstance(m, Terminated) and m.name == address.name]
 

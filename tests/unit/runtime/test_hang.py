@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pykka
 import pytest
 
-from actors.runtime import Actor, ActorDeadError, ActorSystem, Address, Backoff, ChildSpec, Context, Hung
+from actors.runtime import Actor, ActorDeadError, ActorSystem, Address, Backoff, ChildSpec, Context, Hung, loop
 from actors.testing import ManualClock, ManualTimers
 from tests.unit.runtime.stage import SAFETY, Boss, Recorder
 
@@ -98,7 +98,8 @@ class Play:
 
 
 @pytest.fixture
-def play() -> Iterator[Play]:
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 0.01)
     play = Play()
     yield play
     play.leave.set()
@@ -231,14 +232,13 @@ def test_a_child_is_not_restarted_before_all_that_depend_on_it_have_ended(play: 
     assert play.entered.wait(SAFETY)
     play.child.tell("die")
     assert play.child.handle is not None
-    assert play.child.handle.thread is not None
-    play.child.handle.thread.join(SAFETY)
+    assert play.child.handle.ref.actor_stopped.wait(SAFETY)
     play.do(lambda _: None)
     play.advance(5 * SECOND)
     assert (play.child.incarnation, dependent.incarnation) == (1, 1)
-    thread = dependent.handle.thread
+    ended = dependent.handle.ref.actor_stopped
     play.leave.set()
-    thread.join(SAFETY)
+    assert ended.wait(SAFETY)
     play.do(lambda _: None)
     assert (play.child.incarnation, dependent.incarnation) == (2, 2)
 
@@ -332,8 +332,7 @@ def test_a_child_that_hangs_when_its_owner_ends_is_reported_and_its_messages_dro
     play.advance(2 * SECOND)
     owner.stop()
     assert owner.handle is not None
-    assert owner.handle.thread is not None
-    owner.handle.thread.join(SAFETY)
+    assert owner.handle.ref.actor_stopped.wait(SAFETY)
     assert not other.is_alive()
     assert "thread abandoned: actor=other message=str busy=2.0s" in caplog.text
     play.leave.set()

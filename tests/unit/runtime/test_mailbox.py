@@ -248,7 +248,7 @@ def test_no_message_is_lost_in_a_race_with_closing(letters: DeadLetters) -> None
 
 @pytest.mark.usefixtures("tight_switching")
 def test_no_ask_hangs_in_a_race_with_a_stop_by_the_host() -> None:
-    with Stage("free threads") as stage:
+    with Stage("loop") as stage:
         for _ in range(100):
             _race_one_actor(stage.spawn(Recorder, name="racer"))
 

@@ -90,7 +90,7 @@ def hooks() -> list[str]:
 
 @pytest.fixture
 def free() -> Iterator[Stage]:
-    with Stage("free threads") as stage:
+    with Stage("loop") as stage:
         yield stage
 
 
@@ -243,10 +243,11 @@ def test_queued_tells_are_dropped_silently_at_death_and_counted_with_ours(free: 
 def test_the_threads_of_pykka_are_not_daemons_and_ours_are(free: Stage, hooks: list[str]) -> None:
     assert pykka.ThreadingActor.use_daemon_thread is False
     address = ours(free, "", ValueError(), hooks)
+    free.ask(address, "now?")
     assert address.handle is not None
     assert address.handle.thread is not None
     assert address.handle.thread.daemon
-    assert address.handle.thread.name == "executor-pods/ours-1"
+    assert address.handle.thread.name == "executor-pods/actors"
 
 
 def test_stop_all_of_the_host_stops_ours_with_their_hooks_and_says_so(free: Stage, hooks: list[str]) -> None:
@@ -285,8 +286,8 @@ def test_an_actor_that_gets_no_thread_leaves_nothing_and_its_maker_knows(
     def no_more(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    before = ActorRegistry.get_all()
-    address = free.system.address("ours")
+    before, system = ActorRegistry.get_all(), ActorSystem()
+    address = system.address("ours")
     waiting: list[pykka.Future[Any]] = []
 
     def factory(context: Context) -> Ours:
@@ -297,16 +298,17 @@ def test_an_actor_that_gets_no_thread_leaves_nothing_and_its_maker_knows(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_more)
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            free.system.spawn(factory, name="ours", owner=free.owner, address=address)
+            system.spawn(factory, name="ours", owner=free.owner, address=address)
     assert ActorRegistry.get_all() == before
     assert not address.is_alive()
     assert free.ask(free.owner, "all") == []
     with pytest.raises(pykka.ActorDeadError):
         waiting[0].get(timeout=0)
 
-    free.system.spawn(factory, name="ours", owner=free.owner, address=address)
+    system.spawn(factory, name="ours", owner=free.owner, address=address)
     assert address.ask("now?", WAIT) == "now?"
     address.stop()
+    system.close()
     assert [told.incarnation for told in free.ended(address)] == [2]
 
 

@@ -17,7 +17,7 @@ from actors.kube.resource_version import passed
 from actors.pods.pod import executor_id
 from actors.store import lists as resets
 from actors.store.history import Progress
-from actors.store.merge import Merge
+from actors.store.merge import Merge, last_seen
 from tests.unit.store.merge_model import STEPS, Script, Violation, run
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def show_whatever_a_list_shows(self: Any, pod: Any) -> None:
     self._absent.pop(pod.uid, None)
     number = executor_id(pod)
     assert number is not None
-    if pod.uid in self._known:
+    if last_seen(self._edit.get, pod) is not None:
         self._put(number, pod)
     else:
         self._add(number, pod)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from actors.messages.internal import (
     AddSubscriber,
@@ -17,7 +18,7 @@ from actors.messages.internal import (
     StreamAbandoned,
     UpdatePods,
 )
-from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodEvent
+from actors.pods.pod import EXECUTOR_ID_LABEL, ContainerStatus, ObjectMeta, Pod, PodEvent, PodStatus
 from actors.pods.state import PodDeleted, PodFailed, PodPending, PodRules, PodRunning
 from actors.settings.model import Settings
 from actors.store.snapshot_store import START_INTERVAL, SnapshotStore
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from actors.testing import Kit, Probe
 
 INTERVAL = timedelta(seconds=1)
-MIN_ROUND = timedelta(milliseconds=20)
+MIN_ROUND = timedelta(milliseconds=10)
 MOMENT = timedelta(microseconds=1)
 STREAM = 1
 
@@ -176,12 +177,24 @@ def test_each_subscriber_has_an_interval_of_its_own(world: World, kit: Kit) -> N
 def test_no_change_is_sent_twice(world: World, kit: Kit) -> None:
     world.list(pod(1), pod(2), version=10)
     world.one.subscribe()
-    world.update(event("ADDED", pod(3, version=11)), event("MODIFIED", pod(2, version=12)))
+    world.update(event("ADDED", pod(3, version=11)), event("MODIFIED", pod(2, version=12, phase="Unknown")))
     world.delete(1, 13)
     later(kit)
     assert told(world.one.handle()) == ({2, 3}, {3}, [1], False)
     kit.advance(INTERVAL)
     assert told(world.one.handle()) == (set(), set(), [], False)
+
+
+def test_what_only_shows_of_a_running_pod_is_in_the_next_snapshot_and_no_change(world: World, kit: Kit) -> None:
+    world.list(pod(1), pod(2), version=10)
+    world.one.subscribe()
+    restarted = pod(1, version=11)
+    status = PodStatus("Running", container_statuses=(ContainerStatus("executor", restart_count=1),))
+    world.update(event("MODIFIED", replace(restarted, status=status)))
+    kit.advance(INTERVAL)
+    batch = world.one.handle()
+    assert told(batch) == (set(), set(), [], False)
+    assert batch.snapshot.states[1].pod.status == status
 
 
 def test_every_subscriber_receives_every_change(world: World, kit: Kit) -> None:

@@ -22,7 +22,7 @@ from actors import (
     Settings,
     StopBackend,
 )
-from actors.runtime import Actor, ActorSystem, installed_system
+from actors.runtime import Actor, ActorSystem, Context, installed_system
 from actors.testing import Crash, FakeCluster, Kit, NotInVirtualTime
 
 if TYPE_CHECKING:
@@ -384,9 +384,25 @@ def test_a_test_that_fails_leaves_no_actor_of_the_host() -> None:
     assert pykka.ActorRegistry.get_all() == registered
 
 
+class Alarm(Actor):
+    """Rings as soon as time passes by itself."""
+
+    def __init__(self, context: Context, rang: threading.Event) -> None:
+        super().__init__(context)
+        self._rang = rang
+
+    def started(self) -> None:
+        self.timers.start("ring", timedelta(0), "ring")
+
+    def receive(self, _: object) -> object:
+        self._rang.set()
+        return None
+
+
 def test_a_real_system_is_real_in_an_open_kit(kit: Kit) -> None:
     system = ActorSystem()
     rang = threading.Event()
-    system.timers.schedule(timedelta(0), rang.set)
+    alarm = system.spawn(lambda context: Alarm(context, rang), name="alarm", owner=None)
     assert rang.wait(30)
+    alarm.stop()
     system.close()

@@ -163,10 +163,9 @@ def test_headers_without_an_end_are_an_error_that_names_the_setting(
     assert error.message == f"{server.name} sent headers of more than 1024 bytes (api.max_header_size)"
 
 
-def test_more_headers_than_python_reads_are_an_error(server: ScriptedServer, client: Client) -> None:
+def test_headers_are_bounded_by_their_size_and_not_by_their_number(server: ScriptedServer, client: Client) -> None:
     server.answers(200, pod("a"), {f"X-{number}": "y" for number in range(200)})
-    error = ask(lambda reply: client.connect().send(kube.Get("a"), reply))
-    assert error.message == f"{server.name} sent too many headers: got more than 100 headers"
+    assert isinstance(ask(lambda reply: client.connect().send(kube.Get("a"), reply)), Pod)
 
 
 def test_a_continue_token_that_fits_in_no_url_is_an_error(server: ScriptedServer, client: Client) -> None:

@@ -489,6 +489,27 @@ def test_reads_without_news_come_with_the_next_one_that_has_some(server: Scripte
     assert timers.pending <= 1
 
 
+def test_one_timer_is_enough_however_often_news_come_between(server: ScriptedServer, client: Client) -> None:
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        peer.event("ADDED", running("a", 5))
+        peer.gone()
+
+    server.then(stream)
+    api, timers = client.connect_by_hand()
+    sink = Sink()
+    call = watch(api, sink)
+    assert isinstance(call, Stream)
+    news, before = sink.events(), timers.pending
+    for _ in range(5):
+        call._hand_over(WatchEvents((), "6"))
+        call._hand_over(news)
+        assert sink.events() == news
+    assert timers.pending == before + 1
+    call.cancel()
+    assert isinstance(sink.end(), Cancelled)
+
+
 def test_a_read_without_news_comes_soon_by_itself(server: ScriptedServer, client: Client) -> None:
     def stream(peer: Peer) -> None:
         peer.stream()

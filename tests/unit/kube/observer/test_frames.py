@@ -13,14 +13,16 @@ from actors.errors import ApiError
 from actors.kube.auth.connection import Connection
 from actors.kube.auth.credentials import Credential
 from actors.kube.observer.frames import (
+    Body,
     Ended,
+    FrameReader,
+    FromObserver,
     Pong,
     WireCredential,
     error_of,
     failure_of,
     from_observer,
     pack,
-    read_frame,
 )
 
 ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, ApiError)]
@@ -44,15 +46,30 @@ def test_a_credential_crosses_as_it_is() -> None:
     assert WireCredential.of(credential).credential() == credential
 
 
+def frames_of(reader: FrameReader, count: int) -> list[FromObserver]:
+    frames: list[FromObserver] = []
+    while len(frames) < count:
+        frames += map(from_observer, reader.read() or ())
+    return frames
+
+
 def test_a_frame_may_come_in_any_pieces() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         frame = pack(Pong())
         for piece in (frame[:2], frame[2:5], frame[5:] + frame):
             theirs.send(piece)
-        assert [from_observer(read_frame(ours) or b"") for _ in range(2)] == [Pong(), Pong()]
+        reader = FrameReader(ours)
+        assert frames_of(reader, 2) == [Pong(), Pong()]
         theirs.shutdown(socket.SHUT_WR)
-        assert read_frame(ours) is None
+        assert reader.read() is None
+
+
+def test_frames_that_have_come_are_read_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(pack(Pong()) * 3)
+        assert len(FrameReader(ours).read() or ()) == 3
 
 
 @pytest.mark.parametrize("cut", [2, 6])
@@ -62,7 +79,7 @@ def test_a_connection_that_ends_within_a_frame_is_broken(cut: int) -> None:
         with theirs:
             theirs.send(pack(Pong())[:cut])
         with pytest.raises(OSError, match="within a frame"):
-            read_frame(ours)
+            FrameReader(ours).read()
 
 
 def test_a_frame_of_an_absurd_length_is_not_read() -> None:
@@ -70,15 +87,15 @@ def test_a_frame_of_an_absurd_length_is_not_read() -> None:
     with ours, theirs:
         theirs.send(b"\xff\xff\xff\xff")
         with pytest.raises(OSError, match="4294967295 bytes"):
-            read_frame(ours)
+            FrameReader(ours).read()
 
 
-def test_a_large_frame_crosses_while_it_is_read() -> None:
+@pytest.mark.parametrize("length", [100, 100_000, 1_000_000])
+def test_frames_of_any_length_cross_while_they_are_read(length: int) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        error = failure_of(ApiError("x" * 100))
-        frame = Ended(1, error, in_stream=False)
-        writer = threading.Thread(target=theirs.sendall, args=(pack(frame) * 10_000,))
+        large, count = Body(1, b"x" * length), max(3, 1_000_000 // length)
+        writer = threading.Thread(target=theirs.sendall, args=((pack(large) + pack(Pong())) * count,))
         writer.start()
-        assert all(from_observer(read_frame(ours) or b"") == frame for _ in range(10_000))
+        assert frames_of(FrameReader(ours), 2 * count) == [large, Pong()] * count
         writer.join()

@@ -1,33 +1,35 @@
-"""A client whose lists and watches run in the observer, a child process."""
+"""A client whose requests are sent by the observer, a child process."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import select
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actors import kube
-from actors.errors import ApiError, Cancelled, Gone, Unauthorized, Unavailable
+from actors.errors import Ambiguous, ApiError, BadRequest, Cancelled, Gone, NotSent, Unauthorized, Unavailable
 from actors.kube.api import PodPage
 from actors.kube.observer import pod_api
 from actors.kube.observer.pod_api import MOST_ENDS, ObserverPodApi
+from actors.runtime import Deadline, SystemClock
 from tests.unit.kube.conftest import Client, ask
 from tests.unit.kube.http.test_pod_api import pod
 from tests.unit.kube.http.test_streams import BOOKMARK, EXPIRED, Sink
 from tests.unit.kube.scripted import SAFETY, Peer, ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from actors.kube import Call
 
 
@@ -39,14 +41,6 @@ def identified(name: str) -> dict[str, Any]:
 
 
 PAGE = {"metadata": {"resourceVersion": "9"}, "items": [identified("a"), identified("b")]}
-
-
-@pytest.fixture
-def api(client: Client) -> Iterator[ObserverPodApi]:
-    made = ObserverPodApi(client.connect())
-    yield made
-    made.close()
-    assert made.pid is None
 
 
 def silence(peer: Peer) -> None:
@@ -97,10 +91,75 @@ def test_a_list_is_asked_by_the_observer_and_answered_here(server: ScriptedServe
     assert again.pods[0] is page.pods[0]
 
 
-def test_what_is_no_list_is_asked_by_this_process(server: ScriptedServer, api: ObserverPodApi) -> None:
-    server.answers(200, pod("a"))
-    assert ask(lambda reply: api.send(kube.Get("a"), reply)).name == "a"
-    assert api.pid is None, "no observer is needed"
+def test_a_write_is_sent_by_the_observer_and_its_answer_is_read_here(
+    server: ScriptedServer, api: ObserverPodApi
+) -> None:
+    server.answers(201, pod("a"))
+    assert ask(lambda reply: api.send(kube.Create(pod("a")), reply)).name == "a"
+    assert api.pid is not None
+    (asked,) = server.asked
+    assert (asked.method, asked.headers["content-type"]) == ("POST", "application/json")
+    assert asked.headers["authorization"] == "Bearer secret-token"
+    assert json.loads(asked.body) == pod("a")
+
+
+def test_an_answer_that_is_something_else_is_an_error(server: ScriptedServer, api: ObserverPodApi) -> None:
+    server.answers(201, ["no pod"])
+    error = ask(lambda reply: api.send(kube.Create(pod("a")), reply))
+    assert type(error) is Ambiguous
+    assert "answered with something other than the request asks for" in str(error)
+
+
+def test_a_request_that_must_not_be_sent_is_refused_here(api: ObserverPodApi) -> None:
+    error = ask(lambda reply: api.send(kube.DeleteCollection(" "), reply))
+    assert (type(error), str(error)[:9]) == (BadRequest, "not sent:")
+
+
+def test_a_write_is_not_sent_after_its_deadline(server: ScriptedServer, api: ObserverPodApi) -> None:
+    clock = SystemClock()
+    server.answers(200, PAGE)
+    listed(api)
+    late = kube.Create(pod("a"), deadline=Deadline(clock.monotonic(), clock))
+    assert type(ask(lambda reply: api.send(late, reply))) is NotSent
+    server.answers(201, pod("a"))
+    soon = kube.Create(pod("a"), deadline=Deadline(clock.monotonic() + SAFETY, clock))
+    assert ask(lambda reply: api.send(soon, reply)).name == "a"
+    assert [asked.method for asked in server.asked] == ["GET", "POST"]
+
+
+def test_a_write_of_an_observer_that_is_killed_may_have_been_carried_out(
+    server: ScriptedServer, api: ObserverPodApi
+) -> None:
+    arrived = threading.Event()
+
+    def never_answer(peer: Peer) -> None:
+        arrived.set()
+        peer.gone()
+
+    answers: SimpleQueue[object] = SimpleQueue()
+    for request, error in ((kube.Create(pod("a")), Ambiguous), (kube.Get("a"), Unavailable)):
+        arrived.clear()
+        server.then(never_answer)
+        api.send(request, answers.put)
+        assert arrived.wait(SAFETY)
+        killed(api)
+        assert type(answers.get(timeout=SAFETY)) is error
+
+
+def test_a_cancelled_write_is_cut(server: ScriptedServer, api: ObserverPodApi) -> None:
+    arrived, ends = threading.Event(), SimpleQueue[bool]()
+
+    def never_answer(peer: Peer) -> None:
+        arrived.set()
+        ends.put(peer.gone())
+
+    server.then(never_answer)
+    answers: SimpleQueue[object] = SimpleQueue()
+    call = api.send(kube.Create(pod("a")), answers.put)
+    assert arrived.wait(SAFETY)
+    call.cancel()
+    assert type(answers.get(timeout=SAFETY)) is Cancelled
+    assert ends.get(timeout=SAFETY)
 
 
 def test_an_error_of_the_server_is_the_answer(server: ScriptedServer, api: ObserverPodApi) -> None:
@@ -176,7 +235,6 @@ def test_an_observer_that_does_not_answer_is_killed(
     server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_api, "PING_EVERY", timedelta(milliseconds=50))
-    monkeypatch.setattr(pod_api, "LONGEST_SILENCE", timedelta(milliseconds=200))
     server.then(silence)
     api = ObserverPodApi(client.connect())
     try:
@@ -194,7 +252,7 @@ def test_where_no_observer_can_be_started_this_process_observes(
     monkeypatch.setattr(sys, "executable", None)
     server.answers(200, PAGE)
     assert names(listed(api)) == ["a", "b"]
-    assert "observer cannot be started, this process observes itself" in caplog.text
+    assert "observer cannot be started, this process asks the server itself" in caplog.text
 
 
 def test_the_observer_gets_a_newer_credential_when_the_server_refuses_its_own(
@@ -235,7 +293,7 @@ def test_close_ends_the_observer_and_its_calls(server: ScriptedServer, client: C
     watch(api, sink)
     pid = observer_of(api)
     api.close()
-    assert isinstance(sink.end(), Unavailable)
+    assert isinstance(sink.end(), Cancelled)
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -244,7 +302,8 @@ import os, sys, time
 from datetime import timedelta
 from pathlib import Path
 from actors import kube
-api = kube.connect(Path(sys.argv[1]), apart=True)
+from actors.kube.observer.pod_api import ObserverPodApi
+api = ObserverPodApi(kube.connect(Path(sys.argv[1])))
 api.watch(kube.Watch("a=b", "4", timeout=timedelta(minutes=5)), lambda _: None)
 if os.fork() == 0:  # a child of the driver's, which keeps the connection open
     time.sleep(60)

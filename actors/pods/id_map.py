@@ -1,0 +1,136 @@
+"""`IdMap`: an immutable map by executor id. Its next version shares all with it but what changed.
+
+Executor ids are allocated in order, so those of a fleet lie close together: neighbours share a row. A row is a tuple,
+which the garbage collector stops to track if its values need none. So it does not go through the pods of a large fleet,
+which would take it longer than anything else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from typing import Any, Final, TypeAlias, TypeVar, final, overload
+
+from immutables import Map
+
+__all__ = ["IdMap"]
+
+V = TypeVar("V")
+D = TypeVar("D")
+
+_BITS: Final = 5
+
+_WIDTH: Final = 1 << _BITS
+"""Ids of a row. A change copies a whole row, and each row takes some room of its own: as many as a node of `Map`."""
+
+_LOW: Final = _WIDTH - 1
+
+_Rows: TypeAlias = Map[int, tuple[V | None, ...]]
+"""The rows by the upper bits of their ids. No row is empty."""
+
+
+@final
+class IdMap(Mapping[int, V]):
+    """Values by executor id, iterated by id. No value is None."""
+
+    __slots__ = ("_rows", "_size")
+
+    _rows: _Rows[V]
+    _size: int
+
+    def __init__(self, values: Mapping[int, V] | None = None) -> None:
+        self._rows, self._size = _changed(Map(), values or {})
+
+    def with_changes(self, changes: Mapping[int, V | None]) -> IdMap[V]:
+        """Return the next version: with these values, and without those that are None here."""
+        made: IdMap[V] = IdMap()
+        made._rows, more = _changed(self._rows, changes)
+        made._size = self._size + more
+        return made
+
+    @overload
+    def get(self, key: Any, default: None = None, /) -> V | None: ...
+
+    @overload
+    def get(self, key: Any, default: V | D, /) -> V | D: ...
+
+    def get(self, key: Any, default: V | D | None = None, /) -> V | D | None:
+        """Return the value of an id, `default` if there is none. Whatever is no integer has none."""
+        try:
+            row = self._rows.get(key >> _BITS)
+        except TypeError:
+            return default
+        value = row[key & _LOW] if row is not None else None
+        return default if value is None else value
+
+    def __getitem__(self, key: int) -> V:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        return (executor_id for executor_id, _ in self.pairs())
+
+    def items(self) -> ItemsView[int, V]:
+        """Return the pairs of id and value."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[V]:
+        """Return the values."""
+        return _Values(self)
+
+    def __repr__(self) -> str:
+        return f"IdMap({dict(self.items())!r})"
+
+    def pairs(self) -> Iterator[tuple[int, V]]:
+        """Iterate over the pairs of id and value."""
+        rows = self._rows
+        for number in sorted(rows):
+            for executor_id, value in enumerate(rows[number], number << _BITS):
+                if value is not None:
+                    yield executor_id, value
+
+
+class _Items(ItemsView[int, V]):
+    """Iterates without looking up each id."""
+
+    _mapping: IdMap[V]
+
+    def __iter__(self) -> Iterator[tuple[int, V]]:
+        return self._mapping.pairs()
+
+
+class _Values(ValuesView[V]):
+    """As `_Items`."""
+
+    _mapping: IdMap[V]
+
+    def __iter__(self) -> Iterator[V]:
+        return (value for _, value in self._mapping.pairs())
+
+
+def _changed(rows: _Rows[V], changes: Mapping[int, V | None]) -> tuple[_Rows[V], int]:
+    """Return the rows after these changes, None for a removed value, and how many values they have more."""
+    copies: dict[int, list[V | None]] = {}
+    more = 0
+    for executor_id, value in changes.items():
+        number, place = executor_id >> _BITS, executor_id & _LOW
+        copy = copies.get(number)
+        if copy is None:
+            row = rows.get(number)
+            copy = copies[number] = [None] * _WIDTH if row is None else list(row)
+        more += (value is not None) - (copy[place] is not None)
+        copy[place] = value
+    edit = rows.mutate()
+    for number, copy in copies.items():
+        if copy.count(None) < _WIDTH:
+            edit[number] = tuple(copy)
+        elif number in edit:
+            del edit[number]
+    return edit.finish(), more

@@ -1,0 +1,285 @@
+"""`Loop`: one thread that runs all actors and timers of a system.
+
+Beside a driver that computes, a thread that is woken waits for the interpreter's lock for 5 to 10 milliseconds (see
+`sys.setswitchinterval`), and each change of threads takes the driver more time than most messages do. From one actor of
+this thread to the next, a message costs neither.
+
+An actor that blocks holds the others up for two seconds at most: then another thread goes on with them, and the blocked
+one finishes its message in its own. No actor may depend on which thread runs it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from actors.runtime.clock import SystemClock
+from actors.runtime.mailbox import Mailbox, MailboxClosed
+from actors.runtime.timers import TimerHeap
+from actors.text import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from pykka._envelope import Envelope
+
+    from actors.runtime.actor import Actor
+    from actors.runtime.clock import Clock
+    from actors.runtime.mailbox import DeadLetters
+    from actors.runtime.timers import Entry
+
+__all__ = ["Loop", "at_rest"]
+
+logger = get_logger(__name__)
+
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at whether the loop still handles the same message: then another thread takes over."""
+
+
+MOST_TURNS: Final = 100
+"""Messages after which the loop does what waits until it rests, although more wait."""
+
+
+class _Thread(threading.local):
+    """Thread-local state."""
+
+    loop: Loop | None = None
+    """The loop that this thread runs, if any."""
+
+
+_thread: Final = _Thread()
+
+
+def at_rest(callback: Callable[[], None]) -> None:
+    """Call `callback` in this thread: if it runs actors, once no message waits for one, else now.
+
+    For what lets go of the interpreter, such as a write to a socket: beside a driver that computes, the actors get it
+    back milliseconds later.
+    """
+    loop = _thread.loop
+    if loop is None:
+        callback()
+    else:
+        loop.callbacks.append(callback)
+
+
+@final
+class _LoopMailbox(Mailbox):
+    """Tells the loop of each message, and gives its actor one message at a time."""
+
+    def __init__(
+        self, name: str, clock: Clock, dead_letters: DeadLetters, ready: queue.SimpleQueue[_LoopMailbox | None]
+    ) -> None:
+        super().__init__(name, clock, dead_letters)
+        self.actor: Actor | None = None
+        """None until it is started."""
+        self.context = contextvars.copy_context()
+        """Of the actor: it shares its thread with others."""
+        self.claimed = False
+        """The loop runs the actor; see `Handle.claim`."""
+        self.granted = False
+        """The actor may take one message."""
+        self.missed = 0
+        """Messages of which the loop was told while another thread was busy with the actor."""
+        self._ready = ready
+
+    def put(self, envelope: Envelope[object], /) -> None:
+        """See `Mailbox`."""
+        super().put(envelope)
+        self._ready.put(self)
+
+    def _take(self) -> Envelope[object] | None:
+        """Leave Pykka's loop, by an exception, when the one message is done."""
+        if not self.granted:
+            raise MailboxClosed
+        self.granted = False
+        try:
+            return self._queue.get_nowait()
+        except queue.Empty:
+            raise MailboxClosed from None
+
+
+@final
+class Loop:
+    """The dispatcher and the timer service of one `ActorSystem`. Its thread lives while an actor does."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._lock = threading.RLock()
+        self._ready: queue.SimpleQueue[_LoopMailbox | None] = queue.SimpleQueue()
+        """The receiver of each message, oldest message first; None only wakes the loop."""
+        self._timers = TimerHeap(clock or SystemClock(), self._lock)
+        self.callbacks: deque[Callable[[], None]] = deque()
+        """To be called when the loop rests; see `at_rest`."""
+        self._alive: set[_LoopMailbox] = set()
+        """Of the actors that have not ended."""
+        self._thread: threading.Thread | None = None
+        """The thread that runs the actors now."""
+        self._current: _LoopMailbox | None = None
+        """Of the actor that this thread runs."""
+        self._turn = 0
+        """Counts the messages, so that two looks tell whether it is still the same."""
+        self._stuck: set[_LoopMailbox] = set()
+        """Of the actors that former threads still run."""
+
+    # ── for ActorSystem ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
+        """See `Dispatcher`."""
+        return _LoopMailbox(name, clock, dead_letters, self._ready)
+
+    def start(self, actor: Actor) -> None:
+        """See `Dispatcher`. The first actor starts the thread.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
+        mailbox = actor.actor_inbox
+        assert isinstance(mailbox, _LoopMailbox)
+        with self._lock:
+            if self._thread is None:
+                self._start_threads()
+            actor.handle.at_end(partial(self._ended, mailbox))
+            self._alive.add(mailbox)
+            mailbox.actor = actor
+        for _ in range(mailbox.depth):  # a message that came before had no actor
+            self._ready.put(mailbox)
+
+    def schedule(self, delay: timedelta, callback: Callable[[], None]) -> Entry:
+        """See `TimerService`. Callbacks run in the loop's thread."""
+        entry, is_next = self._timers.add(delay, callback)
+        if is_next and self._thread is not threading.current_thread():
+            self._ready.put(None)
+        return entry
+
+    def close(self) -> None:
+        """Drop all timers, and later ones. The thread ends with the last actor."""
+        self._timers.close()
+
+    # ── the thread ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_threads(self) -> None:
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(over,), name="executor-pods/loop-watch", daemon=True)
+        watch.start()
+        try:
+            self._start_thread(over)
+        except BaseException:
+            over.set()
+            raise
+
+    def _start_thread(self, over: threading.Event) -> None:
+        """Start a thread that goes on with the actors."""
+        before = self._thread
+        self._thread = threading.Thread(target=self._run, args=(over,), name="executor-pods/actors", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._thread = before
+            raise
+
+    def _run(self, over: threading.Event) -> None:
+        thread, turns = threading.current_thread(), 0
+        _thread.loop = self
+        while self._goes_on(thread, over):
+            turns += 1
+            callback = self._timers.take()
+            if callback is not None:
+                _call(callback)
+            elif self.callbacks and (self._ready.empty() or turns > MOST_TURNS):
+                turns = 0
+                self._rest()
+            with suppress(queue.Empty):
+                mailbox = self._ready.get(timeout=self._timers.wait() if callback is None else 0)
+                if mailbox is not None and (actor := self._begin(mailbox, thread)) is not None:
+                    actor.handle.thread = thread
+                    actor.handle.bind_thread()
+                    with suppress(MailboxClosed):
+                        mailbox.context.run(actor._actor_loop_running)  # noqa: SLF001 - Pykka's own loop
+                    self._done(mailbox, thread)
+            callback = mailbox = actor = None  # they may hold much memory, and the next wait may be long
+
+    def _rest(self) -> None:
+        with suppress(IndexError):  # another thread may have taken over, and take some
+            while True:
+                _call(self.callbacks.popleft())
+
+    def _goes_on(self, thread: threading.Thread, over: threading.Event) -> bool:
+        """Whether this thread is to go on: there are actors, and no other thread has taken over."""
+        if self._thread is thread and self._alive:
+            return True
+        with self._lock:
+            if self._thread is not thread:
+                return False
+            if self._alive:
+                return True
+            self._thread = None
+            over.set()
+        self._rest()
+        return False
+
+    def _begin(self, mailbox: _LoopMailbox, thread: threading.Thread) -> Actor | None:
+        """Return the actor that is to handle its next message, if it can."""
+        with self._lock:
+            if self._thread is not thread:
+                self._ready.put(mailbox)
+                return None
+            if mailbox in self._stuck:
+                mailbox.missed += 1
+                return None
+            actor = mailbox.actor
+            if actor is None or not (mailbox.claimed or actor.handle.claim()):
+                return None
+            mailbox.claimed = mailbox.granted = True
+            self._current = mailbox
+            self._turn += 1
+            return actor
+
+    def _done(self, mailbox: _LoopMailbox, thread: threading.Thread) -> None:
+        with self._lock:
+            if self._thread is thread:
+                self._current = None
+                return
+            self._stuck.discard(mailbox)
+            missed, mailbox.missed = mailbox.missed, 0
+        for _ in range(missed):
+            self._ready.put(mailbox)
+
+    def _ended(self, mailbox: _LoopMailbox) -> None:
+        with self._lock:
+            self._alive.discard(mailbox)
+            mailbox.actor = None  # its state can be freed
+        self._ready.put(None)
+
+    # ── the watch ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self, over: threading.Event) -> None:
+        turn = 0
+        while not over.wait(LOOK_EVERY):
+            with self._lock:
+                blocked = self._current
+                if blocked is not None and self._turn == turn:
+                    self._take_over(blocked, over)
+                turn = self._turn
+
+    def _take_over(self, blocked: _LoopMailbox, over: threading.Event) -> None:
+        try:
+            self._start_thread(over)
+        except RuntimeError as error:
+            logger.warning("no thread for the actors beside one that blocks: actor=%s error=%s", blocked.name, error)
+            return
+        logger.debug("the other actors go on in another thread: actor=%s", blocked.name)
+        self._stuck.add(blocked)
+        self._current = None
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except BaseException:
+        logger.exception("callback failed")

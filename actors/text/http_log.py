@@ -1,0 +1,30 @@
+"""`HttpLog`: the log of an HTTP server that anybody may connect to."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, final
+
+__all__ = ["HttpLog"]
+
+
+@final
+class HttpLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log: that a client does not speak HTTP is one quiet line, without what the client sent.
+
+    Args:
+        logger: of the server's module.
+        malformed: aiohttp's error for what is not HTTP; this room does not load aiohttp.
+    """
+
+    def __init__(self, logger: logging.Logger, malformed: type[Exception]) -> None:
+        super().__init__(logger)
+        self._malformed = malformed
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        """Log an error of this program with its traceback, one of a client without."""
+        error = options.get("exc_info")
+        if isinstance(error, self._malformed):
+            super().log(logging.DEBUG, "malformed request refused: error=%s", type(error).__name__)
+        else:
+            super().log(level, msg, *args, **options)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.pods.id_map import IdMap
+
+IDS = st.one_of(st.integers(0, 70), st.integers(10**17, 10**17 + 40))
+"""Few enough that steps meet in rows and places."""
+
+STEPS = st.lists(st.dictionaries(IDS, st.one_of(st.none(), st.integers()), max_size=12), max_size=10)
+
+
+@given(STEPS)
+def test_each_version_is_what_a_dict_with_the_same_changes_is(steps: list[dict[int, int | None]]) -> None:
+    versions: list[tuple[IdMap[int], dict[int, int]]] = [(IdMap(), {})]
+    for changes in steps:
+        values, model = versions[-1]
+        expected = {key: value for key, value in (model | changes).items() if value is not None}
+        versions.append((values.with_changes(changes), expected))
+
+    for values, expected in versions:  # the earlier ones have not changed either
+        assert values == expected
+        assert list(values) == sorted(expected)
+        assert list(values.items()) == sorted(expected.items())
+        assert list(values.values()) == [expected[key] for key in sorted(expected)]
+        assert len(values) == len(expected)
+        assert all(values.get(key) == expected.get(key) for key in range(75))
+
+
+def test_a_map_is_made_of_any_mapping() -> None:
+    assert IdMap({3: "c", 40: "d"}) == {3: "c", 40: "d"}
+    assert IdMap() == {}
+
+
+@pytest.mark.parametrize("key", ["3", None, 3.0, (3,), -29, 35])
+def test_what_is_no_id_of_it_has_no_value(key: object) -> None:
+    values = IdMap({3: "c"})
+
+    assert key not in values
+    assert values.get(key) is None
+    assert values.get(key, "else") == "else"
+    with pytest.raises(KeyError):
+        values[key]  # type: ignore[index]  # whatever a driver may ask for
+
+
+def test_a_row_without_values_is_dropped() -> None:
+    values = IdMap(dict.fromkeys(range(100), "x")).with_changes(dict.fromkeys(range(90)))
+
+    assert len(values._rows) == 2
+
+
+def test_the_garbage_collector_does_not_track_values_that_need_none() -> None:
+    values = IdMap({number: str(number) for number in range(64)})
+    gc.collect()
+
+    assert not any(gc.is_tracked(row) for row in values._rows.values())

@@ -1,0 +1,217 @@
+"""The loop: one thread for all actors, and another one beside an actor that blocks."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.runtime import Actor, ActorSystem, Address, Context, loop
+from tests.unit.runtime.stage import SAFETY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT = timedelta(seconds=SAFETY)
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
+
+
+class Worker(Actor):
+    """Notes what it received and in which thread; blocks on request, until it is released."""
+
+    def __init__(self, context: Context, room: Room) -> None:
+        super().__init__(context)
+        self._room = room
+        self.received: list[object] = []
+        self._inside = threading.Lock()
+
+    def receive(self, message: Any) -> object:
+        assert self._inside.acquire(blocking=False), "two threads run one actor"
+        try:
+            return self._received(message)
+        finally:
+            self._inside.release()
+
+    def _received(self, message: Any) -> object:
+        match message:
+            case "all":
+                return self.received
+            case "thread":
+                return threading.current_thread()
+            case "block":
+                self._room.entered.release()
+                assert self._room.leave.wait(SAFETY)
+            case "for ever":
+                self.myself.tell("for ever")
+            case "soon":
+                self.timers.start("soon", timedelta(milliseconds=1), "due")
+            case "who am I?":
+                before = WHO.get()
+                WHO.set(self.name)
+                return before
+            case _ if callable(message):
+                message()
+            case _:
+                pass
+        self.received.append(message)
+        return None
+
+
+class Room:
+    """A system with workers."""
+
+    def __init__(self) -> None:
+        self.system = ActorSystem()
+        self.entered, self.leave = threading.Semaphore(0), threading.Event()
+        self._workers: list[Address] = []
+
+    def worker(self, name: str) -> Address:
+        address = self.system.spawn(lambda context: Worker(context, self), name=name, owner=None)
+        self._workers.append(address)
+        return address
+
+    def block(self, worker: Address) -> None:
+        worker.tell("block")
+        assert self.entered.acquire(timeout=SAFETY)
+
+    def empty(self) -> None:
+        """Stop all workers and wait for the end of the thread."""
+        self.leave.set()
+        threads = {worker.handle.thread for worker in self._workers if worker.handle is not None}
+        for worker in self._workers:
+            worker.stop()
+        for thread in threads - {None}:
+            assert thread is not None
+            thread.join(SAFETY)
+            assert not thread.is_alive()
+        self.system.close()
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 0.01)
+    room = Room()
+    yield room
+    room.empty()
+
+
+def test_all_actors_of_a_system_share_a_thread_and_those_of_another_do_not(room: Room) -> None:
+    first, second = room.worker("first"), room.worker("second")
+    assert first.ask("thread", WAIT) is second.ask("thread", WAIT)
+    other = Room()
+    assert other.worker("first").ask("thread", WAIT) is not first.ask("thread", WAIT)
+    other.empty()
+
+
+def test_an_actor_that_blocks_holds_up_no_other_for_long(room: Room) -> None:
+    blocked, other = room.worker("blocked"), room.worker("other")
+    room.block(blocked)
+    assert other.ask("thread", WAIT) is not blocked.handle.thread  # type: ignore[union-attr]  # it runs
+    other.tell("soon")
+    while "due" not in other.ask("all", WAIT):
+        pass
+
+
+def test_what_a_blocked_actor_is_told_meanwhile_it_receives_afterwards_in_order(room: Room) -> None:
+    blocked, other = room.worker("blocked"), room.worker("other")
+    room.block(blocked)
+    for number in range(10):
+        blocked.tell(number)
+        other.ask(number, WAIT)
+    room.leave.set()
+    assert blocked.ask("all", WAIT) == ["block", *range(10)]
+    assert blocked.ask("thread", WAIT) is other.ask("thread", WAIT), "the former thread is gone"
+
+
+def test_several_actors_may_block(room: Room) -> None:
+    workers = [room.worker(f"worker-{number}") for number in range(4)]
+    for worker in workers[:-1]:
+        room.block(worker)
+    assert workers[-1].ask("all", WAIT) == []
+    room.leave.set()
+    for worker in workers[:-1]:
+        assert worker.ask("all", WAIT) == ["block"]
+
+
+def test_without_another_thread_the_actors_wait_for_the_one_that_blocks(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = threading.Event()
+
+    def no_more(_: threading.Thread) -> None:
+        tried.set()
+        raise RuntimeError("can't start new thread")
+
+    blocked, other = room.worker("blocked"), room.worker("other")
+    room.block(blocked)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_more)
+        assert tried.wait(SAFETY)
+        room.leave.set()
+        assert other.ask("all", WAIT) == []
+    assert "no thread for the actors beside one that blocks: actor=blocked-1" in caplog.text
+
+
+def test_an_actor_without_an_end_of_messages_holds_up_neither_timers_nor_others(room: Room) -> None:
+    endless, other = room.worker("endless"), room.worker("other")
+    endless.tell("for ever")
+    other.tell("soon")
+    while "due" not in other.ask("all", WAIT):
+        pass
+    endless.stop()
+
+
+def test_the_thread_ends_with_the_last_actor_and_begins_with_the_next(room: Room) -> None:
+    first = room.worker("first")
+    thread = first.ask("thread", WAIT)
+    first.stop()
+    thread.join(SAFETY)
+    assert not thread.is_alive()
+    assert room.worker("second").ask("thread", WAIT) is not thread
+
+
+def test_context_variables_are_those_of_the_actor(room: Room) -> None:
+    token = WHO.set("the maker")
+    first = room.worker("first")
+    WHO.reset(token)
+    second = room.worker("second")
+    assert [first.ask("who am I?", WAIT) for _ in range(2)] == ["the maker", "first"]
+    assert second.ask("who am I?", WAIT) == "nobody"
+
+
+def test_the_state_of_an_actor_that_has_ended_is_freed(room: Room) -> None:
+    first = room.worker("first")
+    room.worker("second")
+    assert first.handle is not None
+    first.stop()
+    assert first.handle.ref.actor_stopped.wait(SAFETY)
+    assert getattr(first.handle.mailbox, "actor", None) is None
+
+
+def test_what_waits_until_the_loop_rests_is_called_after_the_messages_that_wait(room: Room) -> None:
+    order: list[str] = []
+    first, second = room.worker("first"), room.worker("second")
+
+    def both() -> None:
+        second.tell(lambda: order.append("message"))
+        loop.at_rest(lambda: order.append("rest"))
+
+    first.ask(both, WAIT)
+    assert second.ask("all", WAIT) is not None
+    assert first.ask("all", WAIT) is not None
+    assert order == ["message", "rest"]
+    loop.at_rest(lambda: order.append("no actor's thread: at once"))
+    assert order[-1] == "no actor's thread: at once"
+
+
+def test_what_waits_until_the_loop_rests_is_not_held_up_without_end(room: Room) -> None:
+    rested = threading.Event()
+    endless, other = room.worker("endless"), room.worker("other")
+    endless.tell("for ever")
+    other.tell(lambda: loop.at_rest(rested.set))
+    assert rested.wait(SAFETY)
+    endless.stop()
