@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from actors.manifests.executor_pod import ExecutorManifests
-from actors.settings import AllocationSettings, Settings
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-__all__ = ["CONNECTIONS", "bodies", "post_all"]
+    from actors.settings import Settings
 
-CONNECTIONS: Final = AllocationSettings().max_requests_in_flight
-"""As many as a backend has requests in flight."""
+__all__ = ["bodies", "post_all"]
 
 
 def bodies(settings: Settings, executors: int) -> list[bytes]:
@@ -27,12 +25,15 @@ def bodies(settings: Settings, executors: int) -> list[bytes]:
     return [json.dumps(manifests.pod(number, "default")).encode() for number in range(1, executors + 1)]
 
 
-def post_all(url: str, pods: Sequence[bytes], *, token: str, trust: ssl.SSLContext | bool = True) -> None:
+def post_all(
+    url: str, pods: Sequence[bytes], *, token: str, connections: int, trust: ssl.SSLContext | bool = True
+) -> None:
     """POST each pod once, over all connections; every answer must be a success."""
-    asyncio.run(_post_all(url, pods, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}, trust))
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    asyncio.run(_post_all(url, pods, headers, connections, trust))
 
 
-async def _post_all(url: str, pods: Sequence[bytes], headers: dict[str, str], trust: Any) -> None:
+async def _post_all(url: str, pods: Sequence[bytes], headers: dict[str, str], connections: int, trust: Any) -> None:
     left = iter(pods)
 
     async def post(session: aiohttp.ClientSession) -> None:
@@ -41,6 +42,6 @@ async def _post_all(url: str, pods: Sequence[bytes], headers: dict[str, str], tr
                 assert answer.status == 201, await answer.text()
                 await answer.read()
 
-    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trust)
+    connector = aiohttp.TCPConnector(limit=connections, ssl=trust)
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        await asyncio.gather(*(post(session) for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(post(session) for _ in range(connections)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["CASES", "Case", "Run"]
+__all__ = ["CASES", "LARGEST", "READERS", "Case", "Run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ class Case:
 
 SIZES: Final = (100, 1_000, 10_000, 50_000)
 
+LARGEST: Final = 100_000
+"""Pods of the largest fleet, which only ours is measured with."""
+
 COUNTS: Final = {
     "ours": 600_000,
     "SharedInformer": 20_000,
@@ -51,7 +54,7 @@ COUNTS: Final = {
 
 FEW_EVENTS: Final = {"ours": 5_000, "lightkube": 5_000, "SharedInformer": 1_000}
 
-EVENTS_THAT_COUNT: Final = {("ours", size) for size in (100, 10_000, 50_000)} | {
+EVENTS_THAT_COUNT: Final = {("ours", size) for size in (100, 10_000, 50_000, LARGEST)} | {
     (who, 10_000) for who in ("SharedInformer", "lightkube")
 }
 
@@ -71,7 +74,7 @@ def _events(sizes: tuple[int, ...], counts: dict[str, int], *, joined: bool) -> 
 
 def _changed(pods: int, count: int) -> Run:
     values = {"pods": pods, "count": count, "changed": True}
-    return Run("ours", values, f"{pods:,} pods", must=("ours", pods) in EVENTS_THAT_COUNT)
+    return Run("ours", values, f"{pods:,} pods", must=pods != LARGEST and ("ours", pods) in EVENTS_THAT_COUNT)
 
 
 def _lists(pods: int) -> tuple[Run, ...]:
@@ -88,15 +91,29 @@ def _lists(pods: int) -> tuple[Run, ...]:
     )
 
 
-def _latency(rates: tuple[int, ...], pods: int, seconds: float, *, busy: bool) -> tuple[Run, ...]:
+def _latency(rates: tuple[int, ...], pods: int, seconds: float) -> tuple[Run, ...]:
     return tuple(
         Run(
             "ours",
-            {"pods": pods, "rate": rate, "seconds": max(seconds, 400 / rate), "busy": busy},
+            {"pods": pods, "rate": rate, "seconds": max(seconds, 400 / rate)},
             f"{rate:,} events/s",
             must=rate == 1_000,
         )
         for rate in rates
+    )
+
+
+def _busy(pods: int, seconds: float) -> tuple[Run, ...]:
+    """With an observer and without, at many losses a second, which the figures need, and at few."""
+    return tuple(
+        Run(
+            "ours",
+            {"pods": pods, "rate": 1_000, "seconds": seconds, "busy": True, "ends": ends, "process": process},
+            f"{ends} ends/s, {'observer' if process else 'threads'}",
+            must=True,
+        )
+        for process in (False, True)
+        for ends in (20, 1)
     )
 
 
@@ -114,7 +131,14 @@ def _creation(executors: int, latencies: tuple[float, ...]) -> tuple[Run, ...]:
 
 
 def _real(executors: int) -> tuple[Run, ...]:
-    return tuple(Run(who, {"executors": executors}, f"{executors:,} executors", must=True) for who in ("ours", "bare"))
+    label = f"{executors:,} executors"
+    ours = Run("ours", {"executors": executors}, label, must=True)
+    values = ({"executors": executors, "connections": connections} for connections in CONNECTIONS)
+    return (ours, *(Run("bare", each, f"{label}, {each['connections']} connections", must=True) for each in values))
+
+
+def _losses(executors: int, losses: int) -> tuple[Run, ...]:
+    return (Run("ours", {"executors": executors, "losses": losses}, f"{executors:,} executors", must=True),)
 
 
 def _door(pods: int) -> tuple[Run, ...]:
@@ -147,6 +171,22 @@ def _dask(workers: int, losses: int) -> tuple[Run, ...]:
     )
 
 
+LOCAL_RUN: Final = "run --local --executors 1 --output json --for 1ms"
+
+
+def _start(*peers: str) -> tuple[Run, ...]:
+    imports = (
+        Run(who, {"until": "imported"}, "imported", must=who in {"ours", "kubernetes"}) for who in ("ours", *peers)
+    )
+    commands = (Run(command, {"until": "answered"}, "the command") for command in ("--help", LOCAL_RUN))
+    sent = (Run("ours", {"until": until}, f"first {until} sent") for until in ("LIST", "POST"))
+    running = (Run(who, {"until": "running"}, "4 processes run", must=True) for who in ("ours", "bare"))
+    return (*imports, *commands, *sent, *running)
+
+
+CONNECTIONS: Final = (4, 8, 16, 32)
+"""Of the bare loop: the fastest is compared."""
+
 READERS: Final = ("nobody", "events()", "on_event")
 
 CASES: Final[dict[str, Case]] = {
@@ -161,7 +201,7 @@ CASES: Final[dict[str, Case]] = {
     "events": Case(
         "Events end to end, from HTTP to the driver; one event in an HTTP chunk, as an API server sends them",
         "events",
-        _events(SIZES, COUNTS, joined=False),
+        (*_events(SIZES, COUNTS, joined=False), *_events((LARGEST,), {"ours": COUNTS["ours"]}, joined=False)),
         _events((100, 1_000), FEW_EVENTS | {"kopf": 200, "kr8s": 200}, joined=False),
         compares="events/s",
         grows="cpu µs/event",
@@ -177,7 +217,7 @@ CASES: Final[dict[str, Case]] = {
     "changed": Case(
         "The same, each event with a change: a container restarted",
         "events",
-        tuple(_changed(size, 200_000) for size in SIZES),
+        tuple(_changed(size, 200_000) for size in (*SIZES, LARGEST)),
         (_changed(1_000, 5_000),),
         grows="cpu µs/event",
     ),
@@ -206,14 +246,14 @@ CASES: Final[dict[str, Case]] = {
     "latency": Case(
         "End of an executor → ExecutorRemoved, → its replacement's POST; 10,000 pods and a poll every 2 s",
         "latency",
-        _latency((10, 1_000, 10_000), 10_000, 20.0, busy=False),
-        _latency((1_000,), 1_000, 3.0, busy=False),
+        _latency((10, 1_000, 10_000), 10_000, 20.0),
+        _latency((1_000,), 1_000, 3.0),
     ),
     "busy": Case(
-        "The same, beside a driver that computes without pause",
+        "The same at 1,000 events/s, beside a driver that computes without pause",
         "latency",
-        _latency((10, 1_000, 10_000), 10_000, 20.0, busy=True),
-        _latency((1_000,), 1_000, 3.0, busy=True),
+        _busy(10_000, 20.0),
+        _busy(1_000, 3.0),
         repeats=2,
     ),
     "creation": Case(
@@ -237,8 +277,13 @@ CASES: Final[dict[str, Case]] = {
         "real",
         _real(1_000),
         _real(100),
-        compares="requested s",
-        more_is_better=False,
+    ),
+    "losses": Case(
+        "A pod is deleted by force → its replacement's POST, → it runs, on a real control plane of this machine",
+        "losses",
+        _losses(1_000, 50),
+        _losses(20, 3),
+        repeats=1,
     ),
     "dask": Case(
         "Dask clusters of this machine: workers connected, replaced when they are killed, scaled down to one",
@@ -247,6 +292,15 @@ CASES: Final[dict[str, Case]] = {
         _dask(2, losses=1),
         compares="ready s",
         more_is_better=False,
+    ),
+    "start": Case(
+        "The start: of the library, of a backend until its requests, of a fleet on the embedded cluster",
+        "start",
+        _start("kubernetes", "lightkube", "kr8s", "kopf"),
+        _start("kubernetes"),
+        compares="seconds",
+        more_is_better=False,
+        repeats=5,
     ),
     "memory": Case(
         "Resident memory by pod: after the start, after a stream and some polls, and at its peak",
@@ -257,6 +311,12 @@ CASES: Final[dict[str, Case]] = {
         ),
         (Run("memory", {"pods": 2_000, "events": 5_000}, "2,000 pods"),),
         repeats=1,
+    ),
+    "whole": Case(
+        "A whole fleet that runs already: until the driver is told of all, what it holds, and what it answers",
+        "upkeep",
+        tuple(Run("whole", {"pods": pods}, f"{pods:,} pods", must=pods == LARGEST) for pods in (10_000, LARGEST)),
+        (Run("whole", {"pods": 1_000}, "1,000 pods"),),
     ),
     "growth": Case(
         "Resident memory during a long stream, 1,000 pods",

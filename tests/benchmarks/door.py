@@ -19,7 +19,7 @@ import msgspec
 import pykka
 
 from actors.backend.backend import Backend
-from actors.fleet import Fleet
+from actors.fleet.fleet import Fleet
 from actors.kube.api import WatchEvents
 from actors.messages import BackendStarted, BackendStopped, ExecutorRunning, StopBackend
 from actors.pods.pod import Pod, PodEvent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from statistics import mean
@@ -25,20 +27,34 @@ POLLING: Final = "2s"
 LAST_WORDS: Final = 3.0
 """Seconds until the last replacements have been requested."""
 
-ALONE: Final = 2.0
-"""Seconds before and after the run that measure the driver's undisturbed speed."""
+WITHOUT: Final = 4.0
+"""Seconds before and after the run that measure the driver's speed without a fleet."""
 
 
-def measure(_who: str, *, pods: int, rate: float, seconds: float, busy: bool = False) -> dict[str, float]:
-    """Measure at `rate` events a second; with `busy`, another thread of the driver's process computes meanwhile."""
+def measure(
+    _who: str,
+    *,
+    pods: int,
+    rate: float,
+    seconds: float,
+    busy: bool = False,
+    ends: float = ENDS,
+    process: bool = False,
+) -> dict[str, float]:
+    """Measure at `rate` events a second, `ends` of them ends of executors.
+
+    With `busy`, another thread of the driver's process computes meanwhile: how fast, to its speed beside the same
+    server and a client that drops what it reads. With `process`, the fleet has an observer.
+    """
+    without = [_speed_without(pods, rate, ends)] if busy else []
     with Serving(pods, starts=True) as serving:
-        alone = [_speed_alone()] if busy else []
-        with Fleet(connect(serving), pods, executor={"api_polling_interval": POLLING}) as fleet:
+        api = connect(serving, process=process)
+        with Fleet(api, pods, executor={"api_polling_interval": POLLING}) as fleet:
             serving.ask("watched")
             pages = serving.ask("counts")["lists"]
             work = _Work() if busy else None
             cpu = time.process_time()
-            paced = serving.ask("pace", seconds=seconds, rate=rate, ends=min(ENDS, rate / 2))
+            paced = serving.ask("pace", seconds=seconds, rate=rate, ends=min(ends, rate / 2))
             cpu = time.process_time() - cpu
             if work is not None:
                 work.end()
@@ -64,7 +80,8 @@ def measure(_who: str, *, pods: int, rate: float, seconds: float, busy: bool = F
         }
         if work is None:
             return figures
-        return figures | {"driver's speed %": work.speed / mean([*alone, _speed_alone()]) * 100}
+    without.append(_speed_without(pods, rate, ends))
+    return figures | {"driver's speed %": work.speed / mean(without) * 100}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -101,8 +118,16 @@ class _Work:
         self.cpu = time.thread_time() - cpu
 
 
-def _speed_alone() -> float:
-    work = _Work()
-    time.sleep(ALONE)
-    work.end()
+def _speed_without(pods: int, rate: float, ends: float) -> float:
+    """Return the driver's speed beside the server and a client that costs the driver nothing."""
+    with Serving(pods, starts=True) as serving:
+        command = [sys.executable, "-m", "tests.benchmarks.dropping", str(serving.port), POLLING.removesuffix("s")]
+        with subprocess.Popen(command) as client:
+            try:
+                serving.ask("watched")
+                work = _Work()
+                serving.ask("pace", seconds=WITHOUT, rate=rate, ends=min(ends, rate / 2))
+                work.end()
+            finally:
+                client.kill()
     return work.speed

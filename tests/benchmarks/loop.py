@@ -14,7 +14,7 @@ from asyncio.events import Handle
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from actors.fleet import AsyncFleet
+from actors.fleet.async_fleet import AsyncFleet
 from tests.benchmarks.latency import percentile
 from tests.benchmarks.pods import APP_ID
 from tests.benchmarks.serving import Serving

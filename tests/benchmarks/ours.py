@@ -12,6 +12,7 @@ import pykka
 
 from actors import kube
 from actors.backend.backend import Backend
+from actors.kube.observer.pod_api import ObserverPodApi
 from actors.messages import (
     BackendFailed,
     BackendStopped,
@@ -86,6 +87,7 @@ class Fleet:
         self.began = time.monotonic()
         self.backend = Backend.start(self._settings, self._driver, self._api)
         assert self.whole.wait(SAFETY_SECONDS), f"only {self.running} of {self.size} executors run"
+        self.told = time.monotonic() - self.began
         self.backend.ask(GetFleetStatus(), timedelta(seconds=SAFETY_SECONDS))  # after every message of the driver
         time.sleep(self._settling)
         return self
@@ -104,6 +106,7 @@ class Fleet:
         return self.removed[executor_id]
 
 
-def connect(serving: Serving) -> PodApi:
-    """Return our client, with a backend's number of connections."""
-    return kube.connect(serving.kubeconfig, max_connections=AllocationSettings().connections)
+def connect(serving: Serving, *, process: bool = False) -> PodApi:
+    """Return our client, with a backend's number of connections; with `process`, the one of `source.process`."""
+    api = kube.connect(serving.kubeconfig, max_connections=AllocationSettings().connections)
+    return ObserverPodApi(api) if process else api

@@ -10,9 +10,10 @@ import os
 import ssl
 import tempfile
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from actors import kube
 from actors.settings import AllocationSettings, Settings
@@ -22,7 +23,10 @@ from tests.benchmarks.pods import APP_ID
 from tests.contract.control_plane import TOKEN
 from tests.stress.plane import WholePlane, missing_in
 
-__all__ = ["measure"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["NAMESPACE", "make", "measure", "prepared", "running_pods"]
 
 NAMESPACE: Final = "measured"
 BEFORE: Final = "before"
@@ -33,8 +37,29 @@ LOOK_SECONDS: Final = 0.5
 SETTLING: Final = 3.0
 
 
-def measure(who: str, *, executors: int) -> dict[str, float]:
+def measure(who: str, *, executors: int, connections: int = 16) -> dict[str, float]:
     """Measure from the start of a backend with default settings; `bare` POSTs the same pods and does nothing else."""
+    with prepared() as plane:
+        cpu = time.process_time()
+        began = _ours(plane, executors) if who == "ours" else _bare(plane, NAMESPACE, executors, connections)
+        cpu = time.process_time() - cpu
+        posts = [asked for asked in plane.audit() if (asked.verb, asked.namespace) == ("create", NAMESPACE)]
+    made = [asked for asked in posts if asked.code == 201 and asked.subresource is None]
+    assert len(made) == executors, f"{len(made)} pods were made for {executors} executors"
+    received = [asked.received for asked in made]
+    created = (max(asked.at for asked in made) - began).total_seconds()
+    return {
+        "requested s": (max(received) - began).total_seconds(),
+        "first to last s": (max(received) - min(received)).total_seconds(),
+        "created s": created,
+        "executors/s": executors / created,
+        "cpu s": cpu,
+    }
+
+
+@contextmanager
+def prepared() -> Iterator[WholePlane]:
+    """Start a plane that runs some pods already, and stop it at the end."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS") or os.devnull)
     if missing := missing_in(assets):
         raise SystemExit(f"needs a folder, named by KUBEBUILDER_ASSETS, with {', '.join(missing)}")
@@ -42,47 +67,45 @@ def measure(who: str, *, executors: int) -> dict[str, float]:
         plane = WholePlane(assets, Path(folder))
         try:
             plane.start()
-            _bare(plane, BEFORE, WARM_UP)
+            _bare(plane, BEFORE, WARM_UP, connections=16)
             _settle(plane)
-            began = _ours(plane, executors) if who == "ours" else _bare(plane, NAMESPACE, executors)
-            posts = [asked for asked in plane.audit() if (asked.verb, asked.namespace) == ("create", NAMESPACE)]
+            yield plane
         finally:
             plane.stop()
-    made = [asked for asked in posts if asked.code == 201 and asked.subresource is None]
-    assert len(made) == executors, f"{len(made)} pods were made for {executors} executors"
-    created = (max(asked.at for asked in made) - began).total_seconds()
-    return {
-        "requested s": (max(asked.received for asked in made) - began).total_seconds(),
-        "created s": created,
-        "executors/s": executors / created,
-    }
+
+
+def make(plane: WholePlane, namespace: str) -> None:
+    """Create a namespace."""
+    plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+
+def running_pods(plane: WholePlane, namespace: str) -> list[str]:
+    """Return the paths of the running pods."""
+    pods = plane.request("GET", _pods(namespace))["items"]
+    return [f"{_pods(namespace)}/{pod['metadata']['name']}" for pod in pods if pod["status"]["phase"] == "Running"]
 
 
 def _ours(plane: WholePlane, executors: int) -> datetime:
-    _make(plane, NAMESPACE)
+    make(plane, NAMESPACE)
     api = kube.connect(plane.kubeconfig, namespace=NAMESPACE, max_connections=AllocationSettings().connections)
     began = datetime.now(UTC)
     with Fleet(api, executors, settling=0.0, backend={"lease": True}):
         return began
 
 
-def _bare(plane: WholePlane, namespace: str, executors: int) -> datetime:
-    _make(plane, namespace)
+def _bare(plane: WholePlane, namespace: str, executors: int, connections: int) -> datetime:
+    make(plane, namespace)
     trust = ssl.create_default_context(cafile=plane.authority)
     pods = bodies(Settings(app_id=APP_ID, namespace=namespace, executor={"image": "worker"}), executors)
     began = datetime.now(UTC)
-    post_all(f"{plane.server}{_pods(namespace)}", pods, token=TOKEN, trust=trust)
+    post_all(f"{plane.server}{_pods(namespace)}", pods, token=TOKEN, connections=connections, trust=trust)
     return began
-
-
-def _make(plane: WholePlane, namespace: str) -> None:
-    plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
 
 
 def _settle(plane: WholePlane) -> None:
     """Wait until the earlier pods run and the plane is idle."""
     began = time.monotonic()
-    while any(pod["status"]["phase"] != "Running" for pod in plane.request("GET", _pods(BEFORE))["items"]):
+    while len(running_pods(plane, BEFORE)) < WARM_UP:
         assert time.monotonic() - began < SAFETY_SECONDS, "the pods that were made before do not run"
         time.sleep(LOOK_SECONDS)
     time.sleep(SETTLING)

@@ -54,6 +54,8 @@ class Counts:
     deletes: int = 0
     lists: int = 0
     """Pages."""
+    first_list: float = 0.0
+    """When the first page was requested."""
     ended: dict[int, float] = field(default_factory=dict)
     """Executor id → when the event of its end was written."""
     late: list[float] = field(default_factory=list)
@@ -172,6 +174,8 @@ class Served:
 
     def page(self, query: dict[str, str], *, gzipped: bool) -> tuple[bytes, bool]:
         """Return a page of a list, which is of one version, and whether the body is compressed."""
+        if not self.counts.lists:
+            self.counts.first_list = time.monotonic()
         self.counts.lists += 1
         version, _, start = query.get("continue", "").partition("-")
         if not version:

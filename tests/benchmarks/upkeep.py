@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from actors.messages import GetExecutors, GetFleetStatus
 from tests.benchmarks.lists import PAGE
 from tests.benchmarks.memory import give_back, malloc_arenas, peak_resident, resident
 from tests.benchmarks.ours import Fleet, connect
@@ -26,12 +28,18 @@ OFTEN: Final = 2
 ENDS: Final = 10
 """Executors that end and are replaced in each part of the long stream."""
 
+POLLS: Final = 4
+"""Polls of a whole fleet, at least the time for them."""
+
+ANSWER_LIMIT: Final = timedelta(minutes=1)
+"""After this long a question has failed."""
+
 FEW: Final = 100
 """Pods of the fleet whose memory is subtracted."""
 
 
 def measure(who: str, **values: int) -> dict[str, float]:
-    """Measure `memory`, `growth` or `idle`, as `who` says."""
+    """Measure `memory`, `whole`, `growth` or `idle`, as `who` says."""
     return _ASKED[who](**values)
 
 
@@ -74,6 +82,31 @@ def _weigh(pods: int, events: int) -> dict[str, int]:
         settled, peak, arenas = resident(), peak_resident(), malloc_arenas()
         give_back()
         return {"synced": synced, "settled": settled, "given back": resident(), "peak": peak, "arenas": arenas}
+
+
+def _whole(pods: int) -> dict[str, float]:
+    """Measure a fleet of pods that run already: until the driver is told of all, memory, polls, and answers."""
+    with (
+        Serving(pods, gzipped=True) as serving,
+        Fleet(connect(serving), pods, settling=SETTLING, executor={"api_polling_interval": f"{OFTEN}s"}) as fleet,
+    ):
+        pages, cpu = serving.ask("counts")["lists"], time.process_time()
+        time.sleep(POLLS * OFTEN)
+        cpu = time.process_time() - cpu
+        polls = (serving.ask("counts")["lists"] - pages) / max(1, -(-pods // PAGE))
+        held, peak = resident(), peak_resident()
+        answers = {}
+        for name, question in (("status", GetFleetStatus()), ("executors", GetExecutors())):
+            asked = time.monotonic()
+            fleet.backend.ask(question, ANSWER_LIMIT)
+            answers[f"{name} ms"] = (time.monotonic() - asked) * 1e3
+        return {
+            "told s": fleet.told,
+            "resident MiB": held / 2**20,
+            "peak MiB": peak / 2**20,
+            "poll cpu s": cpu / polls,
+            **answers,
+        }
 
 
 def _growth(pods: int, events: int, part: int) -> dict[str, float]:
@@ -121,4 +154,9 @@ def _idle(pods: int, seconds: int) -> dict[str, float]:
     return {"idle %": idle * 100, "idle cpu s/minute": idle * 60, "poll cpu s": cpu / polls}
 
 
-_ASKED: Final[dict[str, Callable[..., dict[str, float]]]] = {"memory": _memory, "growth": _growth, "idle": _idle}
+_ASKED: Final[dict[str, Callable[..., dict[str, float]]]] = {
+    "memory": _memory,
+    "whole": _whole,
+    "growth": _growth,
+    "idle": _idle,
+}
