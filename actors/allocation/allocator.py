@@ -119,6 +119,8 @@ class Allocator(Actor):
         )
         self._latest: SnapshotBatch | None = None
         self._has_acted = False
+        self._lacks_some = True
+        """The last round has left executors that were not requested."""
         self._stale = False
         self._failed: CreationBlock | None = None
         """Set when too many executors failed to start: creation stops until the driver sets a target."""
@@ -233,7 +235,8 @@ class Allocator(Actor):
         profile = self._profiles[requested.profile]
         for other in self._profiles.sharing_quota_with(profile):
             other.hasten(self.clock.monotonic())
-        if profile.answered(None, now=self.clock.monotonic(), entropy=self.entropy):
+        follows = profile.answered(None, now=self.clock.monotonic(), entropy=self.entropy)
+        if follows and (self._lacks_some or profile.block is not None):
             self._round()
 
     def _has_excess(self, profile: str) -> bool:
@@ -382,6 +385,7 @@ class Allocator(Actor):
         if not stale and self._failed is None:
             self._creator.request(missing, snapshot)
             missing = self._tracker.missing(snapshot, totals)
+        self._lacks_some = any(count > 0 for count in missing.values())
         self._memory.settle(missing, snapshot)
         self._report_all_blocks(missing)
         self._report_status(missing, snapshot)

@@ -259,7 +259,9 @@ class ExecutorTracker:
                 yield executor_id, state
 
 
-def _count(ids: Iterable[int], snapshot: PodsSnapshot, profile: str, kinds: tuple[type[PodState], ...]) -> int:
+def _count(ids: AbstractSet[int], snapshot: PodsSnapshot, profile: str, kinds: tuple[type[PodState], ...]) -> int:
     """Return how many of these executors are in one of the states `kinds` in the snapshot."""
+    if not ids:  # nearly always
+        return 0
     states = (snapshot.states.get(executor_id) for executor_id in ids)
     return sum(isinstance(state, kinds) and state.pod.profile == profile for state in states)

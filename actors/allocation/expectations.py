@@ -54,7 +54,7 @@ class Expectations(Mapping[int, Expectation]):
 
     def count(self, profile: str) -> int:
         """Return how many executors of a profile are expected."""
-        return self._counts[profile]
+        return self._counts.get(profile, 0)
 
     def profiles(self) -> frozenset[str]:
         """Return the profiles of all expected executors."""

@@ -51,7 +51,7 @@ class PodsSnapshot:
     def count(self, *kinds: type[PodState], profile: str | None = None) -> int:
         """Return the number of executors in one of these states, of one profile or of all."""
         if profile is not None:
-            return sum(self.counts.get((profile, kind), 0) for kind in kinds)
+            return sum([self.counts.get((profile, kind), 0) for kind in kinds])
         return sum(number for (_, kind), number in self.counts.items() if kind in kinds)
 
     def profiles(self) -> frozenset[str]:

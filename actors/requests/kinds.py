@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors import kube
@@ -75,7 +75,7 @@ class Retry:
 Verdict: TypeAlias = Done | Retry
 
 
-class Lane(Enum):
+class Lane(IntEnum):
     """The kinds of calls that share the slots and the rate of the RequestPool."""
 
     READ = auto()

@@ -54,7 +54,7 @@ class RequestQueue:
 
     def in_flight(self, lane: Lane) -> int:
         """Return how many calls of this kind are in flight."""
-        return self._in_flight[lane]
+        return self._in_flight.get(lane, 0)
 
     def next(self, lanes: Iterable[Lane]) -> Request | None:
         """Return the request to send now, of these kinds."""

@@ -16,7 +16,7 @@ from immutables import Map
 
 from actors.kube.resource_version import is_later, is_old, passed
 from actors.pods.ids import id_in_name
-from actors.pods.pod import APP_ID_LABEL, executor_id
+from actors.pods.pod import APP_ID_LABEL, claims_of, executor_id
 from actors.pods.snapshot import Ended, SnapshotEdit
 from actors.pods.state import (
     STRANGE,
@@ -323,7 +323,8 @@ class Merge:
         elif number in self._waiting:
             del self._waiting[number]
             self.begun = self.begun or isinstance(state, PodRunning)
-        if state.final or isinstance(state, PodTerminating):
+        is_known = before is not None and before.final
+        if (state.final and not is_known) or isinstance(state, PodTerminating):
             self.urgent = True
 
     def _makes_room(self, number: int, pod: Pod) -> bool:
@@ -361,12 +362,13 @@ class Merge:
         if before is not None and before.final and not state.final:
             state = before
         confirmed = state.final or event.pod.terminating
-        self._add_end(Ended(number, event.pod.uid, _end_state(state), confirmed=confirmed))
+        is_known = before is not None and before.final and not any(claims_of(before.pod))
+        self._add_end(Ended(number, event.pod.uid, _end_state(state), confirmed=confirmed), urgent=not is_known)
         self._add_tombstone(event.pod.uid, event.pod.resource_version)
 
-    def _add_end(self, ended: Ended) -> None:
+    def _add_end(self, ended: Ended, *, urgent: bool = True) -> None:
         self._ended.append(ended)
-        self.urgent = True
+        self.urgent = self.urgent or urgent
 
     def _add_tombstone(self, uid: str, version: str) -> None:
         self._tombstones[uid] = Tombstone(version, self._now)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
+import json
 import subprocess
 import sys
 import threading
 import time
 from statistics import mean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.benchmarks.lists import PAGE
 from tests.benchmarks.ours import Fleet, connect
@@ -26,6 +28,9 @@ POLLING: Final = "2s"
 
 LAST_WORDS: Final = 3.0
 """Seconds until the last replacements have been requested."""
+
+TASKS: Final = 1_000
+"""Of the computation beside which a fleet is measured."""
 
 WITHOUT: Final = 4.0
 """Seconds before and after the run that measure the driver's speed without a fleet."""
@@ -91,7 +96,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 class _Work:
-    """A computation without pause in a thread of its own, until `end`."""
+    """A scheduler's computation without pause, in a thread of its own, until `end`.
+
+    It is a mixture, and uses memory of all sizes. A loop over integers alone is up to an eighth faster or slower, in a
+    process of its own too, by where the allocator happens to put three of them.
+    """
 
     def __init__(self) -> None:
         self.cpu = 0.0
@@ -110,12 +119,25 @@ class _Work:
 
     def _run(self) -> None:
         cpu = time.thread_time()
+        queue = [(number, number) for number in range(TASKS)]
+        runs = dict.fromkeys(range(TASKS), 0)
+        names = [f"task-{number}" for number in range(TASKS)]
         while not self._ends:
-            total = 0
-            for number in range(1000):
-                total += number * number
+            total = 0.0
+            for _ in range(40):  # the task that is due next, and when it is due again
+                due, task = heapq.heappop(queue)
+                runs[task] += 1
+                heapq.heappush(queue, (due + task * 7919 % TASKS + 1, task))
+                total += due * 0.5
+            first = self._steps * 16 % TASKS
+            tasks = [{"name": name, "runs": runs[number]} for number, name in enumerate(names[first : first + 16])]
+            assert len(json.loads(json.dumps({"total": total, "tasks": sorted(tasks, key=_name)}))["tasks"]) > 0
             self._steps += 1
         self.cpu = time.thread_time() - cpu
+
+
+def _name(task: dict[str, Any]) -> str:
+    return str(task["name"])
 
 
 def _speed_without(pods: int, rate: float, ends: float) -> float:

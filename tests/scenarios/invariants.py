@@ -201,7 +201,9 @@ class Invariants:
         target = self._target.get(profile, 0)
         allowed = max(self._allowed.get(profile, 0), self._asked_for.get(metadata["name"], 0))
         if counted > allowed:
-            self._broken(1, f"{counted} {profile} pods live, {target} are wanted, {allowed} are allowed")
+            names = ", ".join(sorted(name for name in here if name not in self._asked_to_go))
+            words = f"{counted} {profile} pods live, {target} are wanted, {allowed} are allowed"
+            self._broken(1, f"{words}: {metadata['name']} came to {names}")
 
     def knows(self, executor_id: int) -> None:
         """The driver has registered an executor: its end may be all that it hears of it."""

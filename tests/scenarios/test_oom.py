@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.messages import DecommissionExecutors, ExecutorPending, GetFleetStatus
+from actors.messages import DecommissionExecutors, ExecutorRunning, GetFleetStatus
 from actors.pods.loss import LossKind
 from tests.scenarios.fleets import ended, fleet, name, names, pod
 
@@ -46,7 +46,7 @@ def test_the_replacement_asks_for_more_and_again_up_to_the_maximum_and_no_other_
         assert ended(world, 2).kind is LossKind.OOM_KILLED
         assert memory(world) == {1: "4Gi", 3: "4Gi", 4: "6Gi"}
         assert more_memory(world) == 1
-        told = [each for each in world.heard(ExecutorPending) if each.executor_id == 4]
+        told = [each for each in world.heard(ExecutorRunning) if each.executor_id == 4]
         assert told[0].pod.memory_step == 1
         world.kubelet.oom(name(4))
         world.advance(MINUTE)

@@ -22,6 +22,7 @@ from actors.local.store.object_store import ApiStatus, ObjectStore, WatchMessage
 from actors.messages import DecommissionExecutors, ExecutorDisconnected, KillExecutors, RegisterExecutor
 from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_LABEL
 from actors.runtime import Entropy, SystemClock, TimerThread
+from actors.runtime.loop import LOOK_EVERY
 from tests.scenarios.crashes import PARTS
 from tests.scenarios.invariants import Invariants
 from tests.stress.free_life import ENDS, Ear, Life, Moments, News
@@ -96,8 +97,9 @@ MOST: Final[Mapping[str, int]] = {DEFAULT: 14, SHORT: 5, ABSENT: 1, STUCK: 1}
 
 AT_LAST: Final[Mapping[str, int]] = {DEFAULT: 16, SHORT: 0, ABSENT: 0, STUCK: 0}
 
-KNOWN_WITHIN: Final = 2.0
-"""Seconds from the driver's wish until the allocator cannot act on an older one any more."""
+KNOWN_WITHIN: Final = 2 + 2 * LOOK_EVERY
+"""Seconds from the driver's wish until the allocator cannot act on an older one any more. A part that hangs holds the
+others up for two looks of the loop."""
 
 CONVERGED_WITHIN: Final = 90.0
 """Seconds: two polling intervals, the creation timeout and the slowest backoff that may be running, of 30 s and half as

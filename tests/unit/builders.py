@@ -11,11 +11,14 @@ from actors.pods.pod import (
     PROFILE_LABEL,
     ROLE_EXECUTOR,
     ROLE_LABEL,
+    ClaimVolume,
     ObjectMeta,
     OwnerReference,
     Pod,
     PodEvent,
+    PodSpec,
     PodStatus,
+    Volume,
 )
 from actors.store.history import Merged
 from actors.store.merge import Merge
@@ -53,6 +56,7 @@ def pod(
     app_id: str = APP_ID,
     terminating: bool = False,
     owner_uid: str | None = None,
+    claims: Sequence[str] = (),
 ) -> Pod:
     return Pod(
         metadata=ObjectMeta(
@@ -63,6 +67,7 @@ def pod(
             deletion_timestamp=DELETION if terminating else None,
             owner_references=(OwnerReference(kind="Pod", name="driver", uid=owner_uid),) if owner_uid else None,
         ),
+        spec=PodSpec(volumes=tuple(Volume(ClaimVolume(claim)) for claim in claims)) if claims else None,
         status=PodStatus(phase=phase),
     )
 

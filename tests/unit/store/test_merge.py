@@ -827,6 +827,24 @@ def test_a_step_is_urgent_when_a_pod_ended_or_is_terminating(change: PodEvent, i
 
 
 @pytest.mark.parametrize(
+    ("change", "is_urgent"),
+    [
+        (event("MODIFIED", pod(1, version=61, phase="Failed")), False),
+        (event("MODIFIED", pod(1, version=61, phase="Failed", terminating=True)), False),
+        (event("DELETED", pod(1, version=61, phase="Failed", terminating=True)), False),
+        (event("DELETED", pod(2, version=61, phase="Failed", claims=("scratch",))), True),
+    ],
+)
+def test_what_becomes_of_a_pod_whose_end_is_known_is_not_urgent_unless_it_leaves_a_claim(
+    change: PodEvent, is_urgent: bool
+) -> None:
+    store = watched(5, pod(1, version=5), pod(2, version=5, claims=("scratch",)))
+    store.events(event("MODIFIED", pod(1, version=60, phase="Failed")))
+    store.events(event("MODIFIED", pod(2, version=60, phase="Failed", claims=("scratch",))))
+    assert store.events(change).urgent is is_urgent
+
+
+@pytest.mark.parametrize(
     ("change", "has_begun"),
     [
         (event("MODIFIED", pod(1, version=60)), True),
