@@ -115,6 +115,8 @@ class WatchEvents(msgspec.Struct, frozen=True):
     malformed: int = 0
     initial_events_end: bool = False
     unchanged: int = 0
+    urgent: bool = True
+    """False if no pod ends or begins to: whoever reads the stream may hold it back for some milliseconds."""
 
 
 class WatchEnded(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from actors.pods.pod import PodEvent
 
-__all__ = ["Connection", "Kept", "PodDeduplicator", "PodHeader", "SharedParts"]
+__all__ = ["Connection", "Kept", "PodDeduplicator", "PodHeader", "SharedParts", "Watched"]
 
 MAX_SHARED: Final = 4096
 """The number of values kept for sharing; then all are dropped. Common values come back with the next pod, and values
@@ -59,6 +59,8 @@ class PodHeader(msgspec.Struct, frozen=True, gc=False):
     metadata: _Metadata = _Metadata()
     status: _Status | None = None
 
+
+_FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
 
 _NO_POD: Final = Pod()
 _NO_STATUS: Final = PodStatus()
@@ -95,6 +97,14 @@ class _Known(msgspec.Struct, gc=False):
     """The latest version at which it looked like `pod`, whose own version is the first one."""
     origin: Connection | str
     """The connection that delivered it last, or the version of the LIST that contained it."""
+
+
+class Watched(NamedTuple):
+    """The events that change something."""
+
+    events: list[PodEvent]
+    ends_some: bool
+    """A pod ends, or begins to, that was not known to have ended."""
 
 
 class Kept(NamedTuple):
@@ -169,6 +179,8 @@ class PodDeduplicator:
         self._parts = SharedParts()
         self._pods: dict[str, _Known] = {}
         """The pods observed since the last LIST began, by UID."""
+        self._ends_some = False
+        """Of the events that are being handled."""
         self._before: dict[str, _Known] = {}
         """The pods observed only before that. The next LIST drops them: they are gone, unless it contains them."""
 
@@ -212,7 +224,7 @@ class PodDeduplicator:
                 kept.pods.append(pod)
         return kept
 
-    def watched(self, events: Iterable[PodEvent], connection: Connection) -> list[PodEvent]:
+    def watched(self, events: Iterable[PodEvent], connection: Connection) -> Watched:
         """Return the events without the no-op ones. Takes over the events given.
 
         An event is a no-op if the observation before it shows the same running pod and no event can be missing between
@@ -220,7 +232,9 @@ class PodDeduplicator:
         runs, each version counts, because an excess pod is deleted only at its known version.
         """
         with self._lock:
-            return [event for event in events if self._is_change(event, connection)]
+            self._ends_some = False
+            changes = [event for event in events if self._is_change(event, connection)]
+            return Watched(changes, self._ends_some)
 
     def _is_change(self, event: PodEvent, connection: Connection) -> bool:
         pod = event.pod
@@ -234,6 +248,7 @@ class PodDeduplicator:
                 return False
             if metadata.resource_version == known.pod.metadata.resource_version:
                 force_setattr(event, "pod", known.pod)
+        self._ends_some = self._ends_some or (_ends(event) and not (known is not None and _is_over(known.status)))
         self._parts.share(pod, None if known is None else known.pod)
         if event.type == "DELETED":  # always the last event of a pod
             self._pods.pop(metadata.uid, None)
@@ -313,6 +328,15 @@ def _looks_same(pod: Pod, known: _Known) -> bool:
         and new.deletion_grace_period_seconds == old.deletion_grace_period_seconds
         and new.finalizers == old.finalizers
     )
+
+
+def _ends(event: PodEvent) -> bool:
+    """Whether a pod ends with this event, or begins to."""
+    return event.type == "DELETED" or event.pod.terminating or _is_over(event.pod.status)
+
+
+def _is_over(status: PodStatus | None) -> bool:
+    return status is not None and status.phase in _FINAL_PHASES
 
 
 def _is_running(known: _Known) -> bool:

@@ -269,7 +269,7 @@ class _Watch:
                 self.stream.deliver(WatchEvents((), metadata["resourceVersion"], initial_events_end=ends))
             case event_type:
                 event = PodEvent(event_type, self._api.decoder.pod(message.object))
-                changed = self._api.deduplicator.watched((event,), self._connection)
+                changed, _ = self._api.deduplicator.watched((event,), self._connection)
                 version = message.object["metadata"]["resourceVersion"]
                 self.stream.deliver(WatchEvents(tuple(changed), version, unchanged=1 - len(changed)))
 

@@ -252,9 +252,9 @@ CASES: Final[dict[str, Case]] = {
     "busy": Case(
         "The same at 1,000 events/s, beside a driver that computes without pause",
         "latency",
-        _busy(10_000, 20.0),
+        _busy(10_000, 10.0),
         _busy(1_000, 3.0),
-        repeats=2,
+        repeats=5,
     ),
     "creation": Case(
         "Executors requested, by the time that the server takes to answer",

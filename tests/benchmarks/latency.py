@@ -49,9 +49,10 @@ def measure(
     """Measure at `rate` events a second, `ends` of them ends of executors.
 
     With `busy`, another thread of the driver's process computes meanwhile: how fast, to its speed beside the same
-    server and a client that drops what it reads. With `process`, the fleet has an observer.
+    server and a client that drops what it reads, and how much of the time it has a processor, in the same way: a
+    machine that is slower for some seconds changes the speed. With `process`, the fleet has an observer.
     """
-    without = [_speed_without(pods, rate, ends)] if busy else []
+    without = [_work_without(pods, rate, ends)] if busy else []
     with Serving(pods, starts=True) as serving:
         api = connect(serving, process=process)
         with Fleet(api, pods, executor={"api_polling_interval": POLLING}) as fleet:
@@ -85,8 +86,11 @@ def measure(
         }
         if work is None:
             return figures
-    without.append(_speed_without(pods, rate, ends))
-    return figures | {"driver's speed %": work.speed / mean(without) * 100}
+    without.append(_work_without(pods, rate, ends))
+    return figures | {
+        "driver's speed %": work.speed / mean(each.speed for each in without) * 100,
+        "its processor time %": work.share / mean(each.share for each in without) * 100,
+    }
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -112,10 +116,11 @@ class _Work:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop, and set `cpu` and `speed`, in steps a second."""
+        """Stop, and set `cpu`, `speed`, in steps a second, and `share`, of the time, in which it had a processor."""
         self._ends = True
         self._thread.join()
-        self.speed = self._steps / (time.monotonic() - self._began)
+        seconds = time.monotonic() - self._began
+        self.speed, self.share = self._steps / seconds, self.cpu / seconds
 
     def _run(self) -> None:
         cpu = time.thread_time()
@@ -140,8 +145,8 @@ def _name(task: dict[str, Any]) -> str:
     return str(task["name"])
 
 
-def _speed_without(pods: int, rate: float, ends: float) -> float:
-    """Return the driver's speed beside the server and a client that costs the driver nothing."""
+def _work_without(pods: int, rate: float, ends: float) -> _Work:
+    """Return what the driver has computed beside the server and a client that costs the driver nothing."""
     with Serving(pods, starts=True) as serving:
         command = [sys.executable, "-m", "tests.benchmarks.dropping", str(serving.port), POLLING.removesuffix("s")]
         with subprocess.Popen(command) as client:
@@ -152,4 +157,4 @@ def _speed_without(pods: int, rate: float, ends: float) -> float:
                 work.end()
             finally:
                 client.kill()
-    return work.speed
+    return work

@@ -45,6 +45,12 @@ QUIET: Final = timedelta(milliseconds=100)
 """How long reads without news are held back: they only say how far the stream has come. A busy fleet has a thousand
 such events a second, and each read that is delivered takes the interpreter from the driver twice."""
 
+CALM: Final = timedelta(milliseconds=20)
+"""How long reads are held back with which no pod ends. Of a fleet that starts there come a thousand a second."""
+
+MOST_HELD: Final = 500
+"""Events that are held back."""
+
 
 @final
 class Stream(OpenStream):
@@ -72,10 +78,10 @@ class Stream(OpenStream):
         self._redacted = redacted
         self._decoder = decoder
         self._wire = Wire()
-        self._quiet: WatchEvents | None = None
+        self._held: WatchEvents | None = None
         """What is held back."""
-        self._flush_due = False
-        """A timer is to deliver what is held back then."""
+        self._due: set[timedelta] = set()
+        """The delays of the timers that will deliver what is held back then."""
         self.depends_on(self._wire)
 
     def start(self, timers: TimerService) -> threading.Thread:
@@ -146,38 +152,40 @@ class Stream(OpenStream):
             self.end(failures.unreadable(error, self._server, write=False, redacted=self._redacted))
 
     def _hand_over(self, read: WatchEvents) -> None:
-        """Deliver a read with news at once, one without soon, together with those that follow."""
+        """Deliver an urgent read at once, another one soon, together with those that follow."""
         with self._delivering:
-            held, self._quiet = self._quiet, None
+            held, self._held = self._held, None
             if held is not None:
                 read = _joined(held, read)
-            if read.events or read.initial_events_end:
+            if read.urgent or len(read.events) > MOST_HELD:
                 self.deliver(read)
                 return
-            self._quiet = read
-            if not self._flush_due:
-                self._flush_due = True
-                self._timers.schedule(QUIET, self._flush_now)
+            self._held = read
+            delay = CALM if read.events else QUIET
+            if delay not in self._due:
+                self._due.add(delay)
+                self._timers.schedule(delay, partial(self._flush_due, delay))
 
-    def _flush_now(self) -> None:
+    def _flush_due(self, delay: timedelta) -> None:
         with self._delivering:
-            self._flush_due = False
+            self._due.discard(delay)
             self._flush()
 
     def _flush(self) -> None:
         """Deliver what is held back."""
         with self._delivering:
-            held, self._quiet = self._quiet, None
+            held, self._held = self._held, None
             if held is not None:
                 self.deliver(held)
 
 
 def _joined(held: WatchEvents, read: WatchEvents) -> WatchEvents:
-    """Return two reads as one; the first has no events."""
+    """Return two reads as one."""
     return WatchEvents(
-        read.events,
+        held.events + read.events,
         read.resource_version,
         held.malformed + read.malformed,
         read.initial_events_end,
         held.unchanged + read.unchanged,
+        read.urgent,
     )

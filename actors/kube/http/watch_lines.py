@@ -104,6 +104,8 @@ class WatchDecoder:
         self._connection = Connection(resource_version or None)
         self._events: list[PodEvent] = []
         self._malformed = self._unchanged = 0
+        self._urgent = False
+        """See `WatchEvents.urgent`."""
         self._pending = False
         """Whether a line was decoded since the last `WatchEvents`."""
 
@@ -141,15 +143,22 @@ class WatchDecoder:
 
     def _flush(self, *, initial_events_end: bool = False) -> WatchEvents:
         events = WatchEvents(
-            tuple(self._events), self._version, self._malformed, initial_events_end, unchanged=self._unchanged
+            tuple(self._events),
+            self._version,
+            self._malformed,
+            initial_events_end,
+            self._unchanged,
+            self._urgent or initial_events_end,
         )
-        self._events, self._malformed, self._unchanged, self._pending = [], 0, 0, False
+        self._events, self._malformed, self._unchanged = [], 0, 0
+        self._urgent = self._pending = False
         return events
 
     def _take_events(self, events: Sequence[PodEvent]) -> None:
-        changed = self._deduplicator.watched(events, self._connection)
+        changed, ends_some = self._deduplicator.watched(events, self._connection)
         self._events += changed
         self._unchanged += len(events) - len(changed)
+        self._urgent = self._urgent or ends_some
 
     def _take(self, line: bytes, reads: list[WatchEvents]) -> ApiError | None:
         """Decode one line. Return the error if the server ended the stream with it."""

@@ -66,12 +66,6 @@ GATHER: Final = 0.002
 """Seconds for which frames are gathered: events, and the answers to the requests that caused them, come together. Each
 read takes the interpreter from the driver."""
 
-GATHER_UNHURRIED: Final = 0.05
-"""Seconds for which events are gathered that end nothing: an executor that begins to run has taken longer for that."""
-
-MANY: Final = 16
-"""Frames that are gathered no longer."""
-
 MOST_WAITING: Final = 4 * 1024 * 1024
 """Bytes that wait for the driver's process: some pages of a list."""
 
@@ -151,8 +145,6 @@ class _Observer:
         self._sending = threading.Condition()
         """Held while something is numbered and put into the outbox: numbers mean what was sent before."""
         self._outbox: list[bytes] = []
-        self._is_urgent = False
-        """Something in the outbox is not gathered for long."""
         self._waiting = 0
         """Bytes in the outbox."""
         threading.Thread(target=self._write, name="executor-pods/to-driver", daemon=True).start()
@@ -212,12 +204,12 @@ class _Observer:
         while self._waiting > MOST_WAITING:
             self._sending.wait()
 
-    def _put(self, frame: FromObserver, *, unhurried: bool = False) -> None:
+    def _put(self, frame: FromObserver) -> None:
         data = pack(frame)
         self._outbox.append(data)
         self._waiting += len(data)
-        self._is_urgent = self._is_urgent or len(self._outbox) >= MANY or not unhurried
-        self._sending.notify_all()
+        if len(self._outbox) == 1:
+            self._sending.notify_all()
 
     def _write(self) -> None:
         """Send what waits, again and again; end this process if the driver's is gone."""
@@ -226,10 +218,9 @@ class _Observer:
             with self._sending:
                 while not self._outbox:
                     self._sending.wait()
-                self._sending.wait_for(lambda: self._is_urgent, GATHER_UNHURRIED)
             pause.wait(GATHER)
             with self._sending:
-                frames, self._outbox, self._waiting, self._is_urgent = self._outbox, [], 0, False
+                frames, self._outbox, self._waiting = self._outbox, [], 0
                 self._sending.notify_all()
             try:
                 self._connection.sendall(b"".join(frames))
@@ -240,8 +231,7 @@ class _Observer:
         if isinstance(message, WatchEvents):
             with self._sending:
                 self._await_room()
-                ends = self._numbers.ends_some(message)
-                self._put(self._numbers.events(serial, message), unhurried=not ends)
+                self._put(self._numbers.events(serial, message))
             return
         self._calls.end(serial)
         failure = None if message.error is None else failure_of(message.error)

@@ -20,7 +20,6 @@ from actors.pods.pod import EventType, Pod
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "Ask",
@@ -47,7 +46,6 @@ __all__ = [
     "error_of",
     "failure_of",
     "from_observer",
-    "joined",
     "pack",
     "to_observer",
 ]
@@ -325,39 +323,6 @@ class FrameReader:
         if len(self._buffer) != size:
             self._buffer = bytearray(size)
         self._buffer[: len(left)] = left
-
-
-def joined(frames: Iterable[FromObserver]) -> Iterator[FromObserver]:
-    """Yield the frames, those with events of one stream that follow each other as one: each costs a message or more."""
-    run: list[Events] = []
-    for frame in frames:
-        if run and not (isinstance(frame, Events) and _follows(run[-1], frame)):
-            yield _as_one(run)
-            run = []
-        if isinstance(frame, Events):
-            run.append(frame)
-        else:
-            yield frame
-    if run:
-        yield _as_one(run)
-
-
-def _follows(last: Events, frame: Events) -> bool:
-    return frame.serial == last.serial and not last.initial_events_end
-
-
-def _as_one(run: Sequence[Events]) -> Events:
-    last = run[-1]
-    if len(run) == 1:
-        return last
-    return Events(
-        last.serial,
-        [event for each in run for event in each.events],
-        last.resource_version,
-        sum(each.malformed for each in run),
-        last.initial_events_end,
-        sum(each.unchanged for each in run),
-    )
 
 
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -53,7 +53,6 @@ from actors.kube.observer.frames import (
     WireCredential,
     error_of,
     from_observer,
-    joined,
     pack,
 )
 from actors.kube.observer.pod_table import KnownPods
@@ -437,8 +436,8 @@ class _Observer:
             reader = FrameReader(self._connection)
             while frames := reader.read():
                 self._unanswered = 0
-                for frame in joined(map(from_observer, frames)):
-                    self._receive(frame)
+                for frame in frames:
+                    self._receive(from_observer(frame))
         except Exception as error:  # noqa: BLE001 - whatever it has sent
             return f"{type(error).__name__}: {error}"
         return "the connection ended"

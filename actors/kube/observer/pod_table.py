@@ -69,17 +69,6 @@ class PodNumbers:
                 self._by_uid.pop(event.pod.metadata.uid, None)
         return Events(serial, crossing, read.resource_version, read.malformed, read.initial_events_end, read.unchanged)
 
-    def ends_some(self, read: WatchEvents) -> bool:
-        """Whether a pod ends with these events, or begins to, or a list does. To be asked before `events`."""
-        return read.initial_events_end or any(
-            (event.type == "DELETED" or event.pod.terminating or _is_over(event.pod)) and not self._knows_end(event.pod)
-            for event in read.events
-        )
-
-    def _knows_end(self, pod: Pod) -> bool:
-        known = self._by_uid.get(pod.metadata.uid)
-        return known is not None and _is_over(known.pod)
-
     def end_list(self, place: int) -> Forget | None:
         """Forget the pods that were not seen since this LIST began: it is complete, and they are gone."""
         gone = {uid: each.number for uid, each in self._by_uid.items() if each.lists < place}
@@ -104,10 +93,6 @@ class PodNumbers:
             return known.number, False
         known.pod = pod
         return known.number, True
-
-
-def _is_over(pod: Pod) -> bool:
-    return pod.status is not None and pod.status.phase in {"Failed", "Succeeded"}
 
 
 @final

@@ -117,6 +117,35 @@ def test_a_pod_is_the_same_whatever_was_decoded_before_it(before: list[Any]) -> 
     assert after.labels[EXECUTOR_ID_LABEL] == "3"
 
 
+def terminating(number: int, **status: Any) -> dict[str, Any]:
+    found = pod(number, **status)
+    found["metadata"] |= {"deletionTimestamp": "2024-01-01T00:00:00Z", "resourceVersion": "8"}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "event", "urgent"),
+    [
+        ("ADDED", pod(3, phase="Pending"), False),
+        ("MODIFIED", pod(1, podIP="10.0.0.1"), False),
+        ("MODIFIED", pod(1, phase="Failed"), True),
+        ("ADDED", pod(3, phase="Succeeded"), True),
+        ("MODIFIED", terminating(1), True),
+        ("DELETED", pod(1), True),
+        ("DELETED", pod(3), True),
+        ("MODIFIED", terminating(2, phase="Failed"), False),
+        ("DELETED", terminating(2, phase="Failed"), False),
+    ],
+)
+def test_a_read_is_urgent_when_a_pod_ends_that_was_not_known_to_have_ended(
+    kind: str, event: dict[str, Any], urgent: bool
+) -> None:
+    watch = Watch(PodDeduplicator())
+    watch.brings(pod(1), pod(2, phase="Failed"), kind="ADDED")
+    assert watch.brings(event, kind=kind).urgent is urgent
+    assert not watch.brings(pod(4, phase="Pending"), kind="ADDED").urgent
+
+
 def test_a_list_with_an_unchanged_pod_returns_the_known_object() -> None:
     deduplicator = PodDeduplicator()
     a, b = *listed(pod(1), deduplicator=deduplicator), *watched(pod(2), deduplicator=deduplicator)

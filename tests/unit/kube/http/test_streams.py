@@ -120,7 +120,7 @@ def test_events_come_as_they_are_read_and_bookmarks_move_the_version(server: Scr
     assert [(event.type, event.pod.name) for event in first.events] == [("ADDED", "a"), ("MODIFIED", "a")]
     assert first.resource_version == "6"
     told.release()
-    assert sink.events() == WatchEvents((), "77")
+    assert sink.events() == WatchEvents((), "77", urgent=False)
     told.release()
     assert sink.events().resource_version == "80"
     assert sink.end() is None
@@ -136,7 +136,7 @@ def test_events_that_arrive_together_are_delivered_together_though_each_is_its_o
     """Over as many reads as it takes, up to a number."""
     monkeypatch.setattr(streams, "READ_SIZE", size)
     monkeypatch.setattr(streams, "READS_HELD", held)
-    lines = [line("ADDED", pod(name, version)) for version, name in enumerate("abc", 5)]
+    lines = [line("DELETED", pod(name, version)) for version, name in enumerate("abc", 5)]
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in lines)
     server.then(
         lambda peer: peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
@@ -405,7 +405,7 @@ def test_silence_after_the_headers_does_not(server: ScriptedServer, client: Clie
 
     def stream(peer: Peer) -> None:
         peer.stream()
-        peer.event("ADDED", pod("a", 5))
+        peer.event("DELETED", pod("a", 5))
         peer.gone()
 
     server.then(stream)
@@ -484,15 +484,15 @@ def test_reads_without_news_come_with_the_next_one_that_has_some(server: Scripte
     assert all(read.events for read in reads)
     assert sum(read.unchanged for read in reads) == 4
     if reads[-1].resource_version == "11":
-        assert sink.events() == WatchEvents((), "77"), "the end of a stream holds nothing back"
+        assert sink.events() == WatchEvents((), "77", urgent=False), "the end of a stream holds nothing back"
     assert sink.end() is None
-    assert timers.pending <= 1
+    assert timers.pending <= 2
 
 
 def test_one_timer_is_enough_however_often_news_come_between(server: ScriptedServer, client: Client) -> None:
     def stream(peer: Peer) -> None:
         peer.stream()
-        peer.event("ADDED", running("a", 5))
+        peer.event("DELETED", running("a", 5))
         peer.gone()
 
     server.then(stream)
@@ -502,7 +502,7 @@ def test_one_timer_is_enough_however_often_news_come_between(server: ScriptedSer
     assert isinstance(call, Stream)
     news, before = sink.events(), timers.pending
     for _ in range(5):
-        call._hand_over(WatchEvents((), "6"))
+        call._hand_over(WatchEvents((), "6", urgent=False))
         call._hand_over(news)
         assert sink.events() == news
     assert timers.pending == before + 1
@@ -524,6 +524,52 @@ def test_a_read_without_news_comes_soon_by_itself(server: ScriptedServer, client
         pass
     assert sink.is_empty()
     timers.fire_next()
-    assert sink.events() == WatchEvents((), "77")
+    assert sink.events() == WatchEvents((), "77", urgent=False)
+    call.cancel()
+    assert isinstance(sink.end(), Cancelled)
+
+
+def test_reads_with_which_no_pod_ends_come_soon_together_and_before_a_later_end(
+    server: ScriptedServer, client: Client
+) -> None:
+    goes_on = threading.Event()
+
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        peer.event("ADDED", running("a", 5))
+        assert goes_on.wait(SAFETY)
+        peer.event("ADDED", running("b", 6))
+        peer.event("DELETED", running("a", 7))
+        peer.gone()
+
+    server.then(stream)
+    api, timers = client.connect_by_hand()
+    sink = Sink()
+    call = watch(api, sink)
+    while timers.next_due() != streams.CALM:
+        pass
+    assert sink.is_empty()
+    timers.fire_next()
+    assert [(each.type, each.pod.name) for each in sink.events().events] == [("ADDED", "a")]
+    goes_on.set()
+    assert [(each.type, each.pod.name) for each in sink.events().events] == [("ADDED", "b"), ("DELETED", "a")]
+    call.cancel()
+    assert isinstance(sink.end(), Cancelled)
+
+
+def test_many_events_are_not_held_back(server: ScriptedServer, client: Client) -> None:
+    many = streams.MOST_HELD + 1
+
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        for number in range(many):
+            peer.event("ADDED", running(f"pod-{number}", 5 + number))
+        peer.gone()
+
+    server.then(stream)
+    api, _ = client.connect_by_hand()
+    sink = Sink()
+    call = watch(api, sink)
+    assert len(sink.events().events) == many
     call.cancel()
     assert isinstance(sink.end(), Cancelled)

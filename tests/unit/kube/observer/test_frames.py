@@ -15,7 +15,6 @@ from actors.kube.auth.credentials import Credential
 from actors.kube.observer.frames import (
     Body,
     Ended,
-    Events,
     FrameReader,
     FromObserver,
     Pong,
@@ -23,7 +22,6 @@ from actors.kube.observer.frames import (
     error_of,
     failure_of,
     from_observer,
-    joined,
     pack,
 )
 
@@ -46,24 +44,6 @@ def test_a_credential_crosses_as_it_is() -> None:
     )
     credential = Credential(way, "Bearer x", source="the file", authority="the CA", contents=("digest",))
     assert WireCredential.of(credential).credential() == credential
-
-
-def test_events_of_a_stream_that_follow_each_other_are_one_frame() -> None:
-    first = Events(1, [("DELETED", 1, None)], "5", 1, initial_events_end=False, unchanged=2)
-    second = Events(1, [("DELETED", 2, None), ("DELETED", 3, None)], "7", 3, initial_events_end=False, unchanged=4)
-    listed = Events(1, [], "8", 0, initial_events_end=True, unchanged=0)
-    after = Events(1, [("DELETED", 4, None)], "9", 0, initial_events_end=False, unchanged=0)
-    of_another = Events(2, [], "9", 0, initial_events_end=False, unchanged=0)
-    body = Body(4, b"")
-    whole = Events(1, [*first.events, *second.events], "8", 4, initial_events_end=True, unchanged=6)
-    assert [*joined([first, second, listed, after, of_another, body, of_another])] == [
-        whole,
-        after,
-        of_another,
-        body,
-        of_another,
-    ]
-    assert [*joined([])] == []
 
 
 def frames_of(reader: FrameReader, count: int) -> list[FromObserver]:

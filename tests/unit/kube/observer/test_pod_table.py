@@ -89,26 +89,6 @@ def test_what_a_pod_has_in_common_with_its_last_version_is_kept_once(sides: Side
     assert second.status is first.status
 
 
-@pytest.mark.parametrize(
-    ("read", "ends_some"),
-    [
-        (WatchEvents((event("ADDED", pod(2, version=5, phase="Pending")),), "5"), False),
-        (WatchEvents((event("MODIFIED", pod(1, version=5)),), "5"), False),
-        (WatchEvents((), "5"), False),
-        (WatchEvents((), "5", initial_events_end=True), True),
-        (WatchEvents((event("MODIFIED", pod(1, version=5, phase="Failed")),), "5"), True),
-        (WatchEvents((event("ADDED", pod(2, version=5, phase="Succeeded")),), "5"), True),
-        (WatchEvents((event("MODIFIED", pod(1, version=5, terminating=True)),), "5"), True),
-        (WatchEvents((event("ADDED", pod(2, version=5)), event("DELETED", pod(1, version=5))), "5"), True),
-        (WatchEvents((event("MODIFIED", pod(3, version=5, phase="Failed", terminating=True)),), "5"), False),
-        (WatchEvents((event("DELETED", pod(3, version=5, phase="Failed", terminating=True)),), "5"), False),
-    ],
-)
-def test_an_end_is_told_apart_from_what_may_wait(sides: Sides, read: WatchEvents, ends_some: bool) -> None:
-    sides.page(pod(1, version=3), pod(3, version=3, phase="Failed"))
-    assert sides.numbers.ends_some(read) is ends_some
-
-
 def test_a_deleted_pod_is_forgotten_on_both_sides(sides: Sides) -> None:
     sides.page(pod(1))
     sides.events(WatchEvents((event("DELETED", pod(1, version=4)),), "4"))
