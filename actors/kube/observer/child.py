@@ -70,6 +70,13 @@ MOST_WAITING: Final = 4 * 1024 * 1024
 """Bytes that wait for the driver's process: some pages of a list."""
 
 
+LAST_WORD: Final = 1.0
+"""Seconds for which a failed observer waits until it may say why."""
+
+_writing: Final = threading.Lock()
+"""Held while frames are written: no frame begins within another."""
+
+
 def main(descriptor: int, parent: int) -> NoReturn:
     """Observe until the connection ends or `parent` is gone, then end this process. Nothing needs an orderly end."""
     _end_with(parent)
@@ -80,7 +87,8 @@ def main(descriptor: int, parent: int) -> NoReturn:
     except BaseException as error:  # noqa: BLE001 - the last word, whatever it was
         with suppress(Exception):
             text = one_line(f"the observer has failed: {type(error).__name__}: {error}", LONGEST_LINE)
-            connection.sendall(pack(LogLine(__name__, logging.ERROR, text)))
+            if _writing.acquire(timeout=LAST_WORD):
+                connection.sendall(pack(LogLine(__name__, logging.ERROR, text)))
     finally:
         os._exit(0)
 
@@ -223,7 +231,8 @@ class _Observer:
                 frames, self._outbox, self._waiting = self._outbox, [], 0
                 self._sending.notify_all()
             try:
-                self._connection.sendall(b"".join(frames))
+                with _writing:
+                    self._connection.sendall(b"".join(frames))
             except OSError:
                 os._exit(0)
 

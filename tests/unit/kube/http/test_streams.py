@@ -573,3 +573,23 @@ def test_many_events_are_not_held_back(server: ScriptedServer, client: Client) -
     assert len(sink.events().events) == many
     call.cancel()
     assert isinstance(sink.end(), Cancelled)
+
+
+def test_what_is_held_back_comes_before_the_loss_of_the_connection(server: ScriptedServer, client: Client) -> None:
+    goes_on = threading.Event()
+
+    def stream(peer: Peer) -> None:
+        peer.stream()
+        peer.event("ADDED", running("a", 5))
+        assert goes_on.wait(SAFETY)
+        peer.cut()
+
+    server.then(stream)
+    api, timers = client.connect_by_hand()
+    sink = Sink()
+    watch(api, sink)
+    while timers.next_due() != streams.CALM:
+        pass
+    goes_on.set()
+    assert [(each.type, each.pod.name) for each in sink.events().events] == [("ADDED", "a")]
+    assert isinstance(sink.end(), Unavailable)

@@ -28,6 +28,7 @@ from actors.kube.observer.frames import (
     Events,
     Fetch,
     FrameReader,
+    LogLine,
     Ping,
     WireCredential,
     from_observer,
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.unit.kube.conftest import Client
+
+LONG: Final = 1 << 20
+"""Bytes, more than a socket takes at once."""
 
 AT_ONCE: Final = timedelta(milliseconds=200)
 """For a call that nobody answers."""
@@ -119,7 +123,8 @@ class ObserverByHand:
             self._process = pod_api._spawn(theirs)
         self._reader = FrameReader(self._connection)
         way = Credential(Connection(f"http://{server.name}"))
-        self.send(Begin("ns", "ns", WireCredential.of(way), SAFETY, 4, (1 << 20, 1 << 20, 1 << 20), 30))
+        self.begin = Begin("ns", "ns", WireCredential.of(way), SAFETY, 4, (LONG, LONG, LONG), 30)
+        self.send(self.begin)
 
     def send(self, *frames: Any) -> None:
         self._connection.sendall(b"".join(map(pack, frames)))
@@ -130,6 +135,10 @@ class ObserverByHand:
             if any(isinstance(from_observer(frame), kind) for frame in frames):
                 return
         raise AssertionError("the observer has ended")
+
+    def begins_to_hear(self) -> None:
+        """Wait for the first byte, and read none."""
+        self._connection.recv(1, socket.MSG_PEEK)
 
     def close(self) -> int:
         self._connection.close()
@@ -147,6 +156,17 @@ def test_a_write_that_is_cancelled_before_it_is_read_is_not_sent(server: Scripte
     observer.hear(Body)
     assert observer.close() == 0
     assert [asked.method for asked in server.asked] == ["GET"]
+
+
+def test_an_observer_that_fails_in_the_middle_of_a_long_frame_says_why_after_it(server: ScriptedServer) -> None:
+    observer = ObserverByHand(server)
+    server.answers(200, b"{" + b" " * (LONG - 2) + b"}")
+    observer.send(fetch(1, "GET"))
+    observer.begins_to_hear()
+    observer.send(observer.begin)
+    observer.hear(Body)
+    observer.hear(LogLine)
+    assert observer.close() == 0
 
 
 def test_an_observer_whose_first_frame_is_another_ends() -> None:
