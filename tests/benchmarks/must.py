@@ -74,6 +74,7 @@ def _beside_a_busy_driver(ends: int, *, process: bool) -> tuple[Must, ...]:
         Must(f"end → ExecutorRemoved, p99, {beside}", median("removed p99 ms"), "ms", most=50),
         Must(f"end → replacement's POST, p99, {beside}", median("POST p99 ms"), "ms", most=100),
         Must(f"the driver's speed {beside}, to that without us", median("driver's speed %"), "%", least=95),
+        Must(f"its processor time {beside}, to that without us", median("its processor time %"), "%"),
     )
 
 
