@@ -97,11 +97,11 @@ def evict(plane: WholePlane, pods: list[str]) -> None:
 
 ENDS: Final[list[tuple[int, Callable[[WholePlane, list[str]], None], str]]] = [
     # its DELETED event still says Running and names no end of a container: somebody deleted it
-    (7, delete_by_force, "deleted"),
+    (7, delete_by_force, "DELETED"),
     # terminating, then gone by its kubelet's word; kwok's kubelet writes no exit code before that
-    (7, delete, "deleted"),
+    (7, delete, "DELETED"),
     # the API server writes the condition DisruptionTarget, reason EvictionByEvictionAPI, before it deletes
-    (6, evict, "evicted"),
+    (6, evict, "EVICTED"),
 ]
 
 
@@ -124,7 +124,7 @@ def test_a_thousand_executors_are_made_once_and_kept_whatever_happens_to_pods_an
         assert codes(plane) == {201: EXECUTORS + len(expected)}
         for _ in range(DEATHS):
             victims = survive_a_death(plane, fleet, chance)
-            expected |= dict.fromkeys(victims, "deleted")
+            expected |= dict.fromkeys(victims, "DELETED")
         report_usage(fleet)
         # who was told to be gone is who was ended by somebody, for the right reason; all others are there
         assert {executor_id: event["reason"] for executor_id, event in fleet.removed.items()} == expected
