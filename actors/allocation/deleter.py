@@ -98,7 +98,8 @@ class Deleter:
         self.abandon(executor_ids, why)
         for name, each in pods:
             uid = each.pod.uid if each.pod is not None else None
-            self.pool.tell(DeletePod(name, DeleteOptions(uid=uid, grace=self._grace(each.profile))))
+            options = DeleteOptions(uid=uid, grace=self._grace(each.profile))
+            self.pool.tell(DeletePod(name, options, goes_first=True))
 
     def delete_withdrawn(self, executor_id: int, pod: Pod) -> None:
         """Delete a pod that was created though its request was withdrawn, unless the executor has registered."""

@@ -165,7 +165,9 @@ class Request:
 def delete(message: DeletePod) -> Request:
     """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
     call, uid = kube.Delete(message.name, message.options), message.options.uid
-    return Request("delete", message.name, message, call, uid, message.observed_at, repeated=True)
+    request = Request("delete", message.name, message, call, uid, message.observed_at, repeated=True)
+    request.blocks_posts = message.goes_first
+    return request
 
 
 def label(message: LabelPod) -> Request:

@@ -92,6 +92,8 @@ class DeletePod:
     observed_at: Moment | None = field(default=None, compare=False)
     """When the pod was last observed. Once carried out, the request is sent again only if it was observed after that;
     None if it is to be sent in any case. The same for labels and adoptions."""
+    goes_first: bool = field(default=False, compare=False)
+    """The executor counts no longer: its pod is deleted before another is created in its place."""
 
 
 @dataclass(frozen=True, slots=True)

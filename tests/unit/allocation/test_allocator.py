@@ -705,7 +705,8 @@ def test_excess_executors_are_deleted_requested_first_then_pending_oldest_first(
     subject.answered()
     subject.kit.advance(MINUTE)
     subject.want(1)
-    assert subject.deleted() == ["app-exec-3", "app-exec-1"]
+    deleted = [(delete.name, delete.goes_first) for delete in subject.pool.take_all(DeletePod)]
+    assert deleted == [("app-exec-3", True), ("app-exec-1", False)], "the pending one counts until it is gone"
     assert subject.backend.take(ExecutorsAbandoned).executor_ids == (3,)
 
 

@@ -366,6 +366,19 @@ def test_no_pod_is_created_before_every_adoption_is_answered(world: World) -> No
     assert "create app-exec-3" in world.open()
 
 
+def test_no_pod_is_created_before_one_that_counts_no_longer_is_deleted(world: World) -> None:
+    """Also when all waited for a POST that hangs."""
+    world.create(1, 2, 3, 4, 5, 6)
+    flying = world.open()
+    world.tell(DeletePod("other"), DeletePod("excess", goes_first=True))
+    assert [call for call in world.open() if call not in flying] == ["delete other"]
+    world.answer_next("create", pod(1))
+    world.answer_next("delete", None)
+    assert [call for call in world.open() if call not in flying] == ["delete excess"]
+    world.answer_next("delete", None)
+    assert len([call for call in world.open() if call not in flying and call.startswith("create")]) == 1
+
+
 def test_an_adoption_that_always_fails_blocks_no_post_for_long(world: World) -> None:
     world.tell(AdoptPod(pod_name(1), "uid-1", {"uid": "driver"}))
     world.create(3)
