@@ -69,10 +69,10 @@ def test_when_the_launcher_is_killed_so_are_processes_that_left_their_session(tm
         processes.start("a", ["sh", "-c", f"({TREE}) > {pipe}"], dict(os.environ), None, tmp_path / "log")
         with pipe.open() as held_open:
             assert held_open.readline() == "up\n"
+            assert isinstance(received.get(timeout=SAFETY_SECONDS), ProcessStarted)
             guardian, launcher, *_ = relatives(processes._launcher.pid)
             os.kill((guardian, launcher)[victim], signal.SIGKILL)
             assert held_open.read() == ""  # ends with the last process that holds the pipe
-        assert isinstance(received.get(timeout=SAFETY_SECONDS), ProcessStarted)
         assert isinstance(received.get(timeout=SAFETY_SECONDS), LauncherLost)
     finally:
         processes.close()
