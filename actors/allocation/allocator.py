@@ -8,7 +8,7 @@ it has a target, the ledger, and a full sync requested after its own start, nor 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, assert_never, cast
+from typing import TYPE_CHECKING, assert_never
 
 from actors.allocation.creation_block import CreationBlock
 from actors.allocation.creator import Creator
@@ -126,9 +126,8 @@ class Allocator(Actor):
         """Set when too many executors failed to start: creation stops until the driver sets a target."""
         self._reported = AllocatorStatus({})
 
-    def receive(self, message: object) -> object:  # noqa: C901 - one line a message
+    def receive(self, message: ToAllocator) -> object:  # noqa: C901 - one line a message
         """Handle one message."""
-        message = cast("ToAllocator", message)
         match message:
             case SnapshotBatch():
                 self._on_batch(message)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from actors.backend import children
 from actors.backend.backend_ref import BackendRef
 from actors.backend.connection import connect
-from actors.backend.driver_channel import DriverChannel
+from actors.backend.driver_channel import CrashReport, DriverChannel
 from actors.backend.driver_messages import FROM_DRIVER, checked
 from actors.backend.driver_pod import DriverPod
 from actors.backend.shutdown import Shutdown
@@ -183,6 +183,7 @@ class Backend(Actor):
         counts.addresses = {"backend": self.address, "driver": driver, **self._children}
         self._state = FleetState(settings.initial_totals, settings.pod_prefix)
         self._channel = DriverChannel(driver, self.clock, counts=counts.backend, recorder=self._children.get(RECORDER))
+        self._crash_report = CrashReport(self._channel)
         tell = self._channel.tell
         self._permission = WritePermission(self, settings, pool=self._children[POOL], tell=tell)
         self._executors = Executors(
@@ -269,7 +270,7 @@ class Backend(Actor):
 
     def receive(self, message: object) -> object:
         """Handle one message of the driver, a child or the supervisor."""
-        with self._channel.crashes_reported():
+        with self._crash_report:
             return self._receive(message)
 
     def _receive(self, message: object) -> object:
@@ -353,7 +354,7 @@ class Backend(Actor):
         """Begin the start. `Startup.advance` has its order."""
         log_with(app_id=self._settings.app_id)
         logger.info("backend starting: app_id=%s namespace=%s", self._settings.app_id, self._api.namespace)
-        with self._channel.crashes_reported():
+        with self._crash_report:
             self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
             self._startup.begin()
 

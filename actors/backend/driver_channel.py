@@ -6,7 +6,6 @@ EventRecorder.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from actors.errors import Refused
@@ -21,13 +20,13 @@ from actors.messages import (
 from actors.messages.internal import ToEventRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
 
     from actors.messages import ToDriver
     from actors.metrics.counts import BackendCounts
     from actors.runtime import Address, Clock
 
-__all__ = ["DriverChannel"]
+__all__ = ["CrashReport", "DriverChannel"]
 
 _RECORDED: Final = frozenset(get_args(ToEventRecorder))
 
@@ -79,17 +78,6 @@ class DriverChannel:
             self._counts.stop_seconds = self._clock.monotonic() - self._began
         self._driver.tell(last)
 
-    @contextmanager
-    def crashes_reported(self) -> Iterator[None]:
-        """Report a crash of the Backend within this context to the driver, as the last message."""
-        try:
-            yield
-        except Refused:
-            raise
-        except BaseException as error:
-            self.end(BackendFailed(error))
-            raise
-
     def _count(self, message: ToDriver) -> None:
         match message:
             case ExecutorRunning():
@@ -102,3 +90,20 @@ class DriverChannel:
                 self._counts.start_seconds = self._clock.monotonic() - self._began
             case _:
                 pass
+
+
+class CrashReport:
+    """A context that reports a crash of the Backend within it to the driver, as the last message."""
+
+    def __init__(self, channel: DriverChannel) -> None:
+        self._channel = channel
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        del kind, traceback
+        if error is not None and not isinstance(error, Refused):
+            self._channel.end(BackendFailed(error))

@@ -7,15 +7,16 @@ end is reported exactly once, whatever restarts: only an end that is not recorde
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from immutables import Map
 from msgspec import structs
 
 from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating
-from actors.messages.internal import LedgerEntry
+from actors.messages.internal import LedgerEntries, LedgerEntry
 from actors.pods.id_map import IdMap
 from actors.pods.ids import believed
 from actors.pods.loss import LossKind, LossReason, never_started
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.messages import ToDriver
-    from actors.messages.internal import ExecutorKilled, LedgerEntries
+    from actors.messages.internal import ExecutorKilled
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.pods.stuck import StuckKind
@@ -40,11 +41,10 @@ __all__ = ["Ledger", "ends", "why_terminating"]
 _NO_STEPS: Final[Mapping[int, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(msgspec.Struct, frozen=True):
     """The executors of one incarnation of a driver, and the ids that it allocated."""
 
-    entries: LedgerEntries = field(default_factory=IdMap)
+    entries: LedgerEntries = msgspec.field(default_factory=IdMap)
     next_id: int = 1
     """Above every id that any driver of this `app_id` allocated, which the lease records. Without a lease, ids of
     previous drivers are known by their pods: one whose pod was gone before this driver began may be allocated again."""
@@ -54,7 +54,7 @@ class Ledger:
     """The last id that this driver requested. Higher ones are another driver's, which held the lease in between."""
     created: int = 0
     """Pods that this driver requested, without those that the API refused to create."""
-    registered_now: Map[str, int] = field(default_factory=Map)
+    registered_now: Map[str, int] = msgspec.field(default_factory=Map)
     """How many of each profile are registered, counted as entries change: no question iterates over the ledger."""
 
     def requested(
@@ -64,7 +64,7 @@ class Ledger:
         ids = tuple(executor_ids)
         new = [i for i in ids if i not in self.entries]  # an Allocator that hung and was replaced may repeat itself
         entries = {i: LedgerEntry(i, profile, memory_step=memory_steps.get(i, 0), since=at) for i in new}
-        return replace(
+        return structs.replace(
             self,
             entries=self.entries.with_changes(entries),
             next_id=max(self.next_id, max(ids) + 1),
@@ -75,11 +75,15 @@ class Ledger:
 
     def begun(self) -> Ledger:
         """This driver writes from now on. At its first time, all known executors are previous drivers'."""
-        return self if self.first_id is not None else replace(self, first_id=self.next_id, last_id=self.next_id - 1)
+        return (
+            self
+            if self.first_id is not None
+            else structs.replace(self, first_id=self.next_id, last_id=self.next_id - 1)
+        )
 
     def resumed_from(self, last_id: int) -> Ledger:
         """Allocate no id up to this one: some driver has."""
-        return replace(self, next_id=max(self.next_id, last_id + 1))
+        return structs.replace(self, next_id=max(self.next_id, last_id + 1))
 
     def allocated(self, executor_id: int) -> bool:
         """Whether this driver requested an executor of this id."""
@@ -207,7 +211,7 @@ class Ledger:
         """
         entry = self.entries.get(executor_id)
         if entry is None:
-            return replace(self, next_id=max(self.next_id, believed(executor_id) + 1)), ()
+            return structs.replace(self, next_id=max(self.next_id, believed(executor_id) + 1)), ()
         other_pod = entry.uid is not None and uid is not None and entry.uid != uid
         if entry.removed_at is not None or other_pod:
             return self, ()
@@ -230,7 +234,7 @@ class Ledger:
             return self, ()
         ledger = self._with(structs.replace(entry, abandoned=True, removed_at=now, since=at))
         if not created:
-            ledger = replace(ledger, created=ledger.created - 1)
+            ledger = structs.replace(ledger, created=ledger.created - 1)
         if not entry.is_known:
             return ledger, ()
         loss = never_started(executor_id, reason)
@@ -275,7 +279,7 @@ class Ledger:
         ids = [executor_id for executor_id in executor_ids if executor_id in self.entries]
         if not ids:
             return self
-        return replace(self, entries=self.entries.with_changes(dict.fromkeys(ids)))
+        return structs.replace(self, entries=self.entries.with_changes(dict.fromkeys(ids)))
 
     def _ended(self, before: Moment) -> list[int]:
         entries = self.entries.values()
@@ -310,7 +314,7 @@ class Ledger:
         if more:
             counts = counts.set(entry.profile, counts.get(entry.profile, 0) + more)
         entries = self.entries.with_changes({entry.executor_id: entry})
-        return replace(self, entries=entries, next_id=next_id, registered_now=counts)
+        return structs.replace(self, entries=entries, next_id=next_id, registered_now=counts)
 
 
 def _first(earlier: Moment | None, now: Moment) -> Moment:

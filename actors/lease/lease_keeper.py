@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, assert_never, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, assert_never
 
 from actors import kube
 from actors.errors import (
@@ -176,9 +176,8 @@ class LeaseKeeper(Actor):
         """The call in flight."""
         self.at_end(self._cancel)
 
-    def receive(self, message: object) -> object:
+    def receive(self, message: ToLeaseKeeper | _GetDue | _Expired | _Answer) -> object:
         """Handle one message."""
-        message = cast("ToLeaseKeeper | _GetDue | _Expired | _Answer", message)
         match message:
             case KeepLease():
                 self._start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, assert_never, cast
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 from cachetools import TTLCache
@@ -132,9 +132,8 @@ class LifecycleManager(Actor):
         self._confirming: dict[str, Ended] = {}
         """By UID: pods that left the snapshot without a deletion, until a GET shows whether they still exist."""
 
-    def receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one case a message
+    def receive(self, message: ToLifecycleManager) -> object:  # noqa: C901, PLR0912 - one case a message
         """Handle one message."""
-        message = cast("ToLifecycleManager", message)
         match message:
             case LedgerLoaded(ledger, observed=observed):
                 self._load_ledger(ledger.values(), observed)

@@ -258,11 +258,12 @@ class Dispatcher:
 
     def _next(self) -> Request | None:
         """Return the request to send now, if any may be sent."""
-        if not self._queue or len(self._in_flight) >= self._limit:
+        waiting = self._queue.lanes()
+        if not waiting or len(self._in_flight) >= self._limit:
             return None
         if self._outage.steps and (self._outage.probe is not None or self._timers.active("step")):
             return None
-        lanes = [lane for lane in Lane if self._may_send(lane)]
+        lanes = [lane for lane in waiting if self._may_send(lane)]
         return self._outage.choose(self._queue.waiting(lanes)) if self._outage.steps else self._queue.next(lanes)
 
     def _may_send(self, lane: Lane) -> bool:

@@ -8,7 +8,7 @@ epochs. Requests that end with the pool itself are reported as lost by its next 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, assert_never
 
 from actors import kube
 from actors.errors import ApiError, Cancelled
@@ -95,9 +95,8 @@ class RequestPool(Actor):
         """Why writes are suspended; None while they are allowed."""
         self.at_end(self._dispatcher.close)
 
-    def receive(self, message: object) -> object:  # noqa: C901, PLR0912 - one line a message
+    def receive(self, message: ToRequestPool | DispatcherEvent) -> object:  # noqa: C901, PLR0912 - one line a message
         """Handle one message, report what has ended, and send what may be sent."""
-        message = cast("ToRequestPool | DispatcherEvent", message)
         match message:
             case CreatePod():
                 self._create(message)

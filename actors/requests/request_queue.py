@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from actors.requests.kinds import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from actors.requests.kinds import Request
 
@@ -56,12 +56,16 @@ class RequestQueue:
         """Return how many calls of this kind are in flight."""
         return self._in_flight.get(lane, 0)
 
-    def next(self, lanes: Iterable[Lane]) -> Request | None:
-        """Return the request to send now, of these kinds."""
-        allowed = frozenset(lanes)
-        waiting = (lane for lane, requests in self._lanes.items() if requests and lane in allowed)
-        chosen = min(waiting, key=self.in_flight, default=None)
-        return None if chosen is None else self._lanes[chosen][0]
+    def lanes(self) -> list[Lane]:
+        """Return the kinds of which requests are queued, the one that was sent longest ago first."""
+        return [lane for lane, requests in self._lanes.items() if requests]
+
+    def next(self, lanes: Sequence[Lane]) -> Request | None:
+        """Return the request to send now, of these kinds, which are in the order of `lanes`."""
+        if not lanes:
+            return None
+        chosen = lanes[0] if len(lanes) == 1 else min(lanes, key=self.in_flight)
+        return self._lanes[chosen][0]
 
     def waiting(self, lanes: Iterable[Lane]) -> Iterator[Request]:
         """Yield the queued requests of these kinds."""

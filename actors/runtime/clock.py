@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 __all__ = ["Clock", "Deadline", "Moment", "SystemClock", "elapsed", "later"]
@@ -67,9 +68,8 @@ _BOOTTIME: Final = _find_boottime()
 class SystemClock:
     """The machine's clocks."""
 
-    def monotonic(self) -> Moment:
-        """See CLOCK_BOOTTIME in clock_gettime(2), on Linux; `time.monotonic` elsewhere."""
-        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+    monotonic = staticmethod(time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME))
+    """See CLOCK_BOOTTIME in clock_gettime(2), on Linux; `time.monotonic` elsewhere. Every message asks for the time."""
 
     def now(self) -> datetime:
         """See `datetime.now`."""

@@ -91,7 +91,9 @@ class _LoopMailbox(Mailbox):
 
     def put(self, envelope: Envelope[object], /) -> None:
         """See `Mailbox`."""
-        super().put(envelope)
+        self._queue.put(envelope)
+        if self.closed:
+            self._drain()
         self._ready.put(self)
 
     def _take(self) -> Envelope[object] | None:
@@ -187,22 +189,59 @@ class Loop:
         thread, turns = threading.current_thread(), 0
         _thread.loop = self
         while self._goes_on(thread, over):
-            turns += 1
             callback = self._timers.take()
             if callback is not None:
                 _call(callback)
-            elif self.callbacks and (self._ready.empty() or turns > MOST_TURNS):
+            elif self.callbacks and (turns > MOST_TURNS or self._ready.empty()):
                 turns = 0
                 self._rest()
-            with suppress(queue.Empty):
-                mailbox = self._ready.get(timeout=self._timers.wait() if callback is None else 0)
-                if mailbox is not None and (actor := self._begin(mailbox, thread)) is not None:
-                    actor.handle.thread = thread
-                    actor.handle.bind_thread()
-                    with suppress(MailboxClosed):
-                        mailbox.context.run(actor._actor_loop_running)  # noqa: SLF001 - Pykka's own loop
-                    self._done(mailbox, thread)
-            callback = mailbox = actor = None  # they may hold much memory, and the next wait may be long
+            mailbox = self._next(waits=callback is None)
+            if mailbox is not None:
+                turns += 1
+                self._turn_of(mailbox, thread)
+            callback = mailbox = None  # they may hold much memory, and the next wait may be long
+
+    def _next(self, *, waits: bool) -> _LoopMailbox | None:
+        """Return the receiver of the next message, None if there is none; with `waits`, wait until a timer is due."""
+        try:
+            return self._ready.get_nowait()
+        except queue.Empty:
+            if not waits:
+                return None
+        try:
+            return self._ready.get(timeout=self._timers.wait())
+        except queue.Empty:
+            return None
+
+    def _turn_of(self, mailbox: _LoopMailbox, thread: threading.Thread) -> None:
+        """Have an actor handle its next message, if it can."""
+        with self._lock:
+            if self._thread is not thread:
+                self._ready.put(mailbox)
+                return
+            if mailbox in self._stuck:
+                mailbox.missed += 1
+                return
+            actor = mailbox.actor
+            if actor is None or not (mailbox.claimed or actor.handle.claim()):
+                return
+            mailbox.claimed = mailbox.granted = True
+            self._current = mailbox
+            self._turn += 1
+        actor.handle.thread = thread
+        actor.handle.bind_thread()
+        try:  # noqa: SIM105 - `suppress` takes longer, for every message
+            mailbox.context.run(actor._actor_loop_running)  # noqa: SLF001 - Pykka's own loop
+        except MailboxClosed:
+            pass
+        with self._lock:
+            if self._thread is thread:
+                self._current = None
+                return
+            self._stuck.discard(mailbox)
+            missed, mailbox.missed = mailbox.missed, 0
+        for _ in range(missed):
+            self._ready.put(mailbox)
 
     def _rest(self) -> None:
         with suppress(IndexError):  # another thread may have taken over, and take some
@@ -222,33 +261,6 @@ class Loop:
             over.set()
         self._rest()
         return False
-
-    def _begin(self, mailbox: _LoopMailbox, thread: threading.Thread) -> Actor | None:
-        """Return the actor that is to handle its next message, if it can."""
-        with self._lock:
-            if self._thread is not thread:
-                self._ready.put(mailbox)
-                return None
-            if mailbox in self._stuck:
-                mailbox.missed += 1
-                return None
-            actor = mailbox.actor
-            if actor is None or not (mailbox.claimed or actor.handle.claim()):
-                return None
-            mailbox.claimed = mailbox.granted = True
-            self._current = mailbox
-            self._turn += 1
-            return actor
-
-    def _done(self, mailbox: _LoopMailbox, thread: threading.Thread) -> None:
-        with self._lock:
-            if self._thread is thread:
-                self._current = None
-                return
-            self._stuck.discard(mailbox)
-            missed, mailbox.missed = mailbox.missed, 0
-        for _ in range(missed):
-            self._ready.put(mailbox)
 
     def _ended(self, mailbox: _LoopMailbox) -> None:
         with self._lock:

@@ -53,7 +53,7 @@ class TimerService(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TimerDue(Signal):
     """Timer `key` is due. Ignored if the timer was cancelled or replaced since."""
 
@@ -119,25 +119,22 @@ class Timers:
                 self._arm(due.key, timer.interval, due.message, timer.interval)
 
     def _arm(self, key: Hashable, delay: timedelta, message: object, interval: timedelta | None) -> None:
-        self.cancel(key)
+        replaced = self._timers.pop(key, None)
+        if replaced is not None:
+            replaced.scheduled.cancel()
         due = TimerDue(key, message)
         self._timers[key] = _Timer(due, interval, self._service.schedule(delay, lambda: self._post(due)))
 
 
 @final
 class Entry:
-    """A callback in the heap. `order` keeps callbacks of the same moment in the order of their scheduling."""
+    """A callback in the heap; None once it is taken or cancelled."""
 
-    __slots__ = ("_heap", "callback", "due", "order")
+    __slots__ = ("_heap", "callback")
 
-    def __init__(self, heap: TimerHeap, due: Moment, order: int, callback: Callable[[], None] | None) -> None:
+    def __init__(self, heap: TimerHeap, callback: Callable[[], None] | None) -> None:
         self._heap = heap
-        self.due = due
-        self.order = order
         self.callback = callback
-
-    def __lt__(self, other: Entry) -> bool:
-        return (self.due, self.order) < (other.due, other.order)
 
     def cancel(self) -> None:
         """See `Scheduled`."""
@@ -151,7 +148,8 @@ class TimerHeap:
     def __init__(self, clock: Clock, lock: AbstractContextManager[Any]) -> None:
         self._clock = clock
         self._lock = lock
-        self._entries: list[Entry] = []
+        self._entries: list[tuple[Moment, int, Entry]] = []
+        """With the moment at which each is due, and a number: callbacks of one moment are called in their order."""
         self._order = count()
         self._cancelled = 0
         self._closed = False
@@ -159,12 +157,11 @@ class TimerHeap:
     def add(self, delay: timedelta, callback: Callable[[], None]) -> tuple[Entry, bool]:
         """Add a callback. Return its entry, and whether it is the next one."""
         with self._lock:
-            entry = Entry(self, later(self._clock.monotonic(), delay), next(self._order), callback)
             if self._closed:
-                entry.callback = None
-                return entry, False
-            heapq.heappush(self._entries, entry)
-            return entry, self._entries[0] is entry
+                return Entry(self, None), False
+            entry = Entry(self, callback)
+            heapq.heappush(self._entries, (later(self._clock.monotonic(), delay), next(self._order), entry))
+            return entry, self._entries[0][2] is entry
 
     def forget(self, entry: Entry) -> None:
         """Cancel an entry. Rebuild the heap once most of its entries are cancelled."""
@@ -174,7 +171,7 @@ class TimerHeap:
             entry.callback = None
             self._cancelled += 1
             if self._cancelled > max(FEW, len(self._entries) // 2):
-                self._entries = [waiting for waiting in self._entries if waiting.callback is not None]
+                self._entries = [waiting for waiting in self._entries if waiting[2].callback is not None]
                 heapq.heapify(self._entries)
                 self._cancelled = 0
 
@@ -183,13 +180,13 @@ class TimerHeap:
         with self._lock:
             if not self._entries:
                 return None
-            return min(max(0.0, self._entries[0].due - self._clock.monotonic()), LONGEST_WAIT)
+            return min(max(0.0, self._entries[0][0] - self._clock.monotonic()), LONGEST_WAIT)
 
     def take(self) -> Callable[[], None] | None:
         """Remove and return the next callback if it is due."""
         with self._lock:
-            while self._entries and self._entries[0].due <= self._clock.monotonic():
-                entry = heapq.heappop(self._entries)
+            while self._entries and self._entries[0][0] <= self._clock.monotonic():
+                _, _, entry = heapq.heappop(self._entries)
                 callback, entry.callback = entry.callback, None
                 if callback is not None:
                     return callback

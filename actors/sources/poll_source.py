@@ -7,7 +7,7 @@ LISTs come from the server's cache; every tenth is consistent, because only a co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, assert_never
 
 from actors.errors import ApiError, Refused
 from actors.messages.internal import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
@@ -60,9 +60,8 @@ class PollSource(Actor):
         """Successful LISTs. A failed one does not count, so that its retry is consistent if it was to be."""
         self._failing = False
 
-    def receive(self, message: object) -> object:
+    def receive(self, message: ToPollSource | PageArrived | _PollDue) -> object:
         """One case a message."""
-        message = cast("ToPollSource | PageArrived | _PollDue", message)
         match message:
             case StartPolling():
                 self._start()

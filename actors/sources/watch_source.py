@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, assert_never
 
 from actors import kube
 from actors.errors import ApiError, Gone, Refused, Unavailable
@@ -128,9 +128,10 @@ class WatchSource(Actor):
         """The delay before the last try."""
         self._error: ApiError | None = None
 
-    def receive(self, message: object) -> object:
+    def receive(
+        self, message: ToWatchSource | PageArrived | _Received | _RetryDue | _SilenceDue | _AbandonDue
+    ) -> object:
         """One case a message."""
-        message = cast("ToWatchSource | PageArrived | _Received | _RetryDue | _SilenceDue | _AbandonDue", message)
         match message:
             case StartWatching():
                 self._start()

@@ -73,6 +73,19 @@ class Progress:
     reset_at: Moment = -math.inf
     """When the last reset was detected; a LIST requested earlier may belong to the history before it."""
 
+    def copy(self) -> Progress:
+        """Return a copy, to change. Much faster than `dataclasses.replace`, and each step of the store begins so."""
+        return Progress(
+            self.floor,
+            self.position,
+            self.stream,
+            self.version,
+            self.full_sync_at,
+            self.seen,
+            self.event_at,
+            self.reset_at,
+        )
+
     def see(self, version: str, now: Moment) -> None:
         """Record that a version was handled at `now`."""
         self.seen = see(self.seen, version, now)

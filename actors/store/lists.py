@@ -16,7 +16,7 @@ from actors.store.history import Merged, Progress, highest_before
 from actors.store.merge import Merge, last_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from actors.messages.internal import ReplaceSnapshot
     from actors.pods.pod import Pod
@@ -31,7 +31,8 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
     progress, version, stream = history.progress, listed.resource_version, listed.stream
     if listed.requested_at <= progress.reset_at:
         return _drop_list(history, stream)
-    differing = _differing(history, listed)
+    others, missing = _compared(history, listed.pods)
+    differing = _differing(history, listed, others)
     if listed.consistent and _proves_reset(history, listed, differing):
         if listed.requested_at < progress.event_at:  # the LIST may lack later events
             return replace(_drop_list(history, stream), relist=True)
@@ -42,7 +43,7 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
     merge = Merge(history, now)
     if stream is not None and not outdated:
         merge.progress.position, merge.progress.stream = version, stream
-    merge.list({pod.metadata.uid for pod in listed.pods}, differing, version)
+    merge.list({pod.metadata.uid for pod in others}, missing, differing, version)
     merge.progress.see(version, now)
     if listed.consistent:
         merge.progress.synced(listed.requested_at)
@@ -57,15 +58,26 @@ def abandon_stream(history: History, stream: int) -> Merged:
     return _end_stream(history, stream) if stream >= history.progress.stream else Merged(history, applied=False)
 
 
-def _differing(history: History, listed: ReplaceSnapshot) -> list[Pod]:
-    """Return the listed pods that differ from the snapshot. A poll has few of them; all others cost next to nothing.
+def _compared(history: History, pods: Sequence[Pod]) -> tuple[list[Pod], list[int]]:
+    """Return the listed pods that are no objects of the snapshot, and the executors whose objects are not listed.
+
+    A poll has few of them, and looks into no other pod: the client returns the same object for an unchanged one.
+    """
+    observed = {id(state.pod): number for number, state in history.snapshot.states.items()}
+    others = [pod for pod in pods if id(pod) not in observed]
+    return others, sorted([observed[each] for each in observed.keys() - map(id, pods)])
+
+
+def _differing(history: History, listed: ReplaceSnapshot, others: Iterable[Pod]) -> list[Pod]:
+    """Return those of `others` that differ from the snapshot.
 
     A pod at the version of the snapshot neither changes nor proves anything.
     """
-    kept = {id(state.pod) for state in history.snapshot.states.values()}
-    others = (_as_listed(pod, listed) for pod in listed.pods if id(pod) not in kept)
+    as_listed = [_as_listed(pod, listed) for pod in others]
     return [
-        pod for pod in others if (last := _last(history, pod)) is None or last.resource_version != pod.resource_version
+        pod
+        for pod in as_listed
+        if (last := _last(history, pod)) is None or last.resource_version != pod.resource_version
     ]
 
 

@@ -56,7 +56,7 @@ class Merge:
     def __init__(self, history: History, now: Moment = math.inf) -> None:
         self._history = history
         self._now = now
-        self.progress = replace(history.progress)
+        self.progress = history.progress.copy()
         self._edit = SnapshotEdit(history.snapshot)
         self._absent = history.absent.mutate()
         self._absent_uids = {absent.executor_id: uid for uid, absent in history.absent.items()}
@@ -160,19 +160,23 @@ class Merge:
 
     # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def list(self, listed: set[str], differing: Iterable[Pod], version: str) -> None:
+    def list(self, others: set[str], missing: Iterable[int], differing: Iterable[Pod], version: str) -> None:
         """Apply a LIST: it decides about each pod, also by absence, unless the store has a version above the LIST's.
 
-        `listed` has the UIDs of all its pods, `differing` the pods that differ from the snapshot.
+        Args:
+            others: the UIDs of all its pods that are not, as the same objects, in the snapshot.
+            missing: the executors of the snapshot whose pods are not, as the same objects, in the LIST.
+            differing: its pods that differ from the snapshot.
+            version: its version.
         """
-        self._infer_ends({uid: absent for uid, absent in self._history.absent.items() if uid not in listed})
-        for number, state in self._history.snapshot.states.items():
-            uid = state.pod.uid
-            if uid not in listed and not is_later(state.pod.resource_version, version):
-                self._set_absent(uid, Absent(number, self._remove(number)))
+        self._infer_ends({uid: absent for uid, absent in self._history.absent.items() if uid not in others})
+        for number in missing:
+            pod = self._history.snapshot.states[number].pod
+            if pod.uid not in others and not is_later(pod.resource_version, version):
+                self._set_absent(pod.uid, Absent(number, self._remove(number)))
         for pod in differing:
             self._listed(pod)
-        self._forget_set_aside(listed)
+        self._forget_set_aside(others)
         self.progress.floor = version
         self.purge()
 

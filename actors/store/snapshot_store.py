@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, assert_never
 
 from actors.messages.internal import (
     AddSubscriber,
@@ -48,6 +48,13 @@ the start of a large fleet takes ten rounds a second, not fifty."""
 @dataclass(frozen=True, slots=True)
 class _RoundDue:
     """A subscriber's next batch is due."""
+
+    subscriber: Address
+
+
+@dataclass(frozen=True, slots=True)
+class _IntervalOver:
+    """A subscriber's interval after some batch is over. It may have had a later one."""
 
     subscriber: Address
 
@@ -103,9 +110,8 @@ class SnapshotStore(Actor):
         self._heard_at: Moment | None = None
         """When the last event or consistent LIST arrived. A LIST from a cache does not count: it may be of any age."""
 
-    def receive(self, message: object) -> object:
+    def receive(self, message: ToSnapshotStore | _RoundDue | _IntervalOver) -> object:
         """One case a message."""
-        message = cast("ToSnapshotStore | _RoundDue", message)
         match message:
             case UpdatePods():
                 self._update(message)
@@ -120,6 +126,8 @@ class SnapshotStore(Actor):
                 self._done(subscriber, seq)
             case _RoundDue(subscriber):
                 self._round(self._subscriptions[subscriber])
+            case _IntervalOver(subscriber):
+                self._interval_over(self._subscriptions[subscriber])
             case _:
                 assert_never(message)
         return None
@@ -224,6 +232,18 @@ class SnapshotStore(Actor):
             due = _RoundDue(subscription.address)
             self.timers.start((timer, subscription.address), interval - since, due)
 
+    def _interval_over(self, subscription: _Subscription) -> None:
+        """Send a batch if the last one is so long ago, else wait for the rest. Most batches follow from a change."""
+        assert subscription.sent_at is not None
+        rest = subscription.interval - elapsed(subscription.sent_at, self.clock.monotonic())
+        if rest <= timedelta():
+            self._round(subscription)
+            rest = subscription.interval
+        self._await_interval(subscription, rest)
+
+    def _await_interval(self, subscription: _Subscription, rest: timedelta) -> None:
+        self.timers.start(("round", subscription.address), rest, _IntervalOver(subscription.address))
+
     def _round(self, subscription: _Subscription) -> None:
         if subscription.outstanding is None:
             self._send(subscription)
@@ -259,5 +279,6 @@ class SnapshotStore(Actor):
         subscription.sent_at = self.clock.monotonic()
         for timer in ("soon", "start"):
             self.timers.cancel((timer, subscription.address))
-        self.timers.start(("round", subscription.address), subscription.interval, _RoundDue(subscription.address))
+        if not self.timers.active(("round", subscription.address)):
+            self._await_interval(subscription, subscription.interval)
         subscription.address.tell(batch)

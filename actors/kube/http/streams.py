@@ -41,7 +41,7 @@ READS_HELD: Final = 16
 actors, which costs a third of all the work; this many reads take about ten milliseconds."""
 
 
-QUIET: Final = timedelta(milliseconds=100)
+QUIET: Final = timedelta(milliseconds=500)
 """How long reads without news are held back: they only say how far the stream has come. A busy fleet has a thousand
 such events a second, and each read that is delivered takes the interpreter from the driver twice."""
 

@@ -42,6 +42,7 @@ from actors.kube.observer.frames import (
     pack,
     to_observer,
 )
+from actors.kube.observer.joined_list import JoinedList
 from actors.kube.observer.pod_table import PodNumbers
 from actors.runtime import Deadline, SystemClock
 from actors.text import LONGEST_LINE, get_logger, one_line
@@ -267,7 +268,14 @@ class _Observer:
         with self._sending:
             place = self._lists.pop(ask.continue_token, None) if ask.continue_token else self._numbers.begin_list()
         request = api.List(ask.selector, ask.limit, ask.continue_token, ask.resource_version)
-        self._calls.add(ask.serial, self._api.send(request, partial(self._listed, ask.serial, place)))
+        reply = partial(self._listed, ask.serial, place)
+        joined = JoinedList(self._api, request, reply, lacked=self._lacked, clock=self._clock)
+        self._calls.add(ask.serial, joined)
+        joined.start()
+
+    def _lacked(self, page: PodPage) -> int:
+        with self._sending:
+            return self._numbers.lacked(page.pods)
 
     def _listed(self, serial: int, place: int | None, answer: PodPage | ApiError) -> None:
         self._calls.end(serial)

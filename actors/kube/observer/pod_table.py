@@ -17,7 +17,7 @@ from actors.kube.observer.frames import Events, Forget, Page
 from actors.pods.pod import Pod, PodEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from actors.pods.pod import EventType
 
@@ -58,6 +58,11 @@ class PodNumbers:
                 news.append((number, pod))
         moved = [(self._by_uid[uid].number, version) for uid, version in page.moved.items() if uid in self._by_uid]
         return Page(serial, numbers, news, moved, page.resource_version, page.continue_token, page.malformed)
+
+    def lacked(self, pods: Sequence[Pod]) -> int:
+        """Return how many of these pods the other side lacks as they are."""
+        numbered = (self._by_uid.get(pod.metadata.uid) for pod in pods)
+        return sum(known is None or known.pod is not pod for known, pod in zip(numbered, pods, strict=True))
 
     def events(self, serial: int, read: WatchEvents) -> Events:
         """Return events as they cross."""

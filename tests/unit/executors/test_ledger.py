@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -331,7 +330,7 @@ def test_to_count_the_registered_the_ledger_is_not_iterated() -> None:
     ledger = requested(1).registered(1, 1.0)
     assert ledger is not None
     unreadable: Any = None
-    assert replace(ledger, entries=unreadable).registered_count() == 1
+    assert msgspec.structs.replace(ledger, entries=unreadable).registered_count() == 1
 
 
 def test_ids_resume_from_what_another_driver_allocated_and_never_go_back() -> None:
