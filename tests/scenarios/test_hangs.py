@@ -118,7 +118,7 @@ def wait(world: World) -> None:
 MESSAGES = {
     "allocator": "SnapshotBatch",
     "lifecycle-manager": "SnapshotBatch",
-    "snapshot-store": "_RoundDue",
+    "snapshot-store": "_IntervalOver",
     "watch-source": "_Received",
     "poll-source": "_PollDue",
 }
@@ -129,7 +129,7 @@ CASES: list[tuple[str, str, Callable[[World], None]]] = [
     ("request-pool", "DeletePod", lose_one),
     ("allocator", "SetTotalExpectedExecutors", grow),
     ("lifecycle-manager", "SnapshotBatch", lose_one),
-    ("snapshot-store", "_RoundDue", wait),
+    ("snapshot-store", "_IntervalOver", wait),
     ("snapshot-store", "UpdatePods", lose_one),
     ("poll-source", "_PollDue", wait),
     ("watch-source", "_Received", lose_the_stream),
@@ -176,7 +176,7 @@ STAGES = [
     ("request-pool", "DeletePods"),
     ("request-pool", "_Answered"),
     ("lease-keeper", "ReleaseLease"),
-    ("snapshot-store", "_RoundDue"),
+    ("snapshot-store", "_IntervalOver"),
     ("lifecycle-manager", "SnapshotBatch"),
 ]
 """What each is told while all are stopped."""
