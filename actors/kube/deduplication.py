@@ -23,6 +23,7 @@ from actors.pods.pod import (
     EXECUTOR_ID_LABEL,
     IN_NAME,
     RELEVANT_CONDITIONS,
+    Condition,
     ObjectMeta,
     OwnerReference,
     Pod,
@@ -161,10 +162,36 @@ class SharedParts:
         _share_metadata(pod.metadata, last.metadata, share)
         if (spec := pod.spec) is not None:
             force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
-        if pod.status is not None and pod.status == last.status:
-            force_setattr(pod, "status", last.status)
-        elif pod.status is not None:
-            _share_status(pod.status, last.status or _NO_STATUS, share)
+        self._share_status(pod, last.status)
+
+    def share_framed(self, pod: Pod, known: _Known) -> None:
+        """Do the same for a pod that is in the frame of its last observation, and need not be compared again."""
+        metadata, last, frame = pod.metadata, known.pod.metadata, known.frame
+        force_setattr(metadata, "uid", last.uid)
+        if metadata.name == last.name:
+            force_setattr(metadata, "name", last.name)
+        force_setattr(metadata, "labels", frame.labels)
+        force_setattr(metadata, "owner_references", frame.owner_references)
+        force_setattr(metadata, "finalizers", frame.finalizers)
+        force_setattr(pod, "spec", frame.spec)
+        self._share_status(pod, known.status)
+
+    def _share_status(self, pod: Pod, last: PodStatus | None) -> None:
+        new, share = pod.status, self._shared.setdefault
+        if new is None:
+            return
+        if new == last:
+            force_setattr(pod, "status", last)
+            return
+        old = last or _NO_STATUS  # fields that are not here differ from pod to pod
+        if (phase := new.phase) is not None:
+            force_setattr(new, "phase", old.phase if phase == old.phase else share(phase, phase))
+        if (statuses := new.container_statuses) is not None:
+            before = old.container_statuses
+            force_setattr(new, "container_statuses", before if statuses == before else share(statuses, statuses))
+        if (statuses := new.init_container_statuses) is not None:
+            before = old.init_container_statuses
+            force_setattr(new, "init_container_statuses", before if statuses == before else share(statuses, statuses))
 
 
 @final
@@ -241,17 +268,25 @@ class PodDeduplicator:
         metadata = pod.metadata
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
         _tidy(pod)
-        if known is not None and _looks_same(pod, known):
+        framed = known is not None and _is_framed(pod, known.frame)
+        if known is not None and framed and pod.status == known.status:
             follows = known.origin is connection or known.origin == connection.since
             if follows and _is_running(known) and event.type != "DELETED":
                 known.version, known.origin = metadata.resource_version, connection
                 return False
             if metadata.resource_version == known.pod.metadata.resource_version:
                 force_setattr(event, "pod", known.pod)
-        self._ends_some = self._ends_some or (_ends(event) and not (known is not None and _is_over(known.status)))
-        self._parts.share(pod, None if known is None else known.pod)
+        ends = event.type == "DELETED" or metadata.deletion_timestamp is not None or _is_over(pod.status)
+        self._ends_some = self._ends_some or (ends and not (known is not None and _is_over(known.status)))
+        if known is not None and framed:
+            self._parts.share_framed(pod, known)
+        else:
+            self._parts.share(pod, None if known is None else known.pod)
         if event.type == "DELETED":  # always the last event of a pod
             self._pods.pop(metadata.uid, None)
+        elif known is not None and framed and metadata.resource_version:
+            known.pod, known.status = event.pod, event.pod.status
+            known.version, known.origin = metadata.resource_version, connection
         else:
             self._remember(event.pod, connection)
         return True
@@ -296,13 +331,6 @@ def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any]
         force_setattr(new, "finalizers", old.finalizers if same else share(finalizers, finalizers))
 
 
-def _share_status(new: PodStatus, old: PodStatus, share: Callable[[Any, Any], Any]) -> None:
-    for field in ("phase", "container_statuses", "init_container_statuses"):  # other fields differ from pod to pod
-        if (value := getattr(new, field)) is not None:
-            before = getattr(old, field)
-            force_setattr(new, field, before if value == before else share(value, value))
-
-
 def _is_unchanged(known: _Known, listed: Pod | PodHeader) -> bool:
     """Whether the pod of a LIST is the known one.
 
@@ -316,23 +344,17 @@ def _is_unchanged(known: _Known, listed: Pod | PodHeader) -> bool:
     )
 
 
-def _looks_same(pod: Pod, known: _Known) -> bool:
-    """Whether a pod differs at most in its version from the last observation. Runs for every event."""
-    new, old = pod.metadata, known.frame
+def _is_framed(pod: Pod, frame: _Frame) -> bool:
+    """Whether a pod differs from its last observation, which has this frame, at most in its version and its status."""
+    metadata = pod.metadata
     return (
-        pod.status == known.status
-        and pod.spec == old.spec
-        and new.labels == old.labels
-        and new.owner_references == old.owner_references
-        and new.deletion_timestamp == old.deletion_timestamp
-        and new.deletion_grace_period_seconds == old.deletion_grace_period_seconds
-        and new.finalizers == old.finalizers
+        pod.spec == frame.spec
+        and metadata.labels == frame.labels
+        and metadata.owner_references == frame.owner_references
+        and metadata.deletion_timestamp == frame.deletion_timestamp
+        and metadata.deletion_grace_period_seconds == frame.deletion_grace_period_seconds
+        and metadata.finalizers == frame.finalizers
     )
-
-
-def _ends(event: PodEvent) -> bool:
-    """Whether a pod ends with this event, or begins to."""
-    return event.type == "DELETED" or event.pod.terminating or _is_over(event.pod.status)
 
 
 def _is_over(status: PodStatus | None) -> bool:
@@ -347,7 +369,10 @@ def _tidy(pod: Pod) -> None:
     """Drop the conditions that no decision depends on, and the executor id from labels if the name has it."""
     status, labels = pod.status, pod.metadata.labels
     if status is not None and (conditions := status.conditions):
-        telling = [each for each in conditions if RELEVANT_CONDITIONS.get(each.type, each.status) != each.status]
-        force_setattr(status, "conditions", tuple(telling) if telling else None)
+        telling: tuple[Condition, ...] | None = None
+        for each in conditions:  # nearly always none is
+            if RELEVANT_CONDITIONS.get(each.type, each.status) != each.status:
+                telling = (*(telling or ()), each)
+        force_setattr(status, "conditions", telling)
     if isinstance(labels, dict) and labels.get(EXECUTOR_ID_LABEL) == id_text(pod.metadata.name):
         labels[EXECUTOR_ID_LABEL] = IN_NAME

@@ -76,14 +76,12 @@ class SnapshotEdit:
         changes = self._changes
         return changes[executor_id] if executor_id in changes else self._before.states.get(executor_id)
 
-    def put(self, executor_id: int, state: PodState) -> PodState | None:
-        """Set an executor's state, and return the one before. Most changes do not affect the counts."""
-        before = self.get(executor_id)
+    def put(self, executor_id: int, state: PodState, before: PodState | None) -> None:
+        """Set an executor's state, `before` until now as `get` returns it. Most changes do not affect the counts."""
         self._changes[executor_id] = state
         if before is None or type(before) is not type(state) or not _same_profile(before.pod, state.pod):
             self._count(before, -1)
             self._count(state, +1)
-        return before
 
     def drop(self, executor_id: int) -> PodState:
         """Remove an executor, and return its last state."""

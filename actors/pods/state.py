@@ -166,7 +166,7 @@ def runs_on(before: PodState | None, state: PodState) -> bool:
         (new.labels is old.labels or new.labels == old.labels)
         and new.owner_references == old.owner_references
         and new.finalizers == old.finalizers
-        and pod.spec == last.spec
+        and (pod.spec is last.spec or pod.spec == last.spec)
     )
 
 

@@ -107,7 +107,7 @@ class Merge:
             if event.type == "DELETED":
                 self._end_observed(number, event, self._remove(number))
             else:
-                self._put(number, pod)
+                self._put(number, pod, state)
         elif (absent := self._absent.get(uid)) is not None:
             self._absent_event(event, absent)
         elif not self._is_before_tombstone(pod):
@@ -192,7 +192,7 @@ class Merge:
         for pod in pods:
             last = last_seen(self._edit.get, pod)
             if last is not None:  # its version is of the old history, so the LIST is later
-                self._put(last[0], pod)
+                self._put(last[0], pod, last[1])
             else:
                 self._listed(pod)
         self._forget_set_aside(listed)
@@ -203,7 +203,7 @@ class Merge:
         if last is not None:
             number, state = last
             if not is_old(pod.resource_version, state.pod.resource_version):
-                self._put(number, pod)
+                self._put(number, pod, state)
             return
         new = self._valid_id(pod)
         if new is None:
@@ -311,15 +311,15 @@ class Merge:
         self._tombstones.pop(pod.uid, None)
         self._set_aside.pop(pod.uid, None)
         self._waiting[number] = None
-        self._put(number, pod)
+        self._put(number, pod, self._edit.get(number))
         return True
 
-    def _put(self, number: int, pod: Pod) -> None:
-        """Set the state of a pod in the snapshot."""
+    def _put(self, number: int, pod: Pod, before: PodState | None) -> None:
+        """Set the state of a pod in the snapshot, `before` until now."""
         state = classify(pod, self._history.rules)
         if state.final and pod.terminating:
-            state = _after(self._edit.get(number), state)
-        before = self._edit.put(number, state)
+            state = _after(before, state)
+        self._edit.put(number, state, before)
         if not runs_on(before, state):
             self._changed.add(number)
         if isinstance(state, PodPending):

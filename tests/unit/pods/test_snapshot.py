@@ -25,7 +25,7 @@ def of_profile(profile: str) -> Pod:
 def snapshot_of(*states: PodState) -> PodsSnapshot:
     edit = SnapshotEdit(PodsSnapshot.EMPTY)
     for number, state in enumerate(states, start=1):
-        edit.put(number, state)
+        edit.put(number, state, None)
     return edit.finish("1", None)
 
 
@@ -58,8 +58,8 @@ def test_a_profile_goes_with_its_last_executor() -> None:
 def test_an_edit_leaves_the_snapshot_it_started_from_as_it_was() -> None:
     before = snapshot_of(PodPending(pod()))
     edit = SnapshotEdit(before)
-    edit.put(1, PodRunning(pod()))
-    edit.put(2, PodRunning(pod()))
+    edit.put(1, PodRunning(pod()), edit.get(1))
+    edit.put(2, PodRunning(pod()), None)
 
     after = edit.finish("9", 3.5)
 
@@ -85,7 +85,7 @@ def test_the_counts_agree_with_the_states_after_any_edits(
         edit = SnapshotEdit(snapshot)
         for number, profile, state in batch:
             if state is not None:
-                edit.put(number, state(of_profile(profile)))
+                edit.put(number, state(of_profile(profile)), edit.get(number))
             elif edit.get(number) is not None:
                 edit.drop(number)
         snapshot = edit.finish("1", None)

@@ -100,8 +100,8 @@ def show_whatever_a_list_shows(self: Any, pod: Any) -> None:
     self._absent.pop(pod.uid, None)
     number = executor_id(pod)
     assert number is not None
-    if last_seen(self._edit.get, pod) is not None:
-        self._put(number, pod)
+    if (last := last_seen(self._edit.get, pod)) is not None:
+        self._put(number, pod, last[1])
     else:
         self._add(number, pod)
 
