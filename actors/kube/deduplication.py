@@ -162,10 +162,13 @@ class SharedParts:
         _share_metadata(pod.metadata, last.metadata, share)
         if (spec := pod.spec) is not None:
             force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
-        self._share_status(pod, last.status)
+        if pod.status is not None and pod.status == last.status:
+            force_setattr(pod, "status", last.status)
+        elif pod.status is not None:
+            self._share_status(pod.status, last.status or _NO_STATUS)
 
-    def share_framed(self, pod: Pod, known: _Known) -> None:
-        """Do the same for a pod that is in the frame of its last observation, and need not be compared again."""
+    def share_framed(self, pod: Pod, known: _Known, *, same_status: bool) -> None:
+        """Do the same for a pod in the frame of its last observation: it was compared already."""
         metadata, last, frame = pod.metadata, known.pod.metadata, known.frame
         force_setattr(metadata, "uid", last.uid)
         if metadata.name == last.name:
@@ -174,16 +177,14 @@ class SharedParts:
         force_setattr(metadata, "owner_references", frame.owner_references)
         force_setattr(metadata, "finalizers", frame.finalizers)
         force_setattr(pod, "spec", frame.spec)
-        self._share_status(pod, known.status)
+        if same_status:
+            force_setattr(pod, "status", known.status)
+        elif pod.status is not None:
+            self._share_status(pod.status, known.status or _NO_STATUS)
 
-    def _share_status(self, pod: Pod, last: PodStatus | None) -> None:
-        new, share = pod.status, self._shared.setdefault
-        if new is None:
-            return
-        if new == last:
-            force_setattr(pod, "status", last)
-            return
-        old = last or _NO_STATUS  # fields that are not here differ from pod to pod
+    def _share_status(self, new: PodStatus, old: PodStatus) -> None:
+        """Share the parts of a status that many pods have in common."""
+        share = self._shared.setdefault
         if (phase := new.phase) is not None:
             force_setattr(new, "phase", old.phase if phase == old.phase else share(phase, phase))
         if (statuses := new.container_statuses) is not None:
@@ -269,7 +270,8 @@ class PodDeduplicator:
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
         _tidy(pod)
         framed = known is not None and _is_framed(pod, known.frame)
-        if known is not None and framed and pod.status == known.status:
+        same_status = known is not None and framed and pod.status == known.status
+        if known is not None and same_status:
             follows = known.origin is connection or known.origin == connection.since
             if follows and _is_running(known) and event.type != "DELETED":
                 known.version, known.origin = metadata.resource_version, connection
@@ -279,7 +281,7 @@ class PodDeduplicator:
         ends = event.type == "DELETED" or metadata.deletion_timestamp is not None or _is_over(pod.status)
         self._ends_some = self._ends_some or (ends and not (known is not None and _is_over(known.status)))
         if known is not None and framed:
-            self._parts.share_framed(pod, known)
+            self._parts.share_framed(pod, known, same_status=same_status)
         else:
             self._parts.share(pod, None if known is None else known.pod)
         if event.type == "DELETED":  # always the last event of a pod
