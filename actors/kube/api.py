@@ -86,7 +86,8 @@ class PodPage(msgspec.Struct, frozen=True):
     """One page of a LIST. `continue_token` is empty on the last page; `resource_version` is that of the whole list.
 
     `malformed` counts the items that could not be decoded as pods; they are left out and logged once. `moved` maps the
-    UID of a pod to its current version where an earlier, otherwise equal `Pod` is returned for it.
+    UID of a pod to its current version where an earlier, otherwise equal `Pod` is returned for it. `pages` is how many
+    of the server's pages it is: an implementation may join some.
     """
 
     pods: tuple[Pod, ...]
@@ -94,6 +95,7 @@ class PodPage(msgspec.Struct, frozen=True):
     continue_token: str = ""
     malformed: int = 0
     moved: Mapping[str, str] = {}
+    pages: int = 1
 
 
 class ObjectPage(msgspec.Struct, frozen=True):

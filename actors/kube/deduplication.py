@@ -150,8 +150,7 @@ class SharedParts:
 
         Comparing costs less than looking up.
         """
-        if len(self._shared) >= MAX_SHARED:
-            self._shared.clear()
+        self._make_room()
         share = self._shared.setdefault
         if last is None:
             last = _NO_POD
@@ -169,6 +168,7 @@ class SharedParts:
 
     def share_framed(self, pod: Pod, known: _Known, *, same_status: bool) -> None:
         """Do the same for a pod in the frame of its last observation: it was compared already."""
+        self._make_room()
         metadata, last, frame = pod.metadata, known.pod.metadata, known.frame
         force_setattr(metadata, "uid", last.uid)
         if metadata.name == last.name:
@@ -181,6 +181,10 @@ class SharedParts:
             force_setattr(pod, "status", known.status)
         elif pod.status is not None:
             self._share_status(pod.status, known.status or _NO_STATUS)
+
+    def _make_room(self) -> None:
+        if len(self._shared) >= MAX_SHARED:
+            self._shared.clear()
 
     def _share_status(self, new: PodStatus, old: PodStatus) -> None:
         """Share the parts of a status that many pods have in common."""

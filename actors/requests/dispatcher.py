@@ -45,6 +45,10 @@ BACKOFF: Final = Backoff(
 )
 """The delay between two tries of one request, plus jitter of up to the same length."""
 
+FIRST_WITHIN: Final = timedelta(seconds=15)
+"""How long POSTs wait for requests that go first, all together: a server that hangs or refuses them must not stop
+creation."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
@@ -129,6 +133,10 @@ class Dispatcher:
         self._finished: list[tuple[Request, object]] = []
         self._blocking_posts: set[object] = set()
         """Keys of open requests that block POSTs."""
+        self._going_first: set[object] = set()
+        """Keys of open requests that go before POSTs."""
+        self._first_until: Moment = 0.0
+        """Until then POSTs wait for them. Later ones do not prolong it, until there were none."""
         self._paused_until: Moment = 0.0
         """The end of the pause after a 429."""
         self._next_step_at: Moment = 0.0
@@ -141,7 +149,11 @@ class Dispatcher:
 
     def submit(self, request: Request) -> None:
         """Queue a request, unless the same is open, was refused a moment ago, was carried out, or must not be sent."""
-        if request.key in self._open or (request.writes and self._suspended):
+        if request.writes and self._suspended:
+            return
+        if request.key in self._open:
+            if request.goes_first:
+                self._let_first(self._open[request.key])
             return
         now = self._clock.monotonic()
         if self._refusals.holds_back(request, now) or self._carried_out.holds_back(request, now):
@@ -151,7 +163,16 @@ class Dispatcher:
         self._open[request.key] = request
         if request.blocks_posts:
             self._blocking_posts.add(request.key)
+        if request.goes_first:
+            self._let_first(request)
         self._queue.add(request)
+
+    def _let_first(self, request: Request) -> None:
+        """Have POSTs wait for a request. The first of several begins the wait for all."""
+        if not self._going_first:
+            self._first_until = later(self._clock.monotonic(), FIRST_WITHIN)
+            self._timers.start("first", FIRST_WITHIN, _SendDue())
+        self._going_first.add(request.key)
 
     def is_in_flight(self, request: Request) -> bool:
         """Return whether a call of this request has no answer yet."""
@@ -270,7 +291,8 @@ class Dispatcher:
         if lane is not Lane.POST:
             return self._queue.in_flight(lane) < self._most
         blocked = self._blocking_posts and self._outage.steps < BLOCKING_TRIES
-        paused = blocked or self._timers.active("posts")
+        waits = self._going_first and self._clock.monotonic() < self._first_until
+        paused = blocked or waits or self._timers.active("posts")
         return not paused and self._queue.in_flight(lane) < self._posts.now
 
     def _call(self, request: Request) -> Call:
@@ -320,6 +342,7 @@ class Dispatcher:
     def _end(self, request: Request) -> None:
         del self._open[request.key]
         self._blocking_posts.discard(request.key)
+        self._going_first.discard(request.key)
 
     def _remove(self, request: Request) -> None:
         """Remove a request from wherever it waits."""

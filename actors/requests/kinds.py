@@ -116,6 +116,8 @@ class Request:
     """Its sender repeats it every round until it has its effect."""
     blocks_posts: bool = False
     """No POST is sent while it is open, unless it has failed `BLOCKING_TRIES` times."""
+    goes_first: bool = False
+    """POSTs wait until it is answered, but not for long; see `Dispatcher`."""
     max_tries: int | None = None
     """Any answer to the last try is final."""
     rank: int = 0
@@ -166,7 +168,7 @@ def delete(message: DeletePod) -> Request:
     """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
     call, uid = kube.Delete(message.name, message.options), message.options.uid
     request = Request("delete", message.name, message, call, uid, message.observed_at, repeated=True)
-    request.blocks_posts = message.goes_first
+    request.goes_first = message.goes_first
     return request
 
 

@@ -200,6 +200,7 @@ class Loop:
                 turns += 1
                 self._turn_of(mailbox, thread)
             callback = mailbox = None  # they may hold much memory, and the next wait may be long
+        self._ready.put(None)  # the thread that goes on, if any, does what was to be done when this one rests
 
     def _next(self, *, waits: bool) -> _LoopMailbox | None:
         """Return the receiver of the next message, None if there is none; with `waits`, wait until a timer is due."""

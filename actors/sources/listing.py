@@ -123,7 +123,7 @@ class PagedList:
 
     def _endless(self, page: PodPage) -> str | None:
         """Return why no page may follow this one; None if one may, or if it is the last."""
-        self._pages += 1
+        self._pages += page.pages
         self._empty = 0 if page.pods or page.malformed else self._empty + 1
         if self._count > self._bounds.max_pods:
             return f"it has more than {self._bounds.max_pods} pods (api.max_pods)"

@@ -207,6 +207,7 @@ class SnapshotStore(Actor):
             unconfirmed = earlier.outstanding.ended if earlier.outstanding else ()
             subscription.ended = [*unconfirmed, *earlier.ended]
         self._subscriptions[address] = subscription
+        self.timers.cancel(("round", address))  # of the earlier one, which may have had another interval
         self._send(subscription)
 
     def _round_soon(self) -> None:

@@ -188,6 +188,7 @@ class Page(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     resource_version: str
     continue_token: str
     malformed: int
+    pages: int
 
 
 class Events(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from msgspec import structs
 
-from actors.errors import Cancelled
+from actors.errors import Cancelled, Gone
 from actors.kube.api import List, PodPage
 
 if TYPE_CHECKING:
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinedList"]
 
-MOST_PODS: Final = 10_000
-"""Pods after which no page is joined: the driver's process reads so many in about two milliseconds."""
+MOST_PAGES: Final = 20
+"""Pages that are joined at most: 10,000 pods, which the driver's process reads in about two milliseconds."""
 
 MOST_NEWS: Final = 50
 """Pods that the driver's process lacks, after which no page is joined: those of the first LIST cross page by page."""
 
-JOIN_WITHIN: Final = 0.5
-"""Seconds after which no page is joined. The driver's process waits for an answer as long as for one page."""
+JOIN_WITHIN: Final = 0.25
+"""Seconds after which no page is joined. The driver's process waits hardly longer for an answer than for one page."""
 
 
 @final
 class JoinedList:
     """One request for pages: the one that `first` asks for, and those that follow.
 
-    `reply` gets pages as one, with the continue token of the last, or the error of the first. After the error of a
-    later page, who continues there gets it. A list without an end is not noticed here, but by who continues: an empty
-    page is the last one here, and so is one that names itself as the next.
+    `reply` gets pages as one, with the continue token of the last, or the error of any: without all pages there is no
+    LIST. Only if the token of a later page has expired, the pages before are the answer: who continues there begins
+    anew. A list without an end is noticed by who continues, too: an empty page is the last one here, and so is one that
+    names itself as the next.
 
     Args:
         lacked: returns how many pods of a page the driver's process lacks.
@@ -85,8 +86,10 @@ class JoinedList:
     def _arrived(self, answer: PodPage | ApiError) -> None:
         if self._cancelled:
             self._reply(Cancelled("the list was cancelled"))
+        elif isinstance(answer, Gone) and self._pages:
+            self._reply(self._joined())
         elif not isinstance(answer, PodPage):
-            self._reply(self._joined() if self._pages else answer)
+            self._reply(answer)
         else:
             self._pages.append(answer)
             if self._may_continue(answer):
@@ -99,9 +102,8 @@ class JoinedList:
         if not page.pods or page.continue_token in ("", before):
             return False
         self._news += self._lacked(page)
-        pods = sum(len(each.pods) for each in self._pages)
         seconds = self._clock.monotonic() - self._began
-        return pods < MOST_PODS and self._news <= MOST_NEWS and seconds < JOIN_WITHIN
+        return len(self._pages) < MOST_PAGES and self._news <= MOST_NEWS and seconds < JOIN_WITHIN
 
     def _joined(self) -> PodPage:
         if len(self._pages) == 1:
@@ -113,4 +115,5 @@ class JoinedList:
             last.continue_token,
             sum(page.malformed for page in self._pages),
             {uid: version for page in self._pages for uid, version in page.moved.items()},
+            len(self._pages),
         )

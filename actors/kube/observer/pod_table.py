@@ -57,7 +57,9 @@ class PodNumbers:
             if is_new:
                 news.append((number, pod))
         moved = [(self._by_uid[uid].number, version) for uid, version in page.moved.items() if uid in self._by_uid]
-        return Page(serial, numbers, news, moved, page.resource_version, page.continue_token, page.malformed)
+        return Page(
+            serial, numbers, news, moved, page.resource_version, page.continue_token, page.malformed, page.pages
+        )
 
     def lacked(self, pods: Sequence[Pod]) -> int:
         """Return how many of these pods the other side lacks as they are."""
@@ -115,7 +117,7 @@ class KnownPods:
         pods = self._pods
         moved: Mapping[str, str] = {pods[number].metadata.uid: version for number, version in page.moved}
         found = tuple([pods[number] for number in page.numbers])
-        return PodPage(found, page.resource_version, page.continue_token, page.malformed, moved)
+        return PodPage(found, page.resource_version, page.continue_token, page.malformed, moved, page.pages)
 
     def events(self, read: Events) -> WatchEvents:
         """Return the events that have crossed."""

@@ -77,6 +77,17 @@ def test_equal_parts_of_pods_are_kept_once_from_lists_and_watches() -> None:
     assert a.status.container_statuses is b.status.container_statuses
 
 
+def test_values_that_no_two_pods_share_do_not_pile_up_while_one_pod_changes() -> None:
+    deduplicator = PodDeduplicator()
+    listed(pod(1), deduplicator=deduplicator)
+    for count in range(2 * MAX_SHARED):
+        changed = pod(1)
+        changed["metadata"]["resourceVersion"] = str(count + 8)
+        changed["status"]["containerStatuses"] = [{"name": "executor", "restartCount": count}]
+        watched(changed, deduplicator=deduplicator)
+    assert len(deduplicator._parts._shared) <= MAX_SHARED + 8
+
+
 def test_shared_labels_equal_the_decoded_ones() -> None:
     deduplicator = PodDeduplicator()
     a, b = listed(pod(1), pod(2), deduplicator=deduplicator)

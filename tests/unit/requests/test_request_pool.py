@@ -53,7 +53,7 @@ from actors.messages.internal import (
     WithdrawRequests,
 )
 from actors.requests.carried_out import FORGOTTEN_AFTER, CarriedOut
-from actors.requests.dispatcher import BACKOFF
+from actors.requests.dispatcher import BACKOFF, FIRST_WITHIN
 from actors.requests.kinds import BLOCKING_TRIES, CONFIRM_TRIES, IDS_PER_CALL, delete
 from actors.requests.request_pool import RequestPool
 from actors.testing.manual_api import ManualPodApi
@@ -377,6 +377,30 @@ def test_no_pod_is_created_before_one_that_counts_no_longer_is_deleted(world: Wo
     assert [call for call in world.open() if call not in flying] == ["delete excess"]
     world.answer_next("delete", None)
     assert len([call for call in world.open() if call not in flying and call.startswith("create")]) == 1
+
+
+def test_what_goes_first_holds_up_creation_for_seconds_however_often_it_fails(world: World) -> None:
+    world.tell(DeletePod("excess", goes_first=True))
+    world.create(3)
+    world.kit.advance(FIRST_WITHIN / 2)
+    assert world.open() == ["delete excess"]
+    world.answer_next("delete", Unavailable("a webhook failed", status=500))
+    world.tell(DeletePod("another", goes_first=True))
+    assert "create app-exec-3" not in world.open()
+    world.kit.advance(FIRST_WITHIN / 2)
+    assert "create app-exec-3" in world.open()
+    world.answer_next("create", pod(3))
+    world.tell(DeletePod("a third", goes_first=True))
+    world.create(4)
+    assert "create app-exec-4" in world.open(), "later ones prolong nothing"
+
+
+def test_a_delete_that_waits_already_goes_first_once_it_has_to(world: World) -> None:
+    world.tell(DeletePod("excess"), DeletePod("excess", goes_first=True))
+    world.create(3)
+    assert world.open() == ["delete excess"]
+    world.answer_next("delete", None)
+    assert world.open() == ["create app-exec-3"]
 
 
 def test_an_adoption_that_always_fails_blocks_no_post_for_long(world: World) -> None:

@@ -349,6 +349,13 @@ def test_an_end_does_not_add_rounds_to_those_of_a_short_interval(world: World, k
     assert world.one.has_nothing()
 
 
+def test_a_new_subscription_has_its_own_interval_at_once(world: World, kit: Kit) -> None:
+    world.one.done(world.one.subscribe(100 * INTERVAL))
+    world.one.done(world.one.subscribe(INTERVAL))
+    kit.advance(INTERVAL)
+    world.one.take()
+
+
 # ── one batch outstanding ────────────────────────────────────────────────────────────────────────────────────────
 
 

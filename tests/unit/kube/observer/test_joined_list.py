@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors import kube
-from actors.errors import Cancelled, Gone
+from actors.errors import Cancelled, Gone, TooManyRequests
 from actors.kube.api import PodPage
-from actors.kube.observer.joined_list import JOIN_WITHIN, MOST_NEWS, MOST_PODS, JoinedList
+from actors.kube.observer.joined_list import JOIN_WITHIN, MOST_NEWS, MOST_PAGES, JoinedList
 from actors.testing import ManualClock
 from tests.unit.builders import pod
 
@@ -110,12 +110,14 @@ def test_news_of_all_pages_count(world: World) -> None:
     assert world.names() == ["app-exec-1", "app-exec-2"]
 
 
-def test_not_too_many_pods_are_answered_as_one(world: World) -> None:
-    full = PodPage((pod(1),) * (MOST_PODS // 2), "9", "more")
-    world.pages.answer(full)
-    assert world.answers == []
-    world.pages.answer(PodPage(full.pods, "9", "even more"))
-    assert len(world.names()) == MOST_PODS
+def test_not_too_many_pages_are_answered_as_one(world: World) -> None:
+    for number in range(1, MOST_PAGES + 1):
+        assert world.answers == []
+        world.pages.answer(page(number, f"t{number}"))
+    assert len(world.names()) == MOST_PAGES
+    (answer,) = world.answers
+    assert isinstance(answer, PodPage)
+    assert answer.pages == MOST_PAGES
 
 
 def test_a_slow_list_is_answered_page_by_page(world: World) -> None:
@@ -124,12 +126,20 @@ def test_a_slow_list_is_answered_page_by_page(world: World) -> None:
     assert world.names() == ["app-exec-1"]
 
 
-def test_the_error_of_the_first_page_is_the_answer(world: World) -> None:
+@pytest.mark.parametrize("pages", [0, 1])
+def test_the_error_of_any_page_is_the_answer(world: World, pages: int) -> None:
+    for number in range(pages):
+        world.pages.answer(page(number + 1, "t1"))
+    world.pages.answer(TooManyRequests("slower", retry_after=timedelta(seconds=30)))
+    assert [type(answer) for answer in world.answers] == [TooManyRequests]
+
+
+def test_an_expired_token_is_the_answer_to_who_began_there(world: World) -> None:
     world.pages.answer(Gone("expired"))
     assert [type(answer) for answer in world.answers] == [Gone]
 
 
-def test_the_error_of_a_later_page_is_left_to_who_continues_there(world: World) -> None:
+def test_a_token_that_expires_later_is_left_to_who_continues_there(world: World) -> None:
     world.pages.answer(page(1, "t1"))
     world.pages.answer(Gone("expired"))
     (answer,) = world.answers
