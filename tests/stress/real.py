@@ -21,6 +21,7 @@ from actors.messages import (
     ExecutorTerminating,
     GetFleetStatus,
     KillExecutors,
+    RegisterExecutor,
     RequestTotalExecutors,
     StopBackend,
     ToDriver,
@@ -104,6 +105,11 @@ class RealFleet:
     def kill(self, executor_ids: Iterable[int]) -> None:
         """As the driver; nobody replaces them unless the target says so."""
         self._backend.tell(KillExecutors(tuple(executor_ids)))
+
+    def register(self, executor_ids: Iterable[int]) -> None:
+        """As the driver, when they connect."""
+        for executor_id in executor_ids:
+            assert self._backend.ask(RegisterExecutor(executor_id), timedelta(seconds=SAFETY_SECONDS))
 
     def stop(self) -> None:
         """In order, and delete the fleet."""

@@ -194,6 +194,7 @@ def test_an_executor_deleted_by_force_is_replaced_within_half_a_second(plane: Wh
     with RealFleet(plane.kubeconfig, namespace.name, 5) as fleet:
         fleet.until_running(5)
         for count in range(ENDED):
+            fleet.register(fleet.running)  # the next ones would wait if these were ended before they did anything
             namespace.delete_by_force(fleet.pods[min(fleet.running)])
             fleet.until_running(5, removed=count + 1)
         assert {reason.kind for reason in fleet.removed.values()} == {LossKind.DELETED}
