@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -215,3 +216,23 @@ def test_what_waits_until_the_loop_rests_is_not_held_up_without_end(room: Room) 
     other.tell(lambda: loop.at_rest(rested.set))
     assert rested.wait(SAFETY)
     endless.stop()
+
+
+def test_what_a_blocked_actor_leaves_until_the_loop_rests_is_called_by_who_goes_on(room: Room) -> None:
+    rested = threading.Event()
+    blocked, other = room.worker("blocked"), room.worker("other")
+
+    def block() -> None:
+        room.entered.release()
+        assert room.leave.wait(SAFETY)
+        goes_on = other.handle.thread  # type: ignore[union-attr]  # it runs
+        while sys._current_frames()[goes_on.ident].f_code.co_name != "_next":  # type: ignore[union-attr, index]  # too
+            pass  # until it waits for a message
+        loop.at_rest(rested.set)
+
+    blocked.ask("thread", WAIT)
+    blocked.tell(block)
+    assert room.entered.acquire(timeout=SAFETY)
+    other.ask("thread", WAIT)
+    room.leave.set()
+    assert rested.wait(SAFETY)
