@@ -14,6 +14,9 @@ from actors.kube.auth import data_files
 DASKS_OWN: Final = {"dask-scratch-space", "global.lock", "purge.lock", "__pycache__"}
 """What Dask leaves for the next cluster of this machine. The last one is empty."""
 
+LAST_STEPS: Final = 10.0
+"""Seconds after which a thread that has not ended goes on for ever."""
+
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of a program whose leftovers are looked for."""
@@ -37,6 +40,13 @@ def left(folder: Path) -> list[str]:
 def running() -> set[threading.Thread]:
     """Return the threads of this process, without the one that Dask has for all clients."""
     return {thread for thread in threading.enumerate() if not thread.name.startswith("Dask-Offload")}
+
+
+def kept(before: set[threading.Thread]) -> set[threading.Thread]:
+    """Return the threads that run beside those, and are not just in their last steps."""
+    for thread in running() - before:
+        thread.join(LAST_STEPS)
+    return running() - before
 
 
 def opened() -> set[str]:

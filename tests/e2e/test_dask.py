@@ -26,7 +26,7 @@ from actors.fleet.async_fleet import AsyncFleet
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
 from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, scheduler_of, told, until
-from tests.e2e.leftovers import left, opened, running
+from tests.e2e.leftovers import kept, left, opened, running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,7 +235,7 @@ def test_a_cluster_that_is_closed_leaves_nothing(folder: Path) -> None:
                 pass
     assert cluster._stopping is not None
     assert cluster._stopping.result() == (), "no pod is left, though a worker was busy"
-    assert running() - threads == set()
+    assert kept(threads) == set()
     assert opened() - files == set()
     assert left(folder) == []
 
@@ -244,4 +244,4 @@ def test_a_cluster_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
     threads = running()
     with pytest.raises(Exception, match="kubeconfig"):
         cluster_of(kubeconfig=tmp_path / "none", image="any")
-    assert running() - threads == set()
+    assert kept(threads) == set()

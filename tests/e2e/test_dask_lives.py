@@ -23,7 +23,7 @@ pytest.importorskip("distributed")
 from distributed import Client
 
 from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, until
-from tests.e2e.leftovers import environment, left, opened, running
+from tests.e2e.leftovers import environment, kept, left, opened, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_a_hundred_clusters_of_a_program_with_threads_leave_nothing(folder: Path
     threads, files = running(), opened()
     for number in range(LIVES):
         life(number)
-        assert running() - threads == set(), f"after {number} lives"
+        assert kept(threads) == set(), f"after {number} lives"
         assert opened() - files == set(), f"after {number} lives"
         assert left(folder) == [], f"after {number} lives"
 
@@ -71,7 +71,7 @@ def test_a_hundred_clusters_of_one_event_loop_leave_nothing(folder: Path) -> Non
         threads, files, tasks = running(), opened(), asyncio.all_tasks()
         for number in range(LIVES):
             await life(number)
-            assert running() - threads == set(), f"after {number} lives"
+            assert kept(threads) == set(), f"after {number} lives"
             assert opened() - files == set(), f"after {number} lives"
             assert asyncio.all_tasks() - tasks == set(), f"after {number} lives"
             assert left(folder) == [], f"after {number} lives"
