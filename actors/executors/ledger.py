@@ -75,11 +75,9 @@ class Ledger(msgspec.Struct, frozen=True):
 
     def begun(self) -> Ledger:
         """This driver writes from now on. At its first time, all known executors are previous drivers'."""
-        return (
-            self
-            if self.first_id is not None
-            else structs.replace(self, first_id=self.next_id, last_id=self.next_id - 1)
-        )
+        if self.first_id is not None:
+            return self
+        return structs.replace(self, first_id=self.next_id, last_id=self.next_id - 1)
 
     def resumed_from(self, last_id: int) -> Ledger:
         """Allocate no id up to this one: some driver has."""

@@ -273,28 +273,25 @@ class PodDeduplicator:
         metadata = pod.metadata
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
         _tidy(pod)
-        framed = known is not None and _is_framed(pod, known.frame)
-        same_status = known is not None and framed and pod.status == known.status
-        if known is not None and same_status:
-            follows = known.origin is connection or known.origin == connection.since
-            if follows and _is_running(known) and event.type != "DELETED":
-                known.version, known.origin = metadata.resource_version, connection
+        framed = known if known is not None and _is_framed(pod, known.frame) else None
+        same_status = framed is not None and pod.status == framed.status
+        if framed is not None and same_status:
+            follows = framed.origin is connection or framed.origin == connection.since
+            if follows and _is_running(framed) and event.type != "DELETED":
+                framed.version, framed.origin = metadata.resource_version, connection
                 return False
-            if metadata.resource_version == known.pod.metadata.resource_version:
-                force_setattr(event, "pod", known.pod)
+            if metadata.resource_version == framed.pod.metadata.resource_version:
+                force_setattr(event, "pod", framed.pod)
         ends = event.type == "DELETED" or metadata.deletion_timestamp is not None or _is_over(pod.status)
         self._ends_some = self._ends_some or (ends and not (known is not None and _is_over(known.status)))
-        if known is not None and framed:
-            self._parts.share_framed(pod, known, same_status=same_status)
+        if framed is not None:
+            self._parts.share_framed(pod, framed, same_status=same_status)
         else:
             self._parts.share(pod, None if known is None else known.pod)
         if event.type == "DELETED":  # always the last event of a pod
             self._pods.pop(metadata.uid, None)
-        elif known is not None and framed and metadata.resource_version:
-            known.pod, known.status = event.pod, event.pod.status
-            known.version, known.origin = metadata.resource_version, connection
         else:
-            self._remember(event.pod, connection)
+            self._remember(event.pod, connection, framed)
         return True
 
     def _taken_over(self, uid: str) -> _Known | None:
@@ -316,13 +313,17 @@ class PodDeduplicator:
         if known.version != known.pod.metadata.resource_version:
             kept.moved[uid] = known.version
 
-    def _remember(self, pod: Pod, origin: Connection | str) -> None:
+    def _remember(self, pod: Pod, origin: Connection | str, framed: _Known | None = None) -> None:
+        """Remember an observation. It takes the place of `framed`, the one before, if the pod is still in its frame."""
         metadata = pod.metadata
-        if metadata.uid and metadata.resource_version:
+        if not (metadata.uid and metadata.resource_version):  # it cannot be identified: the last one is unknown
+            self._pods.pop(metadata.uid, None)
+        elif framed is not None:
+            framed.pod, framed.status = pod, pod.status
+            framed.version, framed.origin = metadata.resource_version, origin
+        else:
             version = metadata.resource_version
             self._pods[metadata.uid] = _Known(pod, pod.status, self._parts.frame(pod), version, origin)
-        else:  # it cannot be identified, so the last observation is unknown
-            self._pods.pop(metadata.uid, None)
 
 
 def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:

@@ -136,12 +136,6 @@ def classify(pod: Pod, rules: PodRules) -> PodState:
     status = pod.status
     if status is None:
         return PodDeleted(pod) if pod.terminating else PodUnknown(pod)
-    if (
-        status.phase == "Running"
-        and pod.metadata.deletion_timestamp is None
-        and len(status.container_statuses or ()) <= 1
-    ):
-        return PodRunning(pod)  # nearly all are, and each event asks
     phase = (status.phase or "").lower()
     if phase == "succeeded":
         return PodSucceeded(pod)

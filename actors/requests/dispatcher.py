@@ -134,9 +134,7 @@ class Dispatcher:
         self._blocking_posts: set[object] = set()
         """Keys of open requests that block POSTs."""
         self._going_first: set[object] = set()
-        """Keys of open requests that go before POSTs."""
-        self._first_until: Moment = 0.0
-        """Until then POSTs wait for them. Later ones do not prolong it, until there were none."""
+        """Keys of open requests that go before POSTs, while the timer "first" runs."""
         self._paused_until: Moment = 0.0
         """The end of the pause after a 429."""
         self._next_step_at: Moment = 0.0
@@ -168,9 +166,8 @@ class Dispatcher:
         self._queue.add(request)
 
     def _let_first(self, request: Request) -> None:
-        """Have POSTs wait for a request. The first of several begins the wait for all."""
+        """Have POSTs wait for a request. The first of several begins the wait, which later ones do not prolong."""
         if not self._going_first:
-            self._first_until = later(self._clock.monotonic(), FIRST_WITHIN)
             self._timers.start("first", FIRST_WITHIN, _SendDue())
         self._going_first.add(request.key)
 
@@ -291,7 +288,7 @@ class Dispatcher:
         if lane is not Lane.POST:
             return self._queue.in_flight(lane) < self._most
         blocked = self._blocking_posts and self._outage.steps < BLOCKING_TRIES
-        waits = self._going_first and self._clock.monotonic() < self._first_until
+        waits = self._going_first and self._timers.active("first")
         paused = blocked or waits or self._timers.active("posts")
         return not paused and self._queue.in_flight(lane) < self._posts.now
 

@@ -167,9 +167,10 @@ class Request:
 def delete(message: DeletePod) -> Request:
     """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
     call, uid = kube.Delete(message.name, message.options), message.options.uid
-    request = Request("delete", message.name, message, call, uid, message.observed_at, repeated=True)
-    request.goes_first = message.goes_first
-    return request
+    goes_first = message.goes_first
+    return Request(
+        "delete", message.name, message, call, uid, message.observed_at, repeated=True, goes_first=goes_first
+    )
 
 
 def label(message: LabelPod) -> Request:

@@ -45,9 +45,6 @@ class _Started(Signal):
 
 STARTED: Final = _Started()
 
-_OWN: Final = (TimerDue, _Started, Stop, _ActorStop, ProxyCall, ProxyGetAttr, ProxySetAttr)
-"""Messages that a subclass does not receive."""
-
 
 class Dispatcher(Protocol):
     """Runs actors: in production each in its own thread, in the test-kit one message at a time."""
@@ -193,8 +190,6 @@ class Actor(pykka.ThreadingActor):
         return None
 
     def __handle(self, message: Any) -> object:
-        if not isinstance(message, _OWN):
-            return self.receive(message)
         match message:
             case TimerDue():
                 self.timers.handle(message, self.receive)
@@ -206,6 +201,8 @@ class Actor(pykka.ThreadingActor):
                 self._stop()
             case ProxyCall() | ProxyGetAttr() | ProxySetAttr():
                 raise Refused(f"{self.name} takes messages, not calls through a proxy")
+            case _:
+                return self.receive(message)
         return None
 
     def __end(self, cause: BaseException | None) -> None:

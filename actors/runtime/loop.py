@@ -91,9 +91,7 @@ class _LoopMailbox(Mailbox):
 
     def put(self, envelope: Envelope[object], /) -> None:
         """See `Mailbox`."""
-        self._queue.put(envelope)
-        if self.closed:
-            self._drain()
+        super().put(envelope)
         self._ready.put(self)
 
     def _take(self) -> Envelope[object] | None:

@@ -119,9 +119,7 @@ class Timers:
                 self._arm(due.key, timer.interval, due.message, timer.interval)
 
     def _arm(self, key: Hashable, delay: timedelta, message: object, interval: timedelta | None) -> None:
-        replaced = self._timers.pop(key, None)
-        if replaced is not None:
-            replaced.scheduled.cancel()
+        self.cancel(key)
         due = TimerDue(key, message)
         self._timers[key] = _Timer(due, interval, self._service.schedule(delay, lambda: self._post(due)))
 

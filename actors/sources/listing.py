@@ -8,7 +8,6 @@ abandoned LIST is dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from actors import kube
@@ -17,8 +16,6 @@ from actors.kube.api import Call, PodApi, PodPage, WatchEnded, WatchEvents
 from actors.messages.internal import ReplaceSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from actors.pods.pod import Pod
     from actors.runtime import Address, Clock, Moment
     from actors.settings import ApiSettings
@@ -67,9 +64,7 @@ class PagedList:
         self._clock = clock
         self._myself = myself
         self._freshness = freshness
-        self._pages_read: list[tuple[Pod, ...]] = []
-        self._count = 0
-        """Pods of these pages."""
+        self._pods: list[Pod] = []
         self._moved: dict[str, str] = {}
         self._pages = self._empty = 0
         """Pages of the LIST under way, and how many of them, the last ones, were empty."""
@@ -104,19 +99,18 @@ class PagedList:
             case ApiError() as error:
                 return error
             case PodPage() as page:
-                self._pages_read.append(page.pods)
-                self._count += len(page.pods)
+                self._pods.extend(page.pods)
                 self._moved.update(page.moved)
                 if (endless := self._endless(page)) is not None:
-                    self._forget()
+                    self._pods, self._moved = [], {}
                     return Unavailable(f"the list of pods does not end: {endless}")
                 if page.continue_token:
                     self._ask(page.continue_token)
                     if self._freshness is not None:
                         self._freshness.received(works=False)
                     return None
-                pods, moved = _joined(self._pages_read), self._moved
-                self._forget()  # do not keep old pods in memory
+                pods, moved = tuple(self._pods), self._moved
+                self._pods, self._moved = [], {}  # do not keep old pods in memory
                 return ReplaceSnapshot(
                     pods, page.resource_version, self._requested_at, consistent=self._consistent, moved=moved
                 )
@@ -125,7 +119,7 @@ class PagedList:
         """Return why no page may follow this one; None if one may, or if it is the last."""
         self._pages += page.pages
         self._empty = 0 if page.pods or page.malformed else self._empty + 1
-        if self._count > self._bounds.max_pods:
+        if len(self._pods) > self._bounds.max_pods:
             return f"it has more than {self._bounds.max_pods} pods (api.max_pods)"
         if not page.continue_token:
             return None
@@ -139,12 +133,9 @@ class PagedList:
 
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()
-        self._forget()
+        self._pods, self._moved = [], {}
         self._pages = self._empty = 0
         self._ask("")
-
-    def _forget(self) -> None:
-        self._pages_read, self._count, self._moved = [], 0, {}
 
     def _ask(self, continue_token: str) -> None:
         self._number += 1
@@ -156,10 +147,6 @@ class PagedList:
             kube.List(self._selector, PAGE_SIZE, continue_token, version),
             lambda page: myself.tell(PageArrived(number, page)),
         )
-
-
-def _joined(pages: Sequence[tuple[Pod, ...]]) -> tuple[Pod, ...]:
-    return pages[0] if len(pages) == 1 else tuple(chain.from_iterable(pages))
 
 
 class StreamedList:

@@ -17,7 +17,7 @@ from actors.kube.observer.frames import Events, Forget, Page
 from actors.pods.pod import Pod, PodEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from actors.pods.pod import EventType
 
@@ -61,10 +61,10 @@ class PodNumbers:
             serial, numbers, news, moved, page.resource_version, page.continue_token, page.malformed, page.pages
         )
 
-    def lacked(self, pods: Sequence[Pod]) -> int:
+    def lacked(self, pods: Iterable[Pod]) -> int:
         """Return how many of these pods the other side lacks as they are."""
-        numbered = (self._by_uid.get(pod.metadata.uid) for pod in pods)
-        return sum(known is None or known.pod is not pod for known, pod in zip(numbered, pods, strict=True))
+        known = self._by_uid
+        return sum((last := known.get(pod.metadata.uid)) is None or last.pod is not pod for pod in pods)
 
     def events(self, serial: int, read: WatchEvents) -> Events:
         """Return events as they cross."""
