@@ -7,7 +7,7 @@ of memory. The types bound what a field may say; `repair` reads pods that say mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -57,6 +57,7 @@ __all__ = [
     "held_since",
     "is_selected",
     "restarts",
+    "time_of",
 ]
 
 APP_ID_LABEL: Final = "executor-pods/app-id"
@@ -94,6 +95,15 @@ Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 Grace: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """Seconds. 68 years are as good as any longer time, and a `timedelta` can have them."""
+
+
+def time_of(text: str) -> datetime | None:
+    """Return the time that a text says (RFC 3339), in UTC if it has no time zone; None if it says none."""
+    try:
+        time = msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        return None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 class _Json(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -200,7 +210,13 @@ class Condition(_Json, frozen=True):
     status: str = ""
     reason: str | None = None
     message: str | None = None
-    last_transition_time: Time | None = None
+    last_transition: str | None = msgspec.field(default=None, name="lastTransitionTime")
+    """A time as the server wrote it, because nearly all conditions are dropped before anybody reads it."""
+
+    @property
+    def last_transition_time(self) -> datetime | None:
+        """When its status changed last, None if the server does not say so."""
+        return time_of(self.last_transition or "")
 
 
 class PodStatus(_Json, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import force_setattr
 
-from actors.pods.pod import Pod
+from actors.pods.pod import Pod, time_of
 
 __all__ = ["UNREADABLE_TIME", "pod_from"]
 
@@ -70,18 +70,10 @@ def _usable(value: Any, kind: inspect.Type) -> Any:
         case inspect.IntType(le=int(limit)) if type(value) in {int, float} and value > limit:
             return limit
         case inspect.DateTimeType() if isinstance(value, str):
-            return _time(value)
+            return msgspec.UNSET if (time := time_of(value)) is None else time
         case inspect.IntType(ge=int(least), le=int(limit)):
             return value if type(value) is int and least <= value <= limit else msgspec.UNSET
         case inspect.StrType() if isinstance(value, str):
             return value
         case _:
             return msgspec.UNSET
-
-
-def _time(text: str) -> datetime | msgspec.UnsetType:
-    try:
-        time = msgspec.convert(text, datetime)
-    except msgspec.ValidationError:
-        return msgspec.UNSET
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -158,7 +158,7 @@ def _decoding(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]
     splitter, decoder = LineSplitter(), WatchDecoder(str(FIRST_VERSION), Complaints(), PodDeduplicator())
     stream.begin_aside()
     while data := response.read1(64 * 1024):
-        for read in decoder.decode(splitter.feed(data))[0]:
+        for read in [read for lines in splitter.feed(data) for read in decoder.decode(lines)[0]]:
             for event in read.events:
                 if event.pod.status is not None and event.pod.status.phase == "Failed":
                     return stream.end()

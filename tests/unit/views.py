@@ -26,6 +26,7 @@ from actors.pods.state import PodRules
 from actors.settings import AllocationSettings, BackendSettings, ExecutorSettings, Settings, SourceSettings
 from actors.store.history import History, Merged
 from actors.store.lists import apply_list
+from actors.text import rfc3339
 from tests.unit.builders import APP_ID, apply_events, pod
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ def waiting(executor_id: int, reason: str, message: str | None = None, *, init: 
 def unschedulable(executor_id: int, message: str, *, gated: bool = False) -> Pod:
     """A pending pod that no node takes, or that a scheduling gate holds back."""
     reason = "SchedulingGated" if gated else "Unschedulable"
-    condition = Condition(
-        type="PodScheduled", status="False", reason=reason, message=message, last_transition_time=STARTED
-    )
+    condition = Condition("PodScheduled", "False", reason, message, rfc3339(STARTED))
     spec = PodSpec(scheduling_gates=(SchedulingGate("example.com/gate"),) if gated else None)
     status = PodStatus(phase="Pending", conditions=(condition,))
     return msgspec.structs.replace(pending(executor_id), spec=spec, status=status)

@@ -185,7 +185,7 @@ class Answer(HTTPResponse):
 
     def _arrived(self, data: bytes, n: int) -> bytes:
         """Return the data and all that has arrived after it: OpenSSL returns one record a read."""
-        pieces, left, timeout = [data], n - len(data), self._socket.gettimeout()
+        pieces, left, timeout = [data] if data else [], n - len(data), self._socket.gettimeout()
         self._socket.settimeout(0)
         try:
             while left > 0 and (data := self.fp.read1(left)):

@@ -21,13 +21,13 @@ from actors.kube.http.wire import Wire, WireCut
 from actors.kube.http.workers import deliver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from actors.kube.api import WatchSink
     from actors.kube.calls import OpenCalls
     from actors.kube.http.chunks import Answer
     from actors.kube.http.client import Client, HttpRequest
-    from actors.kube.http.watch_lines import WatchDecoder
+    from actors.kube.http.watch_lines import Lines, WatchDecoder
     from actors.runtime import Scheduled, TimerService
 
 __all__ = ["Stream"]
@@ -140,16 +140,23 @@ class Stream(OpenStream):
                 self._flush()
                 self.end(None)
 
-    def _take(self, lines: bytes, *, more: bool) -> None:
+    def _take(self, found: Sequence[Lines], *, more: bool) -> None:
         """Deliver the events of whole lines. One that cannot be decoded, or an ERROR event, ends the stream."""
-        batches, error = self._decoder.decode(lines, more=more)
-        for events in batches:
-            self._hand_over(events)
-        if error is not None:
-            self._flush()
+        *first, last = found or [b""]
+        for lines in (*first, last):
+            batches, error = self._decoder.decode(lines, more=more or lines is not last)
+            for events in batches:
+                self._hand_over(events)
+            if error is not None:
+                self._fail(error)
+                return
+
+    def _fail(self, error: Exception) -> None:
+        """End the stream because of what it delivered."""
+        self._flush()
         if isinstance(error, ApiError):
             self.end(error, in_stream=True)
-        elif error is not None:
+        else:
             self.end(failures.unreadable(error, self._server, write=False, redacted=self._redacted))
 
     def _hand_over(self, read: WatchEvents) -> None:

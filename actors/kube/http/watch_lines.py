@@ -6,7 +6,7 @@ no other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, TypeAlias, cast, final
 
 import msgspec
 
@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from actors.kube.http.decode import Complaints
     from actors.pods.pod import EventType
 
-__all__ = ["LineSplitter", "WatchDecoder"]
+__all__ = ["LineSplitter", "Lines", "WatchDecoder"]
 
 logger = get_logger(__name__)
+
+Lines: TypeAlias = bytes | memoryview
+"""Whole lines."""
 
 LONGEST_VERSION: Final = 1024
 """Characters of a version to resume from, which is sent back in a URL. A real one has at most 20 digits."""
@@ -65,25 +68,27 @@ class LineSplitter:
         self._pieces: list[bytes] = []
         self._size = 0
 
-    def feed(self, data: bytes) -> bytes:
-        """Return the lines that `data` completes, with their line ends; empty if there are none.
+    def feed(self, data: bytes) -> list[Lines]:
+        """Return the lines that `data` completes, with their line ends: the first one by itself, if it began before.
 
         Raises:
             TooLarge: no line end came within `longest` bytes.
         """
-        end = data.rfind(b"\n") + 1
-        if not end:
-            self._keep(data)
-            return b""
-        lines = b"".join((*self._pieces, memoryview(data)[:end]))
-        self._pieces, self._size = [], 0
+        begin, end = 0, data.rfind(b"\n") + 1
+        found: list[Lines] = []
+        if end and self._pieces:
+            begin = data.index(b"\n") + 1
+            found.append(b"".join((*self._pieces, data[:begin])))
+            self._pieces, self._size = [], 0
+        if begin < end:
+            found.append(memoryview(data)[begin:end])  # a copy of a whole read costs as much as one of its events
         self._keep(data[end:])
-        return lines
+        return found
 
-    def rest(self) -> bytes:
+    def rest(self) -> list[Lines]:
         """Return the last line, if the stream ended without a line end."""
         pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
+        return [b"".join(pieces)] if pieces else []
 
     def _keep(self, piece: bytes) -> None:
         if piece:
@@ -109,7 +114,7 @@ class WatchDecoder:
         self._pending = False
         """Whether a line was decoded since the last `WatchEvents`."""
 
-    def decode(self, lines: bytes, *, more: bool = False) -> tuple[list[WatchEvents], Exception | None]:
+    def decode(self, lines: Lines, *, more: bool = False) -> tuple[list[WatchEvents], Exception | None]:
         """Return the decoded reads, and the error that ended the stream, if any.
 
         There is at most one `WatchEvents`, plus one for the end of the initial events. The error is the `ApiError` that
@@ -126,11 +131,11 @@ class WatchDecoder:
             self._take_events(events)
         return [self._flush()] if self._pending and not more else [], None
 
-    def _one_by_one(self, lines: bytes) -> tuple[list[WatchEvents], Exception | None]:
+    def _one_by_one(self, lines: Lines) -> tuple[list[WatchEvents], Exception | None]:
         """Decode lines that are not all events of pods."""
         reads: list[WatchEvents] = []
         error: Exception | None = None
-        for line in filter(bytes.strip, lines.split(b"\n")):
+        for line in filter(bytes.strip, bytes(lines).split(b"\n")):
             try:
                 error = self._take(line, reads)
             except (ValueError, RecursionError) as unreadable:

@@ -22,6 +22,7 @@ from actors.pods.pod import (
     WaitingState,
 )
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, PodTerminating
+from actors.text import rfc3339
 from tests.unit.builders import pod
 
 BY_US = RequestedEnd("was ended by us")
@@ -143,7 +144,7 @@ def test_a_disruption_is_not_the_applications_doing(condition: str, kind: LossKi
 )
 def test_kueues_condition_is_read_like_a_disruption_with_its_words(reason: str, kind: LossKind) -> None:
     words = "Preempted to accommodate a higher priority Workload"
-    condition = Condition("TerminationTarget", "True", reason, words, BEGUN)
+    condition = Condition("TerminationTarget", "True", reason, words, rfc3339(BEGUN))
     for phase in (PodFailed, PodDeleted):
         subject = made_of(executor=ended(143, after=2), deleted=True)
         assert subject.status is not None
@@ -158,9 +159,7 @@ def test_kueues_condition_is_read_like_a_disruption_with_its_words(reason: str, 
 def test_a_pod_that_ended_before_it_was_disrupted_ended_by_itself() -> None:
     subject = made_of(executor=ended(1, after=-5))
     assert subject.status is not None
-    condition = Condition(
-        type="DisruptionTarget", status="True", reason="PreemptionByScheduler", last_transition_time=BEGUN
-    )
+    condition = Condition("DisruptionTarget", "True", "PreemptionByScheduler", last_transition=rfc3339(BEGUN))
     late = msgspec.structs.replace(subject, status=msgspec.structs.replace(subject.status, conditions=(condition,)))
 
     assert explain(7, PodFailed(late), RULES).kind is LossKind.EXITED

@@ -23,10 +23,10 @@ def test_lines_do_not_depend_on_where_they_were_cut(lines: list[bytes], rest: by
     whole = b"".join(line + b"\n" for line in lines) + rest
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=10)))
     splitter = LineSplitter()
-    found = [splitter.feed(whole[start:end]) for start, end in pairwise([0, *cuts, len(whole)])]
-    assert all(block.endswith(b"\n") for block in found if block), "only whole lines"
+    found = [block for start, end in pairwise([0, *cuts, len(whole)]) for block in splitter.feed(whole[start:end])]
+    assert all(bytes(block).endswith(b"\n") for block in found), "only whole lines"
     assert b"".join(found) == b"".join(line + b"\n" for line in lines)
-    assert splitter.rest() == rest
+    assert b"".join(splitter.rest()) == rest
 
 
 @given(st.lists(st.sampled_from(["good", "bad", "mark"]), max_size=10), st.integers(1, 4))
