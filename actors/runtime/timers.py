@@ -176,6 +176,9 @@ class TimerHeap:
     def wait(self) -> float | None:
         """Return for how many seconds to wait before looking again; None if there is nothing to wait for."""
         with self._lock:
+            while self._entries and self._entries[0][2].callback is None:  # nobody is to wake for a cancelled one
+                heapq.heappop(self._entries)
+                self._cancelled = max(0, self._cancelled - 1)
             if not self._entries:
                 return None
             return min(max(0.0, self._entries[0][0] - self._clock.monotonic()), LONGEST_WAIT)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.runtime import SystemClock, TimerThread
+from actors.runtime.timers import TimerHeap
 from tests.unit.runtime.stage import SAFETY
 
 if TYPE_CHECKING:
@@ -149,6 +150,16 @@ def test_cancelled_timers_do_not_pile_up_until_they_are_due(timers: TimerThread)
     for _ in range(10_000):
         timers.schedule(FAR, lambda: None).cancel()
     assert len(timers._heap._entries) < 200
+
+
+def test_nobody_wakes_for_a_cancelled_timer() -> None:
+    heap = TimerHeap(SlowClock(), threading.RLock())
+    first, second = heap.add(timedelta(seconds=1), lambda: None)[0], heap.add(timedelta(seconds=2), lambda: None)[0]
+    heap.add(timedelta(seconds=3), lambda: None)
+    second.cancel()
+    assert heap.wait() == pytest.approx(1)
+    first.cancel()
+    assert heap.wait() == pytest.approx(3)
 
 
 def test_a_callback_is_released_after_its_call(timers: TimerThread) -> None:
