@@ -17,18 +17,21 @@ from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from actors.local.server.credentials import ServerCredentials, new_credentials, write_kubeconfig
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
     from random import Random
 
     from actors.runtime import Clock
 
 __all__ = ["CircuitBreaker", "Odds", "Proxy"]
+
+T = TypeVar("T")
 
 CircuitBreaker: TypeAlias = Literal["refuses", "is silent"]
 """Nobody listens; or connections are accepted, read, and never answered."""
@@ -196,7 +199,8 @@ class Proxy:
         protocol = asyncio.StreamReaderProtocol(reader)
         context = None if self._outage else self._credentials.tls
         with suppress(OSError, asyncio.IncompleteReadError):
-            transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, sock, ssl=context)
+            accepting = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, sock, ssl=context))
+            transport, _ = await _opened(accepting, lambda ends: ends[0], partial(_shut_down, sock))
             try:
                 if context is None:
                     await _until_gone(reader)
@@ -242,21 +246,13 @@ class Proxy:
         return self._outage is not None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to the server. If cancelled, await the handshake: asyncio leaks a connection cancelled in it."""
+        """Connect to the server."""
         opening = asyncio.create_task(
             asyncio.open_connection(
                 LOOPBACK, self._server_port, ssl=self._trust, server_hostname=LOOPBACK, limit=LONGEST_LINE
             )
         )
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            while not opening.done():  # the proxy's end may cancel it once more
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({opening})
-            with suppress(OSError):
-                opening.result()[1].transport.abort()
-            raise
+        return await _opened(opening, lambda ends: ends[1].transport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,6 +417,27 @@ async def _until_gone(reader: asyncio.StreamReader) -> None:
 
 async def _for_ever() -> None:
     await asyncio.Event().wait()
+
+
+async def _opened(
+    opening: asyncio.Task[T], transport_of: Callable[[T], Any], end: Callable[[], None] = lambda: None
+) -> T:
+    """Return a new connection. If cancelled, end it and await its handshake: asyncio leaks what is cancelled in it."""
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        end()
+        while not opening.done():  # the proxy's end may cancel it once more
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({opening})
+        with suppress(OSError):
+            transport_of(opening.result()).abort()
+        raise
+
+
+def _shut_down(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _reset(sock: socket.socket) -> None:
