@@ -283,7 +283,8 @@ class PodDeduplicator:
             if metadata.resource_version == framed.pod.metadata.resource_version:
                 force_setattr(event, "pod", framed.pod)
         ends = event.type == "DELETED" or metadata.deletion_timestamp is not None or _is_over(pod.status)
-        self._ends_some = self._ends_some or (ends and not (known is not None and _is_over(known.status)))
+        if ends and not (known is not None and _is_over(known.status)):
+            self._ends_some = True
         if framed is not None:
             self._parts.share_framed(pod, framed, same_status=same_status)
         else:

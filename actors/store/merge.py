@@ -320,8 +320,9 @@ class Merge:
         if state.final and pod.terminating:
             state = _after(before, state)
         self._edit.put(number, state, before)
-        if not runs_on(before, state):
-            self._changed.add(number)
+        if runs_on(before, state):
+            return
+        self._changed.add(number)
         if isinstance(state, PodPending):
             self._waiting[number] = None
         elif number in self._waiting:
