@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -59,8 +60,9 @@ class Laptop:
         self.timers = HandTimers()
         self.log_dir = directory / "logs"
         self.kubelet = ProcessKubelet(self.store, SystemClock(), self.timers, self.log_dir, max_pods=max_pods)
-        self._seen: SimpleQueue[WatchMessage] = SimpleQueue()
-        self.store.watch("pods", "default", self._seen.put)
+        self._seen: defaultdict[str, SimpleQueue[WatchMessage]] = defaultdict(SimpleQueue)
+        """By pod: whoever waits for one misses nothing of another."""
+        self.store.watch("pods", "default", lambda message: self._seen[message.object["metadata"]["name"]].put(message))
 
     def create(
         self, name: str, command: list[str] | None, *, container: dict[str, Any] | None = None, **spec: Any
@@ -75,8 +77,8 @@ class Laptop:
     def wait(self, name: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The pod, as soon as an event shows that the condition holds."""
         while True:
-            message = self._seen.get(timeout=SAFETY_SECONDS)
-            if message.object["metadata"]["name"] == name and message.type != "DELETED" and holds(message.object):
+            message = self._seen[name].get(timeout=SAFETY_SECONDS)
+            if message.type != "DELETED" and holds(message.object):
                 return message.object
 
     def wait_phase(self, name: str, phase: str) -> dict[str, Any]:
@@ -85,8 +87,8 @@ class Laptop:
     def wait_gone(self, name: str) -> dict[str, Any]:
         """The pod's last state."""
         while True:
-            message = self._seen.get(timeout=SAFETY_SECONDS)
-            if message.object["metadata"]["name"] == name and message.type == "DELETED":
+            message = self._seen[name].get(timeout=SAFETY_SECONDS)
+            if message.type == "DELETED":
                 return message.object
 
     def output(self, pod: dict[str, Any], container: str = "executor", *, previous: bool = False) -> str:
