@@ -176,23 +176,25 @@ class TimerHeap:
     def wait(self) -> float | None:
         """Return for how many seconds to wait before looking again; None if there is nothing to wait for."""
         with self._lock:
-            while self._entries and self._entries[0][2].callback is None:  # nobody is to wake for a cancelled one
-                heapq.heappop(self._entries)
-                self._cancelled = max(0, self._cancelled - 1)
-            if not self._entries:
-                return None
-            return min(max(0.0, self._entries[0][0] - self._clock.monotonic()), LONGEST_WAIT)
+            due = self._next_due()
+            return None if due is None else min(max(0.0, due - self._clock.monotonic()), LONGEST_WAIT)
 
     def take(self) -> Callable[[], None] | None:
         """Remove and return the next callback if it is due."""
         with self._lock:
-            while self._entries and self._entries[0][0] <= self._clock.monotonic():
-                _, _, entry = heapq.heappop(self._entries)
-                callback, entry.callback = entry.callback, None
-                if callback is not None:
-                    return callback
-                self._cancelled = max(0, self._cancelled - 1)
-            return None
+            due = self._next_due()
+            if due is None or due > self._clock.monotonic():
+                return None
+            _, _, entry = heapq.heappop(self._entries)
+            callback, entry.callback = entry.callback, None
+            return callback
+
+    def _next_due(self) -> Moment | None:
+        """Return when the next callback is due, None if there is none. Drop the cancelled entries before it."""
+        while self._entries and self._entries[0][2].callback is None:
+            heapq.heappop(self._entries)
+            self._cancelled = max(0, self._cancelled - 1)
+        return self._entries[0][0] if self._entries else None
 
     def close(self) -> None:
         """Drop all callbacks, and later ones."""

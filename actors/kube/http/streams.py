@@ -142,9 +142,9 @@ class Stream(OpenStream):
 
     def _take(self, found: Sequence[Lines], *, more: bool) -> None:
         """Deliver the events of whole lines. One that cannot be decoded, or an ERROR event, ends the stream."""
-        *first, last = found or [b""]
-        for lines in (*first, last):
-            batches, error = self._decoder.decode(lines, more=more or lines is not last)
+        parts = found or [b""]  # without lines, what the decoder holds may be due
+        for lines in parts:
+            batches, error = self._decoder.decode(lines, more=more or lines is not parts[-1])
             for events in batches:
                 self._hand_over(events)
             if error is not None:
