@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, 
 import msgspec
 
 from actors.errors import ApiError
-from actors.pods.pod import Pod, PodEvent
+from actors.pods.pod import Pod, PodEvent, Versions
 from actors.runtime import Deadline
 
 __all__ = [
@@ -85,17 +85,22 @@ NAMESPACES: Final = Resource("namespaces", "Namespace", namespaced=False)
 class PodPage(msgspec.Struct, frozen=True):
     """One page of a LIST. `continue_token` is empty on the last page; `resource_version` is that of the whole list.
 
-    `malformed` counts the items that could not be decoded as pods; they are left out and logged once. `moved` maps the
-    UID of a pod to its current version where an earlier, otherwise equal `Pod` is returned for it. `pages` is how many
-    of the server's pages it is: an implementation may join some.
+    `malformed` counts the items that could not be decoded as pods; they are left out and logged once. `versions` has
+    the listed version of each of the `pods`, at the same place: an earlier, otherwise equal `Pod` may be returned for
+    one. None means that the pods have their own. `pages` is how many of the server's pages it is: an implementation may
+    join some.
     """
 
     pods: tuple[Pod, ...]
     resource_version: str
     continue_token: str = ""
     malformed: int = 0
-    moved: Mapping[str, str] = {}
+    versions: Versions | None = None
     pages: int = 1
+
+    def version_of(self, place: int) -> str:
+        """Return the listed version of the pod at this place."""
+        return self.pods[place].metadata.resource_version if self.versions is None else self.versions[place]
 
 
 class ObjectPage(msgspec.Struct, frozen=True):

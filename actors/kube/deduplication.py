@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import msgspec
 from msgspec.structs import force_setattr
 
+from actors.kube.resource_version import is_later, is_old
 from actors.pods.ids import id_text
 from actors.pods.pod import (
     EXECUTOR_ID_LABEL,
@@ -109,10 +110,10 @@ class Watched(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The pods of a page; see `PodPage`."""
+    """The pods of a page, and at which versions they were listed; see `PodPage`."""
 
     pods: list[Pod]
-    moved: dict[str, str]
+    versions: list[str]
 
 
 @final
@@ -228,13 +229,13 @@ class PodDeduplicator:
 
     def unchanged(self, page: Iterable[PodHeader]) -> Kept | None:
         """Return the known pods of a page; None if any pod changed or is unknown."""
-        kept = Kept([], {})
+        kept = Kept([], [])
         with self._lock:
             for header in page:
                 known = self._known(header.metadata.uid)
-                if known is None or not _is_unchanged(known, header):
+                if known is None or not self._is_unchanged(known, header):
                     return None
-                self._keep(known, kept)
+                self._keep(known, header, kept)
         return kept
 
     def listed(self, page: Iterable[Pod], version: str) -> Kept:
@@ -242,18 +243,19 @@ class PodDeduplicator:
 
         Remember them too, except pods that a watch has observed since the LIST began.
         """
-        kept = Kept([], {})
+        kept = Kept([], [])
         with self._lock:
             for pod in page:
                 known = self._known(pod.metadata.uid)
-                if known is not None and _is_unchanged(known, pod):
-                    self._keep(known, kept)
+                if known is not None and self._is_unchanged(known, pod):
+                    self._keep(known, pod, kept)
                     continue
                 _tidy(pod)
                 self._parts.share(pod, None if known is None else known.pod)
                 if pod.metadata.uid not in self._pods:
                     self._remember(pod, version)
                 kept.pods.append(pod)
+                kept.versions.append(pod.metadata.resource_version)
         return kept
 
     def watched(self, events: Iterable[PodEvent], connection: Connection) -> Watched:
@@ -306,13 +308,32 @@ class PodDeduplicator:
         """Return the last observation of a pod, removed from the older ones: the caller has a newer one."""
         return self._pods.get(uid) or self._before.pop(uid, None)
 
-    def _keep(self, known: _Known, kept: Kept) -> None:
+    def _is_unchanged(self, known: _Known, listed: Pod | PodHeader) -> bool:
+        """Whether the pod of a LIST is the known one.
+
+        The version alone is not enough: a cluster restored from a backup uses versions again.
+        """
+        last = known.pod
+        return (
+            (listed.metadata.resource_version == known.version or self._is_overtaken(known, listed))
+            and listed.metadata.deletion_timestamp == last.metadata.deletion_timestamp
+            and (listed.status and listed.status.phase) == (last.status and last.status.phase)
+        )
+
+    def _is_overtaken(self, known: _Known, listed: Pod | PodHeader) -> bool:
+        """Whether the LIST shows the pod before no-op events that came while the LIST was on its way."""
+        metadata = listed.metadata
+        return (
+            metadata.uid in self._pods
+            and is_old(known.pod.metadata.resource_version, metadata.resource_version)
+            and is_later(known.version, metadata.resource_version)
+        )
+
+    def _keep(self, known: _Known, listed: Pod | PodHeader, kept: Kept) -> None:
         """Add a pod that is unchanged in a LIST."""
-        uid = known.pod.metadata.uid
-        self._pods[uid] = known
+        self._pods[known.pod.metadata.uid] = known
         kept.pods.append(known.pod)
-        if known.version != known.pod.metadata.resource_version:
-            kept.moved[uid] = known.version
+        kept.versions.append(listed.metadata.resource_version)
 
     def _remember(self, pod: Pod, origin: Connection | str, framed: _Known | None = None) -> None:
         """Remember an observation. It takes the place of `framed`, the one before, if the pod is still in its frame."""
@@ -337,19 +358,6 @@ def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any]
     if finalizers := new.finalizers:
         same = finalizers == old.finalizers
         force_setattr(new, "finalizers", old.finalizers if same else share(finalizers, finalizers))
-
-
-def _is_unchanged(known: _Known, listed: Pod | PodHeader) -> bool:
-    """Whether the pod of a LIST is the known one.
-
-    The version alone is not enough: a cluster restored from a backup uses versions again.
-    """
-    last = known.pod
-    return (
-        listed.metadata.resource_version == known.version
-        and listed.metadata.deletion_timestamp == last.metadata.deletion_timestamp
-        and (listed.status and listed.status.phase) == (last.status and last.status.phase)
-    )
 
 
 def _is_framed(pod: Pod, frame: _Frame) -> bool:

@@ -201,7 +201,7 @@ class InProcessPodApi:
             resource_version=request.resource_version,
         )
         kept = self.deduplicator.listed(map(self.decoder.pod, answer.items), answer.resource_version)
-        return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, moved=kept.moved)
+        return PodPage(tuple(kept.pods), answer.resource_version, answer.continue_token, versions=kept.versions)
 
     def after_leg(self, step: Callable[[], None], call: OpenCall[Any] | None = None) -> None:
         """Run the step after half of the latency, or now without latency; not if `call` completes before."""

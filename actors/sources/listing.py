@@ -7,8 +7,9 @@ abandoned LIST is dropped.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from actors import kube
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized, Unavailable
@@ -45,6 +46,26 @@ class PageArrived:
     page: PodPage | ApiError
 
 
+@final
+class _ListedVersions:
+    """The versions of page after page, as they came: hardly any is looked at."""
+
+    def __init__(self) -> None:
+        self._pages: list[PodPage] = []
+        self._ends: list[int] = []
+        """The place after the last pod of each page."""
+
+    def __getitem__(self, place: int, /) -> str:
+        """See `Versions`."""
+        page = bisect_right(self._ends, place)
+        return self._pages[page].version_of(place - (self._ends[page - 1] if page else 0))
+
+    def extend(self, page: PodPage) -> None:
+        """Add those of a page."""
+        self._pages.append(page)
+        self._ends.append(len(page.pods) + (self._ends[-1] if self._ends else 0))
+
+
 class PagedList:
     """Requests page after page. `start` abandons the LIST under way."""
 
@@ -65,7 +86,7 @@ class PagedList:
         self._myself = myself
         self._freshness = freshness
         self._pods: list[Pod] = []
-        self._moved: dict[str, str] = {}
+        self._versions = _ListedVersions()
         self._pages = self._empty = 0
         """Pages of the LIST under way, and how many of them, the last ones, were empty."""
         self._token = ""
@@ -100,20 +121,23 @@ class PagedList:
                 return error
             case PodPage() as page:
                 self._pods.extend(page.pods)
-                self._moved.update(page.moved)
+                self._versions.extend(page)
                 if (endless := self._endless(page)) is not None:
-                    self._pods, self._moved = [], {}
+                    self._clear()
                     return Unavailable(f"the list of pods does not end: {endless}")
                 if page.continue_token:
                     self._ask(page.continue_token)
                     if self._freshness is not None:
                         self._freshness.received(works=False)
                     return None
-                pods, moved = tuple(self._pods), self._moved
-                self._pods, self._moved = [], {}  # do not keep old pods in memory
+                pods, versions = tuple(self._pods), self._versions
+                self._clear()  # do not keep old pods in memory
                 return ReplaceSnapshot(
-                    pods, page.resource_version, self._requested_at, consistent=self._consistent, moved=moved
+                    pods, page.resource_version, self._requested_at, consistent=self._consistent, versions=versions
                 )
+
+    def _clear(self) -> None:
+        self._pods, self._versions = [], _ListedVersions()
 
     def _endless(self, page: PodPage) -> str | None:
         """Return why no page may follow this one; None if one may, or if it is the last."""
@@ -133,7 +157,7 @@ class PagedList:
 
     def _ask_first(self) -> None:
         self._requested_at = self._clock.monotonic()
-        self._pods, self._moved = [], {}
+        self._clear()
         self._pages = self._empty = 0
         self._ask("")
 

@@ -43,7 +43,7 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
     merge = Merge(history, now)
     if stream is not None and not outdated:
         merge.progress.position, merge.progress.stream = version, stream
-    merge.list({pod.metadata.uid for pod in others}, missing, differing, version)
+    merge.list({listed.pods[place].metadata.uid for place in others}, missing, differing, version)
     merge.progress.see(version, now)
     if listed.consistent:
         merge.progress.synced(listed.requested_at)
@@ -58,22 +58,22 @@ def abandon_stream(history: History, stream: int) -> Merged:
     return _end_stream(history, stream) if stream >= history.progress.stream else Merged(history, applied=False)
 
 
-def _compared(history: History, pods: Sequence[Pod]) -> tuple[list[Pod], list[int]]:
-    """Return the listed pods that are no objects of the snapshot, and the executors whose objects are not listed.
+def _compared(history: History, pods: Sequence[Pod]) -> tuple[list[int], list[int]]:
+    """Return the places of the pods that are no objects of the snapshot, and the executors whose objects are missing.
 
     A poll has few of them, and looks into no other pod: the client returns the same object for an unchanged one.
     """
     observed = {id(state.pod): number for number, state in history.snapshot.states.items()}
-    others = [pod for pod in pods if id(pod) not in observed]
+    others = [place for place, pod in enumerate(pods) if id(pod) not in observed]
     return others, sorted([observed[each] for each in observed.keys() - map(id, pods)])
 
 
-def _differing(history: History, listed: ReplaceSnapshot, others: Iterable[Pod]) -> list[Pod]:
-    """Return those of `others` that differ from the snapshot.
+def _differing(history: History, listed: ReplaceSnapshot, others: Iterable[int]) -> list[Pod]:
+    """Return the pods at those of these places that differ from the snapshot.
 
     A pod at the version of the snapshot neither changes nor proves anything.
     """
-    as_listed = [_as_listed(pod, listed) for pod in others]
+    as_listed = [_as_listed(listed, place) for place in others]
     return [
         pod
         for pod in as_listed
@@ -87,14 +87,15 @@ def _last(history: History, pod: Pod) -> Pod | None:
     return None if last is None else last[1].pod
 
 
-def _as_listed(pod: Pod, listed: ReplaceSnapshot) -> Pod:
-    """Return the pod at its listed version.
+def _as_listed(listed: ReplaceSnapshot, place: int) -> Pod:
+    """Return a pod at its listed version.
 
-    For an unchanged pod the client returns the known `Pod`, and its listed version in `moved`. Only the store can tell
+    For an unchanged pod the client returns the known `Pod`, and its listed version beside it. Only the store can tell
     whether it has that object: if the client copied each one, every poll would report all running pods as changed.
     """
-    version = listed.moved.get(pod.metadata.uid)
-    return pod if version is None else pod.at_version(version)
+    pod = listed.pods[place]
+    version = pod.resource_version if listed.versions is None else listed.versions[place]
+    return pod if version == pod.resource_version else pod.at_version(version)
 
 
 def _drop_list(history: History, stream: int | None) -> Merged:
@@ -126,7 +127,7 @@ def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
     elif known.position is not None:
         progress.stream += 1
     merge = Merge(replace(history, progress=progress, tombstones=Map()), now)
-    merge.reset_to([_as_listed(pod, listed) for pod in listed.pods], listed.resource_version)
+    merge.reset_to([_as_listed(listed, place) for place in range(len(listed.pods))], listed.resource_version)
     merge.progress.see(listed.resource_version, now)
     merge.progress.synced(listed.requested_at)
     return replace(merge.finish(), reset=True, relist=not starts)

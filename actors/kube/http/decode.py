@@ -272,7 +272,7 @@ def _new_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator
 def _page(metadata: _ListMeta, kept: Kept, *, malformed: int) -> PodPage:
     if len(metadata.continue_token or "") > LONGEST_TOKEN or len(metadata.resource_version) > LONGEST_TOKEN:
         raise msgspec.ValidationError(f"its continue token or version has more than {LONGEST_TOKEN} characters")
-    return PodPage(tuple(kept.pods), metadata.resource_version, metadata.continue_token or "", malformed, kept.moved)
+    return PodPage(tuple(kept.pods), metadata.resource_version, metadata.continue_token or "", malformed, kept.versions)
 
 
 def _pods_one_by_one(items: Sequence[msgspec.Raw], complaints: Complaints) -> list[Pod]:

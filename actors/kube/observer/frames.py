@@ -16,6 +16,7 @@ from actors import errors
 from actors.errors import ApiError
 from actors.kube.auth.connection import Connection
 from actors.kube.auth.credentials import Credential
+from actors.kube.observer.columns import TextColumn
 from actors.pods.pod import EventType, Pod
 
 if TYPE_CHECKING:
@@ -179,12 +180,12 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Page(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
-    """A `PodPage`. `numbers` has all pods in their order, `news` those that have not crossed as they are."""
+    """A `PodPage`. `numbers` has all pods in their order, packed, `news` those that have not crossed as they are."""
 
     serial: int
-    numbers: list[int]
+    numbers: bytes
     news: list[tuple[int, Pod]]
-    moved: list[tuple[int, str]]
+    versions: TextColumn
     resource_version: str
     continue_token: str
     malformed: int

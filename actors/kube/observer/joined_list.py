@@ -114,6 +114,6 @@ class JoinedList:
             last.resource_version,
             last.continue_token,
             sum(page.malformed for page in self._pages),
-            {uid: version for page in self._pages for uid, version in page.moved.items()},
+            [page.version_of(place) for page in self._pages for place in range(len(page.pods))],
             len(self._pages),
         )

@@ -13,11 +13,12 @@ import msgspec
 
 from actors.kube.api import PodPage, WatchEvents
 from actors.kube.deduplication import SharedParts
+from actors.kube.observer.columns import TextColumn, numbers_of, pack_numbers
 from actors.kube.observer.frames import Events, Forget, Page
 from actors.pods.pod import Pod, PodEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from actors.pods.pod import EventType
 
@@ -56,9 +57,15 @@ class PodNumbers:
             numbers.append(number)
             if is_new:
                 news.append((number, pod))
-        moved = [(self._by_uid[uid].number, version) for uid, version in page.moved.items() if uid in self._by_uid]
         return Page(
-            serial, numbers, news, moved, page.resource_version, page.continue_token, page.malformed, page.pages
+            serial,
+            pack_numbers(numbers),
+            news,
+            TextColumn.of([page.version_of(place) for place in range(len(page.pods))]),
+            page.resource_version,
+            page.continue_token,
+            page.malformed,
+            page.pages,
         )
 
     def lacked(self, pods: Iterable[Pod]) -> int:
@@ -114,10 +121,8 @@ class KnownPods:
         """Return the page that has crossed."""
         for number, pod in page.news:
             self._take(number, pod)
-        pods = self._pods
-        moved: Mapping[str, str] = {pods[number].metadata.uid: version for number, version in page.moved}
-        found = tuple([pods[number] for number in page.numbers])
-        return PodPage(found, page.resource_version, page.continue_token, page.malformed, moved, page.pages)
+        found = tuple(map(self._pods.__getitem__, numbers_of(page.numbers)))
+        return PodPage(found, page.resource_version, page.continue_token, page.malformed, page.versions, page.pages)
 
     def events(self, read: Events) -> WatchEvents:
         """Return the events that have crossed."""

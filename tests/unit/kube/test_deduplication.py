@@ -379,8 +379,48 @@ def test_a_poll_after_a_no_op_event_returns_the_known_object_and_its_new_version
         deduplicator.begin_list()
         shown = page(at(8, pod(1)), pod(2), deduplicator=deduplicator)
         assert shown.pods[0] is first.pod
-        assert shown.moved == {"u-1": "8"}
+        assert [shown.version_of(place) for place in range(2)] == ["8", shown.pods[1].resource_version]
     assert versions(watch.brings(at(9, pod(1)))) == []
+
+
+def test_a_poll_that_a_no_op_event_overtakes_returns_the_known_object_at_its_listed_version() -> None:
+    """As another object, it would be compared in full and stored anew with each poll until it changes."""
+    deduplicator = PodDeduplicator()
+    watch = Watch(deduplicator)
+    [first] = watch.brings(pod(1), at(8, pod(1))).events
+    deduplicator.begin_list()
+    watch.brings(at(12, pod(1)))
+    for shown in (
+        page(at(9, pod(1)), deduplicator=deduplicator),
+        page(at(9, pod(1)), pod(2), deduplicator=deduplicator),
+    ):
+        assert shown.pods[0] is first.pod
+        assert shown.version_of(0) == "9"
+    assert versions(watch.brings(at(13, pod(1)))) == []
+
+
+def test_a_poll_that_a_change_overtakes_returns_the_pod_as_it_was() -> None:
+    """If the poll is later than the change after all, the store learns of a reset by it."""
+    deduplicator = PodDeduplicator()
+    watch = Watch(deduplicator)
+    watch.brings(pod(1))
+    deduplicator.begin_list()
+    watch.brings(at(12, pod(1, reason="Evicted")))
+    shown = page(at(9, pod(1)), deduplicator=deduplicator)
+    assert (shown.pods[0].resource_version, shown.version_of(0)) == ("9", "9")
+
+
+def test_a_pod_at_an_earlier_version_than_before_the_poll_is_not_the_known_one() -> None:
+    """The cluster was restored from a backup: that version may be of another change."""
+    deduplicator = PodDeduplicator()
+    watch = Watch(deduplicator)
+    [first] = watch.brings(pod(1), at(12, pod(1))).events
+    deduplicator.begin_list()
+    restored = at(9, pod(1))
+    restored["status"]["containerStatuses"] = [{**RUNNING, "restartCount": 1}]
+    shown = page(restored, deduplicator=deduplicator)
+    assert shown.pods[0] is not first.pod
+    assert shown.pods[0].resource_version == "9"
 
 
 def test_an_event_without_a_version_is_not_ignored_in_favour_of_the_one_before() -> None:

@@ -104,6 +104,17 @@ def test_a_list_replaces_the_snapshot_and_has_the_moment_of_its_request(world: W
     assert [told.synced_at for told in world.backend.take_all(Freshness)] == [None, asked_at]
 
 
+def test_a_list_has_the_listed_version_of_each_pod(world: World) -> None:
+    world.started().seconds_to_next_list()
+    world.answer(PodPage((pod(1), pod(2)), "7", "next", versions=["5", "6"]))
+    world.answer(PodPage((), "7", "next-but-one", malformed=1))
+    world.answer(PodPage((pod(3),), "7", "last"))
+    world.answer(PodPage((pod(4),), "7", versions=["4"]))
+    versions = world.store.take(ReplaceSnapshot).versions
+    assert versions is not None
+    assert [versions[place] for place in range(4)] == ["5", "6", pod(3).resource_version, "4"]
+
+
 def test_a_poll_is_reported_once_when_it_is_complete(world: World) -> None:
     world.started().seconds_to_next_list()
     world.answer(Unavailable("no answer"))

@@ -62,7 +62,7 @@ class Consumer:
         page = decode.pod_page(body, Complaints(), self.deduplicator)
         if arrives:
             listed = ReplaceSnapshot(
-                page.pods, page.resource_version, asked_at, consistent=True, stream=stream, moved=page.moved
+                page.pods, page.resource_version, asked_at, consistent=True, stream=stream, versions=page.versions
             )
             self.history = apply_list(self.history, listed, now).history
 
@@ -198,8 +198,8 @@ def test_after_a_reset_a_pod_has_the_version_of_the_list() -> None:
     metadata = ObjectMeta(name="e-exec-1", uid="u-1", resource_version="30", labels={EXECUTOR_ID_LABEL: "1"})
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"))
     history = History(PodRules())
-    for requested_at, version, moved in ((1.0, "40", {}), (5.0, "20", {"u-1": "15"})):
-        listed = ReplaceSnapshot((known,), version, requested_at, consistent=True, stream=STREAM, moved=moved)
+    for requested_at, version, listed_at in ((1.0, "40", "30"), (5.0, "20", "15")):
+        listed = ReplaceSnapshot((known,), version, requested_at, consistent=True, stream=STREAM, versions=[listed_at])
         merged = apply_list(history, listed, requested_at + 1)
         history = merged.history
     assert merged.reset

@@ -76,20 +76,19 @@ def world() -> World:
     return World()
 
 
-def page(number: int, token: str = "", *, moved: bool = False) -> PodPage:
-    shown = pod(number)
-    return PodPage((shown,), "9", token, 1, {shown.uid: "8"} if moved else {})
+def page(number: int, token: str = "", *, versions: list[str] | None = None) -> PodPage:
+    return PodPage((pod(number),), "9", token, 1, versions)
 
 
 def test_pages_without_news_are_answered_as_one(world: World) -> None:
-    for each in (page(1, "t1", moved=True), page(2, "t2"), page(3, moved=True)):
+    for each in (page(1, "t1", versions=["8"]), page(2, "t2"), page(3, versions=["7"])):
         assert world.answers == []
         world.pages.answer(each)
     assert world.names() == ["app-exec-1", "app-exec-2", "app-exec-3"]
     (answer,) = world.answers
     assert isinstance(answer, PodPage)
     assert (answer.resource_version, answer.continue_token, answer.malformed) == ("9", "", 3)
-    assert answer.moved == {pod(1).uid: "8", pod(3).uid: "8"}
+    assert answer.versions == ["8", pod(2).resource_version, "7"]
     assert world.pages.tokens == ["", "t1", "t2"]
     assert [request.resource_version for request, _ in world.pages.asked] == ["0", None, None]
 

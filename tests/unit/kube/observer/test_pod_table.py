@@ -51,8 +51,13 @@ def sides() -> Sides:
 
 def test_a_page_crosses_as_it_is(sides: Sides) -> None:
     pods = (pod(1, version=3), pod(2, version=4, phase="Pending"))
-    page = sides.page(*pods, continue_token="more", malformed=2, moved={"uid-1": "7"})
-    assert page == PodPage(pods, "9", "more", 2, {"uid-1": "7"})
+    page = sides.page(*pods, continue_token="more", malformed=2, versions=["17", "4"])
+    assert page == PodPage(pods, "9", "more", 2, page.versions)
+    assert [page.version_of(place) for place in range(2)] == ["17", "4"]
+
+
+def test_a_page_without_pods_crosses(sides: Sides) -> None:
+    assert sides.page().pods == ()
 
 
 def test_an_unchanged_pod_crosses_as_a_number_and_is_the_same_object(sides: Sides) -> None:
@@ -60,7 +65,7 @@ def test_an_unchanged_pod_crosses_as_a_number_and_is_the_same_object(sides: Side
     first = sides.page(*pods)
     again = sides.page(*pods)
     assert all(one is other for one, other in zip(first.pods, again.pods, strict=True))
-    assert sides.size < 4 * len(pods)
+    assert sides.size < 16 * len(pods)
 
 
 def test_a_changed_pod_crosses_anew(sides: Sides) -> None:
