@@ -45,6 +45,9 @@ class _Started(Signal):
 
 STARTED: Final = _Started()
 
+OWN: Final = frozenset({TimerDue, _Started, Stop, _ActorStop, ProxyCall, ProxyGetAttr, ProxySetAttr})
+"""The types of the messages that `Actor.receive` never gets as they are."""
+
 
 class Dispatcher(Protocol):
     """Runs actors: in production each in its own thread, in the test-kit one message at a time."""
@@ -173,23 +176,27 @@ class Actor(pykka.ThreadingActor):
     @final
     def _handle_receive(self, message: Any) -> Any:
         """Handle one message. All code of an actor runs in here, so no exception escapes unseen."""
-        current = self.handle.mailbox.current
-        asked = current is not None and current.reply_to is not None
         try:
-            return self.__handle(message)
+            return self.receive(message) if type(message) not in OWN else self.__handle_own(message)
         except Refused as refusal:
-            if asked:
+            if self.__asked:
                 raise
             logger.warning("message refused: actor=%s message=%s reason=%s", self.name, type(message).__name__, refusal)
         except BaseException as error:
             self.__crashed(error, message)
-            if asked and isinstance(error, Exception):
+            if self.__asked and isinstance(error, Exception):
                 raise
-            if asked:
+            if self.__asked:
                 raise ActorCrashed(f"{self.name} crashed while it handled {type(message).__name__}") from error
         return None
 
-    def __handle(self, message: Any) -> object:
+    @property
+    def __asked(self) -> bool:
+        """Whether somebody waits for an answer to the message that the actor handles now."""
+        current = self.handle.mailbox.current
+        return current is not None and current.reply_to is not None
+
+    def __handle_own(self, message: Any) -> None:
         match message:
             case TimerDue():
                 self.timers.handle(message, self.receive)
@@ -199,11 +206,8 @@ class Actor(pykka.ThreadingActor):
                 self.__end(None)
             case _ActorStop():
                 self._stop()
-            case ProxyCall() | ProxyGetAttr() | ProxySetAttr():
-                raise Refused(f"{self.name} takes messages, not calls through a proxy")
             case _:
-                return self.receive(message)
-        return None
+                raise Refused(f"{self.name} takes messages, not calls through a proxy")
 
     def __end(self, cause: BaseException | None) -> None:
         """Stop. An exception in `stopped` is a crash; it does not reach a host that stops all actors."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pykka import ActorDeadError, Timeout
 from pykka._envelope import Envelope
 
-from actors.runtime.handle import thread_counts
+from actors.runtime.handle import running
 from actors.runtime.mailbox import DeadLetters, Mailbox, Reply, Signal
 from actors.text import get_logger
 
@@ -89,7 +89,7 @@ class Address:
         A message from an abandoned thread is a dead letter too, unless it stops a child.
         """
         handle = self.handle
-        if handle is not None and (thread_counts() or isinstance(message, Signal)):
+        if handle is not None and (not running.sender.abandoned or isinstance(message, Signal)):
             handle.mailbox.put(Envelope(message))
         elif not isinstance(message, Signal):
             self._dead_letters.record(self.name, message)
@@ -162,7 +162,7 @@ class _ForeignAddress(Address):
         return self._ref.is_alive() and self._ref._actor_weakref() is not None  # noqa: SLF001 - Pykka has no other sign
 
     def tell(self, message: object) -> None:
-        if not thread_counts():
+        if running.sender.abandoned:
             self._dead_letters.record(self.name, message)
             return
         try:
@@ -191,7 +191,7 @@ class _FunctionAddress(Address):
         return True
 
     def tell(self, message: object) -> None:
-        if not thread_counts():
+        if running.sender.abandoned:
             self._dead_letters.record(self.name, message)
             return
         try:

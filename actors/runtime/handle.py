@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.runtime.mailbox import Mailbox
 
-__all__ = ["Handle", "Hung", "StoppedByHost", "SupervisorMessage", "Terminated", "thread_counts"]
+__all__ = ["Handle", "Hung", "Sender", "StoppedByHost", "SupervisorMessage", "Terminated", "running"]
 
 logger = get_logger(__name__)
 
@@ -47,8 +47,15 @@ class Terminated(SupervisorMessage):
     """None after an orderly stop."""
 
 
+class Sender:
+    """Who sends messages: an actor, or a thread that runs none."""
+
+    abandoned = False
+    """Its messages do not count."""
+
+
 @final
-class Handle:
+class Handle(Sender):
     """What other threads use of an actor. Holds no strong reference to the actor, so a dead one's state is freed."""
 
     def __init__(
@@ -79,10 +86,6 @@ class Handle:
         Ctrl-C in `Thread.start` does not say whether the thread runs.
         """
         return self._claim.acquire(blocking=False)  # never released
-
-    def bind_thread(self) -> None:
-        """Mark the calling thread as this actor's. A dispatcher calls it in a thread that runs nothing else."""
-        _thread.handle = self
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call `callback` when this incarnation ends, before the owner is notified.
@@ -117,17 +120,12 @@ class Handle:
         self.end(None)
 
 
-class _Thread(threading.local):
+class _Running(threading.local):
     """Thread-local state."""
 
-    handle: Handle | None = None
-    """The actor that this thread runs, if any."""
+    sender = Sender()
+    """The actor that this thread runs; a dispatcher sets it before it runs one."""
 
 
-_thread: Final = _Thread()
-
-
-def thread_counts() -> bool:
-    """Whether messages from the calling thread count: not if it runs an abandoned actor."""
-    handle = _thread.handle
-    return handle is None or not handle.abandoned
+running: Final = _Running()
+"""What the calling thread runs."""

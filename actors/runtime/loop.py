@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.clock import SystemClock
+from actors.runtime.handle import running
 from actors.runtime.mailbox import Mailbox, MailboxClosed
 from actors.runtime.timers import TimerHeap
 from actors.text import get_logger
@@ -71,7 +72,7 @@ def at_rest(callback: Callable[[], None]) -> None:
 
 @final
 class _LoopMailbox(Mailbox):
-    """Tells the loop of each message, and gives its actor one message at a time."""
+    """Tells the loop of each message."""
 
     def __init__(
         self, name: str, clock: Clock, dead_letters: DeadLetters, ready: queue.SimpleQueue[_LoopMailbox | None]
@@ -83,26 +84,29 @@ class _LoopMailbox(Mailbox):
         """Of the actor: it shares its thread with others."""
         self.claimed = False
         """The loop runs the actor; see `Handle.claim`."""
-        self.granted = False
-        """The actor may take one message."""
         self.missed = 0
         """Messages of which the loop was told while another thread was busy with the actor."""
         self._ready = ready
 
     def put(self, envelope: Envelope[object], /) -> None:
-        """See `Mailbox`."""
-        super().put(envelope)
+        """See `Mailbox`, whose steps stand here again: a call of its method would be one more for every message."""
+        self._queue.put(envelope)
+        if self.closed:
+            self._drain()
         self._ready.put(self)
 
-    def _take(self) -> Envelope[object] | None:
-        """Leave Pykka's loop, by an exception, when the one message is done."""
-        if not self.granted:
-            raise MailboxClosed
-        self.granted = False
-        try:
-            return self._queue.get_nowait()
-        except queue.Empty:
-            raise MailboxClosed from None
+
+@final
+class _OneMessage(threading.Event):
+    """Lets Pykka's loop end after each message, where it asks whether the actor is to stop."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__()
+        self._mailbox = mailbox
+
+    def is_set(self) -> bool:
+        """Whether the loop has taken its message."""
+        return self._mailbox.current is not None
 
 
 @final
@@ -113,7 +117,8 @@ class Loop:
         self._lock = threading.RLock()
         self._ready: queue.SimpleQueue[_LoopMailbox | None] = queue.SimpleQueue()
         """The receiver of each message, oldest message first; None only wakes the loop."""
-        self._timers = TimerHeap(clock or SystemClock(), self._lock)
+        self._clock = clock or SystemClock()
+        self._timers = TimerHeap(self._clock, self._lock)
         self.callbacks: deque[Callable[[], None]] = deque()
         """To be called when the loop rests; see `at_rest`."""
         self._alive: set[_LoopMailbox] = set()
@@ -145,6 +150,7 @@ class Loop:
             if self._thread is None:
                 self._start_threads()
             actor.handle.at_end(partial(self._ended, mailbox))
+            actor.actor_stopped = _OneMessage(mailbox)
             self._alive.add(mailbox)
             mailbox.actor = actor
         for _ in range(mailbox.depth):  # a message that came before had no actor
@@ -186,53 +192,40 @@ class Loop:
     def _run(self, over: threading.Event) -> None:
         thread, turns = threading.current_thread(), 0
         _thread.loop = self
-        while self._goes_on(thread, over):
-            callback = self._timers.take()
-            if callback is not None:
-                _call(callback)
-            elif self.callbacks and (turns > MOST_TURNS or self._ready.empty()):
-                turns = 0
-                self._rest()
-            mailbox = self._next(waits=callback is None)
+        with self._lock:  # until who started it is done: from then on, `_thread` changes in a turn or in `_ends` only
+            pass
+        while self._thread is thread:
+            if self._timers.due <= self._clock.monotonic():
+                self._call_due()
+            if turns == MOST_TURNS or self._ready.empty():
+                turns, mailbox = 0, self._rest(over)
+            else:
+                turns, mailbox = turns + 1, self._ready.get()
             if mailbox is not None:
-                turns += 1
                 self._turn_of(mailbox, thread)
-            callback = mailbox = None  # they may hold much memory, and the next wait may be long
+            mailbox = None  # it may hold much memory, and the next wait may be long
         self._ready.put(None)  # the thread that goes on, if any, does what was to be done when this one rests
 
-    def _next(self, *, waits: bool) -> _LoopMailbox | None:
-        """Return the receiver of the next message, None if there is none; with `waits`, wait until a timer is due."""
-        try:
-            return self._ready.get_nowait()
-        except queue.Empty:
-            if not waits:
-                return None
-        try:
-            return self._ready.get(timeout=self._timers.wait())
-        except queue.Empty:
-            return None
-
     def _turn_of(self, mailbox: _LoopMailbox, thread: threading.Thread) -> None:
-        """Have an actor handle its next message, if it can."""
-        with self._lock:
-            if self._thread is not thread:
-                self._ready.put(mailbox)
-                return
-            if mailbox in self._stuck:
-                mailbox.missed += 1
-                return
-            actor = mailbox.actor
-            if actor is None or not (mailbox.claimed or actor.handle.claim()):
-                return
-            mailbox.claimed = mailbox.granted = True
-            self._current = mailbox
-            self._turn += 1
+        """Have an actor handle its next message, if it can.
+
+        The start takes no lock: the watch takes over only while `_current` is set, so `_stuck` grows only after that.
+        """
+        if self._stuck and self._missed(mailbox):
+            return
+        actor = mailbox.actor
+        if actor is None or not mailbox.waiting() or not (mailbox.claimed or actor.handle.claim()):
+            return
+        mailbox.claimed = True
+        self._turn += 1  # first: the watch would take a message with the old number for the one before
+        self._current = mailbox
         actor.handle.thread = thread
-        actor.handle.bind_thread()
+        running.sender = actor.handle
         try:  # noqa: SIM105 - `suppress` takes longer, for every message
             mailbox.context.run(actor._actor_loop_running)  # noqa: SLF001 - Pykka's own loop
         except MailboxClosed:
             pass
+        mailbox.busy_since = mailbox.current = None
         with self._lock:
             if self._thread is thread:
                 self._current = None
@@ -242,24 +235,42 @@ class Loop:
         for _ in range(missed):
             self._ready.put(mailbox)
 
-    def _rest(self) -> None:
-        with suppress(IndexError):  # another thread may have taken over, and take some
-            while True:
-                _call(self.callbacks.popleft())
-
-    def _goes_on(self, thread: threading.Thread, over: threading.Event) -> bool:
-        """Whether this thread is to go on: there are actors, and no other thread has taken over."""
-        if self._thread is thread and self._alive:
-            return True
+    def _missed(self, mailbox: _LoopMailbox) -> bool:
+        """Whether a former thread is busy with the actor. If so, that thread puts the message back."""
         with self._lock:
-            if self._thread is not thread:
+            if mailbox not in self._stuck:
                 return False
+            mailbox.missed += 1
+            return True
+
+    def _call_due(self) -> None:
+        callback = self._timers.take()
+        if callback is not None:
+            _call(callback)
+
+    def _rest(self, over: threading.Event) -> _LoopMailbox | None:
+        """Do what waits for this, then return the receiver of the next message; None after the last actor, too."""
+        ends = not self._alive and self._ends(over)
+        while self.callbacks:
+            with suppress(IndexError):  # another thread may have begun meanwhile, and take some
+                _call(self.callbacks.popleft())
+        return None if ends else self._next()
+
+    def _next(self) -> _LoopMailbox | None:
+        """Wait for a message and return its receiver; None if a timer is due before."""
+        try:
+            return self._ready.get(timeout=self._timers.wait())
+        except queue.Empty:
+            return None
+
+    def _ends(self, over: threading.Event) -> bool:
+        """End the thread if there are no actors. Return whether it ends."""
+        with self._lock:
             if self._alive:
-                return True
+                return False
             self._thread = None
             over.set()
-        self._rest()
-        return False
+            return True
 
     def _ended(self, mailbox: _LoopMailbox) -> None:
         with self._lock:

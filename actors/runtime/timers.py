@@ -11,6 +11,7 @@ and a `TimerThread` those of who has no actors.
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,6 +34,9 @@ logger = get_logger(__name__)
 
 LONGEST_WAIT: Final = 5.0
 """Seconds. A wait stands still while the machine sleeps, the clock does not: afterwards timers are late by so much."""
+
+NEVER: Final = math.inf
+"""The moment at which the next of no callbacks is due."""
 
 FEW: Final = 64
 """Up to this many cancelled entries may stay in the heap until they are due."""
@@ -151,14 +155,17 @@ class TimerHeap:
         self._order = count()
         self._cancelled = 0
         self._closed = False
+        self.due: Moment = NEVER
+        """No callback is due before this. Read without the lock."""
 
     def add(self, delay: timedelta, callback: Callable[[], None]) -> tuple[Entry, bool]:
         """Add a callback. Return its entry, and whether it is the next one."""
         with self._lock:
             if self._closed:
                 return Entry(self, None), False
-            entry = Entry(self, callback)
-            heapq.heappush(self._entries, (later(self._clock.monotonic(), delay), next(self._order), entry))
+            entry, moment = Entry(self, callback), later(self._clock.monotonic(), delay)
+            heapq.heappush(self._entries, (moment, next(self._order), entry))
+            self.due = min(self.due, moment)
             return entry, self._entries[0][2] is entry
 
     def forget(self, entry: Entry) -> None:
@@ -176,25 +183,25 @@ class TimerHeap:
     def wait(self) -> float | None:
         """Return for how many seconds to wait before looking again; None if there is nothing to wait for."""
         with self._lock:
-            due = self._next_due()
-            return None if due is None else min(max(0.0, due - self._clock.monotonic()), LONGEST_WAIT)
+            self._find_due()
+            return None if self.due == NEVER else min(max(0.0, self.due - self._clock.monotonic()), LONGEST_WAIT)
 
     def take(self) -> Callable[[], None] | None:
         """Remove and return the next callback if it is due."""
         with self._lock:
-            due = self._next_due()
-            if due is None or due > self._clock.monotonic():
+            self._find_due()
+            if self.due > self._clock.monotonic():
                 return None
             _, _, entry = heapq.heappop(self._entries)
             callback, entry.callback = entry.callback, None
             return callback
 
-    def _next_due(self) -> Moment | None:
-        """Return when the next callback is due, None if there is none. Drop the cancelled entries before it."""
+    def _find_due(self) -> None:
+        """Find when the next callback is due. Drop the cancelled entries before it."""
         while self._entries and self._entries[0][2].callback is None:
             heapq.heappop(self._entries)
             self._cancelled = max(0, self._cancelled - 1)
-        return self._entries[0][0] if self._entries else None
+        self.due = self._entries[0][0] if self._entries else NEVER
 
     def close(self) -> None:
         """Drop all callbacks, and later ones."""

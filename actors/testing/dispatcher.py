@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pykka import ActorRegistry
 
 from actors.runtime import Actor, Hung, StoppedByHost, Timeout
+from actors.runtime.handle import running
 from actors.runtime.mailbox import Mailbox, MailboxClosed
 from actors.runtime.timers import TimerDue
 
@@ -79,8 +80,6 @@ class GrantedMailbox(Mailbox):
         self.parked = threading.Semaphore(0)
         self.may_take = False
         """Whether a message is granted, without threads."""
-        self.waiting = self._queue.qsize
-        """Return the number of queued messages. Faster than `depth`: called for each actor at each message."""
 
     def put(self, envelope: Envelope[Any], /) -> None:
         """See `Mailbox`."""
@@ -96,17 +95,22 @@ class GrantedMailbox(Mailbox):
             self.granted.release()  # wakes a parked actor, which then sees the end
         return first
 
-    def _take(self) -> Envelope[Any] | None:
+    def get(self) -> Envelope[Any]:
+        """See `Mailbox`. Wait for a grant before."""
+        self.busy_since = self.current = None
+        if not self.closed:
+            self._await_grant()
+        envelope = super().get()
+        self.dispatcher.note(self.name, envelope.message)
+        return envelope
+
+    def _await_grant(self) -> None:
         if self.dispatcher.threads:
             self.parked.release()
             self.granted.acquire()
         elif not self.may_take:
             raise MailboxClosed  # no thread to park: leave the loop until the next grant
         self.may_take = False
-        envelope = super()._take()
-        if envelope is not None:
-            self.dispatcher.note(self.name, envelope.message)
-        return envelope
 
 
 @final
@@ -166,7 +170,7 @@ class SerialDispatcher:
         assert isinstance(actor, Actor)
 
         def run() -> None:
-            actor.handle.bind_thread()
+            running.sender = actor.handle
             try:
                 with contextlib.suppress(MailboxClosed):
                     actor._actor_loop()  # noqa: SLF001 - Pykka's own body of an actor's thread

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,15 @@ def nothing_left() -> Iterator[None]:
     for ref in left:
         ActorRegistry.unregister(ref)
     assert left == []
+
+
+@pytest.fixture
+def tight_switching() -> Iterator[None]:
+    """Switch threads as often as possible to provoke races."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(params=["stepped", "serial threads", "loop"])

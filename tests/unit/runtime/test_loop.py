@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextvars
 import sys
 import threading
+import time
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -236,3 +238,38 @@ def test_what_a_blocked_actor_leaves_until_the_loop_rests_is_called_by_who_goes_
     other.ask("thread", WAIT)
     room.leave.set()
     assert rested.wait(SAFETY)
+
+
+@pytest.mark.usefixtures("tight_switching")
+def test_no_message_is_lost_or_handled_twice_while_threads_take_over(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 0.0005)
+    workers = [room.worker(f"worker-{number}") for number in range(4)]
+    sent: list[object] = []
+    for number in range(600):
+        message = partial(time.sleep, 0.002) if number % 60 == 0 else number
+        sent.append(message)
+        for worker in workers:
+            worker.tell(message)
+    for worker in workers:
+        assert worker.ask("all", WAIT) == sent
+
+
+def test_a_thread_whose_start_was_interrupted_runs_no_actor(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, []
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        if thread.name == "executor-pods/actors":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            room.worker("first")
+    assert room.worker("second").ask("thread", WAIT) not in started
+    for thread in started:
+        thread.join(SAFETY)
+        assert not thread.is_alive()

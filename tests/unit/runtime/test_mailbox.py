@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,6 @@ from actors.testing import ManualClock
 from tests.unit.runtime.stage import SAFETY, Recorder, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pykka import Future
 
     from actors.runtime import Address
@@ -33,15 +31,6 @@ def letters() -> DeadLetters:
 @pytest.fixture
 def mailbox(letters: DeadLetters) -> Mailbox:
     return Mailbox("box", SystemClock(), letters)
-
-
-@pytest.fixture
-def tight_switching() -> Iterator[None]:
-    """Switch threads as often as possible to provoke races."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def ask(mailbox: Mailbox, message: object = "question") -> Reply:
@@ -108,16 +97,17 @@ def test_who_waits_for_a_message_is_sent_away_when_it_closes(mailbox: Mailbox) -
 
 
 def test_a_message_that_is_taken_while_it_closes_is_answered_and_not_handled(letters: DeadLetters) -> None:
-    class ClosedMeanwhile(Mailbox):
-        def _take(self) -> Envelope[Any] | None:
-            envelope = super()._take()
-            self.close()
+    class Closing(queue.SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            envelope = super().get(block, timeout)
+            box.close()
             return envelope
 
-    mailbox = ClosedMeanwhile("box", SystemClock(), letters)
-    asked = ask(mailbox)
+    box = Mailbox("box", SystemClock(), letters)
+    box._queue = Closing()
+    asked = ask(box)
     with pytest.raises(MailboxClosed):
-        mailbox.get()
+        box.get()
     with pytest.raises(ActorDeadError):
         asked.get(timeout=0)
 
