@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate
 from typing import TYPE_CHECKING, final
 
 import msgspec
@@ -12,27 +13,24 @@ if TYPE_CHECKING:
 
 __all__ = ["TextColumn", "numbers_of", "pack_numbers"]
 
-_FILLER = "\0"
-"""After a text that is shorter than others. No version of the server has it."""
-
 
 @final
 class TextColumn(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Short texts of about the same length, by place."""
+    """Texts by place."""
 
-    width: int
     joined: str
+    ends: bytes
+    """Packed: where each text ends in `joined`."""
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> TextColumn:
         """Return these texts as one."""
-        width = max(map(len, texts), default=0)
-        return cls(width, "".join([text.ljust(width, _FILLER) for text in texts]))
+        return cls("".join(texts), pack_numbers(accumulate(map(len, texts))))
 
     def __getitem__(self, place: int, /) -> str:
-        """Return the text at a place that the column has."""
-        start = place * self.width
-        return self.joined[start : start + self.width].rstrip(_FILLER)
+        """Return the text at a place, counted from 0."""
+        ends = numbers_of(self.ends)
+        return self.joined[ends[place - 1] if place else 0 : ends[place]]
 
 
 def pack_numbers(numbers: Iterable[int]) -> bytes:
