@@ -226,7 +226,7 @@ def test_ctrl_c_leaves_nothing_behind_of_a_fleet_that_starts(
         else:
             command.until_event(moment)
         command.interrupt()
-        assert command.end() == 130
+        assert command.end() == 130, command.errors
         assert command.leftovers(marker) == []
 
 
