@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from actors.kube.resource_version import is_later, is_old
 from actors.pods.ids import id_text
@@ -151,7 +151,7 @@ class SharedParts:
 
         Comparing costs less than looking up.
         """
-        self._make_room()
+        self.make_room()
         share = self._shared.setdefault
         if last is None:
             last = _NO_POD
@@ -167,23 +167,17 @@ class SharedParts:
         elif pod.status is not None:
             self._share_status(pod.status, last.status or _NO_STATUS)
 
-    def share_framed(self, pod: Pod, known: _Known, *, same_status: bool) -> None:
-        """Do the same for a pod in the frame of its last observation: it was compared already."""
-        self._make_room()
-        metadata, last, frame = pod.metadata, known.pod.metadata, known.frame
-        force_setattr(metadata, "uid", last.uid)
-        if metadata.name == last.name:
-            force_setattr(metadata, "name", last.name)
-        force_setattr(metadata, "labels", frame.labels)
-        force_setattr(metadata, "owner_references", frame.owner_references)
-        force_setattr(metadata, "finalizers", frame.finalizers)
-        force_setattr(pod, "spec", frame.spec)
-        if same_status:
-            force_setattr(pod, "status", known.status)
-        elif pod.status is not None:
-            self._share_status(pod.status, known.status or _NO_STATUS)
+    def next_in_frame(self, pod: Pod, known: _Known) -> Pod:
+        """Return a pod that differs from its last observation only in version and status, made of that one's parts."""
+        last, status, version = known.pod, pod.status, pod.metadata.resource_version
+        if status is known.status and version == last.metadata.resource_version:
+            return last
+        if status is not None and status is not known.status:
+            self._share_status(status, known.status or _NO_STATUS)
+        return replace(last, metadata=replace(last.metadata, resource_version=version), status=status)
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
+        """Drop all values if there are too many."""
         if len(self._shared) >= MAX_SHARED:
             self._shared.clear()
 
@@ -267,6 +261,7 @@ class PodDeduplicator:
         """
         with self._lock:
             self._ends_some = False
+            self._parts.make_room()
             changes = [event for event in events if self._is_change(event, connection)]
             return Watched(changes, self._ends_some)
 
@@ -276,19 +271,17 @@ class PodDeduplicator:
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
         _tidy(pod)
         framed = known if known is not None and _is_framed(pod, known.frame) else None
-        same_status = framed is not None and pod.status == framed.status
-        if framed is not None and same_status:
+        if framed is not None and pod.status == framed.status:
             follows = framed.origin is connection or framed.origin == connection.since
             if follows and _is_running(framed) and event.type != "DELETED":
                 framed.version, framed.origin = metadata.resource_version, connection
                 return False
-            if metadata.resource_version == framed.pod.metadata.resource_version:
-                force_setattr(event, "pod", framed.pod)
+            force_setattr(pod, "status", framed.status)
         ends = event.type == "DELETED" or metadata.deletion_timestamp is not None or _is_over(pod.status)
         if ends and not (known is not None and _is_over(known.status)):
             self._ends_some = True
-        if framed is not None:
-            self._parts.share_framed(pod, framed, same_status=same_status)
+        if framed is not None and metadata.name == framed.pod.metadata.name:
+            force_setattr(event, "pod", self._parts.next_in_frame(pod, framed))
         else:
             self._parts.share(pod, None if known is None else known.pod)
         if event.type == "DELETED":  # always the last event of a pod

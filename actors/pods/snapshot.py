@@ -7,15 +7,12 @@ round does not have to count the fleet.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from immutables import Map
 
 from actors.pods.id_map import IdMap
 from actors.pods.state import PodState
-
-if TYPE_CHECKING:
-    from actors.pods.pod import Pod
 
 __all__ = ["Counts", "Ended", "PodsSnapshot", "SnapshotEdit"]
 
@@ -77,11 +74,14 @@ class SnapshotEdit:
         return changes[executor_id] if executor_id in changes else self._before.states.get(executor_id)
 
     def put(self, executor_id: int, state: PodState, before: PodState | None) -> None:
-        """Set an executor's state, `before` until now as `get` returns it. Most changes do not affect the counts."""
+        """Set an executor's state, `before` until now as `get` returns it."""
         self._changes[executor_id] = state
-        if before is None or type(before) is not type(state) or not _same_profile(before.pod, state.pod):
-            self._count(before, -1)
-            self._count(state, +1)
+        self._count(before, -1)
+        self._count(state, +1)
+
+    def renew(self, executor_id: int, state: PodState) -> None:
+        """Set an executor's state, of the same kind and profile as until now: the counts stay. Most changes do this."""
+        self._changes[executor_id] = state
 
     def drop(self, executor_id: int) -> PodState:
         """Remove an executor, and return its last state."""
@@ -107,8 +107,3 @@ class SnapshotEdit:
         if state is not None:
             key = (state.pod.profile, type(state))
             self._counts[key] = self._counts.get(key, 0) + change
-
-
-def _same_profile(before: Pod, pod: Pod) -> bool:
-    """Whether two pods have the same profile. They nearly always have the same labels, and then as one object."""
-    return before.metadata.labels is pod.metadata.labels or before.profile == pod.profile

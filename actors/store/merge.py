@@ -319,9 +319,10 @@ class Merge:
         state = classify(pod, self._history.rules)
         if state.final and pod.terminating:
             state = _after(before, state)
-        self._edit.put(number, state, before)
         if runs_on(before, state):
+            self._edit.renew(number, state)
             return
+        self._edit.put(number, state, before)
         self._changed.add(number)
         if isinstance(state, PodPending):
             self._waiting[number] = None

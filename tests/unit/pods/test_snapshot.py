@@ -68,6 +68,17 @@ def test_an_edit_leaves_the_snapshot_it_started_from_as_it_was() -> None:
     assert (after.resource_version, after.full_sync_at) == ("9", 3.5)
 
 
+def test_a_renewed_state_takes_the_place_of_the_one_before_and_leaves_the_counts() -> None:
+    before = snapshot_of(PodRunning(of_profile("small")))
+    edit, renewed = SnapshotEdit(before), PodRunning(of_profile("small").at_version("9"))
+    edit.renew(1, renewed)
+
+    after = edit.finish("9", None)
+
+    assert after.states[1] is renewed
+    assert after.counts == before.counts
+
+
 _EDITS = st.lists(
     st.lists(
         st.tuples(st.integers(1, 6), st.sampled_from(("small", "big")), st.sampled_from((*STATES, None))), max_size=8

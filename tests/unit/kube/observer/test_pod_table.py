@@ -8,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from actors.kube.api import PodPage, WatchEvents
+from actors.kube.deduplication import MAX_SHARED
 from actors.kube.observer.frames import Forget, from_observer, pack
 from actors.kube.observer.pod_table import KnownPods, PodNumbers
+from actors.pods.pod import ContainerStatus, PodStatus
 from tests.unit.builders import event, pod
 
 if TYPE_CHECKING:
@@ -133,3 +135,11 @@ def test_pods_without_a_uid_are_not_taken_for_one_another(sides: Sides) -> None:
     assert sides.events(WatchEvents((event("DELETED", nameless(3)),), "9")).events[0].pod == nameless(3)
     sides.end_list(place)
     assert sides.known._pods == {}
+
+
+def test_values_that_no_two_pods_share_do_not_pile_up(sides: Sides) -> None:
+    for count in range(2 * MAX_SHARED):
+        changed = pod(1, version=count + 3)
+        status = replace(changed.status or PodStatus(), container_statuses=(ContainerStatus("main", count),))
+        sides.events(WatchEvents((event("MODIFIED", replace(changed, status=status)),), "9"))
+    assert len(sides.known._parts._shared) <= MAX_SHARED + 8
