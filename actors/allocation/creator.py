@@ -63,7 +63,7 @@ class Creator:
         for name, ids in self.tracker.lost().items():
             profile = self.profiles[name]
             if self._may_request(profile) and not profile.awaited:
-                batch = ids[: profile.batch_size]
+                batch = ids[: min(profile.batch_size, self._room(profile, len(ids), snapshot))]
                 posts += self._posts(profile, batch, self._mounts(profile, batch, snapshot))
         left = slots(self.settings.max_created, self.created)
         pending = slots(self.settings.max_pending_pods, self.tracker.pending(snapshot))
@@ -79,6 +79,10 @@ class Creator:
             posts += self._request(self.profiles[name], new, mounts, has[name])
         for post in sorted(posts, key=lambda post: post.rank):
             self.pool.tell(post)
+
+    def _room(self, profile: Profile, lost: int, snapshot: PodsSnapshot) -> int:
+        """Return how many of its lost requests a profile has room for. Others replace executors that are not gone."""
+        return max(0, profile.target - (self.tracker.expected(snapshot, profile.name) - lost))
 
     def _requestable(self, profile: Profile, missing: int, snapshot: PodsSnapshot) -> int:
         """Return how many executors of a profile may be requested now, if it were the only one.

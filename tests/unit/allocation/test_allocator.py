@@ -323,6 +323,20 @@ def test_a_lost_excess_executor_is_abandoned_at_once_and_deleted_if_it_appears(r
     assert subject.backend.take(ExecutorsAbandoned).executor_ids == (1, 2)
 
 
+def test_a_lost_executor_waits_for_the_end_of_the_one_that_it_replaces(rig: Callable[..., Rig]) -> None:
+    """A decommissioned executor is replaced when it is gone, also if the target was lowered to its replacement."""
+    subject = after_a_pool_crashed(rig, 3)
+    subject.tell(ExecutorDecommissioned(1))
+    subject.want(1)
+    subject.view.show(running(1))
+    subject.round(synced=True)
+    assert subject.backend.take(ExecutorsAbandoned).executor_ids == (2,)
+    assert subject.requested() == []
+    subject.view.end(1)
+    subject.round()
+    assert subject.requested() == [3]
+
+
 def test_a_lost_executor_that_was_killed_is_abandoned_at_once_and_replaced(rig: Callable[..., Rig]) -> None:
     subject = after_a_pool_crashed(rig, 2)
     subject.tell(kill(subject, 1))
