@@ -314,13 +314,20 @@ class PodDeduplicator:
         )
 
     def _is_overtaken(self, known: _Known, listed: Pod | PodHeader) -> bool:
-        """Whether the LIST shows the pod before no-op events that came while the LIST was on its way."""
+        """Whether the LIST shows the pod before no-op events that came while the LIST was on its way.
+
+        All of the pod is compared: in a cluster restored from a backup, versions between may be of other changes.
+        """
         metadata = listed.metadata
-        return (
-            metadata.uid in self._pods
-            and is_old(known.pod.metadata.resource_version, metadata.resource_version)
-            and is_later(known.version, metadata.resource_version)
-        )
+        if (
+            isinstance(listed, PodHeader)
+            or metadata.uid not in self._pods
+            or not is_old(known.pod.metadata.resource_version, metadata.resource_version)
+            or not is_later(known.version, metadata.resource_version)
+        ):
+            return False
+        _tidy(listed)
+        return _is_framed(listed, known.frame) and listed.status == known.status
 
     def _keep(self, known: _Known, listed: Pod | PodHeader, kept: Kept) -> None:
         """Add a pod that is unchanged in a LIST."""

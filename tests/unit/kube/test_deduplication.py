@@ -410,6 +410,20 @@ def test_a_poll_that_a_change_overtakes_returns_the_pod_as_it_was() -> None:
     assert (shown.pods[0].resource_version, shown.version_of(0)) == ("9", "9")
 
 
+def test_a_version_between_no_op_events_may_be_of_another_change() -> None:
+    """The cluster was restored from a backup, and an event from before arrives while the LIST from after is asked."""
+    deduplicator = PodDeduplicator()
+    watch = Watch(deduplicator)
+    watch.brings(pod(1))
+    deduplicator.begin_list()
+    watch.brings(at(12, pod(1)))
+    restored = at(9, pod(1))
+    restored["status"]["containerStatuses"] = [{"name": "executor", "state": {"terminated": {"exitCode": 1}}}]
+    (shown,) = page(restored, deduplicator=deduplicator).pods
+    assert shown.status is not None
+    assert shown.status.container_statuses != listed(pod(1))[0].status.container_statuses  # type: ignore[union-attr]  # it has one
+
+
 def test_a_pod_at_an_earlier_version_than_before_the_poll_is_not_the_known_one() -> None:
     """The cluster was restored from a backup: that version may be of another change."""
     deduplicator = PodDeduplicator()
