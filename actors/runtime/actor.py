@@ -100,7 +100,10 @@ class Context:
 
 
 class Actor(pykka.ThreadingActor):
-    """Base class of all actors. Only `ActorSystem.spawn` starts one, never Pykka's `start`."""
+    """Base class of all actors. Only `ActorSystem.spawn` starts one, never Pykka's `start`.
+
+    Whether it has ended says `actor_ref.actor_stopped`; its own `actor_stopped` ends Pykka's loop after each message.
+    """
 
     use_daemon_thread = True  # Ctrl-C must not wait for an actor; an orderly stop is a message (see the Backend)
 

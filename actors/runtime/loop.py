@@ -89,11 +89,16 @@ class _LoopMailbox(Mailbox):
         self._ready = ready
 
     def put(self, envelope: Envelope[object], /) -> None:
-        """See `Mailbox`, whose steps stand here again: a call of its method would be one more for every message."""
-        self._queue.put(envelope)
-        if self.closed:
-            self._drain()
-        self._ready.put(self)
+        """See `Mailbox`, whose steps stand here again: a call of its method would be one more for every message.
+
+        Ctrl-C may interrupt it anywhere: the loop is told all the same, as it can be told once too often.
+        """
+        try:
+            self._queue.put(envelope)
+            if self.closed:
+                self._drain()
+        finally:
+            self._ready.put(self)
 
 
 @final
@@ -221,10 +226,12 @@ class Loop:
         self._current = mailbox
         actor.handle.thread = thread
         running.sender = actor.handle
-        try:  # noqa: SIM105 - `suppress` takes longer, for every message
+        try:
             mailbox.context.run(actor._actor_loop_running)  # noqa: SLF001 - Pykka's own loop
         except MailboxClosed:
             pass
+        except BaseException:  # from who was answered
+            logger.exception("the answer to a message failed: actor=%s", mailbox.name)
         mailbox.busy_since = mailbox.current = None
         with self._lock:
             if self._thread is thread:

@@ -11,8 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pykka._envelope import Envelope
 
+from actors.errors import Refused
 from actors.runtime import Actor, ActorSystem, Address, Context, loop
+from actors.runtime.mailbox import Reply
 from tests.unit.runtime.stage import SAFETY
 
 if TYPE_CHECKING:
@@ -273,3 +276,47 @@ def test_a_thread_whose_start_was_interrupted_runs_no_actor(room: Room, monkeypa
     for thread in started:
         thread.join(SAFETY)
         assert not thread.is_alive()
+
+
+def test_a_message_whose_sender_was_interrupted_is_handled_at_once(room: Room) -> None:
+    """Otherwise each later message would cause the one before it to be handled, for ever."""
+    worker = room.worker("a")
+    assert worker.handle is not None
+    mailbox = worker.handle.mailbox
+    mailbox._queue = Interrupted(mailbox._queue)  # type: ignore[assignment]  # a queue all the same
+    handled = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        worker.tell(handled.set)
+    assert handled.wait(SAFETY)
+
+
+def test_who_fails_when_it_is_answered_holds_up_no_actor(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    worker = room.worker("a")
+    assert worker.handle is not None
+    thread = worker.ask("thread", WAIT)
+    reply = Reply()
+    reply.when_set(partial(fail, ZeroDivisionError("who asked")))
+    worker.handle.mailbox.put(Envelope(partial(fail, Refused("no")), reply))
+    assert worker.ask("thread", WAIT) is thread
+    assert "the answer to a message failed: actor=a-1" in caplog.text
+
+
+class Interrupted:
+    """A queue whose next writer is interrupted after it has put what it puts."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+        self._interrupts = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+    def put(self, item: object) -> None:
+        self._queue.put(item)
+        if self._interrupts:
+            self._interrupts = False
+            raise KeyboardInterrupt
+
+
+def fail(error: Exception) -> None:
+    raise error
