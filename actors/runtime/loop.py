@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.clock import SystemClock
-from actors.runtime.handle import running
+from actors.runtime.handle import Sender, running
 from actors.runtime.mailbox import Mailbox, MailboxClosed
 from actors.runtime.timers import TimerHeap
 from actors.text import get_logger
@@ -56,6 +56,9 @@ class _Thread(threading.local):
 
 _thread: Final = _Thread()
 
+_NO_ACTOR: Final = Sender()
+"""Sends what callbacks send: the actor that ran before may have been given up, so that its messages are dropped."""
+
 
 def at_rest(callback: Callable[[], None]) -> None:
     """Call `callback` in this thread: if it runs actors, once no message waits for one, else now.
@@ -64,10 +67,10 @@ def at_rest(callback: Callable[[], None]) -> None:
     back milliseconds later.
     """
     loop = _thread.loop
-    if loop is None:
-        callback()
-    else:
+    if loop is not None and loop.runs_in_this_thread:
         loop.callbacks.append(callback)
+    else:
+        callback()
 
 
 @final
@@ -91,14 +94,16 @@ class _LoopMailbox(Mailbox):
     def put(self, envelope: Envelope[object], /) -> None:
         """See `Mailbox`, whose steps stand here again: a call of its method would be one more for every message.
 
-        Ctrl-C may interrupt it anywhere: the loop is told all the same, as it can be told once too often.
+        Ctrl-C may interrupt it anywhere: the loop is told all the same, as it can be told once too often. Not of a
+        message to an actor that has ended, though: the loop may have ended, too, and would remember each.
         """
         try:
             self._queue.put(envelope)
             if self.closed:
                 self._drain()
         finally:
-            self._ready.put(self)
+            if not self.closed:
+                self._ready.put(self)
 
 
 @final
@@ -137,6 +142,11 @@ class Loop:
         self._stuck: set[_LoopMailbox] = set()
         """Of the actors that former threads still run."""
 
+    @property
+    def runs_in_this_thread(self) -> bool:
+        """Whether the calling thread runs the actors, and no other has taken over."""
+        return self._thread is threading.current_thread()
+
     # ── for ActorSystem ──────────────────────────────────────────────────────────────────────────────────────────
 
     def create_mailbox(self, name: str, clock: Clock, dead_letters: DeadLetters) -> Mailbox:
@@ -164,7 +174,7 @@ class Loop:
     def schedule(self, delay: timedelta, callback: Callable[[], None]) -> Entry:
         """See `TimerService`. Callbacks run in the loop's thread."""
         entry, is_next = self._timers.add(delay, callback)
-        if is_next and self._thread is not threading.current_thread():
+        if is_next and not self.runs_in_this_thread:
             self._ready.put(None)
         return entry
 
@@ -256,12 +266,15 @@ class Loop:
             _call(callback)
 
     def _rest(self, over: threading.Event) -> _LoopMailbox | None:
-        """Do what waits for this, then return the receiver of the next message; None after the last actor, too."""
+        """Do what waits for this, then return the receiver of the next message; None after the last actor, too.
+
+        What begins to wait meanwhile is done at the next rest, after the messages that wait.
+        """
         ends = not self._alive and self._ends(over)
-        while self.callbacks:
+        for _ in range(len(self.callbacks)):
             with suppress(IndexError):  # another thread may have begun meanwhile, and take some
                 _call(self.callbacks.popleft())
-        return None if ends else self._next()
+        return None if ends or self.callbacks else self._next()
 
     def _next(self) -> _LoopMailbox | None:
         """Wait for a message and return its receiver; None if a timer is due before."""
@@ -308,6 +321,7 @@ class Loop:
 
 
 def _call(callback: Callable[[], None]) -> None:
+    running.sender = _NO_ACTOR
     try:
         callback()
     except BaseException:

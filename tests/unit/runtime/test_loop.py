@@ -15,6 +15,7 @@ from pykka._envelope import Envelope
 
 from actors.errors import Refused
 from actors.runtime import Actor, ActorSystem, Address, Context, loop
+from actors.runtime.handle import Hung
 from actors.runtime.mailbox import Reply
 from tests.unit.runtime.stage import SAFETY
 
@@ -223,24 +224,67 @@ def test_what_waits_until_the_loop_rests_is_not_held_up_without_end(room: Room) 
     endless.stop()
 
 
-def test_what_a_blocked_actor_leaves_until_the_loop_rests_is_called_by_who_goes_on(room: Room) -> None:
-    rested = threading.Event()
+def test_what_asks_again_to_be_called_when_the_loop_rests_holds_up_no_message(room: Room) -> None:
+    rests, heard = threading.Event(), threading.Event()
+    worker = room.worker("worker")
+
+    def again() -> None:
+        rests.set()
+        if not heard.is_set():
+            loop.at_rest(again)
+
+    worker.tell(lambda: loop.at_rest(again))
+    assert rests.wait(SAFETY)
+    worker.tell(heard.set)
+    was_heard = heard.wait(SAFETY)
+    heard.set()
+    assert was_heard
+
+
+def test_an_actor_beside_which_the_others_go_on_waits_for_no_rest_of_theirs(room: Room) -> None:
     blocked, other = room.worker("blocked"), room.worker("other")
+    called: list[bool] = []
 
     def block() -> None:
         room.entered.release()
         assert room.leave.wait(SAFETY)
-        goes_on = other.handle.thread  # type: ignore[union-attr]  # it runs
-        while sys._current_frames()[goes_on.ident].f_code.co_name != "_next":  # type: ignore[union-attr, index]  # too
-            pass  # until it waits for a message
-        loop.at_rest(rested.set)
+        loop.at_rest(lambda: called.append(True))
+        called.append(False)
 
-    blocked.ask("thread", WAIT)
     blocked.tell(block)
     assert room.entered.acquire(timeout=SAFETY)
     other.ask("thread", WAIT)
     room.leave.set()
-    assert rested.wait(SAFETY)
+    blocked.ask("all", WAIT)
+    assert called == [True, False]
+
+
+def test_what_a_timer_tells_after_the_message_of_an_actor_that_was_given_up_arrives(room: Room) -> None:
+    given_up, other = room.worker("given up"), room.worker("other")
+    assert given_up.handle is not None
+    told = threading.Event()
+
+    def give_up() -> None:
+        room.system.timers.schedule(timedelta(), lambda: other.tell(told.set))
+        given_up.handle.end(Hung("for a test"), abandon=True)  # type: ignore[union-attr]  # it runs
+
+    given_up.tell(give_up)
+    assert told.wait(SAFETY)
+
+
+def test_a_message_to_an_actor_that_has_ended_is_not_kept(room: Room) -> None:
+    ended = room.worker("ended")
+    assert ended.handle is not None
+    ended.stop()
+    assert ended.handle.ref.actor_stopped.wait(SAFETY)
+    thread = ended.handle.thread
+    assert thread is not None
+    thread.join(SAFETY)
+    mailbox = ended.handle.mailbox
+    references = sys.getrefcount(mailbox)
+    for _ in range(100):
+        ended.tell("nobody reads this")
+    assert sys.getrefcount(mailbox) == references
 
 
 @pytest.mark.usefixtures("tight_switching")
