@@ -74,4 +74,13 @@ def noted(number: int, path: str, seconds: float) -> int:
     return number
 
 
-double.__module__ = noted.__module__ = "__main__"  # so that they are sent by value: workers do not have this module
+def begun(path: str, seconds: float) -> None:
+    """Create a file, then compute for a while."""
+    import time  # noqa: PLC0415 - as above
+
+    with open(path, "x"):  # noqa: PTH123 - as above
+        time.sleep(seconds)
+
+
+for sent_by_value in (double, noted, begun):  # workers do not have this module
+    sent_by_value.__module__ = "__main__"

@@ -16,7 +16,7 @@ import dask.config
 from distributed import Client
 
 from actors.local.cluster import LocalCluster
-from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, lost, noted, on, scheduler_of, told, until
+from tests.e2e.dask_clusters import LIMIT, begun, cluster_of, lost, noted, on, scheduler_of, told, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,14 +98,16 @@ def test_the_results_of_the_only_worker_wait_for_its_replacement() -> None:
         asyncio.run(program(name="etl", **on(local)))
 
 
-def test_a_worker_that_is_scaled_down_finishes_its_task() -> None:
+def test_a_worker_that_is_scaled_down_finishes_its_task(tmp_path: Path) -> None:
+    path = tmp_path / "begun"
+
     async def program() -> None:
         async with cluster_of(1, asynchronous=True) as cluster, Client(cluster, asynchronous=True) as client:
             await cluster.wait_for_workers(1, timeout=LIMIT)
-            slow = client.submit(time.sleep, 0.5)
-            await until(lambda: busy(cluster))
+            slow = client.submit(begun, str(path), seconds=0.5)
+            await until(path.exists)  # the worker has begun; it would give back a task that has not
             await cluster.scale(0)
-            await slow
+            await asyncio.wait_for(slow, LIMIT)
             await until(lambda: told(cluster, "removed"))
             assert [event["kind"] for event in told(cluster, "removed")] == ["KILLED_BY_DRIVER"]
             assert await cluster.fleet_status()
