@@ -59,9 +59,11 @@ def _cpu() -> tuple[float, float]:
     return usage.ru_utime, usage.ru_stime
 
 
-def measure(who: str, *, pods: int, count: int, joined: bool = False, changed: bool = False) -> dict[str, float]:
+def measure(
+    who: str, *, pods: int, count: int, joined: bool = False, changed: bool = False, shuffled: bool = False
+) -> dict[str, float]:
     """Measure `count` events of a fleet: no-ops, as nearly all events of running pods are, or changes."""
-    with Serving(pods, joined=joined, changed=changed) as serving:
+    with Serving(pods, joined=joined, changed=changed, shuffled=shuffled) as serving:
         return _CONTESTANTS[who](serving, pods, _Stream(serving, count))
 
 

@@ -66,7 +66,15 @@ class Served:
     """`send` writes to every watch; `flushed` waits until every watch can take more."""
 
     def __init__(
-        self, pods: int, send: Callable[[bytes], None], *, gzipped: bool, starts: bool, joined: bool, changed: bool
+        self,
+        pods: int,
+        send: Callable[[bytes], None],
+        *,
+        gzipped: bool = False,
+        starts: bool = False,
+        joined: bool = False,
+        changed: bool = False,
+        shuffled: bool = False,
     ) -> None:
         self.bytes = PodBytes()
         self.version = FIRST_VERSION
@@ -79,6 +87,8 @@ class Served:
         self._ends = {phase: end if joined else end + b"\r\n" for phase, end in self.bytes.ends.items()}
         self.pods = {number: self._kept(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)}
         self._running = list(self.pods.values())
+        if shuffled:
+            random.Random(17).shuffle(self._running)
         self._next = 0
         self._lists: dict[str, list[tuple[int, int, str]]] = {}
         self._zipped: dict[tuple[str, int, int], bytes] = {}
@@ -131,7 +141,7 @@ class Served:
         return {"events": beats + len(self.counts.late), "seconds": took, "cpu": cpu}
 
     def _beat(self, count: int) -> bytes:
-        """Return the next `count` events, of running pods in turn."""
+        """Return the next `count` events, of running pods in turn: in the order of their ids, unless shuffled."""
         pieces: list[bytes] = []
         running, at, version = self._running, self._next, self.version
         for _ in range(count if running else 0):

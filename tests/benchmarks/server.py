@@ -55,9 +55,10 @@ _DISCOVERY: Final[dict[str, Any]] = {
 class Server:
     """The pods, their watches, and the commands."""
 
-    def __init__(self, pods: int, *, latency: float, gzipped: bool, starts: bool, joined: bool, changed: bool) -> None:
+    def __init__(self, pods: int, *, latency: float, **kinds: bool) -> None:
+        """`kinds`: see `Served`."""
         self.latency = latency
-        self.served = Served(pods, self.send, gzipped=gzipped, starts=starts, joined=joined, changed=changed)
+        self.served = Served(pods, self.send, **kinds)
         self.watchers: set[Connection] = set()
 
     def send(self, events: bytes) -> None:
@@ -199,6 +200,7 @@ def main() -> None:
     parser.add_argument("--starts", action="store_true", help="pods that are created run at once")
     parser.add_argument("--joined", action="store_true", help="many events in one HTTP chunk")
     parser.add_argument("--changed", action="store_true", help="each event is a change: a container restarted")
+    parser.add_argument("--shuffled", action="store_true", help="the pods' events come in no order")
     arguments = parser.parse_args()
     server = Server(
         arguments.pods,
@@ -207,6 +209,7 @@ def main() -> None:
         starts=arguments.starts,
         joined=arguments.joined,
         changed=arguments.changed,
+        shuffled=arguments.shuffled,
     )
     if arguments.gzip and arguments.pods:
         server.served.warm_up()

@@ -29,8 +29,15 @@ class Serving:
         starts: bool = False,
         joined: bool = False,
         changed: bool = False,
+        shuffled: bool = False,
     ) -> None:
-        wanted = {"--gzip": gzipped, "--starts": starts, "--joined": joined, "--changed": changed}
+        wanted = {
+            "--gzip": gzipped,
+            "--starts": starts,
+            "--joined": joined,
+            "--changed": changed,
+            "--shuffled": shuffled,
+        }
         flags = [flag for flag, is_wanted in wanted.items() if is_wanted]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.benchmarks.server", "--pods", str(pods), "--latency", str(latency), *flags],
