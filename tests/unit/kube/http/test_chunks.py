@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actors.kube.http.chunks import LONGEST_HEAD, Answer, Chunks
+from actors.kube.http.chunks import LONGEST_HEAD, SIZES_KEPT, Answer, Chunks
 from tests.unit.kube.certificates import Authority
 from tests.unit.kube.scripted import SAFETY
 
@@ -226,6 +226,18 @@ def test_an_endless_head_is_refused_before_it_fills_the_memory(begin: bytes) -> 
         assert chunks.feed(b"1" * 100) == b""
     with pytest.raises(IncompleteRead):
         chunks.feed(b"1" * 200)
+
+
+def test_few_and_short_heads_are_remembered() -> None:
+    chunks = Chunks()
+    for size in range(1, SIZES_KEPT + 10):
+        assert chunks.feed(b"%x\r\n%b\r\n" % (size, b"x" * size)) == b"x" * size
+    assert len(chunks._sizes) == SIZES_KEPT
+    for size in (SIZES_KEPT, SIZES_KEPT + 9):
+        assert chunks.feed(b"%x\r\n%b\r\n" % (size, b"y" * size)) == b"y" * size
+    long = Chunks()
+    assert long.feed(b"1%b\r\nx\r\n" % (b" " * 100)) == b"x"
+    assert not long._sizes
 
 
 @given(st.lists(st.binary(max_size=20) | st.sampled_from([b"\r\n", b"1", b"0\r\n"]), max_size=8))
