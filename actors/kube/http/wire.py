@@ -143,16 +143,13 @@ class Wire:
 
 
 def _shut_down(descriptor: int) -> None:
-    """Shut the socket of a descriptor down, which stays the caller's.
+    """Shut the socket of a descriptor down, which stays the caller's, although Ctrl-C may interrupt this anywhere.
 
     Raises:
         OSError: it is not connected.
     """
-    sock = socket.socket(fileno=descriptor)
-    try:
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
         sock.shutdown(socket.SHUT_RDWR)
-    finally:
-        sock.detach()
 
 
 _KEEP_ALIVE: Final = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 9}
