@@ -300,8 +300,9 @@ def create_executor(person: Person, executor_id: int, script: str, **spec: Any) 
     return f"etl-exec-{executor_id}"
 
 
-def test_logs_are_those_that_kubectl_shows(person: Person, capfd: pytest.CaptureFixture[str]) -> None:
-    name = create_executor(person, 1, "echo one; echo two; sleep 0.2; echo three")
+def test_logs_are_those_that_kubectl_shows(person: Person, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    name = create_executor(person, 1, f"echo one; echo two; until [ -e {seen} ]; do sleep 0.05; done; echo three")
 
     def ours(*arguments: str) -> str:
         capfd.readouterr()
@@ -310,6 +311,7 @@ def test_logs_are_those_that_kubectl_shows(person: Person, capfd: pytest.Capture
         return capfd.readouterr().out
 
     person.run("wait", "--for=jsonpath={.status.phase}=Running", f"pod/{name}")
+    seen.touch()
     assert ours("-f") == person.run("logs", name) == "one\ntwo\nthree\n"
     assert ours("--tail", "1") == person.run("logs", name, "--tail=1") == "three\n"
     refused = person.run("logs", name, "--previous", code=1)
