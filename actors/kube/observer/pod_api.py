@@ -506,6 +506,10 @@ class _Observer:
             requests, streams = [*self._requests.values()], [*self._streams.values()]
             self._requests.clear()  # not new ones: a call that begins now is noted in these
             self._streams.clear()
+        if self._closing:
+            for call in (*(request.call for request in requests), *streams):
+                call.cancel()
+            return
         for request in requests:
             request.call.complete(failures.unanswered(ENDED, carried_out=request.write))
         for stream in streams:

@@ -322,6 +322,26 @@ def test_the_api_may_be_closed_by_many_while_it_starts(server: ScriptedServer, c
     assert api.pid is None
 
 
+def test_close_cancels_a_call_although_the_end_of_the_observer_is_noticed_first(
+    server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.then(silence)
+    api = ObserverPodApi(client.connect())
+    answers: SimpleQueue[object] = SimpleQueue()
+    api.send(kube.List("a=b"), answers.put)
+    observer = api._observer
+    assert observer is not None
+    close = observer._calls.close
+
+    def close_after_the_end() -> None:
+        observer._reader.join(SAFETY)
+        close()
+
+    monkeypatch.setattr(observer._calls, "close", close_after_the_end)
+    api.close()
+    assert type(answers.get(timeout=SAFETY)) is Cancelled
+
+
 def test_a_login_program_runs_once_and_here_when_the_observer_needs_a_newer_credential(
     server: ScriptedServer, client: Client, tmp_path: Path
 ) -> None:
