@@ -495,10 +495,10 @@ class _Observer:
         else:
             why = _end_of(code) or why
         self._outbox.put(None)
-        self.ended = True
         if not self._closing:
             logger.warning("observer ended, another is started when it is needed: pid=%d reason=%s", process.pid, why)
             self._on_end()
+        self.ended = True  # last: from now on calls are answered, and another observer may be started
         self._end_calls()
 
     def _end_calls(self) -> None:
