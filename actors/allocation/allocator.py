@@ -75,6 +75,7 @@ class Allocator(Actor):
         manifests: ExecutorManifests,
         store: Address,
         pool: Address,
+        lifecycle: Address,
         backend: Address,
     ) -> None:
         super().__init__(context)
@@ -101,6 +102,7 @@ class Allocator(Actor):
             starts=self._starts,
             manifests=manifests,
             pool=pool,
+            lifecycle=lifecycle,
             backend=backend,
             draining=settings.draining,
         )

@@ -46,6 +46,7 @@ class Deleter:
     starts: StartFailures
     manifests: ExecutorManifests
     pool: Address
+    lifecycle: Address
     backend: Address
     draining: frozenset[str] = frozenset()
     """The profiles whose pods pause before SIGTERM, unless the fleet deletes them."""
@@ -90,7 +91,7 @@ class Deleter:
         for executor_id in ids:
             self.tracker.abandon(executor_id, self.clock.monotonic())
         if ids:
-            self.backend.tell(ExecutorsAbandoned(ids, why, created))
+            self._tell(ExecutorsAbandoned(ids, why, created))
 
     def abandon_and_delete(self, executor_ids: tuple[int, ...], why: str) -> None:
         """Abandon executors, and delete the pods that may exist."""
@@ -104,9 +105,14 @@ class Deleter:
     def delete_withdrawn(self, executor_id: int, pod: Pod) -> None:
         """Delete a pod that was created though its request was withdrawn, unless the executor has registered."""
         if executor_id not in self.tracker.registered:
-            self.backend.tell(ExecutorsScaledDown({executor_id: pod.uid}))
+            self._tell(ExecutorsScaledDown({executor_id: pod.uid}))
             self.starts.scaled_down(pod.uid)
             self.pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._grace(pod.profile))))
+
+    def _tell(self, message: ExecutorsAbandoned | ExecutorsScaledDown) -> None:
+        """Tell the Backend, for the ledger, and LifecycleManager, before the pod can end: its end is our doing."""
+        for address in (self.backend, self.lifecycle):
+            address.tell(message)
 
     def _grace(self, profile: str) -> timedelta | None:
         return NO_PAUSE if profile in self.draining else None
@@ -126,9 +132,7 @@ class Deleter:
             )
         self.abandon_and_delete(requested, NOT_DESIRED)
         if pending:
-            self.backend.tell(
-                ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending.items()})
-            )
+            self._tell(ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending.items()}))
         for state in pending.values():
             self.starts.scaled_down(state.pod.uid)
             self._delete(state, snapshot)

@@ -130,6 +130,7 @@ def specs(
                 manifests=manifests,
                 store=store,
                 pool=pool,
+                lifecycle=children[LIFECYCLE],
                 backend=backend,
             ),
         ),

@@ -221,7 +221,6 @@ class Executors:
                 self._counts.reaction.observe(now - removed.since)
 
     def _abandoned(self, message: ExecutorsAbandoned) -> None:
-        self._children[LIFECYCLE].tell(message)
         now, at = self._clock.monotonic(), self._clock.now()
         for executor_id in message.executor_ids:
             pod = self._state.pod_of(executor_id)
@@ -239,7 +238,6 @@ class Executors:
                 self._state.ended.append(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report))
 
     def _scaled_down(self, message: ExecutorsScaledDown) -> None:
-        self._children[LIFECYCLE].tell(message)
         self._state.ledger = self._state.ledger.scaled_down(message.pods)
 
     def _forget(self, _: _ForgetDue) -> None:

@@ -171,7 +171,10 @@ class DrainEnded:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsAbandoned:
-    """The Allocator has abandoned these executors: a pod of theirs is deleted as soon as it is observed."""
+    """The Allocator has abandoned these executors: a pod of theirs is deleted as soon as it is observed.
+
+    Sent to LifecycleManager, which deletes it, and to the Backend, for the ledger.
+    """
 
     executor_ids: tuple[int, ...]
     reason: str
@@ -183,8 +186,8 @@ class ExecutorsAbandoned:
 class ExecutorsScaledDown:
     """The Allocator deletes these executors as excess: executor id → the pod's UID.
 
-    They are pending, or were withdrawn (`WithdrawPods`) although an earlier try had created them. Sent to the Backend,
-    which forwards it to LifecycleManager: the end of such a pod is our doing.
+    They are pending, or were withdrawn (`WithdrawPods`) although an earlier try had created them. Sent to
+    LifecycleManager, because the end of such a pod is our doing, and to the Backend, for the ledger.
     """
 
     pods: Mapping[int, str]

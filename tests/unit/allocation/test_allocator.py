@@ -69,7 +69,9 @@ class Rig:
         self, kit: Kit, *, executor: dict[str, Any] | None = None, profiles: tuple[str, ...] = (), **allocation: Any
     ) -> None:
         self.kit = kit
-        self.store, self.pool, self.backend = (kit.probe(name) for name in ("store", "pool", "backend"))
+        self.store, self.pool, self.lifecycle, self.backend = (
+            kit.probe(name) for name in ("store", "pool", "lifecycle", "backend")
+        )
         self.view = View()
         shapes = {name: ProfileSettings() for name in profiles}
         driver = self.owner["name"] if self.owner is not None else None
@@ -85,6 +87,7 @@ class Rig:
             manifests=ExecutorManifests(self.settings, namespace="default", owner=self.owner),
             store=self.store.address,
             pool=self.pool.address,
+            lifecycle=self.lifecycle.address,
             backend=self.backend.address,
         )
         return self.kit.spawn(make, name="allocator")
@@ -645,13 +648,18 @@ def test_one_that_is_not_observed_in_time_is_abandoned_deleted_and_replaced_in_t
     assert subject.requested() == [2]
 
 
-def test_the_backend_is_notified_of_an_abandoned_executor_before_its_delete(rig: Callable[..., Rig]) -> None:
+def test_backend_and_lifecycle_manager_are_notified_of_an_abandoned_executor_before_its_delete(
+    rig: Callable[..., Rig],
+) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.kit.advance(MINUTE)
     subject.round(synced=True)
+    assert subject.lifecycle.take(ExecutorsAbandoned) == subject.backend.take(ExecutorsAbandoned)
     lines = [line.split()[-1] for line in subject.kit.trace]
-    assert lines.index("ExecutorsAbandoned") < lines.index("DeletePod")
+    both = [place for place, name in enumerate(lines) if name == "ExecutorsAbandoned"]
+    assert len(both) == 2
+    assert max(both) < lines.index("DeletePod")
 
 
 def test_an_abandoned_executor_is_deleted_by_the_uid_of_the_created_pod(rig: Callable[..., Rig]) -> None:
@@ -812,16 +820,21 @@ def test_when_more_are_killed_than_the_excess_no_other_is_deleted(rig: Callable[
     assert subject.deleted() == []
 
 
-def test_the_backend_is_notified_of_excess_pending_executors_before_their_delete(rig: Callable[..., Rig]) -> None:
+def test_backend_and_lifecycle_manager_are_notified_of_excess_pending_executors_before_their_delete(
+    rig: Callable[..., Rig],
+) -> None:
     subject = rig().start(1)
     subject.answered()
     subject.view.show(pending(1))
     subject.round()
     subject.kit.advance(MINUTE)
     subject.want(0)
-    assert subject.backend.take(ExecutorsScaledDown) == ExecutorsScaledDown({1: "uid-1"})
+    for probe in (subject.backend, subject.lifecycle):
+        assert probe.take(ExecutorsScaledDown) == ExecutorsScaledDown({1: "uid-1"})
     lines = [line.split()[-1] for line in subject.kit.trace]
-    assert lines.index("ExecutorsScaledDown") < lines.index("DeletePod")
+    both = [place for place, name in enumerate(lines) if name == "ExecutorsScaledDown"]
+    assert len(both) == 2
+    assert max(both) < lines.index("DeletePod")
 
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
