@@ -21,7 +21,7 @@ from actors.backend.connection import connect
 from actors.backend.driver_channel import CrashReport, DriverChannel
 from actors.backend.driver_messages import FROM_DRIVER, checked
 from actors.backend.driver_pod import DriverPod
-from actors.backend.shutdown import Shutdown
+from actors.backend.shutdown import PATIENCE, Shutdown
 from actors.backend.startup import Startup
 from actors.errors import Refused
 from actors.executors.executors import Executors
@@ -65,8 +65,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from os import PathLike
 
+    from actors.backend.children import Maker
+    from actors.backend.process.fleet_process import FleetProcess
     from actors.executors.roll import RollPolicy
-    from actors.kube.api import PodApi
+    from actors.kube.api import Manifest, PodApi
     from actors.lease.marks import Marks
     from actors.messages import FromDriver, ToDriver
     from actors.metrics.counts import Metrics, Traces
@@ -170,6 +172,13 @@ class Backend(Actor):
         self._settings = settings
         self._driver = driver
         self._api = MeteredPodApi(api, counts.api, self.clock)
+        self._process: FleetProcess | None = None
+        """Where the children run that observe and write, if not here."""
+        if settings.source.process:
+            from actors.backend.process.fleet_process import process_for  # noqa: PLC0415 - few have one
+
+            timers = context.system.timers
+            self._process = process_for(settings, api, backend=self.myself, counts=counts, timers=timers)
         self._owns_system = owns_system
         self._counts = counts
         self._sources: dict[Source, Freshness] = {}
@@ -221,6 +230,7 @@ class Backend(Actor):
                 children=self._children,
                 counts=counts,
                 introduce=self._introduce,
+                place=self._place,
             ),
             driver_pod=self._driver_pod,
             sources=self._sources,
@@ -358,6 +368,9 @@ class Backend(Actor):
             self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
             self._startup.begin()
 
+    def _place(self, makers: Mapping[str, Maker], owner: Manifest | None) -> Mapping[str, Maker]:
+        return makers if self._process is None else self._process.place(makers, owner)
+
     def _introduce(self, name: str) -> None:
         self._startup.introduce(name)
         if name == POOL:
@@ -381,11 +394,15 @@ class Backend(Actor):
         for key in ("owner", "roll"):  # the driver may end right after it sent this
             self.timers.cancel(key)
         self._scaling.end()
+        if self._process is not None:
+            self._process.hurry(self._settings.backend.shutdown_timeout * PATIENCE)
         self._shutdown.begin(delete=delete)
 
     def _is_reached(self) -> bool:
         """Whether the API has ever answered a request, other than with an error."""
-        return self._counts.api.any_succeeded() or any(last.heard_at is not None for last in self._sources.values())
+        return self._counts.requests().any_succeeded() or any(
+            last.heard_at is not None for last in self._sources.values()
+        )
 
     def _escalated(self, name: str, cause: BaseException) -> None:
         """A child failed too often, or the host stopped it."""
@@ -415,6 +432,8 @@ class Backend(Actor):
             if self._owns_system:
                 closing.callback(self.context.system.close)
             closing.callback(self._api.close)
+            if self._process is not None:
+                closing.callback(self._process.close)
             if self._traced is not None:
                 closing.callback(self._traced.tell, BackendStopped())
 

@@ -7,8 +7,9 @@ its own, which is closed when the child ends: a hung child that was replaced can
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors.allocation.allocator import Allocator
 from actors.kube.fence import FencedPodApi
@@ -28,7 +29,7 @@ from actors.sources.watch_source import WatchSource
 from actors.store.snapshot_store import SnapshotStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from actors.kube.api import Manifest, PodApi
     from actors.lease.marks import Marks
@@ -36,7 +37,15 @@ if TYPE_CHECKING:
     from actors.settings import Settings
 
 
-__all__ = ["names", "specs"]
+__all__ = ["MOVABLE", "Maker", "makers", "names", "specs"]
+
+Maker: TypeAlias = Callable[[Context], Actor]
+
+MOVABLE: Final = (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH)
+"""Those that observe the fleet and write to it: all of them may run in another process than the Backend."""
+
+SOURCES: Final = (POLL, WATCH)
+"""Nothing depends on them."""
 
 MAX_CRASHES: Final = 5
 """Crashes in a row of a child with state, after which the backend fails: the fault does not pass by itself."""
@@ -51,28 +60,24 @@ def names(settings: Settings) -> tuple[str, ...]:
     """Return the names of the children that these settings need."""
     lease = (LEASE,) if settings.uses_lease else ()
     recorder = (RECORDER,) if settings.records_events else ()
-    return (POOL, STORE, LIFECYCLE, ALLOCATOR, POLL, WATCH, *lease, *recorder)
+    return (*MOVABLE, *lease, *recorder)
 
 
-def specs(
+def makers(
     settings: Settings,
     api: PodApi,
     *,
     owner: Manifest | None,
-    identity: str,
-    marks: Marks,
     backend: Address,
     children: Mapping[str, Address],
     counts: FleetCounts,
-    introduce: Callable[[str], None],
-) -> tuple[ChildSpec, ...]:
-    """Return the specs of the children in the order of their start.
+) -> Mapping[str, Maker]:
+    """Return what makes each child that observes the fleet or writes to it, in the order of their start.
 
-    `owner` is the driver's pod as an ownerReference, `identity` our name in the lease, `marks` what shows that
-    we have ended. `introduce` sends a child its first messages, at each of its starts.
+    `owner` is the driver's pod as an ownerReference. These may run in another process than the Backend.
     """
     rules, app_id = settings.pod_rules, settings.app_id
-    pool, store, watch = children[POOL], children[STORE], children[WATCH]
+    pool, store, lifecycle, watch = children[POOL], children[STORE], children[LIFECYCLE], children[WATCH]
     selector = fleet_selector(app_id)
     manifests = ExecutorManifests(settings, namespace=api.namespace, owner=owner)
     limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
@@ -86,11 +91,59 @@ def specs(
         max_retry_after=settings.api.max_retry_after,
         draining=settings.draining,
     )
+    return {
+        POOL: fenced(make_pool),
+        STORE: partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store),
+        LIFECYCLE: partial(
+            LifecycleManager,
+            settings=settings,
+            rules=rules,
+            namespace=api.namespace,
+            store=store,
+            pool=pool,
+            backend=backend,
+            owner=owner,
+        ),
+        ALLOCATOR: partial(
+            Allocator,
+            settings=settings,
+            manifests=manifests,
+            store=store,
+            pool=pool,
+            lifecycle=lifecycle,
+            backend=backend,
+        ),
+        POLL: fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend)),
+        WATCH: fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend)),
+    }
 
-    def linked(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
+
+def specs(
+    settings: Settings,
+    api: PodApi,
+    *,
+    owner: Manifest | None,
+    identity: str,
+    marks: Marks,
+    backend: Address,
+    children: Mapping[str, Address],
+    counts: FleetCounts,
+    introduce: Callable[[str], None],
+    place: Callable[[Mapping[str, Maker], Manifest | None], Mapping[str, Maker]],
+) -> tuple[ChildSpec, ...]:
+    """Return the specs of the children in the order of their start.
+
+    `owner` is the driver's pod as an ownerReference, `identity` our name in the lease, `marks` what shows that
+    we have ended. `introduce` sends a child its first messages, at each of its starts. `place` decides where the
+    children run that observe and write.
+    """
+    app_id = settings.app_id
+    fenced = partial(_fenced, api)
+
+    def linked(name: str, factory: Maker) -> ChildSpec:
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=MAX_CRASHES)
 
-    def leaf(name: str, factory: Callable[[Context], Actor]) -> ChildSpec:
+    def leaf(name: str, factory: Maker) -> ChildSpec:
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=None, isolated=True)
 
     make_keeper = partial(LeaseKeeper, settings=settings, identity=identity, marks=marks, backend=backend)
@@ -106,42 +159,15 @@ def specs(
             )
         ),
     )
+    made = makers(settings, api, owner=owner, backend=backend, children=children, counts=counts)
     return (
-        linked(POOL, fenced(make_pool)),
-        linked(STORE, partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store)),
-        linked(
-            LIFECYCLE,
-            partial(
-                LifecycleManager,
-                settings=settings,
-                rules=rules,
-                namespace=api.namespace,
-                store=store,
-                pool=pool,
-                backend=backend,
-                owner=owner,
-            ),
-        ),
-        linked(
-            ALLOCATOR,
-            partial(
-                Allocator,
-                settings=settings,
-                manifests=manifests,
-                store=store,
-                pool=pool,
-                lifecycle=children[LIFECYCLE],
-                backend=backend,
-            ),
-        ),
-        leaf(POLL, fenced(partial(PollSource, settings=settings, selector=selector, store=store, backend=backend))),
-        leaf(WATCH, fenced(partial(WatchSource, settings=settings, selector=selector, store=store, backend=backend))),
+        *((leaf if name in SOURCES else linked)(name, make) for name, make in place(made, owner).items()),
         *((leaf(LEASE, fenced(make_keeper)),) if settings.uses_lease else ()),
         *((recorder,) if settings.records_events else ()),
     )
 
 
-def _fenced(api: PodApi, make: Callable[..., Actor]) -> Callable[[Context], Actor]:
+def _fenced(api: PodApi, make: Callable[..., Actor]) -> Maker:
     """Give an actor a fence to the API that is closed when the actor ends."""
 
     def make_fenced(context: Context) -> Actor:

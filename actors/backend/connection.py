@@ -26,7 +26,7 @@ def connect(settings: Settings, *, kubeconfig: Path | None = None, context: str 
     Raises:
         SettingsError: no kubeconfig, context or credential is usable.
     """
-    own = kube.connect(
+    return kube.connect(
         kubeconfig=kubeconfig,
         context=context,
         namespace=settings.namespace,
@@ -34,8 +34,3 @@ def connect(settings: Settings, *, kubeconfig: Path | None = None, context: str 
         max_connections=settings.allocation.connections,
         bounds=settings.api.bounds,
     )
-    if not settings.source.process:
-        return own
-    from actors.kube.observer.pod_api import ObserverPodApi  # noqa: PLC0415 - few have it
-
-    return ObserverPodApi(own)

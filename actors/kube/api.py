@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, 
 import msgspec
 
 from actors.errors import ApiError
-from actors.pods.pod import Pod, PodEvent, Versions
+from actors.pods.pod import Pod, PodEvent
 from actors.runtime import Deadline
 
 __all__ = [
@@ -87,16 +87,14 @@ class PodPage(msgspec.Struct, frozen=True):
 
     `malformed` counts the items that could not be decoded as pods; they are left out and logged once. `versions` has
     the listed version of each of the `pods`, at the same place: an earlier, otherwise equal `Pod` may be returned for
-    one. None means that the pods have their own. `pages` is how many of the server's pages it is: an implementation may
-    join some.
+    one. None means that the pods have their own.
     """
 
     pods: tuple[Pod, ...]
     resource_version: str
     continue_token: str = ""
     malformed: int = 0
-    versions: Versions | None = None
-    pages: int = 1
+    versions: Sequence[str] | None = None
 
     def version_of(self, place: int) -> str:
         """Return the listed version of the pod at this place."""

@@ -7,6 +7,7 @@ a lock. It is taken twice a call, which is a network round trip, and for malform
 from __future__ import annotations
 
 import threading
+from copy import deepcopy
 from typing import TYPE_CHECKING, TypeVar, final
 
 from actors.errors import ApiError
@@ -31,17 +32,34 @@ class ApiCounts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._started = Counter()
+        self.started = Counter()
+        """Calls that were sent, by operation."""
         self.results = Counter()
         """Completed calls, by operation and result."""
         self.unreadable = Counter(("list",), ("watch",))
         """Malformed pods that were left out, by operation: each occurrence counts."""
         self._durations: dict[str, Histogram] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return a copy of all but the lock: the counts cross to another process."""
+        with self._lock:
+            return {name: deepcopy(value) for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def include(self, other: ApiCounts) -> None:
+        """Add the counts of another client. What has ended first, so that no count in flight is negative."""
+        self.results.include(other.results)
+        self.started.include(other.started)
+        self.unreadable.include(other.unreadable)
+        for operation, durations in other.durations().items():
+            self._durations.setdefault(operation, Histogram()).include(durations)
+
     def in_flight(self) -> dict[str, int]:
         """Return the number of calls under way, by operation."""
         with self._lock:
-            started, ended = self._started.read(), self.results.read()
+            started, ended = self.started.read(), self.results.read()
         left = {operation: count for (operation,), count in started.items()}
         for (operation, _), count in ended.items():
             left[operation] -= count
@@ -58,7 +76,7 @@ class ApiCounts:
     def start(self, operation: str) -> None:
         """Count a call that is sent."""
         with self._lock:
-            self._started.add(operation)
+            self.started.add(operation)
 
     def end(self, operation: str, result: str, seconds: float | None = None) -> None:
         """Count a call that completes after `seconds`."""

@@ -7,13 +7,14 @@ so the size stays bounded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, final
 
 from actors.kube.metered import ApiCounts
 from actors.messages import BackendStopped, RegisterExecutor
 from actors.messages.internal import ExecutorsAbandoned, ExecutorSeen, ExecutorsRequested, RemoveExecutor
 from actors.pods.loss import LossKind
-from actors.runtime import StoppedByHost
+from actors.runtime import DeadLetters, StoppedByHost
 from actors.runtime.instruments import Counter, Histogram
 
 if TYPE_CHECKING:
@@ -21,9 +22,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.runtime import Address
-    from actors.runtime.mailbox import DeadLetters
 
-__all__ = ["OTHER", "BackendCounts", "FleetCounts", "Metrics", "PoolCounts", "StoreCounts", "Traced", "Traces"]
+__all__ = [
+    "OTHER",
+    "BackendCounts",
+    "Backlog",
+    "FleetCounts",
+    "Metrics",
+    "PoolCounts",
+    "ProcessCounts",
+    "StoreCounts",
+    "Traced",
+    "Traces",
+]
 
 
 OTHER: Final = "other"
@@ -112,6 +123,32 @@ class PoolCounts:
         self.outage = False
 
 
+class Backlog(NamedTuple):
+    """What waits for an actor."""
+
+    depth: int
+    """Messages that wait."""
+    high_water: int
+    """The most that ever waited."""
+
+    @classmethod
+    def of(cls, address: Address) -> Backlog:
+        """Return what waits at an address."""
+        return cls(address.depth, address.high_water)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCounts:
+    """The counters of the fleet's process."""
+
+    api: ApiCounts = field(default_factory=ApiCounts)
+    store: StoreCounts = field(default_factory=StoreCounts)
+    pool: PoolCounts = field(default_factory=PoolCounts)
+    mailboxes: dict[str, Backlog] = field(default_factory=dict)
+    """By actor."""
+    letters: DeadLetters = field(default_factory=DeadLetters)
+
+
 @final
 class FleetCounts:
     """The counters of one Backend, and the addresses of its actors."""
@@ -119,13 +156,45 @@ class FleetCounts:
     def __init__(self, app_id: str, profiles: Collection[str] = ()) -> None:
         self.app_id = app_id
         self.api = ApiCounts()
+        """The requests of the Backend's process."""
+        self.process: ProcessCounts | None = None
+        """What the fleet's process has counted, None if there is none. Some seconds old."""
         self.backend = BackendCounts(profiles)
-        self.store = StoreCounts()
-        self.pool = PoolCounts()
+        self._store = StoreCounts()
+        self._pool = PoolCounts()
         self.addresses: dict[str, Address] = {}
         """The Backend, its children and the driver, by name; set once, at the start."""
         self.letters: DeadLetters | None = None
         """Counts dead letters, of all actors of the ActorSystem."""
+
+    @property
+    def store(self) -> StoreCounts:
+        """The SnapshotStore's counters."""
+        return self._store if self.process is None else self.process.store
+
+    @property
+    def pool(self) -> PoolCounts:
+        """The RequestPool's counters."""
+        return self._pool if self.process is None else self.process.pool
+
+    def mailboxes(self) -> dict[str, Backlog]:
+        """Return what waits for each actor, and for the driver."""
+        here = {name: Backlog.of(address) for name, address in self.addresses.items()}
+        return here if self.process is None else here | self.process.mailboxes
+
+    def dead_letters(self) -> int:
+        """Return the number of messages to ended actors."""
+        here = 0 if self.letters is None else self.letters.total
+        return here if self.process is None else here + self.process.letters.total
+
+    def requests(self) -> ApiCounts:
+        """Return the counts of all requests to the API."""
+        if self.process is None:
+            return self.api
+        both = ApiCounts()
+        both.include(self.process.api)
+        both.include(self.api)
+        return both
 
 
 class Metrics(Protocol):

@@ -318,25 +318,25 @@ _FAMILIES: Final[tuple[tuple[str, str, str, _Read], ...]] = (
         "unreadable_pods_total",
         "operation",
         "Pods of a list or a watch that could not be decoded",
-        _tally(lambda c: c.api.unreadable),
+        _tally(lambda c: c.requests().unreadable),
     ),
     (
         "api_requests_total",
         "operation result",
         "Answered calls to the API: ok, or the error's class; for a watch its end",
-        _tally(lambda c: c.api.results),
+        _tally(lambda c: c.requests().results),
     ),
     (
         "api_requests_in_flight",
         "operation",
         "Calls to the API without an answer yet; open watches",
-        _each(lambda c: c.api.in_flight()),
+        _each(lambda c: c.requests().in_flight()),
     ),
     (
         "api_request_duration_seconds",
         "operation",
         "Duration of calls to the API, without watches",
-        _each(lambda c: c.api.durations()),
+        _each(lambda c: c.requests().durations()),
     ),
     ("api_outage", "", "1 while no API server answers requests for pods", _number(lambda c: c.pool.outage)),
     (
@@ -363,19 +363,19 @@ _FAMILIES: Final[tuple[tuple[str, str, str, _Read], ...]] = (
         "mailbox_depth",
         "actor",
         "Messages that wait for an actor, or for the driver",
-        _each(lambda c: {name: address.depth for name, address in c.addresses.items()}),
+        _each(lambda c: {name: backlog.depth for name, backlog in c.mailboxes().items()}),
     ),
     (
         "mailbox_high_water",
         "actor",
         "Most messages that ever waited for an actor since its start",
-        _actors(lambda a: a.high_water),
+        _each(lambda c: {name: backlog.high_water for name, backlog in c.mailboxes().items() if name != "driver"}),
     ),
     (
         "dead_letters_total",
         "",
         "Messages to ended actors, of all fleets that share an ActorSystem",
-        _number(lambda c: c.letters.total if c.letters is not None else 0),
+        _number(lambda c: c.dead_letters()),
     ),
 )
 """Name without `executor_pods_`, labels, help and reader of each metric, in the order of the page."""

@@ -28,6 +28,9 @@ _Rows: TypeAlias = Map[int, tuple[V | None, ...]]
 """The rows by the upper bits of their ids. No row is empty."""
 
 
+_NO_ROW: Final = (None,) * _WIDTH
+
+
 @final
 class IdMap(Mapping[int, V]):
     """Values by executor id, iterated by id. No value is None."""
@@ -46,6 +49,19 @@ class IdMap(Mapping[int, V]):
         made._rows, more = _changed(self._rows, changes)
         made._size = self._size + more
         return made
+
+    def changes_since(self, earlier: IdMap[V]) -> dict[int, V | None]:
+        """Return the values that are other objects than in `earlier`, and None for each id that only that one has.
+
+        Rows that both share are not looked into.
+        """
+        changes: dict[int, V | None] = {}
+        for number in {*self._rows, *earlier._rows}:
+            now, before = self._rows.get(number, _NO_ROW), earlier._rows.get(number, _NO_ROW)
+            if now is not before:
+                first = number << _BITS
+                changes |= {first + i: now[i] for i in range(_WIDTH) if now[i] is not before[i]}
+        return changes
 
     @overload
     def get(self, key: Any, default: None = None, /) -> V | None: ...
@@ -84,6 +100,10 @@ class IdMap(Mapping[int, V]):
     def values(self) -> ValuesView[V]:
         """Return the values."""
         return _Values(self)
+
+    def __reduce__(self) -> tuple[type[IdMap[V]], tuple[dict[int, V]]]:
+        """Pickle the values: rows are shared with versions that do not cross."""
+        return IdMap, (dict(self.pairs()),)
 
     def __repr__(self) -> str:
         return f"IdMap({dict(self.items())!r})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -47,7 +47,6 @@ __all__ = [
     "SchedulingGate",
     "TerminatedState",
     "Time",
-    "Versions",
     "Volume",
     "WaitingState",
     "claims_of",
@@ -304,12 +303,6 @@ class PodEvent(msgspec.Struct, frozen=True, gc=False):
 
     type: EventType
     pod: Pod = msgspec.field(name="object")
-
-
-class Versions(Protocol):
-    """The versions of pods by the place of each, such as a list of them."""
-
-    def __getitem__(self, place: int, /) -> str: ...
 
 
 def fleet_selector(app_id: str, *, active_only: bool = True) -> str:

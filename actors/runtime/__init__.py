@@ -12,7 +12,7 @@ from actors.runtime.address import Address
 from actors.runtime.backoff import Backoff
 from actors.runtime.clock import Clock, Deadline, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
-from actors.runtime.handle import Hung, StoppedByHost, SupervisorMessage, Terminated
+from actors.runtime.handle import Hung, Lost, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.loop import at_rest
 from actors.runtime.mailbox import DeadLetters
 from actors.runtime.supervisor import ChildSpec, Supervisor
@@ -35,6 +35,7 @@ __all__ = [
     "Entropy",
     "Future",
     "Hung",
+    "Lost",
     "Moment",
     "Scheduled",
     "StoppedByHost",

@@ -149,6 +149,14 @@ class Actor(pykka.ThreadingActor):
         """Stop after all messages that are in the mailbox now."""
         self.myself.stop()
 
+    def stops_at_once(self) -> bool:
+        """Whether the actor ends when it is to stop. One that stands for work elsewhere calls `end` when that ends."""
+        return True
+
+    def end(self, cause: BaseException | None) -> None:
+        """End now, without `stopped`, for a cause that is known and logged already; None after an orderly stop."""
+        self.__close(cause)
+
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call `callback` in the actor's thread when the actor ends, before the owner is notified.
 
@@ -206,7 +214,8 @@ class Actor(pykka.ThreadingActor):
             case _Started():
                 self.started()
             case Stop():
-                self.__end(None)
+                if self.stops_at_once():
+                    self.__end(None)
             case _ActorStop():
                 self._stop()
             case _:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.runtime.mailbox import Mailbox
 
-__all__ = ["Handle", "Hung", "Sender", "StoppedByHost", "SupervisorMessage", "Terminated", "running"]
+__all__ = ["Handle", "Hung", "Lost", "Sender", "StoppedByHost", "SupervisorMessage", "Terminated", "running"]
 
 logger = get_logger(__name__)
 
@@ -29,6 +29,10 @@ class StoppedByHost(ExecutorPodsError):  # noqa: N818 - reads as what happened
 
 class Hung(ExecutorPodsError):  # noqa: N818 - reads as what happened
     """The actor was busy with one message for too long. It is fenced and its thread abandoned."""
+
+
+class Lost(ExecutorPodsError):  # noqa: N818 - reads as what happened
+    """What the actor stands for is lost, by no fault of its own, such as its process. It is restarted for ever."""
 
 
 class SupervisorMessage:

@@ -30,6 +30,11 @@ class Counter:
         """Add `by` to the count of these labels."""
         self._counts[labels] = self._counts.get(labels, 0) + by
 
+    def include(self, other: Counter) -> None:
+        """Add all counts of another counter."""
+        for labels, count in other.read().items():
+            self.add(*labels, by=count)
+
     def read(self) -> dict[tuple[str, ...], int]:
         """Return a copy; the interpreter makes it in one step, so the writer need not stop."""
         return self._counts.copy()
@@ -48,6 +53,11 @@ class Histogram:
         """Count one duration."""
         self._buckets[bisect_left(BOUNDS, seconds)] += 1
         self._sum += seconds
+
+    def include(self, other: Histogram) -> None:
+        """Add all durations of another histogram."""
+        self._buckets = [mine + its for mine, its in zip(self._buckets, other._buckets, strict=True)]
+        self._sum += other._sum
 
     def read(self) -> tuple[tuple[int, ...], float]:
         """Return the cumulative count for each bound, the total last, and the sum of all durations."""

@@ -87,6 +87,17 @@ class DeadLetters:
         self._lock = threading.RLock()  # re-entrant for signal handlers and finalizers
         self.total = 0
 
+    def __reduce__(self) -> tuple[Callable[[int], DeadLetters], tuple[int]]:
+        """Pickle the number."""
+        return DeadLetters.of, (self.total,)
+
+    @classmethod
+    def of(cls, total: int) -> DeadLetters:
+        """Return a counter that has counted so many."""
+        letters = cls()
+        letters.total = total
+        return letters
+
     def record(self, receiver: str, message: object) -> None:
         """Count one message. Only its type is logged, because its content may be secret."""
         with self._lock:

@@ -11,22 +11,24 @@ import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from actors.runtime.backoff import Backoff
 from actors.runtime.clock import elapsed
-from actors.runtime.handle import Handle, Hung, StoppedByHost, SupervisorMessage, Terminated
+from actors.runtime.handle import Handle, Hung, Lost, StoppedByHost, SupervisorMessage, Terminated
 from actors.runtime.timers import TimerDue
 from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pykka._envelope import Envelope
+
     from actors.runtime.actor import Actor, Context
     from actors.runtime.address import Address
     from actors.runtime.clock import Moment
 
-__all__ = ["ChildSpec", "Supervisor"]
+__all__ = ["ChildSpec", "Supervisor", "kind_of", "stack_of"]
 
 logger = get_logger(__name__)
 
@@ -37,6 +39,9 @@ A retired child gets the time between two checks only: others wait for its end.
 
 Each check that finds a child busy with the same message adds at most the interval between two checks: after a suspended
 process wakes up, much time has passed although no child hung."""
+
+MOST_DOUBLINGS: Final = 2
+"""How often the delay before a lost child is restarted doubles at the most: nothing says that it will be lost again."""
 
 PATIENCE_AT_END: Final = timedelta(seconds=1)
 """When the owner ends, a child that has been busy with one message for longer is fenced, because no later check will
@@ -88,6 +93,8 @@ class _Child:
     retired: bool = False
     """To be stopped for good."""
     failures: int = 0
+    losses: int = 0
+    """How often in a row it was lost. That says nothing against it."""
     started_at: Moment = 0.0
     busy_since: Moment | None = None
     """When it started to handle the message that the last check found it busy with."""
@@ -197,7 +204,7 @@ class Supervisor:
         if child.state is _State.DOWN or child.state is _State.ENDED:
             return
         if elapsed(child.started_at, self._owner.clock.monotonic()) >= child.spec.backoff.reset_after:
-            child.failures = 0
+            child.failures = child.losses = 0
         match message.cause:
             case _ if child.retired or not self._restarting:
                 child.state = _State.ENDED
@@ -213,11 +220,15 @@ class Supervisor:
 
     def _failed(self, child: _Child, cause: BaseException) -> None:
         spec = child.spec
-        child.failures += 1
-        if spec.limit is not None and child.failures >= spec.limit:
-            self._escalate(child, cause)
-            return
-        delay = spec.backoff.delay(child.failures - 1, self._owner.entropy)
+        if isinstance(cause, Lost):
+            child.losses += 1
+            delay = spec.backoff.delay(min(child.losses - 1, MOST_DOUBLINGS), self._owner.entropy)
+        else:
+            child.failures += 1
+            if spec.limit is not None and child.failures >= spec.limit:
+                self._escalate(child, cause)
+                return
+            delay = spec.backoff.delay(child.failures - 1, self._owner.entropy)
         child.state = _State.DOWN
         logger.warning(
             "actor failed, restarting: actor=%s failures=%d delay=%.1fs cause=%r",
@@ -264,11 +275,10 @@ class Supervisor:
     def _fence(self, handle: Handle, busy: timedelta) -> None:
         """Report the actor's end in its place. Its thread cannot be stopped, so it is abandoned."""
         current = handle.mailbox.current
-        message = current.message if current is not None else None
-        kind = type(message.message if isinstance(message, TimerDue) else message).__name__
+        kind = kind_of(current)
         seconds = busy.total_seconds()
         hung = Hung(f"{handle.name} was busy with {kind} for {seconds:.1f}s")
-        hung.add_note(_stack(handle))
+        hung.add_note(stack_of(handle))
         if handle.end(hung, abandon=True):
             logger.error(
                 "actor hangs, thread abandoned: actor=%s message=%s busy=%.1fs",
@@ -361,7 +371,13 @@ def _stop_running(child: _Child) -> None:
         child.address.stop()
 
 
-def _stack(handle: Handle) -> str:
+def kind_of(envelope: Envelope[Any] | None) -> str:
+    """Return the name of a message's type; of a timer, that of the message that it sends."""
+    message = envelope.message if envelope is not None else None
+    return type(message.message if isinstance(message, TimerDue) else message).__name__
+
+
+def stack_of(handle: Handle) -> str:
     """Return the stack of the actor's thread."""
     ident = handle.thread.ident if handle.thread is not None else None
     frame = sys._current_frames().get(ident) if ident is not None else None  # noqa: SLF001 - public but for its name

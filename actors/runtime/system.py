@@ -29,7 +29,8 @@ class ActorSystem:
 
     `wait` waits for a predicate, at most for a time, and returns whether it holds: the test-kit's way, which lets
     virtual time pass. None in production, where other threads run the actors. `connect` makes the clients of Backends
-    of this system, if given, with a namespace and `request_timeout`: those of a cluster that is not real.
+    of this system, if given, with a namespace and `request_timeout`: those of a cluster that is not real. `letters`
+    counts messages to ended actors, those of an earlier system too.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ActorSystem:
         *,
         wait: Callable[[Callable[[], bool], timedelta | None], bool] | None = None,
         connect: Callable[..., Any] | None = None,
+        letters: DeadLetters | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
@@ -49,7 +51,7 @@ class ActorSystem:
         self.timers: TimerService = timers or self._loop
         self.wait = wait
         self.connect = connect
-        self.letters = DeadLetters()
+        self.letters = letters or DeadLetters()
 
     def address(self, name: str) -> Address:
         """Return an address without an actor, so that actors can get each other's addresses before they start."""

@@ -7,9 +7,8 @@ abandoned LIST is dropped.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from actors import kube
 from actors.errors import ApiError, BadRequest, Forbidden, Gone, Invalid, TooManyRequests, Unauthorized, Unavailable
@@ -46,26 +45,6 @@ class PageArrived:
     page: PodPage | ApiError
 
 
-@final
-class _ListedVersions:
-    """The versions of page after page, as they came: hardly any is looked at."""
-
-    def __init__(self) -> None:
-        self._pages: list[PodPage] = []
-        self._ends: list[int] = []
-        """The place after the last pod of each page."""
-
-    def __getitem__(self, place: int, /) -> str:
-        """See `Versions`."""
-        page = bisect_right(self._ends, place)
-        return self._pages[page].version_of(place - (self._ends[page - 1] if page else 0))
-
-    def extend(self, page: PodPage) -> None:
-        """Add those of a page."""
-        self._pages.append(page)
-        self._ends.append(len(page.pods) + (self._ends[-1] if self._ends else 0))
-
-
 class PagedList:
     """Requests page after page. `start` abandons the LIST under way."""
 
@@ -86,7 +65,8 @@ class PagedList:
         self._myself = myself
         self._freshness = freshness
         self._pods: list[Pod] = []
-        self._versions = _ListedVersions()
+        self._versions: list[str] = []
+        """The listed version of each of them."""
         self._pages = self._empty = 0
         """Pages of the LIST under way, and how many of them, the last ones, were empty."""
         self._token = ""
@@ -121,7 +101,7 @@ class PagedList:
                 return error
             case PodPage() as page:
                 self._pods.extend(page.pods)
-                self._versions.extend(page)
+                self._versions.extend(map(page.version_of, range(len(page.pods))))
                 if (endless := self._endless(page)) is not None:
                     self._clear()
                     return Unavailable(f"the list of pods does not end: {endless}")
@@ -137,11 +117,11 @@ class PagedList:
                 )
 
     def _clear(self) -> None:
-        self._pods, self._versions = [], _ListedVersions()
+        self._pods, self._versions = [], []
 
     def _endless(self, page: PodPage) -> str | None:
         """Return why no page may follow this one; None if one may, or if it is the last."""
-        self._pages += page.pages
+        self._pages += 1
         self._empty = 0 if page.pods or page.malformed else self._empty + 1
         if len(self._pods) > self._bounds.max_pods:
             return f"it has more than {self._bounds.max_pods} pods (api.max_pods)"

@@ -104,12 +104,12 @@ def _latency(rates: tuple[int, ...], pods: int, seconds: float) -> tuple[Run, ..
 
 
 def _busy(pods: int, seconds: float) -> tuple[Run, ...]:
-    """With an observer and without, at many losses a second, which the figures need, and at few."""
+    """With a process of the fleet and without, at many losses a second, which the figures need, and at few."""
     return tuple(
         Run(
             "ours",
             {"pods": pods, "rate": 1_000, "seconds": seconds, "busy": True, "ends": ends, "process": process},
-            f"{ends} ends/s, {'observer' if process else 'threads'}",
+            f"{ends} ends/s, {'process' if process else 'threads'}",
             must=True,
         )
         for process in (False, True)
@@ -313,10 +313,16 @@ CASES: Final[dict[str, Case]] = {
         "Resident memory by pod: after the start, after a stream and some polls, and at its peak",
         "upkeep",
         tuple(
-            Run("memory", {"pods": pods, "events": 50_000}, f"{pods:,} pods", must=pods == 50_000)
+            Run(
+                "memory",
+                {"pods": pods, "events": 50_000, "process": process},
+                f"{pods:,} pods, {'process' if process else 'threads'}",
+                must=pods == 50_000,
+            )
             for pods in (10_000, 50_000)
+            for process in (False, True)
         ),
-        (Run("memory", {"pods": 2_000, "events": 5_000}, "2,000 pods"),),
+        (Run("memory", {"pods": 2_000, "events": 5_000, "process": True}, "2,000 pods, process"),),
         repeats=1,
     ),
     "whole": Case(

@@ -50,12 +50,13 @@ def measure(
 
     With `busy`, another thread of the driver's process computes meanwhile: how fast, to its speed beside the same
     server and a client that drops what it reads, and how much of the time it has a processor, in the same way: a
-    machine that is slower for some seconds changes the speed. With `process`, the fleet has an observer.
+    machine that is slower for some seconds changes the speed. With `process`, the fleet has a process of
+    its own.
     """
     without = [_work_without(pods, rate, ends)] if busy else []
     with Serving(pods, starts=True) as serving:
-        api = connect(serving, process=process)
-        with Fleet(api, pods, executor={"api_polling_interval": POLLING}) as fleet:
+        polling = {"api_polling_interval": POLLING}
+        with Fleet(connect(serving), pods, executor=polling, source={"process": process}) as fleet:
             serving.ask("watched")
             pages = serving.ask("counts")["lists"]
             work = _Work() if busy else None

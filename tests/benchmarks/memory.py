@@ -8,12 +8,23 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["give_back", "malloc_arenas", "peak_resident", "resident"]
+__all__ = ["give_back", "malloc_arenas", "peak_resident", "resident", "resident_in_process"]
 
 
-def resident() -> int:
-    """Return the resident memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def resident(process: str = "self") -> int:
+    """Return the resident memory of a process."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_in_process() -> int:
+    """Return the resident memory of the fleet's process, 0 if there is none."""
+    listings = [listing.read_text().split() for listing in Path("/proc/self/task").glob("*/children")]
+    return sum(
+        resident(child)
+        for children in listings
+        for child in children
+        if b"actors.backend.process" in Path(f"/proc/{child}/cmdline").read_bytes()
+    )
 
 
 def peak_resident() -> int:

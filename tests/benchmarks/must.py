@@ -69,7 +69,7 @@ def _beside_a_busy_driver(ends: int, *, process: bool) -> tuple[Must, ...]:
     def median(figure: str) -> Callable[[Measured], float]:
         return lambda run: run.median("busy", "ours", figure, ends=ends, process=process)
 
-    beside = f"beside a busy driver, {ends} ends/s, {'observer' if process else 'threads'}"
+    beside = f"beside a busy driver, {ends} ends/s, {'process' if process else 'threads'}"
     return (
         Must(f"end → ExecutorRemoved, p99, {beside}", median("removed p99 ms"), "ms", most=50),
         Must(f"end → replacement's POST, p99, {beside}", median("POST p99 ms"), "ms", most=100),
@@ -233,9 +233,15 @@ MUSTS: Final = (
     ),
     Must(
         "resident memory by pod at 50,000",
-        lambda run: run.median("memory", "memory", "settled KiB/pod", **MANY),
+        lambda run: run.median("memory", "memory", "settled KiB/pod", process=False, **MANY),
         "KiB",
         most=2.5,
+    ),
+    Must(
+        "the same in both processes, with a process of the fleet",
+        lambda run: run.median("memory", "memory", "settled KiB/pod", process=True, **MANY),
+        "KiB",
+        most=4,
     ),
     Must(
         "100,000 pods that run already, until the driver is told of all",

@@ -12,7 +12,6 @@ import pykka
 
 from actors import kube
 from actors.backend.backend import Backend
-from actors.kube.observer.pod_api import ObserverPodApi
 from actors.messages import (
     BackendFailed,
     BackendStopped,
@@ -106,7 +105,6 @@ class Fleet:
         return self.removed[executor_id]
 
 
-def connect(serving: Serving, *, process: bool = False) -> PodApi:
-    """Return our client, with a backend's number of connections; with `process`, the one of `source.process`."""
-    api = kube.connect(serving.kubeconfig, max_connections=AllocationSettings().connections)
-    return ObserverPodApi(api) if process else api
+def connect(serving: Serving) -> PodApi:
+    """Return our client, with a backend's number of connections."""
+    return kube.connect(serving.kubeconfig, max_connections=AllocationSettings().connections)

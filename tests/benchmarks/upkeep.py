@@ -6,11 +6,11 @@ import json
 import os
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.messages import GetExecutors, GetFleetStatus
 from tests.benchmarks.lists import PAGE
-from tests.benchmarks.memory import give_back, malloc_arenas, peak_resident, resident
+from tests.benchmarks.memory import give_back, malloc_arenas, peak_resident, resident, resident_in_process
 from tests.benchmarks.ours import Fleet, connect
 from tests.benchmarks.serving import Serving
 
@@ -38,30 +38,31 @@ FEW: Final = 100
 """Pods of the fleet whose memory is subtracted."""
 
 
-def measure(who: str, **values: int) -> dict[str, float]:
+def measure(who: str, **values: Any) -> dict[str, float]:
     """Measure `memory`, `whole`, `growth` or `idle`, as `who` says."""
     return _ASKED[who](**values)
 
 
-def _memory(pods: int, events: int) -> dict[str, float]:
+def _memory(pods: int, events: int, *, process: bool = False) -> dict[str, float]:
     """Measure resident memory by pod: after the start, after `events` changes and some polls, and without free memory.
 
-    Memory that malloc keeps for later is resident too: each thread may have an arena of its own.
+    Memory that malloc keeps for later is resident too: each thread may have an arena of its own. With `process`, the
+    fleet has a process, whose resident memory is added to what is resident at the start and settled.
     """
-    few, many = _weights(FEW, events), _weights(pods, events)
+    few, many = _weights(FEW, events, process=process), _weights(pods, events, process=process)
     arenas = many.pop("arenas")
     by_pod = {f"{when} KiB/pod": (weight - few[when]) / (pods - FEW) / 1024 for when, weight in many.items()}
     return by_pod | {"process MiB": many["settled"] / 2**20, "malloc arenas": arenas}
 
 
-def _weights(pods: int, events: int) -> dict[str, int]:
+def _weights(pods: int, events: int, *, process: bool) -> dict[str, int]:
     """Measure in a process of its own, because freed memory is not returned."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "w") as pipe:
-            json.dump(_weigh(pods, events), pipe)
+            json.dump(_weigh(pods, events, process=process), pipe)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
@@ -70,16 +71,17 @@ def _weights(pods: int, events: int) -> dict[str, int]:
     return weights
 
 
-def _weigh(pods: int, events: int) -> dict[str, int]:
+def _weigh(pods: int, events: int, *, process: bool) -> dict[str, int]:
+    settings = {"executor": {"api_polling_interval": f"{OFTEN}s"}, "source": {"process": process}}
     with (
         Serving(pods, changed=True) as serving,
-        Fleet(connect(serving), pods, settling=SETTLING, executor={"api_polling_interval": f"{OFTEN}s"}) as fleet,
+        Fleet(connect(serving), pods, settling=SETTLING, **settings) as fleet,
     ):
-        synced = resident()
+        synced = resident() + resident_in_process()
         serving.ask("watched")
         fleet.until_removed(serving.ask("stream", count=events)["last"])
         time.sleep(OFTEN * 2 + SETTLING)
-        settled, peak, arenas = resident(), peak_resident(), malloc_arenas()
+        settled, peak, arenas = resident() + resident_in_process(), peak_resident(), malloc_arenas()
         give_back()
         return {"synced": synced, "settled": settled, "given back": resident(), "peak": peak, "arenas": arenas}
 

@@ -174,18 +174,18 @@ def test_a_killed_executor_is_reported_with_its_exit_code_counted_and_replaced(
         assert command.leftovers(marker) == []
 
 
-def test_a_child_process_observes_the_fleet_if_the_settings_want_it(
+def test_a_child_process_observes_the_fleet_and_writes_if_the_settings_want_it(
     tmp: Path, marker: str, executor: list[str]
 ) -> None:
     config = tmp.parent / "fleet.toml"
     config.write_text("[source]\nprocess = true\n")
     with run_json(tmp, "--executors", "1", "--config", str(config), *executor) as command:
         command.until_event("running", 1)
-        observes = ["pgrep", "-P", str(command.process.pid), "-f", "actors.kube.observer.child"]
-        observer = subprocess.run(observes, capture_output=True, text=True, check=True).stdout.strip()
+        look = ["pgrep", "-P", str(command.process.pid), "-f", "actors.backend.process"]
+        fleet = subprocess.run(look, capture_output=True, text=True, check=True).stdout.strip()
         command.interrupt()
         assert command.end() == 130
-        assert not Path(f"/proc/{observer}").exists()
+        assert not Path(f"/proc/{fleet}").exists()
 
 
 def test_kill_every_kills_and_the_fleet_recovers_until_its_reader_goes_away(

@@ -5,11 +5,15 @@ What happens in any thread becomes one line of news, in the order in which it ha
 
 from __future__ import annotations
 
+import heapq
 import logging
+import math
+import re
 import threading
 from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 
@@ -17,8 +21,15 @@ import pykka
 
 from actors.backend.backend import Backend
 from actors.backend.connection import connect
-from actors.kube.api import Delete, List, PodPage
-from actors.messages import BackendFailed, BackendStopped, RequestTotalExecutors, StopBackend
+from actors.backend.process.remote_actor import RemoteActor
+from actors.messages import (
+    BackendFailed,
+    BackendStopped,
+    ExecutorRemoved,
+    ExecutorRunning,
+    RequestTotalExecutors,
+    StopBackend,
+)
 from actors.runtime import Actor, ActorSystem, Entropy, SystemClock
 from actors.settings.model import Settings
 from tests.scenarios.crashes import BACKEND, PARTS, SOURCES
@@ -26,17 +37,17 @@ from tests.scenarios.invariants import Invariants
 from tests.scenarios.memory import sizes
 from tests.scenarios.world import Onlooker
 from tests.stress.real import Driver
+from tests.stress.watched import ASKED_TO_GO, UP_TO_NOW, WATCHED, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
     from random import Random
 
-    from actors.errors import ApiError
-    from actors.kube.api import Call, PodApi, Request
     from actors.messages import ToDriver
+    from tests.stress.deeds import Deeds
 
-__all__ = ["ENDS", "Ear", "Life", "Moments", "News"]
+__all__ = ["ENDS", "Ear", "Life", "Moments", "News", "number_of"]
 
 Way = Literal["crash", "hang", "lose"]
 End = Literal["ended in order", "ended by its ref", "its driver died", "it crashed"]
@@ -52,8 +63,10 @@ MOST_FAILURES: Final = 3
 LAST_LINES: Final = 80
 """Of the log, shown with what is broken."""
 
-STALE: Final = 4
-"""Answers of which one is given to a list that a cache may answer."""
+REQUESTED: Final = re.compile(r"executors requested: profile=(\S+) ids=(\d+)-(\d+) ")
+
+NOW: Final = SystemClock.monotonic
+"""Of the whole machine. `Moments` may end who asks it."""
 
 
 class Doom(Exception):  # noqa: N818 - reads as what happened
@@ -61,20 +74,25 @@ class Doom(Exception):  # noqa: N818 - reads as what happened
 
 
 class News:
-    """What happened, as something to be done by the one who reads it."""
+    """What happened, as something to be done by the one who reads it, in the order in which it happened."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[float, int, Callable[[], None]]] = SimpleQueue()
+        self._unread: list[tuple[float, int, Callable[[], None]]] = []
+        """A heap."""
+        self._serial = count()
 
-    def tell(self, what: Callable[[], None]) -> None:
-        """From any thread."""
-        self._queue.put(what)
+    def tell(self, what: Callable[[], None], at: float | None = None) -> None:
+        """From any thread, of what happens now, or has happened in another process."""
+        self._queue.put((NOW() if at is None else at, next(self._serial), what))
 
-    def read(self) -> None:
-        """All there is."""
+    def read(self, until: float) -> None:
+        """All that there is until a moment up to which all was heard."""
         with suppress(Empty):
             while True:
-                self._queue.get_nowait()()
+                heapq.heappush(self._unread, self._queue.get_nowait())
+        while self._unread and self._unread[0][0] <= until:
+            heapq.heappop(self._unread)[-1]()
 
 
 class Moments(SystemClock):
@@ -116,67 +134,37 @@ class Moments(SystemClock):
             raise Doom(actor.name)
 
 
-class Watched:
-    """A `PodApi` that tells whose deletion is asked for, before anything can go wrong, and what is under way.
+class Ear(logging.Handler):
+    """Hears what the allocators decide, errors that nobody planned, and secrets. To be used in a `with`.
 
-    What may be answered from a cache is of any time: such a list is one of the last few.
+    Args:
+        secrets: must not be logged.
+        requested: is called with the profile, the executor ids and the moment of each decision.
+        elsewhere: is called with the process id, the words and the moment of each record of another process.
     """
 
     def __init__(
         self,
-        inner: PodApi,
-        asked_to_go: Callable[[str], None],
-        sent: Callable[[Request[Any]], None],
-        random: Random,
+        secrets: tuple[str, ...],
+        requested: Callable[[str, range, float], None],
+        elsewhere: Callable[[int, str, float], None],
     ) -> None:
-        self._inner = inner
-        self._asked_to_go = asked_to_go
-        self._sent = sent
-        self._random = random
-        self._pages: deque[PodPage] = deque(maxlen=STALE)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def send(self, request: Request[Any], reply: Callable[[Any], None]) -> Call:
-        """See `PodApi`."""
-        if isinstance(request, Delete):
-            self._asked_to_go(request.name)
-        call = self._send(request, reply)
-        self._sent(request)
-        return call
-
-    def _send(self, request: Request[Any], reply: Callable[[Any], None]) -> Call:
-        if not isinstance(request, List) or request.resource_version != "0":
-            return self._inner.send(request, reply)
-
-        def answered(page: PodPage | ApiError) -> None:
-            if isinstance(page, PodPage):
-                self._pages.append(page)
-                page = self._random.choice(self._pages)
-            reply(page)
-
-        return self._inner.send(request, answered)
-
-
-class Ear(logging.Handler):
-    """Hears what the allocators decide, errors that nobody planned, and secrets. To be used in a `with`."""
-
-    def __init__(self, secrets: tuple[str, ...], requested: Callable[[str, range], None]) -> None:
         super().__init__(logging.DEBUG)
         self._secrets = secrets
         self._requested = requested
+        self._elsewhere = elsewhere
         self.wrong: list[str] = []
         self.records = self.requests = 0
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         """What was decided lately."""
 
     def __enter__(self) -> Self:
-        self._loggers = [logging.getLogger(name) for name in ("actors", "urllib3", "kubernetes", "asyncio")]
+        self._loggers = [logging.getLogger(name) for name in (WATCHED, "actors", "urllib3", "kubernetes", "asyncio")]
         self._levels = [logger.level for logger in self._loggers]
         for logger in self._loggers:
             logger.addHandler(self)
             logger.setLevel(logging.DEBUG)
+        self._loggers[0].propagate = False
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -187,20 +175,23 @@ class Ear(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """In the thread that logs."""
         self.records += 1
-        match record.msg, record.args:
-            case str(words), (str(profile), int(first), int(last), *_) if words.startswith("executors requested:"):
-                self.requests += 1
-                self._requested(profile, range(first, last + 1))
-            case _:
-                pass
+        message, at = record.getMessage(), getattr(record, "moment", NOW())
+        if (found := REQUESTED.match(message)) is not None:
+            self.requests += 1
+            self._requested(found[1], range(int(found[2]), int(found[3]) + 1), at)
+        if hasattr(record, "moment"):
+            assert record.process is not None
+            self._elsewhere(record.process, message, at)
+        if message == UP_TO_NOW:
+            return
         words = self.format(record)
         if record.levelno >= logging.INFO:
-            self.last.append(f"{record.created % 1000:.3f} {record.threadName} {record.getMessage()}")
+            self.last.append(f"{record.created % 1000:.3f} {record.process} {record.threadName} {message}")
         self.wrong += [f"9: a secret is logged by {record.name}" for secret in self._secrets if secret in words]
         if record.levelno >= logging.ERROR and not _is_planned(record, words):
             self.wrong.append(f"an error was logged: {words}")
         # Whoever keeps the record, as pytest does, would keep the frames of an error, and all that was open in them.
-        record.msg, record.args, record.exc_info = record.getMessage(), (), None
+        record.msg, record.args, record.exc_info = message, (), None
 
 
 def _is_planned(record: logging.LogRecord, words: str) -> bool:
@@ -219,7 +210,7 @@ class Life:
         clock: Moments,
         news: News,
         asked_to_go: Callable[[str], None],
-        sent: Callable[[Request[Any]], None],
+        deeds: Deeds,
         random: Random,
     ) -> None:
         self.story = Invariants(clock)
@@ -234,14 +225,50 @@ class Life:
         self.violations: list[str] = []
         self._clock = clock
         self._news = news
+        self._asked_to_go = asked_to_go
+        self._deeds = deeds
+        self._heard_until: dict[int, float] = {}
+        """Up to which moment all is known of each process of the fleet, by process id."""
         self._eyes: list[Invariants] = []
         self._store_life = 0
         subject = Settings(**settings)
         self.system = ActorSystem(clock, entropy=Entropy())
         self.api = connect(subject, kubeconfig=kubeconfig)
-        watched = Watched(self.api, lambda name: news.tell(partial(asked_to_go, name)), sent, random)
+        watch(self.api, self._asks, random)
         self._ref = Driver.start(cast("SimpleQueue[ToDriver]", _Heard(news, self._hear)))
-        self.backend = Backend.start(subject, self._ref, cast("PodApi", watched), system=self.system)
+        self.backend = Backend.start(subject, self._ref, self.api, system=self.system)
+        self._process = self._backend()._process
+
+    def _backend(self) -> Backend:
+        return cast("Backend", next(actor for actor in self.actors() if actor.name == BACKEND))
+
+    # ── its process ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the fleet's process, None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    def heard_until(self) -> float:
+        """Up to which moment all is known of what happened in the fleet's process."""
+        process = None if self._process is None else self._process._process
+        if process is None or process.ended or not process.is_ready:  # it has sent no request, or sends no more
+            return math.inf
+        return self._heard_until.get(process.pid or 0, 0.0)
+
+    def hear_from(self, words: str, at: float) -> None:
+        """In the thread that reads what the fleet's process sends."""
+        if words.startswith(ASKED_TO_GO):
+            self._asks(words.removeprefix(ASKED_TO_GO), at)
+        self._heard_until[self.pid or 0] = at
+
+    def _asks(self, name: str, at: float | None = None) -> None:
+        """Its Backend asks for a pod's deletion."""
+        self._news.tell(partial(self._note_asked, name), at)
+
+    def _note_asked(self, name: str) -> None:
+        self._asked_to_go(name)
+        self._deeds.asked(self, number_of(name))
 
     # ── what the driver hears, and sees ──────────────────────────────────────────────────────────────────────────
 
@@ -251,6 +278,11 @@ class Life:
         match message:
             case BackendStopped(left_behind):
                 self.ended, self.left_behind = True, left_behind
+            case ExecutorRunning(executor_id):
+                self._deeds.ran(self, executor_id)
+            case ExecutorRemoved():
+                if (lie := self._deeds.lie(self, message)) is not None:
+                    self.violations.append(lie)
             case BackendFailed(cause):
                 self.ended = True
                 if not self.backend_may_fail:
@@ -263,9 +295,9 @@ class Life:
         return [*self.violations, *self.story.violations, *(words for eye in self._eyes for words in eye.violations)]
 
     def look_on(self) -> None:
-        """See the snapshots of the store that lives now, if that is another one."""
+        """See the snapshots of the store that lives now, if that is another one, and in this process."""
         store = next((actor for actor in self.actors() if actor.name == "snapshot-store"), None)
-        if store is None or store.context.incarnation == self._store_life:
+        if store is None or isinstance(store, RemoteActor) or store.context.incarnation == self._store_life:
             return
         self._store_life = store.context.incarnation
         eye = Invariants(self._clock)
@@ -292,9 +324,14 @@ class Life:
         self.backend.tell(RequestTotalExecutors(dict(totals)))
 
     def break_part(self, name: str, way: Way) -> None:
-        """A part crashes between two messages or in the midst of one, or hangs there."""
+        """A part crashes between two messages or in the midst of one, or hangs there.
+
+        One in the fleet's process can be sent what it cannot handle, and no more.
+        """
         part = next((actor for actor in self.actors() if actor.name == name), None)
         if part is None or (name not in SOURCES and self.failures[name] >= MOST_FAILURES):
+            return
+        if isinstance(part, RemoteActor) and way != "lose":
             return
         self.failures[name] += 1
         if way == "lose":
@@ -315,11 +352,12 @@ class Life:
             case "its driver died":
                 self._ref.stop(block=False)
             case "it crashed":
-                backend = cast("Backend", next(actor for actor in self.actors() if actor.name == BACKEND))
+                backend = self._backend()
                 backend._receive = _dies  # type: ignore[method-assign]  # its clock is also asked while it starts others
 
     def stop(self) -> None:
         """In order, and delete the fleet."""
+        self._deeds.stops(self)
         self.backend.tell(StopBackend(delete_pods=True))
 
     def back_again(self, uid: str) -> None:
@@ -333,10 +371,17 @@ class Life:
 
     def close(self) -> None:
         """After that nothing of it is left; its threads end soon."""
+        if self.is_over():
+            assert self.pid is None, f"the fleet's process {self.pid} has outlived its Backend"
         self._ref.stop()
         for actor in self.actors():
             actor.stop()
         self.system.close()
+
+
+def number_of(name: str) -> int:
+    """The executor id of a pod."""
+    return int(name.rpartition("-")[2])
 
 
 def _dies(message: object) -> object:

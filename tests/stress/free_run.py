@@ -6,6 +6,7 @@ turns as they like. What is true is taken from the cluster's own store, past the
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from contextlib import ExitStack, suppress
@@ -20,13 +21,14 @@ from actors.local.server.api_server import ApiServer
 from actors.local.server.credentials import new_credentials
 from actors.local.store.object_store import ApiStatus, ObjectStore, WatchMessage
 from actors.messages import DecommissionExecutors, ExecutorDisconnected, KillExecutors, RegisterExecutor
-from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, ROLE_LABEL
+from actors.pods.pod import APP_ID_LABEL, EXECUTOR_ID_LABEL, PROFILE_LABEL, ROLE_LABEL
 from actors.runtime import Entropy, SystemClock, TimerThread
 from actors.runtime.loop import LOOK_EVERY
 from tests.scenarios.crashes import PARTS
 from tests.scenarios.invariants import Invariants
-from tests.stress.free_life import ENDS, Ear, Life, Moments, News
-from tests.stress.hands_on_observer import HandsOnObserver
+from tests.stress.deeds import Deeds
+from tests.stress.free_life import ENDS, Ear, Life, Moments, News, number_of
+from tests.stress.hands_on_process import SILENCE, HandsOnProcess
 from tests.stress.proxy import Odds, Proxy
 from tests.stress.restarts import kill_groups, processes
 from tests.stress.rig import TROUBLE
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actors.messages import FromDriver
+    from tests.stress.deeds import Deed
 
 __all__ = ["FreeChaos"]
 
@@ -43,7 +46,7 @@ DEFAULT, SHORT, ABSENT, STUCK = "default", "short", "absent", "stuck"
 
 GRACE: Final = {"terminationGracePeriodSeconds": 2}
 
-LONG_SCRIPT: Final = "[ $((EXECUTOR_ID % 5)) = 0 ] && trap '' TERM || trap 'exit 0' TERM; sleep 600 & wait; wait"
+LONG_SCRIPT: Final = "[ $((EXECUTOR_ID % 5)) = 0 ] && trap '' TERM || trap 'exit 0' TERM; sleep 6000 & wait; wait"
 """One in five has to be killed."""
 SHORT_SCRIPT: Final = "sleep $((EXECUTOR_ID % 3)).$((EXECUTOR_ID % 7)); exit $((EXECUTOR_ID % 4))"
 
@@ -99,7 +102,10 @@ AT_LAST: Final[Mapping[str, int]] = {DEFAULT: 16, SHORT: 0, ABSENT: 0, STUCK: 0}
 
 KNOWN_WITHIN: Final = 2 + 2 * LOOK_EVERY
 """Seconds from the driver's wish until the allocator cannot act on an older one any more. A part that hangs holds the
-others up for two looks of the loop."""
+others up for two looks of the loop. A process of the fleet may be stopped besides, until it is killed."""
+
+LAST_WORDS: Final = 8.0
+"""Seconds for which a request may be under way whose sender has ended: a delay, and what holds up who looks at it."""
 
 CONVERGED_WITHIN: Final = 90.0
 """Seconds: two polling intervals, the creation timeout and the slowest backoff that may be running, of 30 s and half as
@@ -133,21 +139,27 @@ ROOM: Final = 60
 class FreeChaos:
     """A cluster, a way to it, and one driver after the other. A context manager that leaves nothing.
 
-    `observed`: a process of each driver's talks to the API, and has its own troubles.
+    `process`: each fleet has a process of its own, which has its own troubles.
     """
 
-    def __init__(self, random: Random, folder: Path, *, observed: bool = False) -> None:
+    def __init__(self, random: Random, folder: Path, *, process: bool = False) -> None:
         self.random = random
-        self.hands = HandsOnObserver(random, lambda: self.life, self.rest)
-        self._observed = observed
+        self.hands = HandsOnProcess(random, lambda: self.life, self.rest)
+        self._has_process = process
+        self._known_within = KNOWN_WITHIN + process * SILENCE.total_seconds()
         self.app_id = f"free-{random.getrandbits(32):08x}"
         self.counts: Counter[str] = Counter()
         """What was done."""
         self.clock = Moments()
         self.truth = Invariants(self.clock)
         self.news = News()
+        self.deeds = Deeds(frozenset({SHORT}), frozenset({ABSENT, STUCK}))
         self.store = ObjectStore(SystemClock(), Entropy(random.getrandbits(32)))
         self.totals: dict[str, int] = {DEFAULT: 4, SHORT: 1, ABSENT: 0, STUCK: 0}
+        self._decided: set[str] = set()
+        """Pods that an allocator was heard to request."""
+        self._last_words_until = 0.0
+        """Till then a pod may be made that a Backend has requested that has ended."""
         self._wishes: list[tuple[float, dict[str, int]]] = [(self.clock.monotonic(), dict(self.totals))]
         self._folder = folder
         self.lives: list[Life] = []
@@ -167,9 +179,10 @@ class FreeChaos:
         server.start()
         self._undo.callback(server.stop)
         self.proxy = self._undo.enter_context(Proxy(server.url, credentials, self.random, SystemClock()))
+        self.proxy.on_request = self.hands.sent
         self._kubeconfig = self._folder / "kubeconfig"
         self.proxy.write_kubeconfig(self._kubeconfig)
-        self.ear = self._undo.enter_context(Ear((credentials.token,), self._requested))
+        self.ear = self._undo.enter_context(Ear((credentials.token,), self._requested, self._elsewhere))
         self._watch()
         self._undo.callback(self._end_lives)
         self._begin_life()
@@ -184,11 +197,25 @@ class FreeChaos:
         """Each change of a pod is news, in the order of its making."""
 
         def changed(message: WatchMessage) -> None:
-            self.news.tell(lambda: self.truth.pod_changed(message))
+            self.news.tell(lambda: self._pod_changed(message))
 
         self.truth.retarget_exactly(self.totals, ())
         subscription = self.store.watch("pods", None, changed, resource_version=self.store.resource_version)
         self._undo.callback(subscription.cancel)
+
+    def _pod_changed(self, message: WatchMessage) -> None:
+        name = message.object["metadata"]["name"]
+        if message.type == "ADDED" and name != MALFORMED and name not in self._decided:
+            self._is_undecided(name, message.object["metadata"]["labels"].get(PROFILE_LABEL, DEFAULT))
+        self.truth.pod_changed(message)
+
+    def _is_undecided(self, name: str, profile: str) -> None:
+        """Nobody was heard to decide that a pod be made. The last words of a Backend that does not stop are lost."""
+        now = self.clock.monotonic()
+        if now < self._last_words_until:
+            self._allow(profile, range(number_of(name), number_of(name) + 1), now)
+        else:
+            self.truth.violations.append(f"1: {name} was made, and nobody was heard to decide that")
 
     # ── drivers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -201,11 +228,10 @@ class FreeChaos:
         cached = self.random.random() < 0.5
         executor = {**SETTINGS["executor"], "instances": self.totals[DEFAULT], "polling_from_cache": cached}
         profiles = {name: {**shape, "instances": self.totals[name]} for name, shape in PROFILES.items()}
-        source = {**SETTINGS["source"], "process": self._observed}
+        source = {**SETTINGS["source"], "process": self._has_process}
         settings = {**SETTINGS, "executor": executor, "profiles": profiles, "app_id": self.app_id, "source": source}
         chance = Random(self.random.random())
-        sent = self.hands.sent
-        life = Life(self._kubeconfig, settings, self.clock, self.news, self.truth.asked_to_go, sent, chance)
+        life = Life(self._kubeconfig, settings, self.clock, self.news, self.truth.asked_to_go, self.deeds, chance)
         self.lives.append(life)
 
     def _another_driver(self) -> None:
@@ -215,8 +241,10 @@ class FreeChaos:
         if self.random.random() < 0.5:
             self._begin_life()
             self.rest(self.random.uniform(0, 6))
+        self._last_words_until = math.inf
         old.die(how)
         self.until(old.is_over, f"the backend has ended: {how}", ENDED_WITHIN)
+        self._last_words_until = self.clock.monotonic() + LAST_WORDS
         if how != "its driver died":
             self.until(lambda: old.ended, f"the driver hears of it: {how}", ENDED_WITHIN)
         old.close()
@@ -228,17 +256,24 @@ class FreeChaos:
         for life in self.lives:
             life.close()
 
-    def _requested(self, profile: str, executor_ids: range) -> None:
-        """In an allocator's thread, as it decides."""
-        now = self.clock.monotonic()
-        self.news.tell(lambda: self._allow(profile, executor_ids, now))
+    def _requested(self, profile: str, executor_ids: range, at: float) -> None:
+        """In the thread that hears what an allocator has decided at that moment."""
+        self.news.tell(lambda: self._allow(profile, executor_ids, at), at)
+
+    def _elsewhere(self, pid: int, words: str, at: float) -> None:
+        """In the thread that reads what a fleet's process sends."""
+        for life in self.lives:
+            if life.pid == pid:
+                life.hear_from(words, at)
 
     def _allow(self, profile: str, executor_ids: range, at: float) -> None:
-        known = [*takewhile(lambda wish: wish[0] <= at - KNOWN_WITHIN, self._wishes)][-1:]
-        recent = [wish for wish in self._wishes if wish[0] > at - KNOWN_WITHIN]
+        known = [*takewhile(lambda wish: wish[0] <= at - self._known_within, self._wishes)][-1:]
+        recent = [wish for wish in self._wishes if wish[0] > at - self._known_within]
         highest = max(totals.get(profile, 0) for _, totals in [*known, *recent])
         for executor_id in executor_ids:
-            self.truth.asked_for_under(f"{self.app_id}-exec-{executor_id}", highest)
+            name = f"{self.app_id}-exec-{executor_id}"
+            self._decided.add(name)
+            self.truth.asked_for_under(name, highest)
 
     def want(self, totals: Mapping[str, int]) -> None:
         """The driver moves its target."""
@@ -269,7 +304,7 @@ class FreeChaos:
 
     def look(self) -> None:
         """Judge what has happened since."""
-        self.news.read()
+        self.news.read(min(life.heard_until() for life in self.lives))
         for life in self.lives:
             if not life.ended:
                 life.look_on()
@@ -294,10 +329,10 @@ class FreeChaos:
         dice = self.random
         return {
             "target moves": (20, lambda: self.want({name: dice.randint(0, most) for name, most in MOST.items()})),
-            "kill": (8, lambda: self._tell(KillExecutors, dice.randint(1, 3))),
-            "decommission": (5, lambda: self._tell(DecommissionExecutors, 1)),
+            "kill": (8, lambda: self._tell(KillExecutors, dice.randint(1, 3), ends=True)),
+            "decommission": (5, lambda: self._tell(DecommissionExecutors, 1, ends=True)),
             "register": (10, lambda: self._tell(lambda ids: RegisterExecutor(ids[0]), 1)),
-            "disconnect": (2, lambda: self._tell(lambda ids: ExecutorDisconnected(ids[0]), 1)),
+            "disconnect": (2, lambda: self._tell(lambda ids: ExecutorDisconnected(ids[0]), 1, ends=True)),
             "kill -9": (15, self._kill_a_process),
             "deleted by hand": (15, lambda: self._delete(dice.choice((0, 1, None)))),
             "evicted": (8, self._evict),
@@ -314,15 +349,18 @@ class FreeChaos:
             "a part crashes in a message": (8, lambda: self.life.break_part(self._a_part(), "crash")),
             "a part hangs": (3, lambda: self.life.break_part(self._a_part(), "hang")),
             "another driver": (2, self._another_driver),
-            **(self.hands.steps() if self._observed else {}),
+            **(self.hands.steps() if self._has_process else {}),
         }
 
     def _a_part(self) -> str:
         return self.random.choice(list(PARTS))
 
-    def _tell(self, message: Callable[[tuple[int, ...]], FromDriver], number: int) -> None:
+    def _tell(self, message: Callable[[tuple[int, ...]], FromDriver], number: int, *, ends: bool = False) -> None:
         if present := sorted(self.life.story.present()):
-            self.life.backend.tell(message(tuple(self.random.sample(present, min(number, len(present))))))
+            executor_ids = tuple(self.random.sample(present, min(number, len(present))))
+            for executor_id in executor_ids if ends else ():
+                self.deeds.wished(self.life, executor_id)
+            self.life.backend.tell(message(executor_ids))
 
     def _a_pod(self) -> dict[str, Any] | None:
         """One of the fleet's."""
@@ -332,24 +370,29 @@ class FreeChaos:
 
     def _kill_a_process(self) -> None:
         if alive := processes(self.app_id):
-            kill_groups(alive[self.random.choice(sorted(alive))])
+            name = self.random.choice(sorted(alive))
+            self.deeds.by_hand(number_of(name), "killed")
+            kill_groups(alive[name])
 
     def _delete(self, grace: int | None) -> None:
         if (pod := self._a_pod()) is not None:
-            self._is_taken(pod)
+            self._is_taken(pod, "deleted")
             self.store.delete("pods", "default", pod["metadata"]["name"], grace_period_seconds=grace)
 
     def _evict(self) -> None:
         if (pod := self._a_pod()) is not None:
-            self._is_taken(pod)
+            self._is_taken(pod, "evicted")
             self.store.evict("default", pod["metadata"]["name"], grace_period_seconds=1)
 
-    def _is_taken(self, pod: Mapping[str, Any]) -> None:
-        self.news.tell(partial(self.truth.taken_by_others, pod["metadata"]["name"]))
+    def _is_taken(self, pod: Mapping[str, Any], deed: Deed) -> None:
+        name = pod["metadata"]["name"]
+        if name != MALFORMED:
+            self.deeds.by_hand(number_of(name), deed)
+        self.news.tell(partial(self.truth.taken_by_others, name))
 
     def _release(self) -> None:
         if (pod := self._a_pod()) is not None:
-            self._is_taken(pod)
+            self._is_taken(pod, "relabelled")
             self._pets[pod["metadata"]["name"]] = pod["metadata"]["uid"]
             self._label(pod["metadata"]["name"], "pet")
 

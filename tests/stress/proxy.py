@@ -100,6 +100,8 @@ class Proxy:
         """Can be replaced at any time."""
         self.faults: Counter[str] = Counter()
         """What was done so far, by name."""
+        self.on_request: Callable[[bytes], object] = lambda _: None
+        """Called in our thread with the first line of each request that has arrived."""
         self.connections: list[float] = []
         """When each was accepted."""
         self._server_port = int(server.rsplit(":", 1)[1])
@@ -207,6 +209,7 @@ class Proxy:
                     return
                 writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
                 while (request := await _read_request(reader)) is not None:
+                    self.on_request(request.line)
                     if not await self._while_it_is_there(reader, _Exchange(self, request, writer, sock)):
                         break
             finally:
@@ -261,8 +264,12 @@ class _Request:
     body: bytes
 
     @property
+    def line(self) -> bytes:
+        return self.head.split(b"\r\n", 1)[0]
+
+    @property
     def watches(self) -> bool:
-        return b"watch=true" in self.head.split(b"\r\n", 1)[0]
+        return b"watch=true" in self.line
 
 
 class _Exchange:

@@ -1,8 +1,8 @@
 """Minutes on real threads over the embedded cluster's HTTPS, with real processes, in which everything goes wrong.
 
 Each run has a new seed and prints it; `STRESS_SEED` sets it. It draws what is done and when, not how threads and
-processes take turns. `STRESS_SECONDS` (180) is how long the trouble lasts; with an observer, `STRESS_ACTS` (200) is
-how often something happens to that.
+processes take turns. `STRESS_SECONDS` (180) is how long the trouble lasts; with a process of the fleet, `STRESS_ACTS`
+(200) is how often something happens to that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.scenarios.planted import (
     the_unseen_do_not_count,
 )
 from tests.stress.free_run import FreeChaos
-from tests.stress.hands_on_observer import be_quick, observers
+from tests.stress.hands_on_process import be_watched, fleet_processes
 from tests.stress.real import until
 from tests.stress.rig import _open_descriptors, chosen_seed
 
@@ -59,15 +59,16 @@ def test_no_invariant_breaks_on_real_threads_with_real_processes(tmp_path: Path)
         live(tmp_path, SECONDS)
 
 
-def test_no_invariant_breaks_while_the_observer_is_killed_stopped_and_starved(
+def test_no_invariant_breaks_while_the_process_of_the_fleet_is_killed_stopped_and_starved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    be_quick(monkeypatch)
-    with nothing_left(), FreeChaos(Random(chosen_seed()), tmp_path, observed=True) as chaos:
+    seed = chosen_seed()
+    be_watched(monkeypatch, seed)
+    with nothing_left(), FreeChaos(Random(seed), tmp_path, process=True) as chaos:
         while chaos.hands.done < ACTS:
             chaos.trouble(1)
         settle(chaos)
-        print(f"{chaos.hands.done} acts on the observer")
+        print(f"{chaos.hands.done} acts on the process: {dict(chaos.hands.met.most_common())}")
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def nothing_left() -> Iterator[None]:
     threads, descriptors = set(threading.enumerate()), _open_descriptors()
     actors = set(pykka.ActorRegistry.get_all())
     yield
-    assert not observers(), "an observer is left"
+    assert not fleet_processes(), "a process of the fleet is left"
     until(lambda: set(threading.enumerate()) <= threads, "each thread ends")
     gc.collect()
     assert _open_descriptors() <= descriptors, "left open"

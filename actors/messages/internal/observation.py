@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from typing import TypeAlias
 
 from actors.errors import ApiError
-from actors.pods.pod import Pod, PodEvent, Versions
+from actors.pods.pod import Pod, PodEvent
 from actors.pods.snapshot import Ended, PodsSnapshot
 from actors.runtime import Address, Moment
 
@@ -56,7 +57,7 @@ class ReplaceSnapshot:
     consistent: bool
     """False for a LIST with `resourceVersion=0`, which may be answered from an old cache."""
     stream: int | None = None
-    versions: Versions | None = field(default=None, compare=False)
+    versions: Sequence[str] | None = field(default=None, compare=False)
     """See `actors.kube.api.PodPage`."""
 
 

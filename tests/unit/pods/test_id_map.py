@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,30 @@ def test_each_version_is_what_a_dict_with_the_same_changes_is(steps: list[dict[i
         assert list(values.values()) == [expected[key] for key in sorted(expected)]
         assert len(values) == len(expected)
         assert all(values.get(key) == expected.get(key) for key in range(75))
+
+
+@given(STEPS, STEPS)
+def test_the_changes_between_two_versions_make_the_later_of_the_earlier_one(
+    first: list[dict[int, int | None]], then: list[dict[int, int | None]]
+) -> None:
+    earlier = IdMap[int]()
+    for changes in first:
+        earlier = earlier.with_changes(changes)
+    later = earlier
+    for changes in then:
+        later = later.with_changes(changes)
+    changes = later.changes_since(earlier)
+    assert earlier.with_changes(changes) == later
+    assert all(later.get(key) is not earlier.get(key) for key in changes)
+    assert later.changes_since(later) == {}
+
+
+@given(STEPS)
+def test_a_pickled_map_is_the_same(steps: list[dict[int, int | None]]) -> None:
+    values = IdMap[int]()
+    for changes in steps:
+        values = values.with_changes(changes)
+    assert pickle.loads(pickle.dumps(values)) == values
 
 
 def test_a_map_is_made_of_any_mapping() -> None:

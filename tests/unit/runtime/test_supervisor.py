@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.runtime import Actor, Address, Backoff, ChildSpec, Context, StoppedByHost, Supervisor, Terminated
+from actors.runtime import Actor, Address, Backoff, ChildSpec, Context, Lost, StoppedByHost, Supervisor, Terminated
 from tests.unit.runtime.stage import Boss
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BACKOFF = Backoff(initial=SECOND, maximum=8 * SECOND, jitter=0.0, reset_after=60
 
 
 class Child(Actor):
-    """Writes a journal. Crashes on `"die"`; its factory fails while its name is in `broken`."""
+    """Writes a journal. Crashes on `"die"`, is lost on `"lose"`; its factory fails while its name is in `broken`."""
 
     def __init__(self, context: Context, journal: list[str], broken: set[str]) -> None:
         super().__init__(context)
@@ -38,6 +38,9 @@ class Child(Actor):
     def receive(self, message: Any) -> object:
         if message == "die":
             raise ValueError(f"{self.name} dies")
+        if message == "lose":
+            self.end(Lost(f"{self.name} is lost"))
+            return None
         self._journal.append(f"{self} gets {message}")
         return message
 
@@ -80,6 +83,10 @@ class Company:
 
     def crash(self, name: str) -> None:
         self.child(name).tell("die")
+        self.kit.settle()
+
+    def lose(self, name: str) -> None:
+        self.child(name).tell("lose")
         self.kit.settle()
 
     def alive(self) -> list[str]:
@@ -161,6 +168,22 @@ def test_too_many_failures_in_a_row_are_escalated(company: Company) -> None:
     assert name == "a"
     assert str(cause) == "a dies"
     assert company.do(lambda supervisor: supervisor.children()) == ()
+
+
+def test_a_child_that_is_lost_is_restarted_for_ever_and_its_backoff_doubles_twice_at_the_most(company: Company) -> None:
+    company.hire("a", limit=2)
+    waits = []
+    for _ in range(5):
+        company.lose("a")
+        due = company.kit.clock.elapsed
+        while not company.alive():
+            company.kit.advance(SECOND / 2)
+        waits.append((company.kit.clock.elapsed - due).total_seconds())
+    assert waits == [1, 2, 4, 4, 4]
+    company.crash("a")
+    company.kit.advance(SECOND)
+    assert company.alive() == ["a"], "no loss counts as a failure"
+    assert company.boss.escalated == []
 
 
 def test_failures_with_health_between_them_are_not_in_a_row(company: Company) -> None:

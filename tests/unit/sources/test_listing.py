@@ -164,8 +164,6 @@ def error_of(owner: Owner, *pages: PodPage) -> str:
 def test_a_list_of_endless_pages_ends_with_the_setting_that_bounds_it(owner: Owner) -> None:
     pages = [PodPage((pod(1),), "7", f"token-{number}") for number in range(BOUNDS.max_pages)]
     assert error_of(owner, *pages) == "the list of pods does not end: it has more than 5 pages (api.max_pages)"
-    joined = PodPage((pod(1),), "7", "token", pages=BOUNDS.max_pages)
-    assert error_of(owner, joined) == "the list of pods does not end: it has more than 5 pages (api.max_pages)"
 
 
 def test_a_list_of_endless_pods_ends_with_the_setting_that_bounds_it(owner: Owner) -> None:

@@ -1,6 +1,6 @@
-"""The observer, the child process of `source.process`, ends with its driver, whatever ends that, and leaves nothing.
+"""The fleet's process, a child of the Backend's with `source.process`, ends with that one, and leaves nothing.
 
-A driver that was ended by SIGKILL can do nothing about it, and an observer that is stopped neither.
+A driver that was ended by SIGKILL can do nothing about it, and a process of the fleet that is stopped neither.
 """
 
 from __future__ import annotations
@@ -26,33 +26,53 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="processes
 SAFETY: Final = 30.0
 """Seconds until a test that would hang fails instead."""
 
+LONGEST_HEAD: Final = 4096
+
 DRIVER: Final = """
-import ctypes, json, multiprocessing, os, signal, subprocess, sys, threading
-from datetime import timedelta
+import json, logging, multiprocessing, os, queue, signal, subprocess, sys, threading
 from pathlib import Path
-from actors import kube
-from actors.kube.observer.pod_api import ObserverPodApi
+from actors import Backend, Settings, StopBackend
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore some
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(ignored, signal.SIG_DFL)
 
+pids = queue.SimpleQueue()
+
+class Ear(logging.Handler):
+    def emit(self, record):
+        if record.msg.startswith("process of the fleet started:"):
+            pids.put(record.args[0])
+
+logging.getLogger("actors").setLevel(logging.INFO)
+logging.getLogger("actors").addHandler(Ear())
+
 def told():
     sys.stdin.readline()
 
+def begin():
+    executor = {"image": "worker:1", "instances": 1}
+    settings = Settings(app_id="ends", executor=executor, source={"process": True}, backend={"lease": False})
+    backend = Backend.start(settings, lambda _: None, kubeconfig=Path(sys.argv[1]))
+    return backend, pids.get()
+
 def start():
-    api = ObserverPodApi(kube.connect(Path(sys.argv[1])))
-    api.watch(kube.Watch("a=b", "4", timeout=timedelta(minutes=5)), lambda _: None)
-    print(json.dumps([os.getpid(), api.pid]), flush=True)
-    return api
+    backend, pid = begin()
+    print(json.dumps([os.getpid(), pid]), flush=True)
+    return backend
+
+def stop(backend):
+    backend.tell(StopBackend(delete_pods=False))
+    backend.ref.actor_stopped.wait()
 """
 
 WAIT: Final = "start(); told()"
 
 ENDS: Final = {
     "returns": WAIT,
-    "closes": "api = start(); told(); api.close()",
-    "closes, and goes on": "api = start(); told(); api.close(); signal.pause()",
+    "stops the Backend": "backend = start(); told(); stop(backend)",
+    "stops the Backend, and goes on": "backend = start(); told(); stop(backend); signal.pause()",
+    "stops the Backend by its ref": "backend = start(); told(); backend.ref.stop(); signal.pause()",
     "raises": "start(); told(); raise SystemError('wanted')",
     "sys.exit": "start(); told(); sys.exit(3)",
     "sys.exit in a thread that started it": """
@@ -88,13 +108,14 @@ signal.pause()
 
 
 class Driver:
-    """A program with an observer, and what is known about both."""
+    """A program with a Backend, and what is known about it."""
 
     def __init__(self, process: subprocess.Popen[str], undo: ExitStack) -> None:
         assert process.stdout is not None
         self.process = process
-        self.pid, self.observer = json.loads(process.stdout.readline())
-        self._ended = os.pidfd_open(self.observer)
+        self.pid, self.fleet = json.loads(process.stdout.readline())
+        """Process ids: its own, and that of the fleet's process."""
+        self._ended = os.pidfd_open(self.fleet)
         undo.callback(os.close, self._ended)
 
     def tell(self) -> None:
@@ -103,8 +124,8 @@ class Driver:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def observer_ends(self) -> bool:
-        """Whether it does, in time."""
+    def fleet_ends(self) -> bool:
+        """Whether the fleet's process does, in time."""
         return bool(select.select([self._ended], [], [], SAFETY)[0])
 
 
@@ -130,9 +151,14 @@ class Server:
         return path
 
     def is_asked(self) -> None:
-        """The observer has begun its work."""
+        """The fleet's process has begun its work. Only that asks for pods."""
         self._listener.settimeout(SAFETY)
-        self._accepted.append(self._listener.accept()[0])
+        asked = b""
+        while b"/pods" not in asked.partition(b"\r\n")[0]:
+            connection, _ = self._listener.accept()
+            self._accepted.append(connection)
+            connection.settimeout(SAFETY)
+            asked = connection.recv(LONGEST_HEAD)
 
     def close(self) -> None:
         for each in self._accepted:
@@ -151,7 +177,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def driver(
     server: Server, program: str, *, under: str | None = None, isolated: bool = False, **options: Any
 ) -> Iterator[Driver]:
-    """One that runs; with its observer at work. `under` is the program that starts it."""
+    """One that runs; with its fleet's process at work. `under` is the program that starts it."""
     found = f"import sys\nsys.path[:0] = {sys.path!r}\n"
     arguments = [*(["-I"] if isolated else []), "-c", found + DRIVER + program, str(server.kubeconfig())]
     with ExitStack() as undo:
@@ -169,7 +195,7 @@ def driver(
         if options.get("start_new_session"):
             undo.callback(_kill_group, process.pid)
         driver = Driver(process, undo)
-        undo.callback(_kill_group, driver.observer)
+        undo.callback(_kill_group, driver.fleet)
         server.is_asked()
         yield driver
 
@@ -180,39 +206,43 @@ def _kill_group(leader: int) -> None:
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_the_observer_ends_with_the_program(server: Server, how: str) -> None:
+def test_the_process_of_the_fleet_ends_with_the_program(server: Server, how: str) -> None:
     with driver(server, ENDS[how]) as found:
         found.tell()
-        assert found.observer_ends()
+        assert found.fleet_ends()
 
 
 @pytest.mark.parametrize("how", SIGNALS)
-def test_the_observer_ends_when_a_signal_ends_the_driver(server: Server, how: str) -> None:
+def test_the_process_of_the_fleet_ends_when_a_signal_ends_the_driver(server: Server, how: str) -> None:
     with driver(server, WAIT) as found:
         found.process.send_signal(signal.Signals[how])
-        assert found.observer_ends()
+        assert found.fleet_ends()
 
 
 @pytest.mark.parametrize("leader", [False, True], ids=["in a session", "leads its session"])
 @pytest.mark.parametrize("under", [None, SUBREAPER], ids=["alone", "under a subreaper"])
-def test_a_stopped_observer_ends_when_the_driver_is_killed(server: Server, under: str | None, *, leader: bool) -> None:
+def test_a_stopped_process_of_the_fleet_ends_when_the_driver_is_killed(
+    server: Server, under: str | None, *, leader: bool
+) -> None:
     with driver(server, WAIT, under=under, start_new_session=leader) as found:
-        os.kill(found.observer, signal.SIGSTOP)
+        os.kill(found.fleet, signal.SIGSTOP)
         os.kill(found.pid, signal.SIGKILL)
-        assert found.observer_ends()
+        assert found.fleet_ends()
 
 
 @pytest.mark.parametrize("how", FORKS)
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-def test_the_observer_ends_with_a_driver_that_has_forked(server: Server, how: str, *, stopped: bool) -> None:
+def test_the_process_of_the_fleet_ends_with_a_driver_that_has_forked(
+    server: Server, how: str, *, stopped: bool
+) -> None:
     with driver(server, FORKS[how], under=SUBREAPER, start_new_session=True) as found:
         if stopped:
-            os.kill(found.observer, signal.SIGSTOP)
+            os.kill(found.fleet, signal.SIGSTOP)
         os.kill(found.pid, signal.SIGKILL)
-        assert found.observer_ends()
+        assert found.fleet_ends()
 
 
-def test_a_thread_that_ends_takes_no_observer_with_it(server: Server) -> None:
+def test_a_thread_that_ends_takes_no_process_of_the_fleet_with_it(server: Server) -> None:
     program = """
 thread = threading.Thread(target=start)
 thread.start()
@@ -223,12 +253,12 @@ told()
     with driver(server, program) as found:
         assert found.process.stdout is not None
         assert found.process.stdout.readline() == "joined\n"
-        assert Path(f"/proc/{found.observer}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        assert Path(f"/proc/{found.fleet}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         found.tell()
-        assert found.observer_ends()
+        assert found.fleet_ends()
 
 
-def test_the_observer_has_no_descriptor_but_its_connections(server: Server, tmp_path: Path) -> None:
+def test_the_process_of_the_fleet_has_no_descriptor_but_its_connections(server: Server, tmp_path: Path) -> None:
     program = f"""
 held = open({str(tmp_path / "held")!r}, "w")
 inheritable = os.open({str(tmp_path / "held")!r}, os.O_RDONLY)
@@ -237,20 +267,19 @@ start()
 told()
 """
     with driver(server, program) as found:
-        open_there = sorted(each.readlink().name.split(":")[0] for each in Path(f"/proc/{found.observer}/fd").iterdir())
+        open_there = sorted(each.readlink().name.split(":")[0] for each in Path(f"/proc/{found.fleet}/fd").iterdir())
         assert "held" not in open_there
         kinds = [each for each in open_there if each not in {"null", "[eventpoll]"}]
         assert set(kinds) <= {"socket"}, kinds
         found.tell()
 
 
-def test_a_driver_without_standard_streams_has_an_observer(server: Server) -> None:
+def test_a_driver_without_standard_streams_has_a_process_of_the_fleet(server: Server) -> None:
     program = """
 report = int(sys.argv[2])
 os.closerange(0, 3)
-api = ObserverPodApi(kube.connect(Path(sys.argv[1])))
-api.watch(kube.Watch("a=b", "4", timeout=timedelta(minutes=5)), lambda _: None)
-os.write(report, str(api.pid).encode())
+backend, pid = begin()
+os.write(report, str(pid).encode())
 os.close(report)
 signal.pause()
 """
@@ -261,16 +290,16 @@ signal.pause()
         undo.callback(process.kill)
         os.close(writer)
         undo.callback(os.close, reader)
-        observer = int(os.read(reader, 100))
+        fleet = int(os.read(reader, 100))
         server.is_asked()
-        assert set(Path(f"/proc/{observer}/task/{observer}/stat").read_text().split()[3:4]) == {str(process.pid)}
+        assert set(Path(f"/proc/{fleet}/task/{fleet}/stat").read_text().split()[3:4]) == {str(process.pid)}
 
 
-def test_no_zombie_is_left_by_close(server: Server) -> None:
+def test_no_zombie_is_left_by_a_stop(server: Server) -> None:
     program = """
-api = start()
+backend = start()
 told()
-api.close()
+stop(backend)
 print([each.read_text() for each in Path("/proc/self/task").glob("*/children")], flush=True)
 """
     with driver(server, program) as found:
@@ -280,8 +309,8 @@ print([each.read_text() for each in Path("/proc/self/task").glob("*/children")],
         assert not "".join(children).strip()
 
 
-def test_the_observer_of_an_isolated_interpreter_is_isolated(server: Server) -> None:
+def test_the_process_of_the_fleet_is_as_isolated_as_the_interpreter(server: Server) -> None:
     with driver(server, WAIT, isolated=True) as found:
-        assert b"-I" in Path(f"/proc/{found.observer}/cmdline").read_bytes().split(b"\0")
+        assert b"-I" in Path(f"/proc/{found.fleet}/cmdline").read_bytes().split(b"\0")
         found.tell()
-        assert found.observer_ends()
+        assert found.fleet_ends()

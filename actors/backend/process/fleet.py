@@ -1,0 +1,366 @@
+"""The side of the fleet's process: runs the children until the connection ends, or the driver's process has.
+
+The children are the same actors as elsewhere, with a client of their own. What they tell the Backend is on its way
+before any request that follows from it: if this process is killed, the Backend knows of every executor that was
+requested, and of every end whose pod was deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, final
+
+from actors.backend.children import MOVABLE, makers
+from actors.backend.process.frames import (
+    Begin,
+    Ended,
+    FrameReader,
+    Hang,
+    LogRecord,
+    NeedCredential,
+    Ping,
+    Pong,
+    Ready,
+    Renewed,
+    Spawn,
+    Stop,
+    Tell,
+    Told,
+    pack,
+    resolve,
+    unpack,
+)
+from actors.backend.process.observed import AT_ONCE, CrossedStates
+from actors.errors import ActorCrashed, SettingsError
+from actors.kube.auth.credentials import Access, Credentials
+from actors.kube.http.pod_api import HttpPodApi
+from actors.kube.metered import MeteredPodApi
+from actors.messages.internal import ExecutorsObserved
+from actors.metrics.counts import Backlog, FleetCounts
+from actors.runtime import ActorSystem, Address, SystemClock, Terminated, elapsed
+from actors.runtime.supervisor import kind_of, stack_of
+from actors.text import LONGEST_LINE, fields_of, get_logger, log_with, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from actors.backend.process.frames import FromFleet, ToFleet
+    from actors.kube.api import Call, PodApi, Reply, Request, Watch, WatchSink
+    from actors.kube.auth.credentials import Credential
+
+__all__ = ["main"]
+
+A = TypeVar("A")
+
+PARENT_CHECK: Final = 0.5
+"""Seconds between two looks at whether the driver's process lives."""
+
+_PR_SET_PDEATHSIG: Final = 1
+"""From <linux/prctl.h>."""
+
+GATHER: Final = 0.002
+"""Seconds for which frames are gathered: what the Backend is told comes together. Each read takes the interpreter from
+the driver."""
+
+LAST_WORD: Final = 1.0
+"""Seconds for which a failed process waits until it may say why."""
+
+_RECORD: Final = ("name", "levelno", "levelname", "pathname", "filename", "module", "lineno", "funcName", "created")
+_RECORD_TOO: Final = ("msecs", "process", "processName", "thread", "threadName", "exc_text", "stack_info")
+"""The attributes of a record of the log that cross besides its message and its fields."""
+
+
+def main(descriptor: int, parent: int) -> NoReturn:
+    """Run until the connection ends or `parent` is gone, then end this process. Nothing needs an orderly end."""
+    _end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    outbox = _Outbox(socket.socket(fileno=descriptor))
+    try:
+        _serve(outbox)
+    except BaseException as error:  # noqa: BLE001 - the last word, whatever it was
+        with suppress(Exception):
+            text = one_line(f"the process of the fleet has failed: {type(error).__name__}: {error}", LONGEST_LINE)
+            record = logging.LogRecord(__name__, logging.ERROR, __file__, 0, text, (), None)
+            outbox.put(LogRecord(_attributes(record)))
+            outbox.flush(LAST_WORD)
+    finally:
+        os._exit(0)
+
+
+def _end_with(parent: int) -> None:
+    """End this process with its parent, whatever it waits for then.
+
+    A process that the driver has forked may hold its end of the connection open. A process that is stopped is ended by
+    Linux, when the thread ends that started it.
+    """
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError, AttributeError):  # an interpreter without ctypes
+            import ctypes  # noqa: PLC0415
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    def look() -> None:
+        pause = threading.Event()
+        while os.getppid() == parent:
+            pause.wait(PARENT_CHECK)
+        os._exit(0)
+
+    threading.Thread(target=look, name="executor-pods/parent", daemon=True).start()
+
+
+def _serve(outbox: _Outbox) -> None:
+    reader = FrameReader(outbox.connection)
+    fleet: _Fleet | None = None
+    while read := reader.read():
+        for data in read:
+            for frame in unpack(data):
+                if fleet is None:
+                    fleet = _begun(outbox, frame)
+                else:
+                    fleet.receive(frame)
+
+
+def _begun(outbox: _Outbox, frame: ToFleet) -> _Fleet:
+    if not isinstance(frame, Begin):
+        raise TypeError(f"the first frame is {type(frame).__name__}")
+    fleet = _Fleet(outbox, frame)
+    outbox.put(Ready())
+    return fleet
+
+
+@final
+class _Outbox:
+    """What the Backend's process is sent. Any thread may put something into it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._states = CrossedStates()
+        self._sending = threading.Lock()
+        """Held while frames are sent, so that they keep their order."""
+        self._filled = threading.Condition()
+        self._waiting: list[FromFleet] = []
+        threading.Thread(target=self._write, name="executor-pods/to-driver", daemon=True).start()
+
+    def put(self, frame: FromFleet) -> None:
+        """Send a frame soon, together with others."""
+        with self._filled:
+            self._waiting.append(frame)
+            if len(self._waiting) == 1:
+                self._filled.notify()
+
+    def tell(self, message: object) -> None:
+        """Send the Backend a message soon."""
+        self.put(Told(message))
+
+    def flush(self, limit: float = -1) -> None:
+        """Send all that waits, now, and return when the Backend's process need not live on to receive it.
+
+        Waits at most `limit` seconds, if given, until another thread has sent what it has taken. Ends this process if
+        the Backend's is gone, or must not miss what cannot be sent.
+        """
+        if not self._sending.acquire(timeout=limit):
+            return
+        try:
+            with self._filled:
+                frames, self._waiting = self._waiting, []
+            self._send(frames)
+        except OSError:
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - whatever cannot cross
+            traceback.print_exc()
+            os._exit(1)
+        finally:
+            self._sending.release()
+
+    def _send(self, frames: Sequence[FromFleet]) -> None:
+        """Send frames. Of the states, the newest ones alone, as what is different."""
+        newest = max((place for place, frame in enumerate(frames) if _is_states(frame)), default=None)
+        together: list[FromFleet] = []
+        for place, frame in enumerate(frames):
+            if not _is_states(frame):
+                together.append(frame)
+            elif place == newest:
+                for part in self._states.frames(frame.message.states):  # type: ignore[union-attr]  # see `_is_states`
+                    self.connection.sendall(pack([*together, part]))
+                    together = []
+            if len(together) >= AT_ONCE:
+                self.connection.sendall(pack(together))
+                together = []
+        if together:
+            self.connection.sendall(pack(together))
+
+    def _write(self) -> None:
+        pause = threading.Event()
+        while True:
+            with self._filled:
+                while not self._waiting:
+                    self._filled.wait()
+            pause.wait(GATHER)
+            self.flush()
+
+
+def _is_states(frame: FromFleet) -> bool:
+    return isinstance(frame, Told) and isinstance(frame.message, ExecutorsObserved)
+
+
+class _LogHandler(logging.Handler):
+    """Sends each record to the Backend's process."""
+
+    def __init__(self, outbox: _Outbox) -> None:
+        super().__init__()
+        self._outbox = outbox
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send the record."""
+        self._outbox.put(LogRecord(_attributes(record)))
+
+
+def _attributes(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what crosses of a record. Its fields are text or plain values."""
+    own = {name: getattr(record, name) for name in (*_RECORD, *_RECORD_TOO)}
+    return {**fields_of(record), **own, "msg": record.getMessage(), "args": ()}
+
+
+@final
+class _AnnouncedPodApi:
+    """Sends what the Backend was told before it passes a request to `api`."""
+
+    def __init__(self, api: PodApi, outbox: _Outbox) -> None:
+        self.namespace = api.namespace
+        self._api = api
+        self._outbox = outbox
+
+    def send(self, request: Request[A], reply: Reply[A]) -> Call:
+        """See `PodApi`."""
+        self._outbox.flush()
+        return self._api.send(request, reply)
+
+    def watch(self, request: Watch, sink: WatchSink) -> Call:
+        """See `PodApi`."""
+        return self._api.watch(request, sink)
+
+    def close(self) -> None:
+        """See `PodApi`."""
+        self._api.close()
+
+
+@final
+class _Fleet:
+    """The children, and what they share. Frames arrive on one thread."""
+
+    def __init__(self, outbox: _Outbox, begin: Begin) -> None:
+        self._outbox = outbox
+        settings = begin.settings
+        log = get_logger("actors")
+        log.setLevel(begin.level)
+        log.propagate = False
+        log.addHandler(_LogHandler(outbox))
+        log_with(app_id=settings.app_id)
+        self._clock = clock = SystemClock()
+        self._system = ActorSystem(clock, letters=begin.counts.letters)
+        self._counts = begin.counts
+        counts = FleetCounts(settings.app_id, settings.profile_names)
+        counts.process = self._counts
+        self._credential = begin.credential
+        self._renewed = threading.Condition()
+        self._limit = begin.request_timeout
+        api = HttpPodApi(
+            Access(
+                begin.credential.connection.url,
+                begin.access_namespace,
+                Credentials(begin.credential, self._renew, clock),
+            ),
+            namespace=begin.namespace,
+            request_timeout=begin.request_timeout,
+            max_connections=begin.max_connections,
+            bounds=begin.bounds,
+            clock=clock,
+        )
+        backend = Address.calling(outbox.tell, self._system.letters)
+        resolve(backend)
+        self._addresses = {name: self._system.address(name) for name in MOVABLE}
+        self._makers = makers(
+            settings,
+            _AnnouncedPodApi(MeteredPodApi(api, begin.counts.api, clock), outbox),
+            owner=begin.owner,
+            backend=backend,
+            children=self._addresses,
+            counts=counts,
+        )
+        self._incarnations: dict[str, int] = {}
+        """Of each child's newest actor, as the Backend's process counts them."""
+
+    def receive(self, frame: ToFleet) -> None:
+        """Handle one frame. Never waits."""
+        match frame:
+            case Spawn(name, incarnation):
+                self._spawn(name, incarnation)
+            case Tell(name, incarnation, message):
+                if incarnation == self._incarnations.get(name):
+                    self._addresses[name].tell(message)
+            case Stop(name, incarnation):
+                if incarnation == self._incarnations.get(name):
+                    self._addresses[name].stop()
+            case Ping(patience):
+                self._counts.mailboxes.update((name, Backlog.of(each)) for name, each in self._addresses.items())
+                self._outbox.put(Pong(self._hang(patience), self._counts))
+            case Renewed(credential):
+                with self._renewed:
+                    self._credential = credential
+                    self._renewed.notify_all()
+            case Begin():
+                raise TypeError("began twice")
+
+    def _spawn(self, name: str, incarnation: int) -> None:
+        self._incarnations[name] = incarnation
+        report = Address.calling(partial(self._ended, incarnation), self._system.letters)
+        try:
+            self._system.spawn(self._makers[name], name=name, owner=report, address=self._addresses[name])
+        except Exception as error:  # noqa: BLE001 - a failure of the child
+            self._outbox.put(Ended(name, incarnation, _portable(error)))
+
+    def _ended(self, incarnation: int, message: Terminated) -> None:
+        cause = None if message.cause is None else _portable(message.cause)
+        self._outbox.put(Ended(message.name, incarnation, cause))
+
+    def _hang(self, patience: timedelta) -> Hang | None:
+        """Return the child that has been busy with one message for the longest, if for longer than `patience`."""
+        now = self._clock.monotonic()
+        for name, address in self._addresses.items():
+            handle = address.handle
+            since = None if handle is None else handle.mailbox.busy_since
+            if handle is not None and since is not None and elapsed(since, now) > patience:
+                seconds = elapsed(since, now).total_seconds()
+                return Hang(name, kind_of(handle.mailbox.current), seconds, stack_of(handle))
+        return None
+
+    def _renew(self) -> Credential:
+        """Ask the Backend's process for a newer credential, and wait for it.
+
+        Raises:
+            SettingsError: it does not answer in time.
+        """
+        with self._renewed:
+            self._outbox.put(NeedCredential(self._credential))
+            if not self._renewed.wait(self._limit.total_seconds()):
+                raise SettingsError("the credential was not renewed in time")
+            return self._credential
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return an error that can cross: the same, or its words."""
+    try:
+        same: BaseException = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - whatever its class does
+        return ActorCrashed(traceback.format_exception_only(error)[-1].strip())
+    return same if type(same) is type(error) else ActorCrashed(str(error))

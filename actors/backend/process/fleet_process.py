@@ -1,0 +1,540 @@
+"""`FleetProcess`: where the children run that observe the fleet and write to it, with `source.process`.
+
+The process is started with its first child, and again after it has ended: its children are lost then, and restarted by
+the Backend's supervisor, in order. One that does not answer, or in which a child hangs, is killed. A process that never
+got as far as its first frame says that none can be had: from then on the Backend's process runs these children itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from actors.backend.process.frames import (
+    Begin,
+    Ended,
+    FrameReader,
+    LogRecord,
+    NeedCredential,
+    Observed,
+    Ping,
+    Pong,
+    Ready,
+    Renewed,
+    Spawn,
+    Stop,
+    Tell,
+    Told,
+    pack,
+    unpack,
+)
+from actors.backend.process.observed import KnownStates
+from actors.backend.process.remote_actor import ChildEnded, RemoteActor
+from actors.kube.http.pod_api import HttpPodApi
+from actors.messages.internal import ExecutorsObserved
+from actors.metrics.counts import ProcessCounts
+from actors.runtime import Hung, Lost, at_rest
+from actors.text import get_logger, log_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.backend.children import Maker
+    from actors.backend.process.frames import FromFleet, Hang, ToFleet
+    from actors.kube.api import Manifest, PodApi
+    from actors.kube.auth.credentials import Credential
+    from actors.metrics.counts import FleetCounts
+    from actors.runtime import Actor, Address, Context, TimerService
+    from actors.settings import Settings
+
+__all__ = ["FleetProcess", "process_for"]
+
+logger = get_logger(__name__)
+
+PING_EVERY: Final = timedelta(seconds=5)
+"""At the most; oftener if a child may be busy for less than four times as long."""
+
+PINGS_PER_PATIENCE: Final = 4
+
+MOST_UNANSWERED: Final = 3
+"""A process that answers so many pings with nothing is killed: it hangs, or is stopped. They are counted, as this
+process may have been stopped itself."""
+
+START_LIMIT: Final = timedelta(minutes=1)
+"""A process that has not begun its work so long after it was sent the first frame is killed. That takes a second, and
+many beside others that compute. What is counted are the intervals between pings, for the same reason."""
+
+MOST_FAILED_STARTS: Final = 3
+"""After so many processes that never began their work, and none that did, no more is started."""
+
+MOST_HANGS: Final = 2
+"""A process is killed when so many pongs in a row say that a child hangs. After both processes were stopped, the first
+one may say so of a child that could not tell the Backend something meanwhile."""
+
+END_LIMIT: Final = 1.0
+"""Seconds that `close` waits for the end of a process that was killed. It takes milliseconds."""
+
+STANDARD_STREAMS: Final = (0, 1, 2)
+
+_START: Final = """
+import sys
+sys.path[:] = {path}
+from actors.backend.process.fleet import main
+main({descriptor}, {parent})
+"""
+
+
+def process_for(
+    settings: Settings, api: PodApi, *, backend: Address, counts: FleetCounts, timers: TimerService
+) -> FleetProcess | None:
+    """Return the process of a fleet; None if only this process can reach its cluster, which is one for tests."""
+    if not isinstance(api, HttpPodApi):
+        return None
+    return FleetProcess(settings, api, backend=backend, counts=counts, timers=timers)
+
+
+@final
+class FleetProcess:
+    """The process of one Backend, through all its incarnations. Used by the Backend's thread.
+
+    Args:
+        settings: of the fleet.
+        api: a client of the Backend's process. That of the fleet's process is made like it, and gets its credentials
+            from it, so that a login program runs once.
+        backend: receives what the children tell the Backend.
+        counts: receive the counters of the process.
+        timers: call its watchdog.
+    """
+
+    def __init__(
+        self, settings: Settings, api: HttpPodApi, *, backend: Address, counts: FleetCounts, timers: TimerService
+    ) -> None:
+        self._settings = settings
+        self._api = api
+        self._backend = backend
+        self._counts = counts
+        self._timers = timers
+        self._owner: Manifest | None = None
+        self._patience = settings.backend.hang_timeout
+        self._process: _Process | None = None
+        self._was_ready = False
+        """One has begun its work: another one can, too."""
+        self._failed_starts = 0
+        self._runs_here = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while there is none."""
+        process = self._process
+        return None if process is None or process.ended else process.pid
+
+    def place(self, makers: Mapping[str, Maker], owner: Manifest | None) -> Mapping[str, Maker]:
+        """Return what makes these children where they are to run. `owner` is the driver's pod as an ownerReference."""
+        self._owner = owner
+        return {name: partial(self._make, make) for name, make in makers.items()}
+
+    def hurry(self, patience: timedelta) -> None:
+        """Kill the process if a child is busy with one message for longer than `patience`, from now on."""
+        self._patience = min(self._patience, patience)
+
+    def close(self) -> None:
+        """Kill the process, so that nothing more is sent."""
+        if self._process is not None:
+            self._process.close()
+
+    def _make(self, make: Maker, context: Context) -> Actor:
+        process = self._living()
+        return make(context) if process is None else RemoteActor(context, process)
+
+    def _living(self) -> _Process | None:
+        """Return the process, a new one if the last has ended; None if none can be had."""
+        if self._process is not None and self._process.ended:
+            self._judge(self._process)
+            self._process = None
+        if self._process is None and not self._runs_here:
+            self._process = _Process(
+                self._begin,
+                self._api,
+                app_id=self._settings.app_id,
+                backend=self._backend,
+                counts=self._counts,
+                timers=self._timers,
+                patience=lambda: self._patience,
+            )
+        return self._process
+
+    def _judge(self, ended: _Process) -> None:
+        """Decide whether another process can be expected to work."""
+        self._was_ready = self._was_ready or ended.is_ready
+        self._failed_starts += not ended.is_ready
+        if not self._was_ready and (ended.pid is None or self._failed_starts >= MOST_FAILED_STARTS):
+            logger.warning("no process for the fleet can be had, this process observes and writes itself")
+            self._runs_here = True
+
+    def _begin(self) -> Begin:
+        """Return the first frame. A login program may run for it."""
+        api = self._api
+        return Begin(
+            self._settings,
+            self._owner,
+            api.namespace,
+            api.access.namespace,
+            api.access.credentials.current(),
+            api.request_timeout,
+            api.max_connections,
+            api.bounds,
+            self._counts.process or ProcessCounts(),
+            get_logger("actors").getEffectiveLevel(),
+        )
+
+
+@final
+class _Process:
+    """One process, from its start to its end. It starts and ends without the caller, who learns of both by messages."""
+
+    def __init__(
+        self,
+        begin: Callable[[], Begin],
+        api: HttpPodApi,
+        *,
+        app_id: str,
+        backend: Address,
+        counts: FleetCounts,
+        timers: TimerService,
+        patience: Callable[[], timedelta],
+    ) -> None:
+        self._begin = begin
+        self._app_id = app_id
+        self._credentials = api.access.credentials
+        self._backend = backend
+        self._counts = counts
+        self._timers = timers
+        self._patience = patience
+        self._lock = threading.RLock()
+        self._actors: dict[tuple[str, int], Address] = {}
+        """Those who stand for its children, by name and incarnation."""
+        self._told: list[ToFleet] = []
+        """To be sent when the actors rest."""
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        """What is left to the writer's thread; None is the end."""
+        self._writing = True
+        """That thread has frames to send, the first of all at least."""
+        self._states = KnownStates()
+        self._unanswered = 0
+        """Pings since the process was heard."""
+        self._may_begin = False
+        """It is sent its first frame. A login program may run before that."""
+        self._beginning = timedelta()
+        """For how long it has not begun since."""
+        self._hangs = 0
+        """Pongs in a row that say that a child hangs."""
+        self._closing = False
+        self._why = ""
+        """Why it was killed."""
+        self._popen: subprocess.Popen[bytes] | None = None
+        self.is_ready = False
+        self.ended = False
+        self._connection, theirs = _connected()
+        self._writer = threading.Thread(target=self._write, name="executor-pods/to-fleet", daemon=True)
+        self._reader = threading.Thread(target=self._run, args=(theirs,), name="executor-pods/fleet", daemon=True)
+        try:
+            self._reader.start()
+        except BaseException:
+            self.ended = True
+            self._connection.close()
+            theirs.close()
+            raise
+        timers.schedule(self._ping_interval(), self._watch_over)
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None before it was started."""
+        return None if self._popen is None else self._popen.pid
+
+    # ── for actors ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def spawn(self, name: str, incarnation: int, reply_to: Address) -> None:
+        """Start a child; `reply_to` gets `ChildEnded` once."""
+        with self._lock:
+            ended = self.ended
+            if not ended:
+                self._actors[name, incarnation] = reply_to
+        if ended:
+            reply_to.tell(ChildEnded(self._loss()))
+        else:
+            self._tell(Spawn(name, incarnation))
+
+    def tell(self, name: str, incarnation: int, message: object) -> None:
+        """Send a message to a child."""
+        self._tell(Tell(name, incarnation, message))
+
+    def stop(self, name: str, incarnation: int) -> None:
+        """Stop a child after all messages that came before."""
+        self._tell(Stop(name, incarnation))
+
+    def close(self) -> None:
+        """Kill the process, and wait for its end."""
+        self._closing = True
+        self._kill()
+        for thread in {self._reader, self._writer} - {threading.current_thread()}:
+            if thread.is_alive():
+                thread.join(END_LIMIT)
+
+    def _tell(self, frame: ToFleet) -> None:
+        """Have a frame sent, without waiting. A process that does not read hangs, and is killed for that."""
+        with self._lock:
+            self._told.append(frame)
+            if len(self._told) > 1:
+                return
+        at_rest(self._send)
+
+    def _send(self) -> None:
+        """Send what waits; what the process does not take at once is left to the writer's thread."""
+        with self._lock:
+            told, self._told = self._told, []
+            data = self._packed(told)
+            if not self._writing:
+                try:
+                    data = data[self._connection.send(data, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    pass
+                except OSError:  # the reader knows that the process ends
+                    return
+            if data:
+                self._writing = True
+                self._outbox.put(data)
+
+    def _packed(self, frames: list[ToFleet]) -> bytes:
+        """Return frames as bytes. If they cannot cross, the process has missed something: it is killed."""
+        try:
+            return pack(frames) if frames else b""
+        except Exception as error:
+            logger.exception("frames cannot cross")
+            self._kill(f"frames cannot cross: {type(error).__name__}")
+            return b""
+
+    # ── the writer's thread ──────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self) -> None:
+        """Send the first frame, and what is left to this thread, until the end."""
+        log_with(app_id=self._app_id)
+        data: bytes | None = self._packed([self._begin()])
+        self._may_begin = True
+        while data is not None:
+            with suppress(OSError):  # as above
+                self._connection.sendall(data)
+            with self._lock:
+                self._writing = not self._outbox.empty()
+            data = self._outbox.get()
+        with self._lock:
+            self._connection.close()
+
+    # ── the reader's thread ──────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, theirs: socket.socket) -> None:
+        """Start the process, and hear it to its end: on Linux it ends with the thread that started it."""
+        log_with(app_id=self._app_id)
+        try:
+            with theirs:
+                self._popen = _spawn(theirs)
+            logger.info("process of the fleet started: pid=%d", self._popen.pid)
+            if self._closing:
+                self._kill()
+            self._writer.start()
+            why = self._hear()
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from starting, or what it has sent
+            why = f"{type(error).__name__}: {error}"
+        self._end(why)
+
+    def _hear(self) -> str:
+        """Receive frames until there are no more, and return why."""
+        reader = FrameReader(self._connection)
+        while read := reader.read():
+            self._unanswered = 0
+            for data in read:
+                for frame in unpack(data):
+                    if not self._closing:
+                        self._receive(frame)
+        return "the connection ended"
+
+    def _receive(self, frame: FromFleet) -> None:
+        match frame:
+            case Told(message):
+                self._backend.tell(message)
+            case Observed(is_last=is_last):
+                self._states.take(frame)
+                if is_last:
+                    self._backend.tell(ExecutorsObserved(self._states.states))
+            case Ended(name, incarnation, cause):
+                self._end_actor((name, incarnation), cause)
+            case Ready():
+                self.is_ready = True
+            case Pong():
+                self._counts.process = frame.counts
+                self._judge(frame.hang)
+            case LogRecord(attributes):
+                record = logging.makeLogRecord(dict(attributes))
+                if (log := get_logger(record.name)).isEnabledFor(record.levelno):
+                    log.handle(record)
+            case NeedCredential(refused):
+                renewal = threading.Thread(target=self._renew, args=(refused,), name="executor-pods/renewal")
+                renewal.daemon = True
+                renewal.start()
+
+    def _renew(self, refused: Credential) -> None:
+        """Answer with a newer credential, or with the same if there is none. A login program may run for it."""
+        newest = self._credentials.current()
+        if newest == refused:
+            newest = self._credentials.renewed(newest)
+        self._tell(Renewed(newest))
+
+    def _end_actor(self, key: tuple[str, int], cause: BaseException | None) -> None:
+        with self._lock:
+            actor = self._actors.pop(key, None)
+        if actor is not None:
+            actor.tell(ChildEnded(cause))
+
+    def _end(self, why: str) -> None:
+        """Reap the process; its children are lost."""
+        self._hang_up()
+        ended = "" if self._popen is None else _reaped(self._popen)
+        self._why = self._why or ended or why
+        self._outbox.put(None)
+        if not self._writer.ident:
+            self._connection.close()
+        if not self._closing:
+            logger.warning("process of the fleet ended: pid=%s reason=%s", self.pid, self._why)
+        if self._counts.process is not None:
+            self._counts.process.pool.clear()
+        with self._lock:
+            self.ended = True
+        self._end_actors()
+
+    def _end_actors(self) -> None:
+        with self._lock:
+            actors, self._actors = self._actors, {}
+        for actor in actors.values():
+            actor.tell(ChildEnded(self._loss()))
+
+    def _loss(self) -> Exception | None:
+        return None if self._closing else Lost(f"the process of the fleet has ended: {self._why}")
+
+    # ── the watchdog ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ping_interval(self) -> timedelta:
+        return min(PING_EVERY, self._patience() / PINGS_PER_PATIENCE)
+
+    def _watch_over(self) -> None:
+        if self.ended or self._closing:
+            return
+        if self._unanswered >= MOST_UNANSWERED:
+            self._kill("it does not answer")
+            return
+        if self._beginning >= START_LIMIT:
+            self._kill("it does not begin")
+            return
+        if self.is_ready:
+            self._unanswered += 1
+            self._tell(Ping(self._patience()))
+        elif self._may_begin:
+            self._beginning += self._ping_interval()
+        self._timers.schedule(self._ping_interval(), self._watch_over)
+
+    def _judge(self, hang: Hang | None) -> None:
+        self._hangs = self._hangs + 1 if hang is not None else 0
+        if hang is None or self._hangs < MOST_HANGS:
+            return
+        hung = Hung(f"{hang.name} was busy with {hang.message} for {hang.seconds:.1f}s")
+        hung.add_note(hang.stack)
+        text = "actor hangs, its process is killed: actor=%s message=%s busy=%.1fs"
+        logger.error(text, hang.name, hang.message, hang.seconds, exc_info=hung)
+        self._kill(str(hung))
+
+    def _kill(self, why: str = "") -> None:
+        """Kill the process. One that was forked when it started may have its end of the connection, too."""
+        self._why = self._why or why
+        if self._popen is not None:
+            self._popen.kill()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        with self._lock, suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+
+def _reaped(process: subprocess.Popen[bytes]) -> str:
+    """Wait for the end of a process that has closed its connection, and return how it ended, empty if in order."""
+    try:
+        code = process.wait(END_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return ""
+    if code < 0:
+        with suppress(ValueError):
+            return f"it was killed by {signal.Signals(-code).name}"
+    return f"it exited with {code}" if code else ""
+
+
+def _connected() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection. Neither takes the number of a standard stream that this process has closed."""
+    ours, theirs = socket.socketpair()
+    return _beyond_streams(ours), _beyond_streams(theirs)
+
+
+def _beyond_streams(end: socket.socket) -> socket.socket:
+    if end.fileno() > STANDARD_STREAMS[-1]:
+        return end
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, STANDARD_STREAMS[-1] + 1))
+
+
+def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    """Start the process with its end of the connection. It imports what this process imports, and has no terminal.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    if getattr(sys, "frozen", False):
+        raise OSError("a frozen program has no Python interpreter, but would start itself once more")
+    if not sys.executable:
+        raise OSError("this program does not know its Python interpreter")
+    descriptor = theirs.fileno()
+    path = [each for each in sys.path if isinstance(each, str)]
+    program = _START.format(path=json.dumps(path), descriptor=descriptor, parent=os.getpid())
+    return subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, *_options(), "-c", program],
+        pass_fds=[descriptor],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None if _is_open(STANDARD_STREAMS[-1]) else subprocess.DEVNULL,
+        process_group=0,  # Ctrl-C is the driver's
+        env=os.environ,
+    )
+
+
+def _options() -> list[str]:
+    """Return what keeps this interpreter from its environment: it keeps that of the process from it, too."""
+    flags = sys.flags
+    options = {"-I": flags.isolated, "-E": flags.ignore_environment, "-s": flags.no_user_site, "-S": flags.no_site}
+    return [option for option, is_set in options.items() if is_set]
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

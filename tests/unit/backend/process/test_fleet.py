@@ -1,0 +1,162 @@
+"""The side of the fleet's process: what the Backend was told is sent before a request that follows from it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from actors import kube
+from actors.backend.process.fleet import _AnnouncedPodApi, _Outbox, _portable
+from actors.backend.process.frames import FrameReader, Observed, Told, unpack
+from actors.errors import ActorCrashed, Conflict
+from actors.messages.internal import ExecutorsObserved, Polled
+from actors.pods.id_map import IdMap
+from actors.pods.state import PodRunning
+from actors.testing import pod
+from tests.unit.kube.scripted import SAFETY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from actors.kube.api import Call
+
+
+class Connection:
+    """An outbox, and the other end of its connection."""
+
+    def __init__(self, outbox: _Outbox, theirs: socket.socket) -> None:
+        self.outbox = outbox
+        self.theirs = theirs
+
+    def arrived(self) -> list[Any]:
+        """What has arrived, without waiting."""
+        self.theirs.settimeout(0)
+        reader, frames = FrameReader(self.theirs), list[Any]()
+        try:
+            while read := reader.read():
+                frames += [frame for data in read for frame in unpack(data)]
+        except BlockingIOError:
+            pass
+        return frames
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    monkeypatch.setattr(_Outbox, "_write", lambda _: None)  # nothing is sent but by `flush`
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Connection(_Outbox(ours), theirs)
+
+
+class Api:
+    """Notes what has arrived when it is asked for something."""
+
+    namespace = "ns"
+
+    def __init__(self, connection: Connection) -> None:
+        self.arrived: list[Any] = []
+        self._connection = connection
+
+    def send(self, _request: object, _reply: object) -> Call:
+        self.arrived += self._connection.arrived()
+        return self
+
+    def watch(self, _request: object, _sink: object) -> Call:
+        return self
+
+    def cancel(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_the_backend_was_told_has_been_sent_when_a_request_is(connection: Connection) -> None:
+    api = Api(connection)
+    announced = _AnnouncedPodApi(api, connection.outbox)
+    connection.outbox.tell("before")
+    announced.send(kube.Get("a"), lambda _: None)
+    connection.outbox.tell("after")
+    assert api.arrived == [Told("before")]
+    announced.send(kube.Get("a"), lambda _: None)
+    assert api.arrived == [Told("before"), Told("after")]
+
+
+class _Noting:
+    """A lock that says when a thread asks for it."""
+
+    def __init__(self, asked: threading.Event) -> None:
+        self._asked = asked
+        self._lock = threading.Lock()
+
+    def acquire(self, timeout: float) -> bool:
+        if self._lock.locked():
+            self._asked.set()
+        return self._lock.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_a_request_waits_for_what_another_thread_is_just_sending(connection: Connection) -> None:
+    outbox, asked, sent = connection.outbox, threading.Event(), threading.Event()
+    outbox._sending = _Noting(asked)  # type: ignore[assignment]
+    outbox.tell(bytes(1 << 22))
+    sending = threading.Thread(target=outbox.flush)
+    sending.start()
+    assert connection.theirs.recv(1, socket.MSG_PEEK), "more than the connection holds is on its way"
+
+    def send() -> None:
+        outbox.flush()
+        sent.set()
+        asked.set()
+
+    request = threading.Thread(target=send)
+    request.start()
+    assert asked.wait(SAFETY)
+    assert not sent.is_set(), "it has not waited"
+    assert FrameReader(connection.theirs).read() is not None
+    for thread in (sending, request):
+        thread.join(SAFETY)
+        assert not thread.is_alive()
+
+
+def test_of_the_states_that_wait_only_the_newest_cross(connection: Connection) -> None:
+    first = PodRunning(pod(1))
+    for number in range(2, 5):
+        connection.outbox.tell(ExecutorsObserved(IdMap({1: first, number: PodRunning(pod(number))})))
+    connection.outbox.tell(Polled())
+    connection.outbox.flush()
+    assert connection.arrived() == [Observed({1: first, 4: PodRunning(pod(4))}, is_last=True), Told(Polled())]
+
+
+class _Strange(Exception):  # noqa: N818 - what it is
+    def __init__(self, one: object, two: object) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def test_a_cause_crosses_as_it_is_or_in_its_words() -> None:
+    same = Conflict("no", status=409)
+    assert vars(_portable(same)) == vars(same)
+    strange = _portable(_Strange(1, 2))
+    assert type(strange) is ActorCrashed
+    assert "_Strange: 1 and 2" in str(strange)
+
+
+def test_what_cannot_cross_ends_the_process_as_the_backend_must_not_miss_it(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Exited(BaseException):
+        pass
+
+    def end(code: int) -> NoReturn:
+        raise Exited(code)
+
+    monkeypatch.setattr("os._exit", end)
+    connection.outbox.tell(lambda: None)
+    with pytest.raises(Exited, match="1"):
+        connection.outbox.flush()
+    assert "Traceback" in capsys.readouterr().err

@@ -1,0 +1,395 @@
+"""Children that run in the fleet's process: what they do there, how they end, and how the process does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from actors.backend.process import fleet_process
+from actors.backend.process.fleet_process import MOST_FAILED_STARTS
+from actors.backend.process.frames import Ended, Ping, pack
+from actors.errors import Unauthorized
+from actors.messages.internal import (
+    AllowWrites,
+    ClaimsListed,
+    ConfirmPod,
+    DeletePod,
+    Drain,
+    Drained,
+    Freshness,
+    ListClaims,
+    PodConfirmed,
+    StartPolling,
+    StartWatching,
+)
+from actors.messages.internal.names import POLL, POOL, STORE, WATCH
+from actors.runtime import Hung, Lost
+from tests.unit.kube.auth.test_exec_plugin import credential_json, plugin, runs
+from tests.unit.kube.http.test_pod_api import pod
+from tests.unit.kube.scripted import SAFETY, Peer, ScriptedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.backend.process.conftest import Fleet
+
+    Begin = Callable[..., Fleet]
+
+SOON: Final = timedelta(milliseconds=50)
+
+NO_CLAIMS: Final = {"metadata": {"resourceVersion": "9"}, "items": []}
+
+
+def silence(peer: Peer) -> None:
+    """Answer nothing, until the client goes."""
+    peer.gone()
+
+
+def works(fleet: Fleet) -> None:
+    """The pool, which was started, works."""
+    fleet.tell(POOL, Drain(fleet.backend))
+    fleet.hears(Drained)
+
+
+def killed(fleet: Fleet) -> int:
+    """Kill the process, and return its id once its pool is lost."""
+    pid = fleet.pid
+    os.kill(pid, signal.SIGKILL)
+    assert isinstance(fleet.end().cause, Lost)
+    return pid
+
+
+def test_a_child_works_in_the_process_and_answers_the_backend(fleet: Fleet, server: ScriptedServer) -> None:
+    fleet.spawn(POOL)
+    server.answers(200, pod("a"))
+    fleet.tell(POOL, AllowWrites(), ConfirmPod(7, "a", "u", fleet.backend))
+    assert fleet.hears(PodConfirmed).executor_id == 7
+    (asked,) = server.asked
+    assert (asked.method, asked.headers["authorization"]) == ("GET", "Bearer secret-token")
+    assert Path(f"/proc/{fleet.pid}/stat").read_text().split()[3] == str(os.getpid())
+
+
+def test_a_watch_fills_the_store_there_and_the_backend_hears_how_fresh_it_is(
+    fleet: Fleet, server: ScriptedServer
+) -> None:
+    listed = {"metadata": {"resourceVersion": "9"}, "items": []}
+    server.answers(200, listed)
+    server.then(silence)
+    fleet.spawn(STORE, WATCH)
+    fleet.tell(WATCH, StartWatching())
+    while fleet.hears(Freshness).synced_at is None:
+        pass
+
+
+def test_a_child_that_is_stopped_ends_after_what_it_was_sent_before(fleet: Fleet) -> None:
+    fleet.spawn(POOL, STORE)
+    fleet.tell(POOL, Drain(fleet.backend))
+    fleet.addresses[POOL].stop()
+    ended = fleet.end()
+    assert (ended.name, ended.cause) == (POOL, None)
+    fleet.hears(Drained)
+    assert fleet.addresses[STORE].is_alive()
+
+
+def test_a_child_that_crashes_ends_alone_and_the_next_one_starts_in_the_same_process(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.spawn(POOL, STORE)
+    works(fleet)
+    pid = fleet.pid
+    with caplog.at_level(logging.ERROR):
+        fleet.tell(STORE, ("nobody", "knows this"))
+        ended = fleet.end()
+    assert (ended.name, type(ended.cause)) == (STORE, AssertionError)
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.name == "actors.runtime.actor"
+    assert record.getMessage() == "actor crashed: actor=snapshot-store-1 message=tuple"
+    assert "AssertionError" in (record.exc_text or "")
+    assert (record.process, vars(record)["app_id"]) == (fleet.pid, "app")
+    works(fleet)
+    fleet.spawn(STORE)
+    assert fleet.pid == pid
+
+
+def test_a_message_to_a_child_that_has_ended_does_not_reach_the_next_one(fleet: Fleet) -> None:
+    fleet.spawn(POOL, STORE)
+    before = fleet.addresses[STORE].handle
+    fleet.addresses[STORE].stop()
+    fleet.end()
+    fleet.spawn(STORE)
+    process = fleet.process._process
+    assert process is not None
+    assert before is not None
+    process.tell(STORE, before.incarnation, ("nobody", "knows this"))
+    works(fleet)
+    assert fleet.ends.empty()
+
+
+def test_all_children_are_lost_with_the_process_and_the_next_ones_start_another(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.spawn(POOL, STORE)
+    works(fleet)
+    pid = killed(fleet)
+    assert isinstance(fleet.end().cause, Lost)
+    assert f"process of the fleet ended: pid={pid} reason=it was killed by SIGKILL" in caplog.text
+    fleet.spawn(POOL)
+    works(fleet)
+    assert fleet.pid != pid
+
+
+def test_a_process_that_does_not_answer_is_killed(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
+    with monkeypatch.context() as patient:
+        patient.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+        fleet = begin()
+        fleet.spawn(POOL)
+        works(fleet)
+        os.kill(fleet.pid, signal.SIGSTOP)
+    ended = fleet.end()
+    assert "it does not answer" in str(ended.cause)
+
+
+def test_a_process_that_does_not_begin_is_killed(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
+    monkeypatch.setattr(fleet_process, "START_LIMIT", 2 * SOON)
+    monkeypatch.setattr(fleet_process, "_START", "import signal; signal.pause()")
+    fleet = begin()
+    fleet.spawn(POOL)
+    assert "it does not begin" in str(fleet.end().cause)
+
+
+@dataclass(frozen=True)
+class Hanging(DeletePod):
+    """In another process than the one that makes it, its name takes for ever."""
+
+    gate: str = ""
+    home: int = field(default_factory=os.getpid)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "name" and os.getpid() != object.__getattribute__(self, "home"):
+            Path(object.__getattribute__(self, "gate")).read_text()
+        return object.__getattribute__(self, name)
+
+
+def test_a_process_in_which_a_child_hangs_is_killed_and_the_log_shows_where(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+    os.mkfifo(tmp_path / "gate")
+    fleet = begin(backend={"hang_timeout": "1s"})
+    fleet.spawn(POOL, STORE)
+    works(fleet)
+    fleet.tell(POOL, AllowWrites(), Hanging("a", gate=str(tmp_path / "gate")))
+    for ended in (fleet.end(), fleet.end()):
+        assert isinstance(ended.cause, Lost)
+        assert "request-pool was busy with Hanging for" in str(ended.cause)
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "actor hangs, its process is killed: actor=request-pool message=Hanging" in record.getMessage()
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], Hung)
+    assert "__getattribute__" in "".join(record.exc_info[1].__notes__)
+
+
+def test_a_write_of_a_process_that_is_killed_may_have_been_carried_out(fleet: Fleet, server: ScriptedServer) -> None:
+    arrived = threading.Event()
+
+    def never_answer(peer: Peer) -> None:
+        arrived.set()
+        peer.gone()
+
+    server.then(never_answer)
+    fleet.spawn(POOL)
+    fleet.tell(POOL, AllowWrites(), DeletePod("a"))
+    assert arrived.wait(SAFETY)
+    killed(fleet)
+
+
+def test_after_too_many_processes_that_never_work_this_process_runs_the_children(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    program = tmp_path / "no-python"
+    program.write_text("#!/bin/sh\nexit 7\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    for _ in range(MOST_FAILED_STARTS):
+        fleet.spawn(POOL)
+        assert "it exited with 7" in str(fleet.end().cause)
+    fleet.spawn(POOL)
+    works(fleet)
+    assert fleet.process.pid is None
+    assert "this process observes and writes itself" in caplog.text
+
+
+@pytest.mark.parametrize("lacking", [("executable", None), ("frozen", True)], ids=lambda lacking: lacking[0])
+def test_where_no_process_can_be_started_this_process_runs_the_children(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, Any]
+) -> None:
+    monkeypatch.setattr(sys, *lacking, raising=False)
+    fleet.spawn(POOL)
+    assert isinstance(fleet.end().cause, Lost)
+    fleet.spawn(POOL)
+    works(fleet)
+    assert fleet.process.pid is None
+
+
+def test_after_one_that_worked_another_process_is_tried_again_and_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.spawn(POOL)
+    works(fleet)
+    killed(fleet)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", None)
+        for _ in range(MOST_FAILED_STARTS + 1):
+            fleet.spawn(POOL)
+            assert isinstance(fleet.end().cause, Lost)
+    fleet.spawn(POOL)
+    works(fleet)
+    assert fleet.process.pid is not None
+
+
+GARBAGE: Final = {
+    "text": b"Traceback (most recent call last):\n",
+    "a frame of a gigabyte": (1 << 30).to_bytes(4, "big"),
+    "frames that are none": b"\0\0\0\1\xc1",
+    "half a frame": b"\0\0\0\7\x91",
+    "a frame of the other side": pack([Ping(SOON)]),
+    "the end of a stranger": pack([Ended("nobody", 7, None)]),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_a_process_that_sends_something_else_and_ends_is_lost(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, garbage: bytes
+) -> None:
+    def something_else(theirs: socket.socket) -> subprocess.Popen[bytes]:
+        number = theirs.fileno()
+        program = f"import os, socket; socket.socket(fileno={number}).sendall({garbage!r}); os._exit(0)"
+        return subprocess.Popen([sys.executable, "-c", program], pass_fds=[number])
+
+    monkeypatch.setattr(fleet_process, "_spawn", something_else)
+    fleet.spawn(POOL)
+    assert isinstance(fleet.end().cause, Lost)
+    assert fleet.process.pid is None
+
+
+def test_a_process_whose_first_frame_is_another_says_so_and_ends() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = fleet_process._spawn(theirs)
+        theirs.close()
+        ours.sendall(pack([Ping(SOON)]))
+        said = ours.makefile("rb").read()
+        assert b"the process of the fleet has failed: TypeError: the first frame is Ping" in said
+        assert process.wait(SAFETY) == 0
+
+
+def test_frames_that_cannot_cross_end_the_process(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    fleet.spawn(POOL)
+    works(fleet)
+    fleet.tell(POOL, lambda: None)
+    assert "frames cannot cross" in str(fleet.end().cause)
+    assert "frames cannot cross" in caplog.text
+
+
+def test_what_is_no_text_in_the_path_of_imports_is_left_out(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", Path(), *sys.path, "\udcff"])
+    fleet.spawn(POOL)
+    works(fleet)
+
+
+def test_close_ends_the_process_and_its_children_and_leaves_no_zombie(fleet: Fleet) -> None:
+    fleet.spawn(POOL)
+    works(fleet)
+    pid = fleet.pid
+    fleet.process.close()
+    assert fleet.end().cause is None
+    assert fleet.process.pid is None
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_close_may_come_before_the_process_has_begun(fleet: Fleet) -> None:
+    fleet.spawn(POOL)
+    fleet.process.close()
+    assert fleet.end().cause is None
+    assert fleet.process.pid is None
+
+
+def test_a_login_program_runs_once_and_here_when_the_process_needs_a_newer_credential(
+    server: ScriptedServer, begin: Begin, tmp_path: Path
+) -> None:
+    fleet = begin(plugin(tmp_path, credential_json(token="old")))
+    fleet.spawn(POOL)
+    works(fleet)
+    plugin(tmp_path, credential_json(token="new"), then="echo $PPID > parent")
+    server.answers(401, {})
+    server.answers(200, NO_CLAIMS)
+    fleet.tell(POOL, AllowWrites(), ListClaims(fleet.backend))
+    assert fleet.hears(ClaimsListed).claims == ()
+    assert runs(tmp_path) == 2
+    assert int((tmp_path / "parent").read_text()) == os.getpid()
+    assert [asked.headers["authorization"] for asked in server.asked] == ["Bearer old", "Bearer new"]
+    server.answers(401, {})
+    fleet.tell(POOL, ListClaims(fleet.backend))
+    assert isinstance(fleet.hears(ClaimsListed).claims, Unauthorized), "there is no newer one"
+
+
+def test_a_login_program_that_hangs_at_the_start_holds_up_no_caller(
+    server: ScriptedServer, begin: Begin, tmp_path: Path
+) -> None:
+    fleet = begin(plugin(tmp_path, credential_json(token="old", expirationTimestamp="2020-01-01T00:00:00Z")))
+    os.mkfifo(tmp_path / "gate")
+    plugin(tmp_path, credential_json(token="new"), then="exec 3< gate")
+    fleet.spawn(POOL)
+    server.answers(200, NO_CLAIMS)
+    fleet.tell(POOL, AllowWrites(), ListClaims(fleet.backend))
+    with (tmp_path / "gate").open("w"):
+        assert fleet.told.empty()
+    fleet.hears(ClaimsListed)
+    assert server.asked[0].headers["authorization"] == "Bearer new"
+
+
+def test_counts_arrive_with_the_pongs_and_the_next_process_continues_them(
+    server: ScriptedServer, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
+    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+    fleet = begin()
+
+    def asked(times: int) -> None:
+        fleet.spawn(POOL)
+        server.answers(200, NO_CLAIMS)
+        fleet.tell(POOL, AllowWrites(), ListClaims(fleet.backend))
+        fleet.hears(ClaimsListed)
+        counted = threading.Event()
+        while fleet.counts.requests().results.read().get(("list_objects", "ok"), 0) < times:
+            counted.wait(SOON.total_seconds())
+
+    asked(1)
+    killed(fleet)
+    asked(2)
+    assert fleet.counts.requests().any_succeeded()
+
+
+def test_a_source_goes_on_in_the_next_process(fleet: Fleet, server: ScriptedServer) -> None:
+    for _ in range(2):
+        fleet.spawn(POLL)
+        fleet.tell(POLL, StartPolling())
+        fleet.spawn(POOL)
+        works(fleet)
+        os.kill(fleet.pid, signal.SIGKILL)
+        assert {fleet.end().name, fleet.end().name} == {POLL, POOL}
+    assert server.asked == []
