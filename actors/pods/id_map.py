@@ -27,6 +27,9 @@ _LOW: Final = _WIDTH - 1
 _Rows: TypeAlias = Map[int, tuple[V | None, ...]]
 """The rows by the upper bits of their ids. No row is empty."""
 
+_EMPTY: Final = (None,) * _WIDTH
+"""Stands for a row that is not there."""
+
 
 _NO_ROW: Final = (None,) * _WIDTH
 
@@ -138,18 +141,18 @@ class _Values(ValuesView[V]):
 def _changed(rows: _Rows[V], changes: Mapping[int, V | None]) -> tuple[_Rows[V], int]:
     """Return the rows after these changes, None for a removed value, and how many values they have more."""
     copies: dict[int, list[V | None]] = {}
-    more = 0
     for executor_id, value in changes.items():
-        number, place = executor_id >> _BITS, executor_id & _LOW
+        number = executor_id >> _BITS
         copy = copies.get(number)
         if copy is None:
-            row = rows.get(number)
-            copy = copies[number] = [None] * _WIDTH if row is None else list(row)
-        more += (value is not None) - (copy[place] is not None)
-        copy[place] = value
+            copy = copies[number] = list(rows.get(number, _EMPTY))
+        copy[executor_id & _LOW] = value
+    more = 0
     edit = rows.mutate()
     for number, copy in copies.items():
-        if copy.count(None) < _WIDTH:
+        free = copy.count(None)
+        more += rows.get(number, _EMPTY).count(None) - free
+        if free < _WIDTH:
             edit[number] = tuple(copy)
         elif number in edit:
             del edit[number]
