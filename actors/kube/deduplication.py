@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from actors.kube.resource_version import is_later, is_old
-from actors.pods.ids import id_text
+from actors.pods.ids import INFIX
 from actors.pods.pod import (
     EXECUTOR_ID_LABEL,
     IN_NAME,
@@ -167,14 +167,16 @@ class SharedParts:
         elif pod.status is not None:
             self._share_status(pod.status, last.status or _NO_STATUS)
 
-    def next_in_frame(self, pod: Pod, known: _Known) -> Pod:
+    def next_in_frame(self, known: _Known, status: PodStatus | None, version: str) -> Pod:
         """Return a pod that differs from its last observation only in version and status, made of that one's parts."""
-        last, status, version = known.pod, pod.status, pod.metadata.resource_version
-        if status is known.status and version == last.metadata.resource_version:
-            return last
-        if status is not None and status is not known.status:
-            self._share_status(status, known.status or _NO_STATUS)
-        return replace(last, metadata=replace(last.metadata, resource_version=version), status=status)
+        last, before = known.pod, known.status
+        metadata = last.metadata
+        if status is before:
+            if version == metadata.resource_version:
+                return last
+        elif status is not None:
+            self._share_status(status, before or _NO_STATUS)
+        return replace(last, metadata=replace(metadata, resource_version=version), status=status)
 
     def make_room(self) -> None:
         """Drop all values if there are too many."""
@@ -266,28 +268,36 @@ class PodDeduplicator:
             return Watched(changes, self._ends_some)
 
     def _is_change(self, event: PodEvent, connection: Connection) -> bool:
-        pod = event.pod
-        metadata = pod.metadata
+        pod, kind = event.pod, event.type
+        metadata, status = pod.metadata, pod.status
+        version, phase = metadata.resource_version, None if status is None else status.phase
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
         _tidy(pod)
+        before = None if known is None else known.status
         framed = known if known is not None and _is_framed(pod, known.frame) else None
-        if framed is not None and pod.status == framed.status:
+        if framed is not None and status == before:
             follows = framed.origin is connection or framed.origin == connection.since
-            if follows and _is_running(framed) and event.type != "DELETED":
-                framed.version, framed.origin = metadata.resource_version, connection
+            if follows and phase == "Running" and kind != "DELETED":
+                framed.version = version
+                framed.origin = connection
                 return False
-            force_setattr(pod, "status", framed.status)
-        ends = event.type == "DELETED" or metadata.deletion_timestamp is not None or _is_over(pod.status)
-        if ends and not (known is not None and _is_over(known.status)):
+            status = before
+        ends = kind == "DELETED" or metadata.deletion_timestamp is not None or phase in _FINAL_PHASES
+        if ends and not _is_over(before):
             self._ends_some = True
-        if framed is not None and metadata.name == framed.pod.metadata.name:
-            force_setattr(event, "pod", self._parts.next_in_frame(pod, framed))
-        else:
+        if framed is None or metadata.name != framed.pod.metadata.name:
             self._parts.share(pod, None if known is None else known.pod)
-        if event.type == "DELETED":  # always the last event of a pod
-            self._pods.pop(metadata.uid, None)
+            if kind != "DELETED":
+                self._remember(pod, connection)
         else:
-            self._remember(event.pod, connection, framed)
+            pod = self._parts.next_in_frame(framed, status, version)
+            force_setattr(event, "pod", pod)
+            framed.pod = pod
+            framed.status = status
+            framed.version = version
+            framed.origin = connection
+        if kind == "DELETED" or not version:  # its last event, or one that cannot be identified
+            self._pods.pop(metadata.uid, None)
         return True
 
     def _taken_over(self, uid: str) -> _Known | None:
@@ -335,17 +345,14 @@ class PodDeduplicator:
         kept.pods.append(known.pod)
         kept.versions.append(listed.metadata.resource_version)
 
-    def _remember(self, pod: Pod, origin: Connection | str, framed: _Known | None = None) -> None:
-        """Remember an observation. It takes the place of `framed`, the one before, if the pod is still in its frame."""
+    def _remember(self, pod: Pod, origin: Connection | str) -> None:
+        """Remember an observation."""
         metadata = pod.metadata
-        if not (metadata.uid and metadata.resource_version):  # it cannot be identified: the last one is unknown
-            self._pods.pop(metadata.uid, None)
-        elif framed is not None:
-            framed.pod, framed.status = pod, pod.status
-            framed.version, framed.origin = metadata.resource_version, origin
-        else:
+        if metadata.uid and metadata.resource_version:
             version = metadata.resource_version
             self._pods[metadata.uid] = _Known(pod, pod.status, self._parts.frame(pod), version, origin)
+        else:  # it cannot be identified: the last one is unknown
+            self._pods.pop(metadata.uid, None)
 
 
 def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:
@@ -377,18 +384,15 @@ def _is_over(status: PodStatus | None) -> bool:
     return status is not None and status.phase in _FINAL_PHASES
 
 
-def _is_running(known: _Known) -> bool:
-    return known.status is not None and known.status.phase == "Running"
-
-
 def _tidy(pod: Pod) -> None:
     """Drop the conditions that no decision depends on, and the executor id from labels if the name has it."""
-    status, labels = pod.status, pod.metadata.labels
+    metadata, status = pod.metadata, pod.status
     if status is not None and (conditions := status.conditions):
         telling: tuple[Condition, ...] | None = None
         for each in conditions:  # nearly always none is
-            if RELEVANT_CONDITIONS.get(each.type, each.status) != each.status:
+            if (kind := each.type) in RELEVANT_CONDITIONS and RELEVANT_CONDITIONS[kind] != each.status:
                 telling = (*(telling or ()), each)
         force_setattr(status, "conditions", telling)
-    if isinstance(labels, dict) and labels.get(EXECUTOR_ID_LABEL) == id_text(pod.metadata.name):
+    labels = metadata.labels
+    if isinstance(labels, dict) and labels.get(EXECUTOR_ID_LABEL) == metadata.name.rpartition(INFIX)[2]:
         labels[EXECUTOR_ID_LABEL] = IN_NAME

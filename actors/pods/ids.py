@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "INFIX",
     "LAST_BELIEVED_ID",
     "MAX_ID_DIGITS",
     "believed",
@@ -24,8 +25,8 @@ LAST_BELIEVED_ID: Final = 999 * 10**15
 """Ids above it are used but not counted on from, see `believed`: 10¹⁵ ids of at most 18 digits follow it, which no
 fleet uses up."""
 
-
-_INFIX: Final = "-exec-"
+INFIX: Final = "-exec-"
+"""Stands before the executor id in the name of an executor's pod."""
 
 
 def parse_executor_id(text: str) -> int | None:
@@ -44,15 +45,15 @@ def believed(executor_id: int) -> int:
 
 def pod_name(prefix: str, executor_id: int) -> str:
     """Return the name of an executor's pod."""
-    return f"{prefix}{_INFIX}{executor_id}"
+    return f"{prefix}{INFIX}{executor_id}"
 
 
 def id_text(name: str) -> str:
     """Return what stands for the executor id in a name that `pod_name` makes, with whatever prefix: it may change."""
-    return name.rpartition(_INFIX)[2]
+    return name.rpartition(INFIX)[2]
 
 
 def id_in_name(name: str) -> int | None:
     """Return the executor id in such a name, None if it is no such name."""
-    _, infix, text = name.rpartition(_INFIX)
+    _, infix, text = name.rpartition(INFIX)
     return parse_executor_id(text) if infix else None
