@@ -33,6 +33,8 @@ def is_later(version: str | None, than: str | None) -> bool:
 
 def is_old(version: str, known: str) -> bool:
     """Whether a state at `version` is not newer than one at `known`. Versions that do not compare count as newer."""
+    if version > known and len(version) == len(known):  # nearly always: numbers of one length sort as texts do
+        return False
     return version == known or is_later(known, version)
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "executor_end",
     "malformed",
     "runs_on",
+    "surely_runs_on",
 ]
 
 
@@ -167,6 +168,26 @@ def runs_on(before: PodState | None, state: PodState) -> bool:
         and new.owner_references == old.owner_references
         and new.finalizers == old.finalizers
         and (pod.spec is last.spec or pod.spec == last.spec)
+    )
+
+
+def surely_runs_on(before: PodState, pod: Pod) -> bool:
+    """Whether `classify` and `runs_on` would say that a pod runs on, if it has the very parts of its last observation.
+
+    Nearly every change is such a one, and to ask for no more takes half as long.
+    """
+    last, status = before.pod, pod.status
+    old, new = last.metadata, pod.metadata
+    return (
+        type(before) is PodRunning
+        and status is not None
+        and status.phase == "Running"
+        and pod.spec is last.spec
+        and new.labels is old.labels
+        and new.owner_references is old.owner_references
+        and new.finalizers is old.finalizers
+        and new.deletion_timestamp is None
+        and ((statuses := status.container_statuses) is None or len(statuses) <= 1)
     )
 
 

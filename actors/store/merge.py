@@ -29,6 +29,7 @@ from actors.pods.state import (
     classify,
     malformed,
     runs_on,
+    surely_runs_on,
 )
 from actors.store.history import Absent, History, Merged, Tombstone
 
@@ -99,16 +100,24 @@ class Merge:
     def _event(self, event: PodEvent) -> None:
         """Merge one event."""
         pod = event.pod
-        uid = pod.metadata.uid
-        if (last := last_seen(self._edit.get, pod)) is not None:
-            number, state = last
-            if is_old(pod.metadata.resource_version, state.pod.metadata.resource_version):
-                return
-            if event.type == "DELETED":
-                self._end_observed(number, event, self._remove(number))
-            else:
-                self._put(number, pod, state)
-        elif (absent := self._absent.get(uid)) is not None:
+        metadata = pod.metadata
+        number = id_in_name(metadata.name)
+        state = self._edit.get(number) if number is not None else None
+        if number is None or state is None or (last := state.pod.metadata).uid != metadata.uid:
+            self._event_of_other(event)
+        elif is_old(metadata.resource_version, last.resource_version):
+            return
+        elif event.type == "DELETED":
+            self._end_observed(number, event, self._remove(number))
+        elif surely_runs_on(state, pod):
+            self._edit.renew(number, PodRunning(pod))
+        else:
+            self._put(number, pod, state)
+
+    def _event_of_other(self, event: PodEvent) -> None:
+        """Merge an event about a pod that the snapshot does not have."""
+        pod = event.pod
+        if (absent := self._absent.get(pod.uid)) is not None:
             self._absent_event(event, absent)
         elif not self._is_before_tombstone(pod):
             self._new_event(event)

@@ -44,6 +44,7 @@ from actors.pods.state import (
     executor_container,
     malformed,
     runs_on,
+    surely_runs_on,
 )
 from tests.unit.builders import DELETION, pod
 
@@ -346,3 +347,41 @@ def test_a_pod_that_decisions_depend_on_does_not_just_run_on(after: PodState) ->
 @pytest.mark.parametrize("before", [None, PodPending(pod(phase="Pending")), PodUnknown(pod(phase="?"))])
 def test_a_pod_that_begins_to_run_does_not_just_run_on(before: PodState | None) -> None:
     assert not runs_on(before, PodRunning(pod()))
+
+
+LAST = with_containers(executor=RUNNING)
+RESTARTED = msgspec.structs.replace(LAST, status=with_containers(executor=exited(3)).status)
+
+
+def restarted(**fields: object) -> Pod:
+    """Return the restarted pod with other metadata."""
+    return msgspec.structs.replace(RESTARTED, metadata=msgspec.structs.replace(LAST.metadata, **fields))
+
+
+def test_the_quick_way_knows_a_restart_by_the_parts_that_stay() -> None:
+    assert surely_runs_on(PodRunning(LAST), RESTARTED)
+    assert surely_runs_on(PodRunning(LAST), restarted(resource_version="9"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (PodPending(LAST), RESTARTED),
+        (PodTerminating(LAST), RESTARTED),
+        (PodRunning(LAST), msgspec.structs.replace(RESTARTED, status=None)),
+        (PodRunning(LAST), msgspec.structs.replace(RESTARTED, status=PodStatus("Failed"))),
+        (PodRunning(LAST), msgspec.structs.replace(RESTARTED, spec=PodSpec("node"))),
+        (PodRunning(LAST), restarted(labels={})),
+        (PodRunning(LAST), restarted(finalizers=("a/b",))),
+        (PodRunning(LAST), restarted(owner_references=(OwnerReference(uid="u"),))),
+        (PodRunning(LAST), restarted(deletion_timestamp=DELETION)),
+        (
+            PodRunning(LAST),
+            msgspec.structs.replace(RESTARTED, status=with_containers(executor=exited(3), sidecar=RUNNING).status),
+        ),
+    ],
+    ids=["pending", "terminating", "gone", "end", "spec", "labels", "finalizers", "owners", "deletion", "sidecar"],
+)
+def test_the_quick_way_leaves_any_other_change_to_the_rules(before: PodState, after: Pod) -> None:
+    assert not surely_runs_on(before, after)
+    assert not runs_on(before, classify(after, RULES))
