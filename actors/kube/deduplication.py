@@ -184,13 +184,15 @@ class SharedParts:
             self._shared.clear()
 
     def _share_status(self, new: PodStatus, old: PodStatus) -> None:
-        """Share the parts of a status that many pods have in common."""
+        """Share the parts of a status that many pods have in common.
+
+        The status differs from the old one, nearly always in its containers, so these are not compared.
+        """
         share = self._shared.setdefault
         if (phase := new.phase) is not None:
             force_setattr(new, "phase", old.phase if phase == old.phase else share(phase, phase))
         if (statuses := new.container_statuses) is not None:
-            before = old.container_statuses
-            force_setattr(new, "container_statuses", before if statuses == before else share(statuses, statuses))
+            force_setattr(new, "container_statuses", share(statuses, statuses))
         if (statuses := new.init_container_statuses) is not None:
             before = old.init_container_statuses
             force_setattr(new, "init_container_statuses", before if statuses == before else share(statuses, statuses))
