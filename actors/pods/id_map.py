@@ -31,9 +31,6 @@ _EMPTY: Final = (None,) * _WIDTH
 """Stands for a row that is not there."""
 
 
-_NO_ROW: Final = (None,) * _WIDTH
-
-
 @final
 class IdMap(Mapping[int, V]):
     """Values by executor id, iterated by id. No value is None."""
@@ -60,7 +57,7 @@ class IdMap(Mapping[int, V]):
         """
         changes: dict[int, V | None] = {}
         for number in {*self._rows, *earlier._rows}:
-            now, before = self._rows.get(number, _NO_ROW), earlier._rows.get(number, _NO_ROW)
+            now, before = self._rows.get(number, _EMPTY), earlier._rows.get(number, _EMPTY)
             if now is not before:
                 first = number << _BITS
                 changes |= {first + i: now[i] for i in range(_WIDTH) if now[i] is not before[i]}
