@@ -1,8 +1,7 @@
 """Sockets that another thread can cut, whatever their own thread waits for.
 
-urllib3 cannot interrupt a connect, a TLS handshake, or the wait for headers. A `Wire` holds a second descriptor of the
-request's socket, from before it connects; shutting that one down wakes the waiting thread at once. The wire owns the
-descriptor: it stays valid whatever urllib3 or ssl do to theirs, and never refers to another socket.
+urllib3 cannot interrupt a connect, a TLS handshake, or the wait for headers. A `Wire` holds the `Cord` of the request's
+socket, from before it connects; shutting that one down wakes the waiting thread at once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from actors.kube.auth.connection import Connection
     from actors.runtime import Deadline
 
-__all__ = ["Transport", "Wire", "WireCut", "WireLate"]
+__all__ = ["Cord", "Transport", "Wire", "WireCut", "WireLate"]
 
 _current: ContextVar[Wire | None] = ContextVar("_current", default=None)
 """The wire of the request that this thread sends: urllib3 makes connections far below, without a parameter for it."""
@@ -55,8 +54,7 @@ class Wire:
     def __init__(self, deadline: Deadline | None = None) -> None:
         self._deadline = deadline
         self._lock = threading.Lock()
-        self._descriptor: int | None = None
-        """Our second one of the socket. A socket object of its own would cost four system calls more a request."""
+        self._cord: Cord | None = None
         self._is_cut = False
         self._connecting = False
         self._sent = False
@@ -75,15 +73,14 @@ class Wire:
         """Cut the wire, from any thread: nothing more is sent, and a thread that waits for the socket wakes."""
         with self._lock:
             self._is_cut = True
-            if self._descriptor is not None:
-                with suppress(OSError):  # not connected yet, or no longer
-                    _shut_down(self._descriptor)
+            if self._cord is not None:
+                self._cord.cut()
 
     def release(self) -> None:
         """Release the socket: the request is over, and another one may use the connection."""
         with self._lock:
             self._is_cut = True
-            self._forget()
+            self._cord = None
 
     def begin(self) -> None:
         """Note that the worker is about to connect.
@@ -95,7 +92,7 @@ class Wire:
             self._check()
             self._connecting = True
 
-    def attach(self, descriptor: int) -> None:
+    def attach(self, cord: Cord) -> None:
         """Take the request's socket, connected or not.
 
         Raises:
@@ -103,8 +100,7 @@ class Wire:
         """
         with self._lock:
             self._check()
-            self._forget()
-            self._descriptor = os.dup(descriptor)
+            self._cord = cord
 
     def sending(self) -> None:
         """Note that the first byte of the request is about to be sent.
@@ -135,11 +131,27 @@ class Wire:
         if self._is_cut:
             raise WireCut
 
-    def _forget(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            with suppress(ConnectionResetError):  # the last one, on systems that say so
-                os.close(descriptor)
+
+@final
+class Cord:
+    """A second descriptor of a socket: any thread can shut that down with it, whatever urllib3 or ssl do to theirs.
+
+    The connection has one, and lends it to the wire of each request: a descriptor for each request would cost system
+    calls, and at each of them another thread may take the interpreter. It is closed once nobody refers to it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """`descriptor` is closed with this."""
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        with suppress(ConnectionResetError):  # the last one, on systems that say so
+            os.close(self._descriptor)
+
+    def cut(self) -> None:
+        """Shut the socket down."""
+        with suppress(OSError):  # not connected yet, or no longer
+            _shut_down(self._descriptor)
 
 
 def _shut_down(descriptor: int) -> None:
@@ -259,15 +271,27 @@ class _Wired(HTTPConnection):
     response_class: type[Answer]
     _asked_for: str
     """The method of the request whose answer is read next."""
+    _cord: Cord | None = None
+    """Of the socket."""
 
     def _new_conn(self) -> socket.socket:
         sock = super()._new_conn()
         try:
-            _wire().attach(sock.fileno())
+            self._attach(sock)
         except BaseException:
+            self._cord = None
             sock.close()
             raise
         return sock
+
+    def _attach(self, sock: socket.socket) -> None:
+        self._cord = Cord(os.dup(sock.fileno()))
+        _wire().attach(self._cord)
+
+    def close(self) -> None:
+        """Close the connection. The wire of an answer that is not read to its end can still be cut."""
+        self._cord = None
+        super().close()
 
     def connect(self) -> None:
         """Connect. From then on the call's limit counts, and none of the socket's."""
@@ -287,8 +311,8 @@ class _Wired(HTTPConnection):
         wire = _wire()
         if self.sock is None:
             self.connect()
-        else:
-            wire.attach(self.sock.fileno())
+        elif self._cord is not None:
+            wire.attach(self._cord)
         wire.sending()
         self._asked_for = method
         self.send(_head(method, url, headers, body) + (body or b""))
@@ -339,9 +363,10 @@ class _WiredDirect(_Wired):
                 sock.setsockopt(*option)
             timeout = self.timeout
             sock.settimeout(timeout / share if isinstance(timeout, int | float) else None)
-            _wire().attach(sock.fileno())
+            self._attach(sock)
             sock.connect(target)
         except BaseException:
+            self._cord = None
             sock.close()
             raise
         return sock

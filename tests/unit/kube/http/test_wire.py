@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from actors import kube
 from actors.errors import Ambiguous, Cancelled, NotSent, Unavailable, Untrusted
 from actors.kube.auth.connection import Connection
 from actors.kube.http import wire
-from actors.kube.http.wire import Transport, Wire, WireCut
+from actors.kube.http.wire import Cord, Transport, Wire, WireCut
 from actors.local.server.credentials import new_credentials
 from actors.pods.pod import Pod
 from actors.runtime import Deadline, SystemClock
@@ -246,7 +247,7 @@ def test_a_connection_made_another_way_can_be_cut_too(server: ScriptedServer, mo
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("step", [Wire.begin, Wire.sending, lambda held: held.attach(0)])
+@pytest.mark.parametrize("step", [Wire.begin, Wire.sending, lambda held: held.attach(Cord(os.dup(0)))])
 def test_a_wire_that_was_cut_goes_no_step_further(step: Callable[[Wire], None]) -> None:
     held = Wire()
     held.cancel()
