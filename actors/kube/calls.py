@@ -26,7 +26,9 @@ class OpenCall(Generic[A]):
 
     def __init__(self, what: str, reply: Reply[A], calls: OpenCalls) -> None:
         self._what = what
-        self._reply = reply
+        self._reply: Reply[A] | None = reply
+        """None once the call has completed: who replies may hold the call, and only a garbage collection would find the
+        two. Full ones stop the driver for a tenth of a second."""
         self._calls = calls
         self._lock = Lock()
         self._under_way: list[Call | Scheduled] = []
@@ -53,10 +55,12 @@ class OpenCall(Generic[A]):
                 return
             self._done = True
             parts, self._under_way = self._under_way, []
+            reply, self._reply = self._reply, None
         self._calls.discard(self)
         for part in parts:
             part.cancel()
-        self._reply(answer)
+        if reply is not None:
+            reply(answer)
 
     def not_sent(self) -> None:
         """Complete the call with `NotSent`."""
