@@ -82,6 +82,9 @@ class ExecutorManifests:
         self._driver_address = settings.driver_address
         self._namespace = namespace
         self._owner = owner
+        self._variables = {name: self._environment(name) for name in settings.profile_names}
+        """By profile: the variables that every executor gets, but for its id. All pods share them: hundreds wait for
+        their POSTs, and the more objects there are, the more often the interpreter looks for garbage among them."""
 
     @property
     def owner_uid(self) -> str | None:
@@ -113,6 +116,8 @@ class ExecutorManifests:
         `claims` names the PersistentVolumeClaim to mount for each of the profile's claims that outlives the pod: one
         that the method `claims` makes, or a reused one. The others are generic ephemeral volumes: the cluster makes a
         claim `<pod>-<name>` for each, which the pod owns. `memory_step` is how often the memory was raised.
+
+        The variables of the fleet itself belong to all pods. Everything else can be changed.
         """
         shape = self._shapes[profile][memory_step]
         pod = shape.copy()
@@ -127,9 +132,9 @@ class ExecutorManifests:
         if self._owner is not None:
             metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), dict(self._owner)]
         executor = executor_of(pod["spec"]["containers"], shape.container)
-        own = self._environment(executor_id, profile)
         executor["env"] = [
-            *own,
+            {"name": "EXECUTOR_ID", "value": str(executor_id)},
+            *self._variables[profile],
             *(executor.get("env") or ()),
         ]  # first, so that the template's variables can refer to them
         for claim in shape.claims:
@@ -163,10 +168,8 @@ class ExecutorManifests:
             MANAGED_BY_LABEL: "executor-pods",
         }
 
-    def _environment(self, executor_id: int, profile: str) -> list[dict[str, Any]]:
-        """The variables that every executor gets."""
+    def _environment(self, profile: str) -> list[dict[str, Any]]:
         own: list[dict[str, Any]] = [
-            {"name": "EXECUTOR_ID", "value": str(executor_id)},
             {"name": "EXECUTOR_APP_ID", "value": self._app_id},
             {"name": "EXECUTOR_PROFILE", "value": profile},
             {"name": "EXECUTOR_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

@@ -143,7 +143,7 @@ def test_a_template_keeps_what_is_its_own_and_is_not_changed() -> None:
     assert (container(pod)["command"], container(pod)["args"]) == (["work"], ["--hard"])
 
 
-def test_two_pods_of_one_template_share_nothing() -> None:
+def test_two_pods_of_one_template_share_nothing_that_is_from_the_template() -> None:
     make = ExecutorManifests(settings(pod_template=TEMPLATE), namespace="s").pod
     first, second = make(1, "big"), make(2, "big")
     before = copy.deepcopy(second)
