@@ -41,6 +41,11 @@ START_BACKOFF: Final = Backoff(
 SMALL_BATCH: Final = 8
 """After a batch of so few POSTs the next one follows when all are answered; after a larger one before slots idle."""
 
+LARGEST_BATCH: Final = 5
+"""POSTs of the largest batch, for each slot. A larger one creates no sooner, as the next follows when its last POSTs
+are in flight. While the actors hand a batch over, they send none: a hundred POSTs take them a few milliseconds, and
+more time than the slots have if the machine is busy."""
+
 REPORT_DELAYS_AFTER: Final = timedelta(seconds=5)
 """A POST that is retried for longer than this is reported; shorter delays are normal."""
 
@@ -59,8 +64,9 @@ class Profile:
 
         Slow start, as in the Job and ReplicaSet controllers: a cluster that refuses does not get 500 POSTs.
         """
-        self._last_size = allocation.batch_size if allocation.pacing == "batch" else allocation.max_batch_size
         self._slots = allocation.max_requests_in_flight
+        largest = max(min(allocation.max_batch_size, LARGEST_BATCH * self._slots), allocation.batch_size)
+        self._last_size = allocation.batch_size if allocation.pacing == "batch" else largest
         self._few = 0
         """The next batch may follow while so many POSTs are not answered."""
         self._follows = False

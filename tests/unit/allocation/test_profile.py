@@ -75,6 +75,16 @@ def test_batches_double_up_to_a_maximum_and_fall_back() -> None:
     assert sizes == [20, 40, 50, 50, 20, 1]
 
 
+def test_no_batch_is_much_larger_than_what_can_be_in_flight() -> None:
+    subject = profile(20, 500)
+    for _ in range(9):
+        answer(subject, None)
+    assert subject.batch_size == 160, "five for each of 32 slots"
+    subject = profile(400, 500)
+    answer(subject, None)
+    assert subject.batch_size == 400, "the first batch is as large as it is set"
+
+
 def test_the_next_batch_waits_for_the_last_answer() -> None:
     subject = profile(2, 8)
     assert answer(subject, None, TAKEN, NO) == [False, False, True]
