@@ -29,7 +29,11 @@ def deliver(reply: Callable[[Any], None], answer: object) -> None:
 
 @final
 class Workers:
-    """At most `limit` daemon threads, each started when there is work and none is idle."""
+    """At most `limit` daemon threads, each started when there is work and none is idle.
+
+    Another thread starts all but the first: each start takes milliseconds on a busy machine, and an actor that submits
+    a job would wait for it.
+    """
 
     def __init__(self, limit: int, make_client: Callable[[], Client]) -> None:
         self._limit = limit
@@ -40,6 +44,12 @@ class Workers:
         self._open = 0
         """Jobs that are queued or run."""
         self._threads: list[threading.Thread] = []
+        self._starter: threading.Thread | None = None
+        """Starts workers until there are as many as may be."""
+        self._lacking: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Wakes it."""
+        self._starting = threading.Lock()
+        """Held while a worker is started."""
         self._closed = False
 
     def submit(self, job: Job) -> None:
@@ -51,12 +61,10 @@ class Workers:
         with self._lock:
             if self._closed:
                 return
-            if self._open >= len(self._threads) and len(self._threads) < self._limit:
-                try:
-                    self._start()
-                except RuntimeError:
-                    if not self._threads:
-                        raise
+            if not self._threads:
+                self._start()
+            elif self._open >= len(self._threads) and len(self._threads) < self._limit:
+                self._start_soon()
             self._open += 1
             self._jobs.put(job)
 
@@ -67,9 +75,27 @@ class Workers:
             with suppress(queue.Empty):
                 while True:
                     self._jobs.get_nowait()
+            self._lacking.put(None)
+        with self._starting:  # the last start
             for _ in self._threads:
                 self._jobs.put(None)
-            return tuple(self._threads)
+            return (*self._threads, *([] if self._starter is None else [self._starter]))
+
+    def _start_soon(self) -> None:
+        """Have a worker started. If that fails, the next job that finds none idle tries again."""
+        if self._starter is None:
+            starter = threading.Thread(target=self._start_more, name="executor-pods/kube-calls", daemon=True)
+            with suppress(RuntimeError):
+                starter.start()
+                self._starter = starter
+        self._lacking.put(None)
+
+    def _start_more(self) -> None:
+        while not self._closed and len(self._threads) < self._limit:
+            self._lacking.get()
+            with self._starting, suppress(RuntimeError):
+                if self._open > len(self._threads) and not self._closed:
+                    self._start()
 
     def _start(self) -> None:
         thread = threading.Thread(
