@@ -434,8 +434,12 @@ def _wire() -> Wire:
     return wire
 
 
+@lru_cache(maxsize=16)
 def _wired(pool: type[HTTPConnectionPool], most_headers: int) -> type[HTTPConnectionPool]:
-    """Return the pool class with wired connections. The connections of a SOCKS proxy keep their own way to connect."""
+    """Return the pool class with wired connections. The connections of a SOCKS proxy keep their own way to connect.
+
+    All connections share the classes: code that meets objects of many classes is not sped up by the interpreter.
+    """
     answer = type("BoundAnswer", (Answer,), {"most_headers": most_headers})
     connection: Any = pool.ConnectionCls
     base = _WiredDirect if connection._new_conn is HTTPConnection._new_conn else _Wired  # noqa: SLF001 - the seam of urllib3.contrib.socks

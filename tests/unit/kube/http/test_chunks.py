@@ -192,6 +192,20 @@ def test_a_broken_connection_is_reported_after_the_events_before_it(tls: tuple[s
     answer.close()
 
 
+def test_headers_are_found_by_a_name_of_any_case_and_joined_if_there_are_several() -> None:
+    head = b"HTTP/1.1 200 OK\r\nretry-AFTER: 7\r\nWarning: one\r\n  and more\r\nno header\r\nWARNING:two \r\n\r\n"
+    headers = answer_of(Answer, head).headers
+    assert headers.get("Retry-After") == "7"
+    assert headers.get("Warning") == "one and more, two"
+    assert headers.get("Date", "unknown") == "unknown"
+    assert headers.get("no header") is None
+
+
+def test_several_encodings_of_an_answer_are_none_that_is_known() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert not answer_of(Answer, head).chunked
+
+
 def test_what_came_with_the_headers_is_not_lost() -> None:
     assert reads(answer_of(Answer, HEADERS + b"2\r\nab\r\n", b"0\r\n\r\n")) == [b"ab"]
 

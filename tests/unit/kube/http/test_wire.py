@@ -247,6 +247,12 @@ def test_a_connection_made_another_way_can_be_cut_too(server: ScriptedServer, mo
     assert len(made) == 1
 
 
+def test_the_connections_of_all_threads_are_of_one_class() -> None:
+    """The interpreter speeds code up that meets objects of few classes."""
+    pools = [Transport(Connection("https://api.example"), LIMIT, HEADERS)._manager.pool_classes_by_scheme for _ in "12"]
+    assert pools[0] == pools[1]
+
+
 @pytest.mark.parametrize("step", [Wire.begin, Wire.sending, lambda held: held.attach(Cord(os.dup(0)))])
 def test_a_wire_that_was_cut_goes_no_step_further(step: Callable[[Wire], None]) -> None:
     held = Wire()
