@@ -262,7 +262,7 @@ class AllocationSettings(Group):
     """When a terminating executor is replaced, as in a Kubernetes Job: as soon as it terminates
     (`"TerminatingOrFailed"`), or only when it has ended (`"Failed"`).
     """
-    max_requests_in_flight: Parallelism = 32
+    max_requests_in_flight: Parallelism = 48
     """How many requests to the API may be in flight at once, each on a connection of its own. Fewer executors are
     requested at a time if the API server answers 429, or more slowly than usual.
     """

@@ -42,7 +42,7 @@ def invalid(*fields: str) -> Invalid:
 def profile(
     batch_size: int = 20, max_batch_size: int = 500, *, executor: dict[str, Any] | None = None, target: int = 1
 ) -> Profile:
-    sizes = {"batch_size": batch_size, "max_batch_size": max_batch_size}
+    sizes = {"batch_size": batch_size, "max_batch_size": max_batch_size, "max_requests_in_flight": 32}
     subject = Profile("default", settings(allocation=sizes, executor=executor))
     subject.target = target
     return subject

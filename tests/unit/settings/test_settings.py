@@ -99,7 +99,7 @@ DEFAULTS = {
     "allocation.max_created": None,
     "allocation.pacing": "pipelined",
     "allocation.pod_replacement_policy": "TerminatingOrFailed",
-    "allocation.max_requests_in_flight": 32,
+    "allocation.max_requests_in_flight": 48,
     "allocation.max_requests_per_second": None,
     "source.stale_after": "90s",
     "source.process": False,
