@@ -226,7 +226,9 @@ class AllocationSettings(Group):
     batch_size: Count = 20
     """How many executors a round requests. Spark: `spark.kubernetes.allocation.batch.size`."""
     max_batch_size: Count = 500
-    """How large batches may grow while creation succeeds. They fall back to `batch_size` when it fails."""
+    """How large batches may grow while creation succeeds, up to five times `max_requests_in_flight`: larger ones create
+    no sooner. They fall back to `batch_size` when it fails.
+    """
     batch_delay: Duration = timedelta(seconds=1)
     """The time between two rounds. Spark: `spark.kubernetes.allocation.batch.delay`."""
     creation_timeout: Duration = timedelta(seconds=60)
@@ -264,7 +266,8 @@ class AllocationSettings(Group):
     """
     max_requests_in_flight: Parallelism = 48
     """How many requests to the API may be in flight at once, each on a connection of its own. Fewer executors are
-    requested at a time if the API server answers 429, or more slowly than usual.
+    requested at a time if the API server answers 429, or more slowly than usual. By default fewer than the share that a
+    server gives a single user, or a namespace's service accounts (API priority and fairness).
     """
     max_requests_per_second: Rate | None = Field(default=None, examples=[50.0])
     """How many pods may be created, deleted or labelled per second, on average. Without it: no limit."""
