@@ -284,6 +284,10 @@ class Invariants:
         """How many of the fleet's pods live in the cluster, of one profile or of all, without some executors."""
         return sum(profile in (None, live.profile) and live.executor_id not in but for live in self._alive.values())
 
+    def executors(self, profile: str) -> frozenset[int]:
+        """The executors of one profile's pods that live in the cluster."""
+        return frozenset(live.executor_id for live in self._alive.values() if live.profile == profile)
+
     def living(self) -> set[int]:
         """The executors of the fleet's pods that live in the cluster."""
         return {live.executor_id for live in self._alive.values()}

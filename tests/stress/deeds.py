@@ -73,7 +73,7 @@ class Deeds:
             possible |= {LossKind.EXITED, LossKind.NEVER_STARTED}
         if (driver, executor_id) not in self._ran:
             possible.add(LossKind.NEVER_STARTED)
-        if by_hand & {"deleted", "evicted"} or asked:
+        if by_hand - {"killed"} or asked:
             possible.add(LossKind.MISSING)
         if (asked | wished) - {driver}:  # a stop that leaves the fleet ends what its driver has killed
             possible.add(LossKind.DELETED)

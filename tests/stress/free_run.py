@@ -356,7 +356,9 @@ class FreeChaos:
         return self.random.choice(list(PARTS))
 
     def _tell(self, message: Callable[[tuple[int, ...]], FromDriver], number: int, *, ends: bool = False) -> None:
-        if present := sorted(self.life.story.present()):
+        # what never starts never connects; it would stay for ever, as it would if its driver let it finish
+        stuck = self.truth.executors(STUCK) if message is not KillExecutors else frozenset()
+        if present := sorted(self.life.story.present() - stuck):
             executor_ids = tuple(self.random.sample(present, min(number, len(present))))
             for executor_id in executor_ids if ends else ():
                 self.deeds.wished(self.life, executor_id)

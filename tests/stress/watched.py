@@ -7,6 +7,7 @@ that comes again and again says up to when all of that was heard.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from random import Random
@@ -30,6 +31,10 @@ STALE: Final = 4
 """Answers of which one is given to a list that a cache may answer."""
 
 TICK_SECONDS: Final = 0.05
+
+GATHERS: Final = (fleet.GATHER, 0.1)
+"""Seconds for which a process gathers what it tells the driver's: if for long, only what must be told before a request
+has been told when the process is killed."""
 
 ASKED_TO_GO: Final = "deletion asked for: "
 UP_TO_NOW: Final = "heard up to now"
@@ -79,7 +84,8 @@ main({{descriptor}}, {{parent}}, {seed})
 
 def main(descriptor: int, parent: int, seed: int) -> NoReturn:
     """Run the fleet's process."""
-    clock, random = SystemClock(), Random(seed)
+    clock, random = SystemClock(), Random(seed + os.getpid())
+    fleet.GATHER = random.choice(GATHERS)  # type: ignore[misc]
     attributes, announced = fleet._attributes, fleet._AnnouncedPodApi
 
     def with_moment(record: logging.LogRecord) -> dict[str, Any]:
