@@ -1,8 +1,9 @@
 """The Backend's child actors: their order, how each is made, and what its crash means.
 
-The order is that of dependence: a child sends messages to those before it, and is restarted with them. Nothing depends
-on the sources, the lease keeper and the event recorder: each restarts alone. A child that calls the API has a fence of
-its own, which is closed when the child ends: a hung child that was replaced can send nothing when it continues.
+The order is that of dependence: a child sends messages to those before it, and is restarted with them. The lease keeper
+and the event recorder come first, because they depend on nothing: the lease is renewed whatever is restarted. Nothing
+depends on these two, nor on the sources: each restarts alone. A child that calls the API has a fence of its own. It is
+closed when the child ends: a hung child that was replaced can send nothing when it continues.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def names(settings: Settings) -> tuple[str, ...]:
     """Return the names of the children that these settings need."""
     lease = (LEASE,) if settings.uses_lease else ()
     recorder = (RECORDER,) if settings.records_events else ()
-    return (*MOVABLE, *lease, *recorder)
+    return (*lease, *recorder, *MOVABLE)
 
 
 def makers(
@@ -161,9 +162,9 @@ def specs(
     )
     made = makers(settings, api, owner=owner, backend=backend, children=children, counts=counts)
     return (
-        *((leaf if name in SOURCES else linked)(name, make) for name, make in place(made, owner).items()),
         *((leaf(LEASE, fenced(make_keeper)),) if settings.uses_lease else ()),
         *((recorder,) if settings.records_events else ()),
+        *((leaf if name in SOURCES else linked)(name, make) for name, make in place(made, owner).items()),
     )
 
 

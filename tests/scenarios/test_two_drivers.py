@@ -27,6 +27,7 @@ from actors.messages import (
     KillExecutors,
     StopBackend,
 )
+from actors.messages.internal.names import ALLOCATOR, LEASE, POOL, STORE, WATCH
 from actors.pods.loss import LossKind
 from tests.scenarios.memory import sizes
 from tests.scenarios.rivals import Rivals
@@ -354,6 +355,17 @@ def test_a_keeper_that_crashes_is_back_before_the_lease_is_lost(when: float) -> 
         cluster.advance(60)
         assert first.heard(AllocationBlocked) == []
         assert cluster.holder() is first
+
+
+@pytest.mark.parametrize("part", [POOL, STORE, ALLOCATOR, WATCH])
+def test_the_keeper_renews_the_lease_whatever_else_crashes(part: str) -> None:
+    with Rivals("first") as cluster:
+        (first,) = cluster.drivers
+        cluster.advance(10)
+        first.crash(part)
+        cluster.advance(10)
+        assert first.part(part).incarnation == 2
+        assert first.part(LEASE).incarnation == 1
 
 
 def test_a_backend_whose_keeper_stays_down_stops_writing() -> None:

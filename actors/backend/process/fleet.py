@@ -42,7 +42,7 @@ from actors.backend.process.frames import (
 from actors.backend.process.observed import AT_ONCE, CrossedStates
 from actors.errors import ActorCrashed, SettingsError
 from actors.kube.auth.credentials import Access, Credentials
-from actors.kube.http.pod_api import HttpPodApi
+from actors.kube.http.pod_api import HttpPodApi, package_version
 from actors.kube.metered import MeteredPodApi
 from actors.messages.internal import ExecutorsObserved
 from actors.metrics.counts import Backlog, FleetCounts
@@ -133,6 +133,8 @@ def _serve(outbox: _Outbox) -> None:
 def _begun(outbox: _Outbox, frame: ToFleet) -> _Fleet:
     if not isinstance(frame, Begin):
         raise TypeError(f"the first frame is {type(frame).__name__}")
+    if frame.version != package_version():
+        raise RuntimeError(f"the driver runs version {frame.version}, and version {package_version()} is installed now")
     fleet = _Fleet(outbox, frame)
     outbox.put(Ready())
     return fleet

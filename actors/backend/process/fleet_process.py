@@ -1,8 +1,8 @@
 """`FleetProcess`: where the children run that observe the fleet and write to it, with `source.process`.
 
 The process is started with its first child, and again after it has ended: its children are lost then, and restarted by
-the Backend's supervisor, in order. One that does not answer, or in which a child hangs, is killed. A process that never
-got as far as its first frame says that none can be had: from then on the Backend's process runs these children itself.
+the Backend's supervisor, in order. One that does not answer, or in which a child hangs, is killed. When too many in a
+row never begin their work, the Backend's process runs these children itself from then on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from actors.backend.process.frames import (
 )
 from actors.backend.process.observed import KnownStates
 from actors.backend.process.remote_actor import ChildEnded, RemoteActor
-from actors.kube.http.pod_api import HttpPodApi
+from actors.kube.http.pod_api import HttpPodApi, package_version
 from actors.messages.internal import ExecutorsObserved
 from actors.metrics.counts import ProcessCounts
 from actors.runtime import Hung, Lost, at_rest
@@ -76,8 +76,9 @@ START_LIMIT: Final = timedelta(minutes=1)
 """A process that has not begun its work so long after it was sent the first frame is killed. That takes a second, and
 many beside others that compute. What is counted are the intervals between pings, for the same reason."""
 
-MOST_FAILED_STARTS: Final = 3
-"""After so many processes that never began their work, and none that did, no more is started."""
+MOST_FAILED_STARTS: Final = 5
+"""After so many processes in a row that never began their work, which takes ten seconds or more, no more is started:
+another version of this package may have been installed since. If the first one cannot be started at all, none can."""
 
 MOST_HANGS: Final = 2
 """A process is killed when so many pongs in a row say that a child hangs. After both processes were stopped, the first
@@ -129,9 +130,11 @@ class FleetProcess:
         self._owner: Manifest | None = None
         self._patience = settings.backend.hang_timeout
         self._process: _Process | None = None
+        self._version = package_version()
         self._was_ready = False
-        """One has begun its work: another one can, too."""
+        """One has begun its work."""
         self._failed_starts = 0
+        """Since that one."""
         self._runs_here = False
 
     @property
@@ -178,8 +181,9 @@ class FleetProcess:
     def _judge(self, ended: _Process) -> None:
         """Decide whether another process can be expected to work."""
         self._was_ready = self._was_ready or ended.is_ready
-        self._failed_starts += not ended.is_ready
-        if not self._was_ready and (ended.pid is None or self._failed_starts >= MOST_FAILED_STARTS):
+        self._failed_starts = 0 if ended.is_ready else self._failed_starts + 1
+        is_hopeless = ended.pid is None and not self._was_ready
+        if is_hopeless or self._failed_starts >= MOST_FAILED_STARTS:
             logger.warning("no process for the fleet can be had, this process observes and writes itself")
             self._runs_here = True
 
@@ -187,6 +191,7 @@ class FleetProcess:
         """Return the first frame. A login program may run for it."""
         api = self._api
         return Begin(
+            self._version,
             self._settings,
             self._owner,
             api.namespace,

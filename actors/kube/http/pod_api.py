@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from actors.kube.auth.credentials import Access
     from actors.runtime import Deadline
 
-__all__ = ["HttpPodApi"]
+__all__ = ["HttpPodApi", "package_version"]
 
 logger = get_logger(__name__)
 
@@ -79,7 +79,7 @@ class HttpPodApi:
         self.bounds = bounds or AnswerBounds()
         self._clock = clock or SystemClock()
         self._server_clock = ServerClock(self._clock)
-        self._user_agent = f"executor-pods/{_version()}"
+        self._user_agent = f"executor-pods/{package_version()}"
         self._complaints = Complaints(access.credentials.redacted)
         self._deduplicator = PodDeduplicator()
         self._own_timers = TimerThread(self._clock)
@@ -370,7 +370,8 @@ def _delete_options(options: DeleteOptions) -> Mapping[str, Any]:
     }
 
 
-def _version() -> str:
+def package_version() -> str:
+    """Return the installed version of this package."""
     try:
         return importlib.metadata.version("executor-pods")
     except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 SECOND = timedelta(seconds=1)
 CHILDREN = [
+    "event-recorder",
     "request-pool",
     "snapshot-store",
     "lifecycle-manager",
     "allocator",
     "poll-source",
     "watch-source",
-    "event-recorder",
 ]
 
 

@@ -244,7 +244,7 @@ def test_where_no_process_can_be_started_this_process_runs_the_children(
     assert fleet.process.pid is None
 
 
-def test_after_one_that_worked_another_process_is_tried_again_and_again(
+def test_after_one_that_worked_another_process_is_tried_some_more_times(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet.spawn(POOL)
@@ -252,12 +252,28 @@ def test_after_one_that_worked_another_process_is_tried_again_and_again(
     killed(fleet)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", None)
-        for _ in range(MOST_FAILED_STARTS + 1):
+        for _ in range(MOST_FAILED_STARTS - 1):
             fleet.spawn(POOL)
             assert isinstance(fleet.end().cause, Lost)
     fleet.spawn(POOL)
     works(fleet)
     assert fleet.process.pid is not None
+
+
+def test_after_an_upgrade_under_a_running_driver_its_process_runs_the_children_in_the_end(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.spawn(POOL)
+    works(fleet)
+    killed(fleet)
+    monkeypatch.setattr(fleet.process, "_version", "0.0.1")
+    for _ in range(MOST_FAILED_STARTS):
+        fleet.spawn(POOL)
+        assert isinstance(fleet.end().cause, Lost)
+    assert "RuntimeError: the driver runs version 0.0.1, and version" in caplog.text
+    fleet.spawn(POOL)
+    works(fleet)
+    assert fleet.process.pid is None
 
 
 GARBAGE: Final = {
