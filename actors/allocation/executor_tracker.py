@@ -64,13 +64,16 @@ class ExecutorTracker:
     # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def load(self, entries: Iterable[LedgerEntry], now: Moment) -> None:
-        """Load the ledger after a start. An executor that no snapshot has had counts as requested."""
+        """Load the ledger after a start. An executor that no snapshot has had counts as requested.
+
+        Not if it has registered: then its pod existed, and is in the next list unless it is gone.
+        """
         for entry in entries:
             if entry.abandoned:
                 self.abandoned[entry.executor_id] = now
             if entry.removed_at is not None:
                 continue
-            if entry.uid is None:
+            if entry.uid is None and entry.registered_at is None:
                 self.requested.add(entry.executor_id, entry.profile, now)
             if entry.registered_at is not None:
                 self.registered.add(entry.executor_id)

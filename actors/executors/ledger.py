@@ -171,7 +171,7 @@ class Ledger(msgspec.Struct, frozen=True):
         for executor_id, uid in pods.items():
             entry = ledger.current(executor_id)
             if entry is not None and entry.uid in (None, uid) and not entry.running:
-                ledger = ledger._with(structs.replace(entry, scaled_down=True))
+                ledger = ledger._with(structs.replace(entry, scaled_down=True, uid=uid))
         return ledger
 
     def counted(self) -> Counter[str]:

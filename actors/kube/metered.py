@@ -22,6 +22,9 @@ __all__ = ["ApiCounts", "MeteredPodApi"]
 
 A = TypeVar("A")
 
+LOST = "Lost"
+"""The result of a call whose process has ended."""
+
 OK = "ok"
 """The result of a successful call; the result of a failed call is the class of its error."""
 
@@ -47,6 +50,12 @@ class ApiCounts:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
+
+    def lose(self) -> None:
+        """Count the calls under way as lost, with the process that made them."""
+        for operation, count in self.in_flight().items():
+            for _ in range(count):
+                self.end(operation, LOST)
 
     def include(self, other: ApiCounts) -> None:
         """Add the counts of another client. What has ended first, so that no count in flight is negative."""

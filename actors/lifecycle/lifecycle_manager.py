@@ -116,6 +116,8 @@ class LifecycleManager(Actor):
         """The newest snapshot, None before the first full sync."""
         self._states: Mapping[int, PodState] = {}
         """The states of the newest snapshot."""
+        self._told_states: Mapping[int, PodState] | None = None
+        """Those that the Backend was told last."""
         self._taking_over: int | None = None
         """The serial of the `TakeOver` that waits for the first full sync."""
         self._executors: dict[int, _Executor] = {}
@@ -189,6 +191,8 @@ class LifecycleManager(Actor):
         self._intents.load(live)
         for entry in live:
             since = entry.notified_at if entry.notified_at is not None else entry.registered_at
+            if since is None and entry.uid is not None:  # the Allocator has observed its pod, and we reported nothing
+                since = self.clock.monotonic()
             if since is not None:
                 self._executors[entry.executor_id] = _Executor(
                     since, entry.uid, None, entry.pod_in(observed), entry.registered_at
@@ -238,8 +242,7 @@ class LifecycleManager(Actor):
             if state is not None:
                 self._observe(executor_id, state, now)
         self._urgent_since = None
-        if self._states is not before:
-            self._backend.tell(ExecutorsObserved(self._states))
+        self._tell_states(is_synced=batch.snapshot.full_sync_at is not None)
         if batch.snapshot.full_sync_at is not None:
             self._snapshot = batch.snapshot
             self._take_over()
@@ -255,6 +258,12 @@ class LifecycleManager(Actor):
         self._report_lost_nodes(now)
         self._log_held_pods()
         self._store.tell(BatchDone(self.address, batch.seq))
+
+    def _tell_states(self, *, is_synced: bool) -> None:
+        """Tell the Backend of new states. That there are none it knows better than we do before the first list."""
+        if self._states is not self._told_states and (self._states or is_synced):
+            self._told_states = self._states
+            self._backend.tell(ExecutorsObserved(self._states))
 
     def _observe(self, executor_id: int, state: PodState, now: Moment) -> None:
         """Handle a state that has changed since the last batch."""

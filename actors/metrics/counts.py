@@ -148,6 +148,12 @@ class ProcessCounts:
     """By actor."""
     letters: DeadLetters = field(default_factory=DeadLetters)
 
+    def lose(self) -> None:
+        """Note that the process has ended: nothing waits or is under way there any more."""
+        self.api.lose()
+        self.pool.clear()
+        self.mailboxes.clear()
+
 
 @final
 class FleetCounts:

@@ -78,11 +78,11 @@ import sys
 sys.path[:] = {{path}}
 import actors.backend.process
 from tests.stress.watched import main
-main({{descriptor}}, {{parent}}, {seed})
+main({{descriptor}}, {{parent}}, {{version!r}}, {seed})
 """
 
 
-def main(descriptor: int, parent: int, seed: int) -> NoReturn:
+def main(descriptor: int, parent: int, version: str, seed: int) -> NoReturn:
     """Run the fleet's process."""
     clock, random = SystemClock(), Random(seed + os.getpid())
     fleet.GATHER = random.choice(GATHERS)  # type: ignore[misc]
@@ -99,7 +99,7 @@ def main(descriptor: int, parent: int, seed: int) -> NoReturn:
 
     fleet._attributes = with_moment
     fleet._AnnouncedPodApi = watched  # type: ignore[assignment,misc]
-    fleet.main(descriptor, parent)
+    fleet.main(descriptor, parent, version)
 
 
 def _tick() -> None:

@@ -72,6 +72,9 @@ GATHER: Final = 0.002
 """Seconds for which frames are gathered: what the Backend is told comes together. Each read takes the interpreter from
 the driver."""
 
+MOST_WAITING: Final = 100_000
+"""Frames that wait for the Backend's process. Only one that has not read for minutes has so many: it is stopped."""
+
 LAST_WORD: Final = 1.0
 """Seconds for which a failed process waits until it may say why."""
 
@@ -80,12 +83,18 @@ _RECORD_TOO: Final = ("msecs", "process", "processName", "thread", "threadName",
 """The attributes of a record of the log that cross besides its message and its fields."""
 
 
-def main(descriptor: int, parent: int) -> NoReturn:
-    """Run until the connection ends or `parent` is gone, then end this process. Nothing needs an orderly end."""
+def main(descriptor: int, parent: int, version: str) -> NoReturn:
+    """Run until the connection ends or `parent` is gone, then end this process. Nothing needs an orderly end.
+
+    `version` is that of the driver's package. Another one may have been installed since: what it would send means
+    something else here.
+    """
     _end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the driver, which ends this process when it has stopped
+        signal.signal(number, signal.SIG_IGN)
     outbox = _Outbox(socket.socket(fileno=descriptor))
     try:
+        _check(version)
         _serve(outbox)
     except BaseException as error:  # noqa: BLE001 - the last word, whatever it was
         with suppress(Exception):
@@ -95,6 +104,12 @@ def main(descriptor: int, parent: int) -> NoReturn:
             outbox.flush(LAST_WORD)
     finally:
         os._exit(0)
+
+
+def _check(version: str) -> None:
+    """Raise an error if the driver runs another version of this package than this process."""
+    if version != (installed := package_version()):
+        raise RuntimeError(f"the driver runs version {version}, and version {installed} is installed now")
 
 
 def _end_with(parent: int) -> None:
@@ -133,8 +148,6 @@ def _serve(outbox: _Outbox) -> None:
 def _begun(outbox: _Outbox, frame: ToFleet) -> _Fleet:
     if not isinstance(frame, Begin):
         raise TypeError(f"the first frame is {type(frame).__name__}")
-    if frame.version != package_version():
-        raise RuntimeError(f"the driver runs version {frame.version}, and version {package_version()} is installed now")
     fleet = _Fleet(outbox, frame)
     outbox.put(Ready())
     return fleet
@@ -150,15 +163,24 @@ class _Outbox:
         self._sending = threading.Lock()
         """Held while frames are sent, so that they keep their order."""
         self._filled = threading.Condition()
-        self._waiting: list[FromFleet] = []
+        self._waiting: list[FromFleet | None] = []
+        """None in place of states that newer ones have replaced."""
+        self._states_at: int | None = None
+        """The place of the newest states that wait."""
         threading.Thread(target=self._write, name="executor-pods/to-driver", daemon=True).start()
 
     def put(self, frame: FromFleet) -> None:
         """Send a frame soon, together with others."""
         with self._filled:
+            if _is_states(frame):
+                if self._states_at is not None:
+                    self._waiting[self._states_at] = None
+                self._states_at = len(self._waiting)
             self._waiting.append(frame)
             if len(self._waiting) == 1:
                 self._filled.notify()
+            elif len(self._waiting) > MOST_WAITING:  # the successor starts from a list
+                os._exit(0)
 
     def tell(self, message: object) -> None:
         """Send the Backend a message soon."""
@@ -174,8 +196,8 @@ class _Outbox:
             return
         try:
             with self._filled:
-                frames, self._waiting = self._waiting, []
-            self._send(frames)
+                frames, self._waiting, self._states_at = self._waiting, [], None
+            self._send([frame for frame in frames if frame is not None])
         except OSError:
             os._exit(0)
         except BaseException:  # noqa: BLE001 - whatever cannot cross
@@ -185,13 +207,12 @@ class _Outbox:
             self._sending.release()
 
     def _send(self, frames: Sequence[FromFleet]) -> None:
-        """Send frames. Of the states, the newest ones alone, as what is different."""
-        newest = max((place for place, frame in enumerate(frames) if _is_states(frame)), default=None)
+        """Send frames. States cross as what is different."""
         together: list[FromFleet] = []
-        for place, frame in enumerate(frames):
+        for frame in frames:
             if not _is_states(frame):
                 together.append(frame)
-            elif place == newest:
+            else:
                 for part in self._states.frames(frame.message.states):  # type: ignore[union-attr]  # see `_is_states`
                     self.connection.sendall(pack([*together, part]))
                     together = []

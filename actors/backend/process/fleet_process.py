@@ -8,8 +8,6 @@ row never begin their work, the Backend's process runs these children itself fro
 from __future__ import annotations
 
 import fcntl
-import json
-import logging
 import os
 import queue
 import signal
@@ -40,6 +38,7 @@ from actors.backend.process.frames import (
     pack,
     unpack,
 )
+from actors.backend.process.log_records import LogRecords
 from actors.backend.process.observed import KnownStates
 from actors.backend.process.remote_actor import ChildEnded, RemoteActor
 from actors.kube.http.pod_api import HttpPodApi, package_version
@@ -87,13 +86,16 @@ one may say so of a child that could not tell the Backend something meanwhile.""
 END_LIMIT: Final = 1.0
 """Seconds that `close` waits for the end of a process that was killed. It takes milliseconds."""
 
+NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
+"""A driver may have SIGPIPE end it, as many commands do: not because its fleet's process has ended."""
+
 STANDARD_STREAMS: Final = (0, 1, 2)
 
 _START: Final = """
 import sys
 sys.path[:] = {path}
 from actors.backend.process.fleet import main
-main({descriptor}, {parent})
+main({descriptor}, {parent}, {version!r})
 """
 
 
@@ -151,6 +153,8 @@ class FleetProcess:
     def hurry(self, patience: timedelta) -> None:
         """Kill the process if a child is busy with one message for longer than `patience`, from now on."""
         self._patience = min(self._patience, patience)
+        if self._process is not None:
+            self._process.check_soon()
 
     def close(self) -> None:
         """Kill the process, so that nothing more is sent."""
@@ -167,22 +171,42 @@ class FleetProcess:
             self._judge(self._process)
             self._process = None
         if self._process is None and not self._runs_here:
-            self._process = _Process(
+            self._process = self._started()
+        return self._process
+
+    def _started(self) -> _Process | None:
+        """Return a new process; None if none can be had.
+
+        Raises:
+            Lost: this one cannot be had.
+        """
+        try:
+            return _Process(
                 self._begin,
                 self._api,
+                version=self._version,
                 app_id=self._settings.app_id,
                 backend=self._backend,
                 counts=self._counts,
                 timers=self._timers,
                 patience=lambda: self._patience,
             )
-        return self._process
+        except (OSError, RuntimeError) as error:  # no descriptor, no thread
+            self._note_failed_start(is_hopeless=not self._was_ready)
+            if self._runs_here:
+                return None
+            raise Lost(f"no process of the fleet can be started: {error}") from error
 
     def _judge(self, ended: _Process) -> None:
         """Decide whether another process can be expected to work."""
-        self._was_ready = self._was_ready or ended.is_ready
-        self._failed_starts = 0 if ended.is_ready else self._failed_starts + 1
-        is_hopeless = ended.pid is None and not self._was_ready
+        logger.warning("process of the fleet ended: pid=%s reason=%s", ended.pid, ended.why)
+        if ended.is_ready:
+            self._was_ready, self._failed_starts = True, 0
+        else:
+            self._note_failed_start(is_hopeless=ended.pid is None and not self._was_ready)
+
+    def _note_failed_start(self, *, is_hopeless: bool) -> None:
+        self._failed_starts += 1
         if is_hopeless or self._failed_starts >= MOST_FAILED_STARTS:
             logger.warning("no process for the fleet can be had, this process observes and writes itself")
             self._runs_here = True
@@ -191,7 +215,6 @@ class FleetProcess:
         """Return the first frame. A login program may run for it."""
         api = self._api
         return Begin(
-            self._version,
             self._settings,
             self._owner,
             api.namespace,
@@ -214,6 +237,7 @@ class _Process:
         begin: Callable[[], Begin],
         api: HttpPodApi,
         *,
+        version: str,
         app_id: str,
         backend: Address,
         counts: FleetCounts,
@@ -221,6 +245,7 @@ class _Process:
         patience: Callable[[], timedelta],
     ) -> None:
         self._begin = begin
+        self._version = version
         self._app_id = app_id
         self._credentials = api.access.credentials
         self._backend = backend
@@ -237,6 +262,7 @@ class _Process:
         self._writing = True
         """That thread has frames to send, the first of all at least."""
         self._states = KnownStates()
+        self._records = LogRecords(app_id)
         self._unanswered = 0
         """Pings since the process was heard."""
         self._may_begin = False
@@ -245,8 +271,10 @@ class _Process:
         """For how long it has not begun since."""
         self._hangs = 0
         """Pongs in a row that say that a child hangs."""
+        self._hung: dict[str, Hung] = {}
+        """The child for which the process was killed."""
         self._closing = False
-        self._why = ""
+        self.why = ""
         """Why it was killed."""
         self._popen: subprocess.Popen[bytes] | None = None
         self.is_ready = False
@@ -261,7 +289,7 @@ class _Process:
             self._connection.close()
             theirs.close()
             raise
-        timers.schedule(self._ping_interval(), self._watch_over)
+        self._check = timers.schedule(self._ping_interval(), self._watch_over)
 
     @property
     def pid(self) -> int | None:
@@ -277,7 +305,7 @@ class _Process:
             if not ended:
                 self._actors[name, incarnation] = reply_to
         if ended:
-            reply_to.tell(ChildEnded(self._loss()))
+            reply_to.tell(ChildEnded(self._loss_of(name)))
         else:
             self._tell(Spawn(name, incarnation))
 
@@ -312,7 +340,7 @@ class _Process:
             data = self._packed(told)
             if not self._writing:
                 try:
-                    data = data[self._connection.send(data, socket.MSG_DONTWAIT) :]
+                    data = data[self._connection.send(data, socket.MSG_DONTWAIT | NO_SIGNAL) :]
                 except BlockingIOError:
                     pass
                 except OSError:  # the reader knows that the process ends
@@ -335,16 +363,26 @@ class _Process:
     def _write(self) -> None:
         """Send the first frame, and what is left to this thread, until the end."""
         log_with(app_id=self._app_id)
-        data: bytes | None = self._packed([self._begin()])
+        data: bytes | None = self._first()
         self._may_begin = True
         while data is not None:
             with suppress(OSError):  # as above
-                self._connection.sendall(data)
+                self._connection.sendall(data, NO_SIGNAL)
             with self._lock:
                 self._writing = not self._outbox.empty()
             data = self._outbox.get()
         with self._lock:
             self._connection.close()
+
+    def _first(self) -> bytes:
+        """Return the first frame. If there is none, the process is killed."""
+        try:
+            frame = self._begin()
+        except Exception as error:
+            logger.exception("no credential for the process of the fleet")
+            self._kill(f"it has no credential: {type(error).__name__}")
+            return b""
+        return self._packed([frame])
 
     # ── the reader's thread ──────────────────────────────────────────────────────────────────────────────────
 
@@ -353,13 +391,13 @@ class _Process:
         log_with(app_id=self._app_id)
         try:
             with theirs:
-                self._popen = _spawn(theirs)
+                self._popen = _spawn(theirs, self._version)
             logger.info("process of the fleet started: pid=%d", self._popen.pid)
             if self._closing:
                 self._kill()
             self._writer.start()
             why = self._hear()
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from starting, or what it has sent
+        except BaseException as error:  # noqa: BLE001 - whatever keeps it from starting, or what it has sent
             why = f"{type(error).__name__}: {error}"
         self._end(why)
 
@@ -390,9 +428,7 @@ class _Process:
                 self._counts.process = frame.counts
                 self._judge(frame.hang)
             case LogRecord(attributes):
-                record = logging.makeLogRecord(dict(attributes))
-                if (log := get_logger(record.name)).isEnabledFor(record.levelno):
-                    log.handle(record)
+                self._records.put(attributes)
             case NeedCredential(refused):
                 renewal = threading.Thread(target=self._renew, args=(refused,), name="executor-pods/renewal")
                 renewal.daemon = True
@@ -415,14 +451,13 @@ class _Process:
         """Reap the process; its children are lost."""
         self._hang_up()
         ended = "" if self._popen is None else _reaped(self._popen)
-        self._why = self._why or ended or why
+        self.why = self.why or ended or why
         self._outbox.put(None)
         if not self._writer.ident:
             self._connection.close()
-        if not self._closing:
-            logger.warning("process of the fleet ended: pid=%s reason=%s", self.pid, self._why)
         if self._counts.process is not None:
-            self._counts.process.pool.clear()
+            self._counts.process.lose()
+        self._records.close(END_LIMIT)
         with self._lock:
             self.ended = True
         self._end_actors()
@@ -430,16 +465,25 @@ class _Process:
     def _end_actors(self) -> None:
         with self._lock:
             actors, self._actors = self._actors, {}
-        for actor in actors.values():
-            actor.tell(ChildEnded(self._loss()))
+        for (name, _), actor in actors.items():
+            actor.tell(ChildEnded(self._loss_of(name)))
 
-    def _loss(self) -> Exception | None:
-        return None if self._closing else Lost(f"the process of the fleet has ended: {self._why}")
+    def _loss_of(self, name: str) -> Exception | None:
+        """Return why a child has ended with the process. The one that hung has failed."""
+        if self._closing:
+            return None
+        return self._hung.get(name) or Lost(f"the process of the fleet has ended: {self.why}")
 
     # ── the watchdog ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _ping_interval(self) -> timedelta:
         return min(PING_EVERY, self._patience() / PINGS_PER_PATIENCE)
+
+    def check_soon(self) -> None:
+        """Check at the intervals that the patience needs now. Called by the thread that also checks."""
+        self._check.cancel()
+        if not self.ended:
+            self._check = self._timers.schedule(self._ping_interval(), self._watch_over)
 
     def _watch_over(self) -> None:
         if self.ended or self._closing:
@@ -455,7 +499,7 @@ class _Process:
             self._tell(Ping(self._patience()))
         elif self._may_begin:
             self._beginning += self._ping_interval()
-        self._timers.schedule(self._ping_interval(), self._watch_over)
+        self._check = self._timers.schedule(self._ping_interval(), self._watch_over)
 
     def _judge(self, hang: Hang | None) -> None:
         self._hangs = self._hangs + 1 if hang is not None else 0
@@ -463,13 +507,14 @@ class _Process:
             return
         hung = Hung(f"{hang.name} was busy with {hang.message} for {hang.seconds:.1f}s")
         hung.add_note(hang.stack)
+        self._hung[hang.name] = hung
         text = "actor hangs, its process is killed: actor=%s message=%s busy=%.1fs"
         logger.error(text, hang.name, hang.message, hang.seconds, exc_info=hung)
         self._kill(str(hung))
 
     def _kill(self, why: str = "") -> None:
         """Kill the process. One that was forked when it started may have its end of the connection, too."""
-        self._why = self._why or why
+        self.why = self.why or why
         if self._popen is not None:
             self._popen.kill()
         self._hang_up()
@@ -506,7 +551,7 @@ def _beyond_streams(end: socket.socket) -> socket.socket:
         return socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, STANDARD_STREAMS[-1] + 1))
 
 
-def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
+def _spawn(theirs: socket.socket, version: str) -> subprocess.Popen[bytes]:
     """Start the process with its end of the connection. It imports what this process imports, and has no terminal.
 
     Raises:
@@ -518,7 +563,7 @@ def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
         raise OSError("this program does not know its Python interpreter")
     descriptor = theirs.fileno()
     path = [each for each in sys.path if isinstance(each, str)]
-    program = _START.format(path=json.dumps(path), descriptor=descriptor, parent=os.getpid())
+    program = _START.format(path=ascii(path), descriptor=descriptor, parent=os.getpid(), version=version)
     return subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, *_options(), "-c", program],
         pass_fds=[descriptor],

@@ -65,8 +65,6 @@ _READ: Final = 256 * 1024
 class Begin:
     """The first frame: whose fleet it is, and how to reach the API server."""
 
-    version: str
-    """Of this package. Another one may have been installed since the driver began."""
     settings: Settings
     owner: Manifest | None
     """The driver's pod as an ownerReference."""

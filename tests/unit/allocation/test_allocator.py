@@ -280,6 +280,15 @@ def test_it_tells_the_pool_which_executors_are_requested(rig: Callable[..., Rig]
     assert subject.pool.take(BeginEpoch).requested == {1}
 
 
+def test_a_registered_executor_without_a_pod_is_not_requested_again(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.know(LedgerEntry(1, "default", registered_at=5.0), next_id=2)
+    subject.begin(lost=frozenset())
+    subject.want(1)
+    subject.round(synced=True)
+    assert subject.requested() == [2], "its pod has existed, and is gone: it has ended"
+
+
 def test_a_lost_executor_is_requested_again_under_its_id_before_any_new_one(rig: Callable[..., Rig]) -> None:
     subject = after_a_pool_crashed(rig, 3, batch_size=2)
     subject.want(4)

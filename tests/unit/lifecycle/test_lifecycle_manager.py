@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from actors.executors.ledger import Ledger
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.messages.internal import (
     AddSubscriber,
@@ -38,7 +39,7 @@ from actors.messages.internal import (
     WithdrawRequests,
 )
 from actors.pods.id_map import IdMap
-from actors.pods.loss import LossKind, LossReason
+from actors.pods.loss import SCALED_DOWN, LossKind, LossReason
 from actors.pods.pod import ContainerStatus, PodStatus
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
 from tests.unit.builders import pod
@@ -603,6 +604,44 @@ def test_after_a_restart_no_end_is_reported_again_and_ended_pods_are_deleted(rig
     assert (list(subject.removed()), subject.deleted()) == ([1], ["app-exec-1"])
     subject.restart(entry(1, removed_at=subject.now))
     assert (subject.removed(), subject.deleted()) == ({}, ["app-exec-1"])
+
+
+def test_that_nothing_was_observed_is_not_reported_before_a_list_says_so(rig: Callable[..., Rig]) -> None:
+    subject = rig(start=False)
+    subject.know(ran=(1, 2))
+    subject.round()
+    assert subject.backend.take_all(ExecutorsObserved) == []
+    subject.round(synced=True)
+    assert [dict(message.states) for message in subject.backend.take_all(ExecutorsObserved)] == [{}]
+
+
+def test_the_end_of_an_executor_that_was_scaled_down_before_it_was_reported_is_our_doing_after_a_restart_too(
+    rig: Callable[..., Rig],
+) -> None:
+    at = datetime.now(UTC)
+    ledger = Ledger().begun().requested((1,), "default", at).scaled_down({1: "uid-1"})
+    subject = rig(start=False)
+    subject.know(*ledger.entries.values())
+    subject.round(going(pending(1)), synced=True)
+    subject.view.end(1)
+    subject.round()
+    removed = subject.backend.take(RemoveExecutor)
+    assert (removed.reason.kind, SCALED_DOWN in removed.reason.message) == (LossKind.KILLED_BY_DRIVER, True)
+
+
+def test_an_executor_that_was_scaled_down_before_it_was_reported_and_is_gone_is_removed(
+    rig: Callable[..., Rig],
+) -> None:
+    at = datetime.now(UTC)
+    ledger = Ledger().begun().requested((1,), "default", at).scaled_down({1: "uid-1"})
+    subject = rig(start=False)
+    subject.know(*ledger.entries.values())
+    subject.round(synced=True)
+    subject.kit.advance(timedelta(minutes=1))
+    subject.round(synced=True)
+    removed = subject.backend.take(RemoveExecutor)
+    assert (removed.executor_id, removed.uid) == (1, "uid-1")
+    assert ledger.removed(1, removed.uid, removed.reason, 2.0, at)[1] == (), "the driver never knew of it"
 
 
 def test_the_observed_states_are_reported_when_any_of_them_has_changed(rig: Callable[..., Rig]) -> None:

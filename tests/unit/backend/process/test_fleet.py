@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from actors import kube
+from actors.backend.process import fleet
 from actors.backend.process.fleet import _AnnouncedPodApi, _Outbox, _portable
 from actors.backend.process.frames import FrameReader, Observed, Told, unpack
 from actors.errors import ActorCrashed, Conflict
+from actors.kube.http.pod_api import package_version
 from actors.messages.internal import ExecutorsObserved, Polled
 from actors.pods.id_map import IdMap
 from actors.pods.state import PodRunning
@@ -160,3 +162,35 @@ def test_what_cannot_cross_ends_the_process_as_the_backend_must_not_miss_it(
     with pytest.raises(Exited, match="1"):
         connection.outbox.flush()
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_only_the_newest_states_wait_for_a_process_that_does_not_read(connection: Connection) -> None:
+    for number in range(1, 101):
+        connection.outbox.tell(ExecutorsObserved(IdMap({number: PodRunning(pod(number))})))
+        connection.outbox.tell(Polled())
+    assert sum(frame is not None and frame != Told(Polled()) for frame in connection.outbox._waiting) == 1
+    connection.outbox.flush()
+    assert connection.arrived()[-2:] == [Observed({100: PodRunning(pod(100))}, is_last=True), Told(Polled())]
+
+
+def test_a_process_whose_driver_does_not_read_for_minutes_ends(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Exited(BaseException):
+        pass
+
+    def end(code: int) -> NoReturn:
+        raise Exited(code)
+
+    monkeypatch.setattr("os._exit", end)
+    monkeypatch.setattr(fleet, "MOST_WAITING", 3)
+    for _ in range(3):
+        connection.outbox.tell(Polled())
+    with pytest.raises(Exited, match="0"):
+        connection.outbox.tell(Polled())
+
+
+def test_a_driver_of_another_version_is_refused() -> None:
+    fleet._check(package_version())
+    with pytest.raises(RuntimeError, match=r"the driver runs version 0\.0\.1, and version"):
+        fleet._check("0.0.1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -12,7 +13,8 @@ import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
@@ -20,6 +22,7 @@ from actors.backend.process import fleet_process
 from actors.backend.process.fleet_process import MOST_FAILED_STARTS
 from actors.backend.process.frames import Ended, Ping, pack
 from actors.errors import Unauthorized
+from actors.kube.http.pod_api import package_version
 from actors.messages.internal import (
     AllowWrites,
     ClaimsListed,
@@ -40,7 +43,7 @@ from tests.unit.kube.http.test_pod_api import pod
 from tests.unit.kube.scripted import SAFETY, Peer, ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.unit.backend.process.conftest import Fleet
 
@@ -68,6 +71,31 @@ def killed(fleet: Fleet) -> int:
     os.kill(pid, signal.SIGKILL)
     assert isinstance(fleet.end().cause, Lost)
     return pid
+
+
+class Handler(logging.Handler):
+    """A handler of the driver's, for records of the pool's."""
+
+    def __init__(self, act: Callable[[logging.LogRecord], object]) -> None:
+        super().__init__()
+        self._act = act
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.process != os.getpid():
+            self._act(record)
+
+
+@pytest.fixture
+def handled() -> Iterator[Callable[[Callable[[logging.LogRecord], object]], None]]:
+    added: list[Handler] = []
+
+    def add(act: Callable[[logging.LogRecord], object]) -> None:
+        added.append(Handler(act))
+        logging.getLogger("actors").addHandler(added[-1])
+
+    yield add
+    for each in added:
+        logging.getLogger("actors").removeHandler(each)
 
 
 def test_a_child_works_in_the_process_and_answers_the_backend(fleet: Fleet, server: ScriptedServer) -> None:
@@ -103,16 +131,17 @@ def test_a_child_that_is_stopped_ends_after_what_it_was_sent_before(fleet: Fleet
 
 
 def test_a_child_that_crashes_ends_alone_and_the_next_one_starts_in_the_same_process(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture
+    fleet: Fleet, handled: Callable[[Callable[[logging.LogRecord], object]], None]
 ) -> None:
+    records: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    handled(lambda record: records.put(record) if record.levelno == logging.ERROR else None)
     fleet.spawn(POOL, STORE)
     works(fleet)
     pid = fleet.pid
-    with caplog.at_level(logging.ERROR):
-        fleet.tell(STORE, ("nobody", "knows this"))
-        ended = fleet.end()
+    fleet.tell(STORE, ("nobody", "knows this"))
+    ended = fleet.end()
     assert (ended.name, type(ended.cause)) == (STORE, AssertionError)
-    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    record = records.get(timeout=SAFETY)
     assert record.name == "actors.runtime.actor"
     assert record.getMessage() == "actor crashed: actor=snapshot-store-1 message=tuple"
     assert "AssertionError" in (record.exc_text or "")
@@ -143,10 +172,10 @@ def test_all_children_are_lost_with_the_process_and_the_next_ones_start_another(
     works(fleet)
     pid = killed(fleet)
     assert isinstance(fleet.end().cause, Lost)
-    assert f"process of the fleet ended: pid={pid} reason=it was killed by SIGKILL" in caplog.text
     fleet.spawn(POOL)
     works(fleet)
     assert fleet.pid != pid
+    assert f"process of the fleet ended: pid={pid} reason=it was killed by SIGKILL" in caplog.text
 
 
 def test_a_process_that_does_not_answer_is_killed(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +221,9 @@ def test_a_process_in_which_a_child_hangs_is_killed_and_the_log_shows_where(
     fleet.spawn(POOL, STORE)
     works(fleet)
     fleet.tell(POOL, AllowWrites(), Hanging("a", gate=str(tmp_path / "gate")))
-    for ended in (fleet.end(), fleet.end()):
-        assert isinstance(ended.cause, Lost)
-        assert "request-pool was busy with Hanging for" in str(ended.cause)
+    ends = {ended.name: ended.cause for ended in (fleet.end(), fleet.end())}
+    assert [type(ends[name]) for name in (POOL, STORE)] == [Hung, Lost], "only the one that hangs has failed"
+    assert all("request-pool was busy with Hanging for" in str(cause) for cause in ends.values())
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "actor hangs, its process is killed: actor=request-pool message=Hanging" in record.getMessage()
     assert record.exc_info is not None
@@ -291,7 +320,7 @@ GARBAGE: Final = {
 def test_a_process_that_sends_something_else_and_ends_is_lost(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, garbage: bytes
 ) -> None:
-    def something_else(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    def something_else(theirs: socket.socket, _version: str) -> subprocess.Popen[bytes]:
         number = theirs.fileno()
         program = f"import os, socket; socket.socket(fileno={number}).sendall({garbage!r}); os._exit(0)"
         return subprocess.Popen([sys.executable, "-c", program], pass_fds=[number])
@@ -305,7 +334,7 @@ def test_a_process_that_sends_something_else_and_ends_is_lost(
 def test_a_process_whose_first_frame_is_another_says_so_and_ends() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        process = fleet_process._spawn(theirs)
+        process = fleet_process._spawn(theirs, package_version())
         theirs.close()
         ours.sendall(pack([Ping(SOON)]))
         said = ours.makefile("rb").read()
@@ -409,3 +438,125 @@ def test_a_source_goes_on_in_the_next_process(fleet: Fleet, server: ScriptedServ
         os.kill(fleet.pid, signal.SIGKILL)
         assert {fleet.end().name, fleet.end().name} == {POLL, POOL}
     assert server.asked == []
+
+
+def test_a_log_handler_that_ends_its_thread_loses_nothing_that_is_told(
+    fleet: Fleet, handled: Callable[[Callable[[logging.LogRecord], object]], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    handled(lambda _: sys.exit())
+    fleet.spawn(POOL, STORE)
+    fleet.tell(STORE, ("nobody", "knows this"))
+    assert type(fleet.end().cause) is AssertionError
+    works(fleet)
+    killed(fleet)
+    assert "SystemExit" in capfd.readouterr().err
+
+
+def test_a_log_handler_that_blocks_holds_up_nothing_that_is_told(
+    fleet: Fleet, handled: Callable[[Callable[[logging.LogRecord], object]], None]
+) -> None:
+    gate = threading.Event()
+    handled(lambda _: gate.wait(SAFETY))
+    try:
+        fleet.spawn(POOL, STORE)
+        fleet.tell(STORE, ("nobody", "knows this"))
+        assert type(fleet.end().cause) is AssertionError
+        works(fleet)
+        killed(fleet)
+    finally:
+        gate.set()
+
+
+def test_a_process_without_a_credential_is_ended(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_credential() -> NoReturn:
+        raise PermissionError("no such luck")
+
+    monkeypatch.setattr(fleet.api.access.credentials, "current", no_credential)
+    fleet.spawn(POOL)
+    assert "it has no credential: PermissionError" in str(fleet.end().cause)
+    assert "no such luck" in caplog.text
+
+
+@pytest.mark.parametrize("worked", [False, True], ids=["at first", "later"])
+def test_without_a_descriptor_no_process_is_started_and_no_child_has_failed(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, worked: bool
+) -> None:
+    def no_descriptor() -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    if worked:
+        fleet.spawn(POOL)
+        works(fleet)
+        killed(fleet)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socketpair", no_descriptor)
+        if worked:
+            with pytest.raises(Lost, match="Too many open files"):
+                fleet.spawn(POOL)
+        else:
+            fleet.spawn(POOL)
+            works(fleet)
+    if worked:
+        fleet.spawn(POOL)
+        works(fleet)
+    assert (fleet.process.pid is not None) == worked
+
+
+def test_calls_of_a_process_that_is_lost_are_under_way_no_more(
+    server: ScriptedServer, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
+    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+    server.then(silence)
+    fleet = begin()
+    fleet.spawn(POOL)
+    fleet.tell(POOL, AllowWrites(), ListClaims(fleet.backend))
+    counted = threading.Event()
+    while not fleet.counts.requests().in_flight().get("list_objects"):
+        counted.wait(SOON.total_seconds())
+    killed(fleet)
+    assert fleet.counts.requests().in_flight() == {"list_objects": 0}
+    assert fleet.counts.requests().results.read() == {("list_objects", "Lost"): 1}
+
+
+def test_in_a_hurry_a_hang_is_found_at_once(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = begin()
+    fleet.spawn(POOL)
+    works(fleet)
+    os.kill(fleet.pid, signal.SIGSTOP)
+    fleet.process.hurry(4 * SOON)
+    assert "it does not answer" in str(fleet.end().cause)
+
+
+def test_a_path_of_imports_may_have_any_character(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, "/\U0001f680"])
+    fleet.spawn(POOL)
+    works(fleet)
+
+
+def test_the_process_leaves_sigterm_to_the_driver(fleet: Fleet) -> None:
+    fleet.spawn(POOL)
+    works(fleet)
+    os.kill(fleet.pid, signal.SIGTERM)
+    works(fleet)
+
+
+PIPE: Final = """
+import signal, socket, sys
+from actors.backend.process import fleet_process
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+ours, theirs = socket.socketpair()
+theirs.close()
+for flags in (socket.MSG_DONTWAIT | fleet_process.NO_SIGNAL, fleet_process.NO_SIGNAL):
+    try:
+        ours.sendall(b"x", flags)
+    except BrokenPipeError:
+        print("alive")
+"""
+
+
+def test_a_driver_that_sigpipe_ends_is_not_ended_by_what_it_sends() -> None:
+    program = subprocess.run([sys.executable, "-c", PIPE], capture_output=True, text=True, check=True)
+    assert program.stdout == "alive\nalive\n"
