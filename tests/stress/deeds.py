@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Literal
 
-from actors.pods.loss import LossKind
+from actors.pods.loss import SCALED_DOWN, LossKind
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -31,6 +31,8 @@ class Deeds:
         """Which drivers wished for its end, or said that it had lost its connection."""
         self._asked: defaultdict[int, set[Hashable]] = defaultdict(set)
         """Which drivers' Backends asked for the deletion of its pod."""
+        self._lowered: set[str] = set()
+        """Profiles whose target was lowered. What is decided then may be overtaken by what others do."""
         self._stopping: set[Hashable] = set()
         """Drivers that wish for the end of all."""
         self._ran: set[tuple[Hashable, int]] = set()
@@ -42,6 +44,10 @@ class Deeds:
     def wished(self, driver: Hashable, executor_id: int) -> None:
         """A driver wishes for the end of an executor, or tells of its disconnection."""
         self._wished[executor_id].add(driver)
+
+    def lowered(self, profile: str) -> None:
+        """The target of a profile is lowered."""
+        self._lowered.add(profile)
 
     def stops(self, driver: Hashable) -> None:
         """A driver stops, and its fleet with it."""
@@ -77,7 +83,8 @@ class Deeds:
             possible.add(LossKind.MISSING)
         if (asked | wished) - {driver}:  # a stop that leaves the fleet ends what its driver has killed
             possible.add(LossKind.DELETED)
-        if driver in asked | wished | self._stopping:
+        is_excess = SCALED_DOWN in removed.reason.message and removed.profile in self._lowered
+        if driver in asked | wished | self._stopping or is_excess:
             possible.add(LossKind.KILLED_BY_DRIVER)
         if driver in wished:
             possible.add(LossKind.DISCONNECTED)

@@ -277,6 +277,9 @@ class FreeChaos:
 
     def want(self, totals: Mapping[str, int]) -> None:
         """The driver moves its target."""
+        for profile, total in totals.items():
+            if total < self.totals.get(profile, 0):
+                self.deeds.lowered(profile)
         self.totals = dict(totals)
         wish = (self.clock.monotonic(), self.totals)
         self.news.tell(lambda: self._wishes.append(wish))
