@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import sys
 import threading
 import traceback
@@ -72,8 +73,9 @@ GATHER: Final = 0.002
 """Seconds for which frames are gathered: what the Backend is told comes together. Each read takes the interpreter from
 the driver."""
 
-MOST_WAITING: Final = 100_000
-"""Frames that wait for the Backend's process. Only one that has not read for minutes has so many: it is stopped."""
+UNREAD_LIMIT: Final = 60
+"""Seconds for which the Backend's process may read nothing, as it is stopped. Then this one ends: what waits would fill
+its memory, and its successor starts from a list."""
 
 LAST_WORD: Final = 1.0
 """Seconds for which a failed process waits until it may say why."""
@@ -159,6 +161,7 @@ class _Outbox:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", UNREAD_LIMIT, 0))
         self._states = CrossedStates()
         self._sending = threading.Lock()
         """Held while frames are sent, so that they keep their order."""
@@ -179,8 +182,6 @@ class _Outbox:
             self._waiting.append(frame)
             if len(self._waiting) == 1:
                 self._filled.notify()
-            elif len(self._waiting) > MOST_WAITING:  # the successor starts from a list
-                os._exit(0)
 
     def tell(self, message: object) -> None:
         """Send the Backend a message soon."""

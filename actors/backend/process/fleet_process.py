@@ -275,7 +275,7 @@ class _Process:
         """The child for which the process was killed."""
         self._closing = False
         self.why = ""
-        """Why it was killed."""
+        """Why it was killed, or has ended."""
         self._popen: subprocess.Popen[bytes] | None = None
         self.is_ready = False
         self.ended = False
