@@ -66,15 +66,20 @@ class Must:
 
 
 def _beside_a_busy_driver(ends: int, *, process: bool) -> tuple[Must, ...]:
-    def median(figure: str) -> Callable[[Measured], float]:
-        return lambda run: run.median("busy", "ours", figure, ends=ends, process=process)
+    """Return the promises for a fleet with a process. A driver that computes without pause is told to use one."""
 
-    beside = f"beside a busy driver, {ends} ends/s, {'process' if process else 'threads'}"
+    def must(what: str, figure: str, unit: str, **bound: float) -> Must:
+        beside = f"{what} beside a busy driver, {ends} ends/s, {'process' if process else 'threads'}"
+        promised = bound if process else {}
+        return Must(
+            beside, lambda run: run.median("busy", "ours", figure, ends=ends, process=process), unit, **promised
+        )
+
     return (
-        Must(f"end → ExecutorRemoved, p99, {beside}", median("removed p99 ms"), "ms", most=50),
-        Must(f"end → replacement's POST, p99, {beside}", median("POST p99 ms"), "ms", most=100),
-        Must(f"the driver's speed {beside}, to that without us", median("driver's speed %"), "%", least=95),
-        Must(f"its processor time {beside}, to that without us", median("its processor time %"), "%"),
+        must("end → ExecutorRemoved, p99,", "removed p99 ms", "ms", most=50),
+        must("end → replacement's POST, p99,", "POST p99 ms", "ms", most=100),
+        must("the driver's speed, to that without us,", "driver's speed %", "%", least=95),
+        must("its processor time, to that without us,", "its processor time %", "%"),
     )
 
 
