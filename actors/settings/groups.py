@@ -310,8 +310,8 @@ class SourceSettings(Group):
     """A watch that delivers no byte for this long counts as dead. The API sends a bookmark about once a minute."""
     process: bool = False
     """Whether a child process observes the fleet and writes to it. A driver that computes keeps its interpreter then:
-    only what the driver is told crosses. The process needs 40 MiB of memory. If it ends, another one is started, and
-    nothing is lost; where none can be, the driver's process does it all itself.
+    only what the driver is told crosses. The process needs 40 MiB of memory. If it ends, another one goes on from a
+    list; where none can be had, the driver's process does it all itself.
     """
 
     if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The fleet's process: a child process with the children that observe the fleet and write to it.
 
 A driver that computes keeps its interpreter: what crosses is what the Backend is told, not what is observed. It stays
-with the Backend which executors there are, so nothing is lost with the process. `fleet_process` is the side of the
+with the Backend which executors there are, so none is lost with the process. `fleet_process` is the side of the
 Backend and its driver, `fleet` the other one; `frames` is what they send each other over a socketpair.
 """
