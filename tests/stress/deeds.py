@@ -94,7 +94,8 @@ class Deeds:
 _TOLD_AS: Final = {
     "deleted": {LossKind.DELETED},
     "evicted": {LossKind.EVICTED, LossKind.DELETED},
-    "relabelled": {LossKind.RELEASED},
+    "relabelled": {LossKind.RELEASED, LossKind.DELETED},
     "killed": {LossKind.EXITED},
 }
-"""An eviction is a deletion for one who never saw the condition that says so."""
+"""An eviction is a deletion for one who never saw the condition that says so, and so is a pod that left the selector
+while nothing watched: a LIST lacks it as it lacks one that was deleted."""
