@@ -96,9 +96,10 @@ class PodPage(msgspec.Struct, frozen=True):
     malformed: int = 0
     versions: Sequence[str] | None = None
 
-    def version_of(self, place: int) -> str:
-        """Return the listed version of the pod at this place."""
-        return self.pods[place].metadata.resource_version if self.versions is None else self.versions[place]
+    @property
+    def listed_versions(self) -> Sequence[str]:
+        """The listed version of each pod."""
+        return [pod.metadata.resource_version for pod in self.pods] if self.versions is None else self.versions
 
 
 class ObjectPage(msgspec.Struct, frozen=True):

@@ -53,9 +53,11 @@ class ApiCounts:
 
     def lose(self) -> None:
         """Count the calls under way as lost, with the process that made them."""
-        for operation, count in self.in_flight().items():
-            for _ in range(count):
-                self.end(operation, LOST)
+        left = self.in_flight()
+        with self._lock:
+            for operation, count in left.items():
+                if count:
+                    self.results.add(operation, LOST, by=count)
 
     def include(self, other: ApiCounts) -> None:
         """Add the counts of another client. What has ended first, so that no count in flight is negative."""

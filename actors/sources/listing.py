@@ -101,7 +101,7 @@ class PagedList:
                 return error
             case PodPage() as page:
                 self._pods.extend(page.pods)
-                self._versions.extend(map(page.version_of, range(len(page.pods))))
+                self._versions.extend(page.listed_versions)
                 if (endless := self._endless(page)) is not None:
                     self._clear()
                     return Unavailable(f"the list of pods does not end: {endless}")

@@ -379,7 +379,7 @@ def test_a_poll_after_a_no_op_event_returns_the_known_object_and_its_new_version
         deduplicator.begin_list()
         shown = page(at(8, pod(1)), pod(2), deduplicator=deduplicator)
         assert shown.pods[0] is first.pod
-        assert [shown.version_of(place) for place in range(2)] == ["8", shown.pods[1].resource_version]
+        assert [shown.listed_versions[place] for place in range(2)] == ["8", shown.pods[1].resource_version]
     assert versions(watch.brings(at(9, pod(1)))) == []
 
 
@@ -395,7 +395,7 @@ def test_a_poll_that_a_no_op_event_overtakes_returns_the_known_object_at_its_lis
         page(at(9, pod(1)), pod(2), deduplicator=deduplicator),
     ):
         assert shown.pods[0] is first.pod
-        assert shown.version_of(0) == "9"
+        assert shown.listed_versions[0] == "9"
     assert versions(watch.brings(at(13, pod(1)))) == []
 
 
@@ -407,7 +407,7 @@ def test_a_poll_that_a_change_overtakes_returns_the_pod_as_it_was() -> None:
     deduplicator.begin_list()
     watch.brings(at(12, pod(1, reason="Evicted")))
     shown = page(at(9, pod(1)), deduplicator=deduplicator)
-    assert (shown.pods[0].resource_version, shown.version_of(0)) == ("9", "9")
+    assert (shown.pods[0].resource_version, shown.listed_versions[0]) == ("9", "9")
 
 
 def test_a_version_between_no_op_events_may_be_of_another_change() -> None:

@@ -161,7 +161,7 @@ def test_unchanged_pods_are_left_out_of_a_watch_and_a_list_has_their_versions(
     api.send(kube.List(""), again)
     runs = again.only.pods[0]
     assert runs is listed.only.pods[0]
-    assert again.only.version_of(0) == version
+    assert again.only.listed_versions[0] == version
     api.watch(kube.Watch("", listed.only.resource_version, timeout=HOUR), other)
     assert other.pods == [("MODIFIED", "runs"), ("MODIFIED", "waits")], "an earlier connection may have lost it"
 
