@@ -120,7 +120,8 @@ class Served:
 
         Random, because at even moments all could come just before a timer, or just after.
         """
-        chance, due_at, due_ends = random.Random(17), 0.0, []
+        before = len(self.counts.late)
+        chance, due_at, due_ends = random.Random(17 + before), 0.0, []
         while (due_at := due_at + chance.expovariate(ends)) < seconds:
             due_ends.append(due_at)
         due_ends.reverse()
@@ -138,7 +139,7 @@ class Served:
             await asyncio.sleep(min(TICK, 1 / rate))
         took = time.monotonic() - began
         cpu = time.process_time() - cpu
-        return {"events": beats + len(self.counts.late), "seconds": took, "cpu": cpu}
+        return {"events": beats + len(self.counts.late) - before, "seconds": took, "cpu": cpu}
 
     def _beat(self, count: int) -> bytes:
         """Return the next `count` events, of running pods in turn: in the order of their ids, unless shuffled."""

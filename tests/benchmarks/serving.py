@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.pods import NAMESPACE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Self
 
 __all__ = ["Serving"]
@@ -76,6 +79,24 @@ class Serving:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._folder.cleanup()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let it stand still meanwhile, and with it all clients that wait for it."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Let it go on meanwhile, though it is stopped."""
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGSTOP)
 
     def ask(self, do: str, **values: Any) -> Any:
         """Send a command and wait for its answer."""
