@@ -225,15 +225,17 @@ class PodDeduplicator:
         with self._lock:
             self._before, self._pods = self._pods, {}
 
-    def unchanged(self, page: Iterable[PodHeader]) -> Kept | None:
-        """Return the known pods of a page; None if any pod changed or is unknown."""
-        kept = Kept([], [])
+    def unchanged(self, page: Iterable[PodHeader]) -> list[Pod | None]:
+        """Return the known pod for each pod of a page that is unchanged, None for each that changed or is unknown."""
+        kept: list[Pod | None] = []
         with self._lock:
             for header in page:
                 known = self._known(header.metadata.uid)
-                if known is None or not self._is_unchanged(known, header):
-                    return None
-                self._keep(known, header, kept)
+                if known is not None and self._is_unchanged(known, header):
+                    self._pods[known.pod.metadata.uid] = known
+                    kept.append(known.pod)
+                else:
+                    kept.append(None)
         return kept
 
     def listed(self, page: Iterable[Pod], version: str) -> Kept:

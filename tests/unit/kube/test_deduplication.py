@@ -175,6 +175,33 @@ def test_a_watch_event_of_an_unchanged_pod_has_the_known_object() -> None:
     assert b is not a
 
 
+def test_a_page_with_one_changed_pod_has_the_known_objects_of_the_others_in_their_places() -> None:
+    deduplicator = PodDeduplicator()
+    first, second, third = listed(pod(1), pod(2), pod(3), deduplicator=deduplicator)
+    changed = pod(2, phase="Failed")
+    changed["metadata"]["resourceVersion"] = "8"
+    deduplicator.begin_list()
+    polled = page(pod(1), changed, pod(3), pod(4), deduplicator=deduplicator)
+    assert polled.pods[0] is first
+    assert polled.pods[2] is third
+    assert [each.status and each.status.phase for each in polled.pods] == ["Running", "Failed", "Running", "Running"]
+    assert polled.pods[3].name == "app-exec-4"
+    assert polled.pods[1].spec is second.spec
+    assert polled.listed_versions == ["7", "8", "7", "7"]
+    deduplicator.begin_list()
+    assert [*map(id, page(pod(1), changed, pod(3), pod(4), deduplicator=deduplicator).pods)] == [*map(id, polled.pods)]
+
+
+def test_a_pod_that_cannot_be_read_is_left_out_of_a_page_of_known_ones_and_counted() -> None:
+    deduplicator = PodDeduplicator()
+    first, third = listed(pod(1), pod(3), deduplicator=deduplicator)
+    deduplicator.begin_list()
+    nameless = {"metadata": {"uid": "u-2", "resourceVersion": "8", "name": []}}
+    polled = page(pod(1), nameless, pod(3), deduplicator=deduplicator)
+    assert polled.pods == (first, third)
+    assert (polled.malformed, polled.listed_versions) == (1, ["7", "7"])
+
+
 @pytest.mark.parametrize(
     ("metadata", "status"),
     [
