@@ -75,7 +75,8 @@ def makers(
 ) -> Mapping[str, Maker]:
     """Return what makes each child that observes the fleet or writes to it, in the order of their start.
 
-    `owner` is the driver's pod as an ownerReference. These may run in another process than the Backend.
+    `owner` is the driver's pod as an ownerReference. These may run in another process than the Backend. Which `counts`
+    an actor continues is decided when it is made: after that process they are those that it has counted.
     """
     rules, app_id = settings.pod_rules, settings.app_id
     pool, store, lifecycle, watch = children[POOL], children[STORE], children[LIFECYCLE], children[WATCH]
@@ -83,18 +84,25 @@ def makers(
     manifests = ExecutorManifests(settings, namespace=api.namespace, owner=owner)
     limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
     fenced = partial(_fenced, api)
-    make_pool = partial(
-        RequestPool,
-        app_id=app_id,
-        limit=limit,
-        rate=rate,
-        counts=counts.pool,
-        max_retry_after=settings.api.max_retry_after,
-        draining=settings.draining,
-    )
+
+    def make_pool(context: Context, *, api: PodApi) -> Actor:
+        return RequestPool(
+            context,
+            api=api,
+            app_id=app_id,
+            limit=limit,
+            rate=rate,
+            counts=counts.pool,
+            max_retry_after=settings.api.max_retry_after,
+            draining=settings.draining,
+        )
+
+    def make_store(context: Context) -> Actor:
+        return SnapshotStore(context, settings=settings, rules=rules, watch_source=watch, counts=counts.store)
+
     return {
         POOL: fenced(make_pool),
-        STORE: partial(SnapshotStore, settings=settings, rules=rules, watch_source=watch, counts=counts.store),
+        STORE: make_store,
         LIFECYCLE: partial(
             LifecycleManager,
             settings=settings,

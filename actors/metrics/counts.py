@@ -175,12 +175,12 @@ class FleetCounts:
 
     @property
     def store(self) -> StoreCounts:
-        """The SnapshotStore's counters."""
+        """The SnapshotStore's counters; those of the fleet's process also if its next incarnation runs here."""
         return self._store if self.process is None else self.process.store
 
     @property
     def pool(self) -> PoolCounts:
-        """The RequestPool's counters."""
+        """The RequestPool's counters, see `store`."""
         return self._pool if self.process is None else self.process.pool
 
     def mailboxes(self) -> dict[str, Backlog]:

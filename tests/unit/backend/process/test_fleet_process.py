@@ -33,6 +33,7 @@ from actors.messages.internal import (
     Freshness,
     ListClaims,
     PodConfirmed,
+    ReplaceSnapshot,
     StartPolling,
     StartWatching,
 )
@@ -427,6 +428,30 @@ def test_counts_arrive_with_the_pongs_and_the_next_process_continues_them(
     killed(fleet)
     asked(2)
     assert fleet.counts.requests().any_succeeded()
+
+
+def test_this_process_continues_the_counts_when_it_runs_the_children_itself(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
+    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+    fleet = begin()
+
+    def listed(times: int) -> None:
+        fleet.spawn(STORE)
+        fleet.tell(STORE, ReplaceSnapshot((), "9", fleet.system.clock.monotonic(), consistent=True))
+        counted = threading.Event()
+        while fleet.counts.store.lists.read().get(("poll", "applied"), 0) < times:
+            counted.wait(SOON.total_seconds())
+
+    listed(1)
+    killed(fleet)
+    monkeypatch.setattr(sys, "executable", None)
+    for _ in range(MOST_FAILED_STARTS):
+        fleet.spawn(STORE)
+        assert isinstance(fleet.end().cause, Lost)
+    listed(2)
+    assert fleet.process.pid is None
 
 
 def test_a_source_goes_on_in_the_next_process(fleet: Fleet, server: ScriptedServer) -> None:
