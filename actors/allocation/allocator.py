@@ -126,6 +126,8 @@ class Allocator(Actor):
         self._stale = False
         self._failed: CreationBlock | None = None
         """Set when too many executors failed to start: creation stops until the driver sets a target."""
+        self._forgiven = 0
+        """See `StartFailureRecord`."""
         self._reported = AllocatorStatus({})
 
     def receive(self, message: ToAllocator) -> object:  # noqa: C901 - one line a message
@@ -165,6 +167,7 @@ class Allocator(Actor):
         self._creator.created = known.created
         self._tracker.load(known.ledger.values(), self.clock.monotonic())
         self._memory.load(known.memory_steps, known.ledger.values())
+        self._forgiven = known.starts.forgiven
         if known.starts.failed is not None:
             self._failed = CreationBlock("start_failures", known.starts.failed, since=known.starts.failed_since)
         for name, counts in known.starts.counts.items():
@@ -193,17 +196,23 @@ class Allocator(Actor):
         totals = message.totals
         if totals != self._totals:
             logger.info("target set: totals=%s", dict(totals))
-        if message.forgives and self._failed is not None:
-            logger.info("creation resumed: the driver set a target after the fleet failed")
-            self._failed = None
-            for profile in self._profiles.values():
-                profile.forgive()
+        if message.forgiven > self._forgiven:
+            self._forgiven = message.forgiven
+            self._forgive()
         self._totals = dict(totals)
         self._tracker.at_once = message.at_once
         self._tracker.retire(message.retired)
         for name in {*self._profiles, *totals}:
             self._profiles[name].target = totals.get(name, 0)
         self._round()
+
+    def _forgive(self) -> None:
+        """Try again, if the fleet has failed."""
+        if self._failed is not None:
+            logger.info("creation resumed: the driver set a target after the fleet failed")
+            self._failed = None
+            for profile in self._profiles.values():
+                profile.forgive()
 
     def _on_registered(self, executor_id: int) -> None:
         """Note that the driver has registered an executor. The first time, its start was a success."""
@@ -429,7 +438,8 @@ class Allocator(Actor):
             name: profile.starts for name, profile in self._profiles.items() if profile.starts != StartFailureCount()
         }
         failed, since = (self._failed.message, self._failed.since) if self._failed is not None else (None, None)
-        status = AllocatorStatus(statuses, StartFailureRecord(counts, failed, since), self._memory.record())
+        starts = StartFailureRecord(counts, failed, since, self._forgiven)
+        status = AllocatorStatus(statuses, starts, self._memory.record())
         if status != self._reported:
             self._reported = status
             if logger.isEnabledFor(logging.DEBUG):

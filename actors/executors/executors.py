@@ -38,7 +38,6 @@ from actors.messages.internal import (
     IdsAllocated,
     LedgerLoaded,
     RemoveExecutor,
-    StartFailureRecord,
     StartFailuresExceeded,
     StuckObserved,
     TakenOver,
@@ -173,8 +172,9 @@ class Executors:
     # ── from the children ───────────────────────────────────────────────────────────────────────────────────────
 
     def _counted(self, status: AllocatorStatus) -> None:
-        self._state.profiles, self._state.starts = status.profiles, status.starts
-        self._state.memory_steps = status.memory_steps
+        self._state.profiles, self._state.memory_steps = status.profiles, status.memory_steps
+        if status.starts.forgiven == self._state.starts.forgiven:  # else it was sent before the last target arrived
+            self._state.starts = status.starts
 
     def _start_failures_exceeded(self, message: StartFailuresExceeded) -> None:
         self._tell(FleetFailed(message.cause))
@@ -258,8 +258,8 @@ class Executors:
         self._state.totals = {name: self._state.totals[name] for name in kept} | message.by_profile
         for name in self._state.scale_downs.keys() - kept:
             del self._state.scale_downs[name]
-        self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
-        self._children[ALLOCATOR].tell(self._state.target(forgives=True))
+        self._state.forgive()
+        self._children[ALLOCATOR].tell(self._state.target())
         return True
 
     def _register(self, message: RegisterExecutor) -> bool:

@@ -68,12 +68,17 @@ class FleetState:
     hold: ScaleDown | None = None
     """How all running executors are ended, from `HoldFleet` until `ResumeFleet`; the targets are 0 meanwhile."""
 
-    def target(self, *, forgives: bool = False, retired: frozenset[int] = frozenset()) -> SetTotalExpectedExecutors:
+    def forgive(self) -> None:
+        """Forget failed starts, as the driver sets a target. No Allocator may run now that could forget them."""
+        self.starts = StartFailureRecord(forgiven=self.starts.forgiven + 1)
+
+    def target(self, *, retired: frozenset[int] = frozenset()) -> SetTotalExpectedExecutors:
         """Return the target as the Allocator receives it, with executors that retire now."""
+        forgiven = self.starts.forgiven
         if self.hold is None:
-            return SetTotalExpectedExecutors(dict(self.totals), forgives, frozenset(self.scale_downs), retired)
+            return SetTotalExpectedExecutors(dict(self.totals), forgiven, frozenset(self.scale_downs), retired)
         nothing = dict.fromkeys({*self.totals, *self.profiles, *self._profiles()}, 0)
-        return SetTotalExpectedExecutors(nothing, forgives, frozenset(nothing), retired)
+        return SetTotalExpectedExecutors(nothing, forgiven, frozenset(nothing), retired)
 
     def excess_rules(self) -> tuple[Mapping[str, ScaleDown], Mapping[str, int]]:
         """Return how running excess is ended, by profile, and the targets above which executors are excess."""

@@ -18,7 +18,7 @@ from actors.errors import Refused
 from actors.executors.fleet_state import ScaleDown
 from actors.executors.status import living_executor
 from actors.messages import ExecutorBusy, ExecutorIdle, HoldFleet, RegisterExecutor, ResumeFleet, ScaleExecutors
-from actors.messages.internal import ExecutorSeen, StartFailureRecord
+from actors.messages.internal import ExecutorSeen
 from actors.pods.loss import SCALED_DOWN
 from actors.pods.state import PodRunning
 from actors.text import get_logger, one_line
@@ -114,8 +114,8 @@ class Scaling:
             raise Refused(f"ScaleExecutors.victims failed: {one_line(said, LONGEST_ERROR)}") from error
         self._state.totals = {**self._state.totals, **totals}
         self._state.scale_downs |= dict.fromkeys(totals, scale_down)
-        self._state.starts = StartFailureRecord()  # in case no Allocator runs now that could forget the failures
-        self._allocator.tell(self._state.target(forgives=True))
+        self._state.forgive()
+        self._allocator.tell(self._state.target())
         return self._end(chosen, self._state.scale_downs)
 
     def _hold(self, message: HoldFleet) -> tuple[int, ...]:

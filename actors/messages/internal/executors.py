@@ -44,8 +44,8 @@ class SetTotalExpectedExecutors:
     """The target: the desired number of executors per profile. A profile that is not named has the target 0."""
 
     totals: Mapping[str, int]
-    forgives: bool = False
-    """The driver set this target: if the fleet has failed, try again."""
+    forgiven: int = 0
+    """How often the driver has set a target: if once more than was known, and the fleet has failed, try again."""
     at_once: frozenset[str] = frozenset()
     """The profiles whose excess is deleted however young it is."""
     retired: frozenset[int] = frozenset()

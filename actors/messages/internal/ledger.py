@@ -163,3 +163,5 @@ class StartFailureRecord:
     failed: str | None = None
     """Why the fleet has failed; None while it has not."""
     failed_since: datetime | None = None
+    forgiven: int = 0
+    """How often the driver had set a target: what failed before the last time is forgiven."""

@@ -69,6 +69,7 @@ class Rig:
         self, kit: Kit, *, executor: dict[str, Any] | None = None, profiles: tuple[str, ...] = (), **allocation: Any
     ) -> None:
         self.kit = kit
+        self.wanted = 0
         self.store, self.pool, self.lifecycle, self.backend = (
             kit.probe(name) for name in ("store", "pool", "lifecycle", "backend")
         )
@@ -116,7 +117,8 @@ class Rig:
         self.kit.settle()
 
     def want(self, total: int) -> None:
-        self.tell(SetTotalExpectedExecutors({"default": total}, forgives=True))
+        self.wanted += 1
+        self.tell(SetTotalExpectedExecutors({"default": total}, self.wanted))
 
     def round(self, *, synced: bool = False, heard_at: float | None = None) -> None:
         """Send a batch, after a full sync that is requested and answered now if `synced`."""
@@ -1169,6 +1171,19 @@ def test_a_target_that_the_driver_did_not_set_forgives_nothing(rig: Callable[...
     subject.kit.advance(timedelta(hours=1))
     subject.round()
     assert subject.requested() == []
+
+
+def test_a_restarted_one_knows_which_target_has_forgiven_already(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.tell(LedgerLoaded(IdMap(), 2, starts=StartFailureRecord(failed="images are missing", forgiven=3)))
+    subject.begin()
+    subject.tell(SetTotalExpectedExecutors({"default": 1}, forgiven=3))
+    subject.round(synced=True)
+    assert subject.requested() == []
+    assert subject.backend.take_all(AllocatorStatus)[-1].starts.forgiven == 3
+    subject.tell(SetTotalExpectedExecutors({"default": 1}, forgiven=4))
+    assert subject.requested() == [2]
+    assert subject.backend.take_all(AllocatorStatus)[-1].starts == StartFailureRecord(forgiven=4)
 
 
 def test_a_restarted_one_continues_the_count_of_start_failures(rig: Callable[..., Rig]) -> None:

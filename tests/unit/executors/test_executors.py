@@ -41,6 +41,8 @@ from actors.messages.internal import (
     LedgerLoaded,
     RemoveExecutor,
     SetTotalExpectedExecutors,
+    StartFailureCount,
+    StartFailureRecord,
     TakenOver,
     TakeOver,
 )
@@ -312,15 +314,29 @@ def test_the_target_does_not_fall_by_an_executor_that_is_being_deleted_as_excess
 
 def test_a_profile_that_is_not_named_has_the_target_0_or_keeps_its_own(rig: Any) -> None:
     subject = rig()
-    for message, totals in (
+    targets = (
         (RequestTotalExecutors({"default": 2, "gpu": 4}), {"default": 2, "gpu": 4}),
         (RequestTotalExecutors(5, keep_others=True), {"default": 5, "gpu": 4}),
         (RequestTotalExecutors({"gpu": 1}, keep_others=True), {"default": 5, "gpu": 1}),
         (RequestTotalExecutors({}, keep_others=True), {"default": 5, "gpu": 1}),
         (RequestTotalExecutors({"gpu": 3}), {"gpu": 3}),
-    ):
+    )
+    for forgiven, (message, totals) in enumerate(targets, 1):
         assert subject.ask(message) is True
-        assert subject.sent() == [SetTotalExpectedExecutors(totals, forgives=True)]
+        assert subject.sent() == [SetTotalExpectedExecutors(totals, forgiven)]
+
+
+def test_a_target_forgives_what_the_allocator_reports_before_it_has_received_it(rig: Any) -> None:
+    """An Allocator that then ends without receiving it is followed by one that must not continue what had failed."""
+    subject = rig()
+    failed = StartFailureRecord({"default": StartFailureCount(rounds=3)}, "images are missing")
+    subject.ask(AllocatorStatus({}, failed))
+    assert subject.inside.state.starts == failed
+    subject.ask(RequestTotalExecutors(2))
+    subject.ask(AllocatorStatus({}, failed))
+    assert subject.inside.state.starts == StartFailureRecord(forgiven=1)
+    subject.ask(AllocatorStatus({}, replace(failed, forgiven=1)))
+    assert subject.inside.state.starts == replace(failed, forgiven=1)
 
 
 def test_a_kill_whose_grace_period_ends_while_another_driver_writes_deletes_nothing(rig: Any) -> None:
