@@ -374,7 +374,7 @@ class Backend(Actor):
     def _introduce(self, name: str) -> None:
         self._startup.introduce(name)
         if name == POOL:
-            self._shutdown.pool_restarted()
+            self._shutdown.pool_started()
 
     def _cannot_start(self, cause: Exception) -> None:
         # a sentence, because `executor-pods run` prints it to its user

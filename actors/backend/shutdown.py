@@ -40,7 +40,7 @@ from actors.messages.internal import (
 from actors.messages.internal.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
 from actors.pods.pod import Pod, executor_id, fleet_selector, is_selected
-from actors.runtime import elapsed
+from actors.runtime import elapsed, later
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
@@ -77,6 +77,11 @@ within 1¼ of it, and a restarted pool is asked again after a backoff: most of t
 SLICE: Final = 100
 """Executors in one bulk delete beside the one for all: an API server handles each call alone, at about 130 pods a
 second, and a call that exceeds its limit is cut off."""
+
+
+LOST_POSTS: Final = timedelta(seconds=2)
+"""After a restart of the pool: the API server has cancelled or carried out the requests of the last one, whose
+connections have ended. A list before that may lack a pod that comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,8 @@ class Shutdown:
         """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
         self._looked_for: set[str] = set()
         """Names of those whose GET is not answered."""
+        self._lost_until = self._made_at
+        """Until then a pod may come of a request that was lost with its pool."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
         self._draining = settings.draining
@@ -259,8 +266,9 @@ class Shutdown:
             self._listing.cancel()
             self._decide()
 
-    def pool_restarted(self) -> None:
-        """Repeat the request that the pool has lost."""
+    def pool_started(self) -> None:
+        """Repeat the request that the last pool, if there was one, has lost."""
+        self._lost_until = later(self._backend.clock.monotonic(), LOST_POSTS)
         self._slices = 0
         if self._step is _Step.DRAIN:
             self._pool.tell(Drain(self._backend.myself))
@@ -328,13 +336,20 @@ class Shutdown:
                 self._note_left(pods)
                 if self._step is _Step.PERMISSION:
                     return
-                if not self._left:
+                if not self._left and not self._may_come():
                     self._delete_claims()
                     return
                 self._delete([pod for pod in pods if not pod.terminating])
                 self._look_up_unseen()
         self._backend.timers.start("list", self._delay, _ListDue())
         self._delay = min(2 * self._delay, LAST_DELAY)
+
+    def _may_come(self) -> bool:
+        """Whether a pod may come of a request whose answer was lost with its pool."""
+        if self._backend.clock.monotonic() >= self._lost_until:
+            return False
+        entries = self._state.ledger.entries.values()
+        return any(entry.removed_at is None and self._is_unseen(entry.executor_id) for entry in entries)
 
     def _look_up_unseen(self) -> None:
         """Look up by name the pods that no list has had: an admission step may have taken their labels off."""

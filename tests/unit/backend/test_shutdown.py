@@ -341,6 +341,21 @@ def test_a_pool_that_crashes_while_it_drains_is_drained_again(kit: Kit) -> None:
 
 
 @pytest.mark.usefixtures("expect_crashes")
+def test_a_pod_that_comes_of_a_request_whose_pool_was_lost_is_deleted(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    rig.stop()
+    kit.address("request-pool").tell("nonsense")
+    kit.advance(timedelta(seconds=1.5))
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    assert rig.backend.is_alive(), "the server may carry the request out yet"
+    rig.left(pending(1))
+    rig.answer("delete_collection", None)
+    rig.left()
+    assert rig.ended() == ()
+
+
+@pytest.mark.usefixtures("expect_crashes")
 def test_a_pool_that_fails_too_often_ends_the_stop_early(kit: Kit) -> None:
     rig = Rig(kit, shutdown_timeout=timedelta(hours=1)).run(1, 2)
     pool = kit.address("request-pool")
