@@ -97,29 +97,16 @@ class HttpPodApi:
         """See `PodApi`. A worker completes the call, or the limit does."""
         if isinstance(request, api.List) and not request.continue_token:
             self._deduplicator.begin_list()
+        call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(deliver, reply), self._calls)
         try:
-            translated, read = self.translate(request)
+            translated, read = self._translated(request)
         except BadRequest as error:
-            call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(deliver, reply), self._calls)
             call.complete(error)
             return call
-        return self.fetch(translated, read, request.deadline, reply, what=f"the {request.operation}")
-
-    def fetch(
-        self,
-        request: HttpRequest,
-        read: Callable[[bytes], A],
-        deadline: Deadline | None,
-        reply: Reply[A],
-        *,
-        what: str = "the request",
-    ) -> Call:
-        """Send a translated request; `read` decodes the body of a 2xx answer. Otherwise as `send`."""
-        call: OpenCall[A] = OpenCall(what, partial(deliver, reply), self._calls)
         if self._calls.closed:
             call.cancel()
         else:
-            self._submit(call, request, read, deadline)
+            self._submit(call, translated, read, request.deadline)
         return call
 
     def watch(self, request: Watch, sink: WatchSink) -> Call:
@@ -200,7 +187,7 @@ class HttpPodApi:
 
     # ── one call ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def translate(  # noqa: C901, PLR0912 - one case a request
+    def _translated(  # noqa: C901, PLR0912 - one case a request
         self, request: Request[A]
     ) -> tuple[HttpRequest, Callable[[bytes], Any]]:
         """Return the request as HTTP, and the decoder of its answer, which raises ValueError for another answer.
