@@ -79,6 +79,7 @@ class Served:
         self.bytes = PodBytes()
         self.version = FIRST_VERSION
         self.counts = Counts()
+        self._paces = 0
         self._send = send
         self._gzipped = gzipped
         self._starts = starts
@@ -121,7 +122,8 @@ class Served:
         Random, because at even moments all could come just before a timer, or just after.
         """
         before = len(self.counts.late)
-        chance, due_at, due_ends = random.Random(17 + before), 0.0, []
+        self._paces += 1
+        chance, due_at, due_ends = random.Random(17 + self._paces), 0.0, []
         while (due_at := due_at + chance.expovariate(ends)) < seconds:
             due_ends.append(due_at)
         due_ends.reverse()
