@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
     from actors.messages import ToDriver
-    from actors.runtime import Actor, Supervisor
+    from actors.runtime import Actor, Moment, Supervisor
     from actors.settings import Settings
 
 __all__ = ["Shutdown"]
@@ -174,8 +174,10 @@ class Shutdown:
         """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
         self._looked_for: set[str] = set()
         """Names of those whose GET is not answered."""
+        self._had_pool = False
+        """A pool has started."""
         self._lost_until = self._made_at
-        """Until then a pod may come of a request that was lost with its pool."""
+        """A list requested before may lack a pod that comes of a request that was lost with its pool."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
         self._draining = settings.draining
@@ -268,7 +270,9 @@ class Shutdown:
 
     def pool_started(self) -> None:
         """Repeat the request that the last pool, if there was one, has lost."""
-        self._lost_until = later(self._backend.clock.monotonic(), LOST_POSTS)
+        if self._had_pool and self._step in {_Step.NOT_BEGUN, _Step.WRITERS, _Step.DRAIN}:
+            self._lost_until = later(self._backend.clock.monotonic(), LOST_POSTS)
+        self._had_pool = True
         self._slices = 0
         if self._step is _Step.DRAIN:
             self._pool.tell(Drain(self._backend.myself))
@@ -331,25 +335,32 @@ class Shutdown:
                 return
             case ApiError() as error:
                 logger.debug("listing the fleet failed, retrying: error=%s", error)
-            case ReplaceSnapshot(listed):
+            case ReplaceSnapshot(listed, requested_at=requested_at):
                 pods = [pod for pod in listed if self._is_to_go(pod)]
-                self._note_left(pods)
+                self._note_left(pods, requested_at)
                 if self._step is _Step.PERMISSION:
                     return
-                if not self._left and not self._may_come():
+                if not self._left:
                     self._delete_claims()
                     return
                 self._delete([pod for pod in pods if not pod.terminating])
                 self._look_up_unseen()
-        self._backend.timers.start("list", self._delay, _ListDue())
+        delay, now = self._delay, self._backend.clock.monotonic()
+        if now < self._lost_until:
+            delay = min(delay, elapsed(now, self._lost_until))
+        self._backend.timers.start("list", delay, _ListDue())
         self._delay = min(2 * self._delay, LAST_DELAY)
 
-    def _may_come(self) -> bool:
-        """Whether a pod may come of a request whose answer was lost with its pool."""
-        if self._backend.clock.monotonic() >= self._lost_until:
-            return False
+    def _coming(self, listed_at: Moment) -> set[str]:
+        """Return the names of the pods that may come of requests that were lost with their pool."""
+        if listed_at >= self._lost_until:
+            return set()
         entries = self._state.ledger.entries.values()
-        return any(entry.removed_at is None and self._is_unseen(entry.executor_id) for entry in entries)
+        return {
+            self._state.pod_name(entry)
+            for entry in entries
+            if (entry.removed_at is None or entry.abandoned) and self._is_unseen(entry.executor_id)
+        }
 
     def _look_up_unseen(self) -> None:
         """Look up by name the pods that no list has had: an admission step may have taken their labels off."""
@@ -380,11 +391,11 @@ class Shutdown:
             return False
         return self._only is None or executor_id(pod) in self._only
 
-    def _note_left(self, pods: Sequence[Pod]) -> None:
+    def _note_left(self, pods: Sequence[Pod], listed_at: Moment) -> None:
         """Note the pods of a list, and withdraw the requests to those that it no longer has: they may live on."""
         before, self._listed_uids = self._listed_uids, {pod.name: pod.uid for pod in pods}
         self._unseen = {name: uid for name, uid in self._unseen.items() if self._listed_uids.get(name) != uid}
-        self._left = tuple(sorted(self._listed_uids.keys() | self._unseen.keys()))
+        self._left = tuple(sorted(self._listed_uids.keys() | self._unseen.keys() | self._coming(listed_at)))
         if gone := {name: uid for name, uid in before.items() if self._listed_uids.get(name) != uid}:
             self._pool.tell(WithdrawRequests(gone))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.backend.backend import Backend
-from actors.errors import ApiError, Forbidden, Unavailable
+from actors.errors import ApiError, Forbidden, NotFound, Unavailable
 from actors.kube.api import PodPage
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import Run, ScriptedKubelet
@@ -353,6 +353,75 @@ def test_a_pod_that_comes_of_a_request_whose_pool_was_lost_is_deleted(kit: Kit) 
     rig.answer("delete_collection", None)
     rig.left()
     assert rig.ended() == ()
+
+
+@pytest.mark.usefixtures("expect_crashes")
+def test_a_list_that_was_requested_too_early_and_arrives_late_does_not_end_the_stop(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    rig.stop()
+    kit.address("request-pool").tell("nonsense")
+    kit.advance(timedelta(seconds=1.5))
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    kit.advance(SECOND / 10)
+    (_,) = rig.api.open("list")
+    kit.advance(5 * SECOND)
+    rig.answer("list", PodPage((), "5"))
+    assert rig.backend.is_alive()
+    rig.left()
+    assert rig.ended() == ()
+
+
+def test_the_first_start_of_the_pool_has_lost_nothing(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    rig.answer("create", pending(1))
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    rig.answer("get", NotFound("not found", status=404))
+    rig.answer("list", PodPage((), "6"))
+    assert rig.ended() == ()
+
+
+@pytest.mark.usefixtures("expect_crashes")
+def test_a_pool_that_fails_when_it_has_drained_has_lost_no_create(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    rig.stop()
+    rig.answer("create", pending(1))
+    kit.address("request-pool").tell("nonsense")
+    kit.advance(timedelta(seconds=1.5))
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    rig.answer("get", NotFound("not found", status=404))
+    rig.answer("list", PodPage((), "6"))
+    assert rig.ended() == ()
+
+
+@pytest.mark.usefixtures("expect_crashes")
+def test_a_pod_may_come_of_a_lost_request_whose_executor_was_abandoned(kit: Kit) -> None:
+    rig = Rig(kit, instances=1)
+    kit.advance(5 * SECOND)
+    rig.backend.tell(RequestTotalExecutors(0))
+    kit.address("request-pool").tell("nonsense")
+    kit.advance(timedelta(seconds=1.5))
+    rig.answer("list", PodPage((), "3"))
+    rig.answer("delete", NotFound("not found", status=404))
+    rig.stop()
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    assert rig.backend.is_alive(), "the server may carry the lost request out yet"
+
+
+@pytest.mark.usefixtures("expect_crashes")
+def test_a_stop_that_times_out_names_the_pods_that_may_come_yet(kit: Kit) -> None:
+    rig = Rig(kit, instances=1, request_timeout=SECOND, shutdown_timeout=timedelta(seconds=3))
+    rig.stop()
+    kit.address("request-pool").tell("nonsense")
+    kit.advance(timedelta(seconds=1.5))
+    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((), "5"))
+    kit.advance(timedelta(seconds=1.5))
+    assert rig.ended() == (pod_name(1),)
 
 
 @pytest.mark.usefixtures("expect_crashes")
