@@ -339,6 +339,14 @@ def test_a_target_forgives_what_the_allocator_reports_before_it_has_received_it(
     assert subject.inside.state.starts == replace(failed, forgiven=1)
 
 
+def test_a_target_forgets_no_backoff_that_it_does_not_end(rig: Any) -> None:
+    subject = rig()
+    waits = StartFailureRecord({"default": StartFailureCount(rounds=1, until=60.0, times=(1.0,))})
+    subject.ask(AllocatorStatus({"default": ProfileStatus(target=2)}, waits))
+    subject.ask(RequestTotalExecutors(2))
+    assert subject.inside.state.starts == replace(waits, forgiven=1)
+
+
 def test_a_kill_whose_grace_period_ends_while_another_driver_writes_deletes_nothing(rig: Any) -> None:
     subject = rig()
     subject.have(1)
