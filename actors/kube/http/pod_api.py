@@ -97,12 +97,13 @@ class HttpPodApi:
         """See `PodApi`. A worker completes the call, or the limit does."""
         if isinstance(request, api.List) and not request.continue_token:
             self._deduplicator.begin_list()
-        call: OpenCall[A] = OpenCall(f"the {request.operation}", partial(deliver, reply), self._calls)
         try:
             translated, read = self._translated(request)
         except BadRequest as error:
+            call = self._opened(request, reply)
             call.complete(error)
             return call
+        call = self._opened(request, reply)
         if self._calls.closed:
             call.cancel()
         else:
@@ -268,6 +269,9 @@ class HttpPodApi:
                 raise BadRequest(f"not sent: {name!r} cannot be the name of an object")
             path += f"/{quote(name, safe='')}" + (f"/{subresource}" if subresource is not None else "")
         return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+
+    def _opened(self, request: Request[A], reply: Reply[A]) -> OpenCall[A]:
+        return OpenCall(f"the {request.operation}", partial(deliver, reply), self._calls)
 
     def _submit(
         self, call: OpenCall[A], request: HttpRequest, read: Callable[[bytes], A], deadline: Deadline | None

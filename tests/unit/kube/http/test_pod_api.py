@@ -374,3 +374,12 @@ def test_a_reply_may_call_and_close(server: ScriptedServer, client: Client) -> N
     api.send(kube.Get("a"), call_again)
     assert closed.wait(30)
     assert type(ask(lambda reply: api.send(kube.Get("c"), reply))) is Cancelled
+
+
+def test_a_sender_that_got_an_error_gets_no_answer_too(client: Client) -> None:
+    api = client.connect()
+    answers: list[object] = []
+    with pytest.raises(TypeError):
+        api.send(kube.Create({"x": object()}), answers.append)
+    api.close()
+    assert answers == []
