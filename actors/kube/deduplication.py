@@ -230,8 +230,10 @@ class PodDeduplicator:
         kept: list[Pod | None] = []
         with self._lock:
             for header in page:
-                known = self._known(header.metadata.uid)
+                uid = header.metadata.uid
+                known = self._pods.get(uid) or self._before.get(uid)  # `listed` needs that of a changed one
                 if known is not None and self._is_unchanged(known, header):
+                    self._before.pop(uid, None)
                     self._pods[known.pod.metadata.uid] = known
                     kept.append(known.pod)
                 else:
@@ -343,7 +345,7 @@ class PodDeduplicator:
         _tidy(listed)
         return _is_framed(listed, known.frame) and listed.status == known.status
 
-    def _keep(self, known: _Known, listed: Pod | PodHeader, kept: Kept) -> None:
+    def _keep(self, known: _Known, listed: Pod, kept: Kept) -> None:
         """Add a pod that is unchanged in a LIST."""
         self._pods[known.pod.metadata.uid] = known
         kept.pods.append(known.pod)

@@ -248,7 +248,7 @@ def status(body: bytes) -> Mapping[str, Any]:
 def _known_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator) -> PodPage | None:
     """Decode a page whose pods are mostly known and unchanged, as those of a poll; return None for another page.
 
-    Only its other pods are decoded as a whole: that takes four times as long.
+    Only its other pods are decoded as a whole, which takes four times as long; all are if most have changed.
     """
     if not deduplicator.knows_pods:
         return None
@@ -259,7 +259,7 @@ def _known_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicat
     headers = page.items or ()
     pods = deduplicator.unchanged(headers)
     changed = [at for at, pod in enumerate(pods) if pod is None]
-    if len(changed) == len(pods):
+    if 2 * len(changed) > len(pods):
         return None
     if changed:
         items = _RAW_LIST.decode(body).items or ()

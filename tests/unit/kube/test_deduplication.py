@@ -178,8 +178,7 @@ def test_a_watch_event_of_an_unchanged_pod_has_the_known_object() -> None:
 def test_a_page_with_one_changed_pod_has_the_known_objects_of_the_others_in_their_places() -> None:
     deduplicator = PodDeduplicator()
     first, second, third = listed(pod(1), pod(2), pod(3), deduplicator=deduplicator)
-    changed = pod(2, phase="Failed")
-    changed["metadata"]["resourceVersion"] = "8"
+    changed = at(8, pod(2, phase="Failed"))
     deduplicator.begin_list()
     polled = page(pod(1), changed, pod(3), pod(4), deduplicator=deduplicator)
     assert polled.pods[0] is first
@@ -190,6 +189,35 @@ def test_a_page_with_one_changed_pod_has_the_known_objects_of_the_others_in_thei
     assert polled.listed_versions == ["7", "8", "7", "7"]
     deduplicator.begin_list()
     assert [*map(id, page(pod(1), changed, pod(3), pod(4), deduplicator=deduplicator).pods)] == [*map(id, polled.pods)]
+
+
+def test_changed_pods_of_a_page_share_with_their_last_observations() -> None:
+    deduplicator = PodDeduplicator()
+    _, last, _ = listed(*(pod(number, podIP=f"10.0.0.{number}") for number in (1, 2, 3)), deduplicator=deduplicator)
+    deduplicator.begin_list()
+    found = page(pod(1, podIP="10.0.0.1"), at(8, pod(2, podIP="10.0.0.2")), deduplicator=deduplicator).pods[1]
+    assert found.metadata.uid is last.metadata.uid
+    assert found.metadata.name is last.metadata.name
+    assert found.status is last.status
+
+
+@pytest.mark.parametrize(("phase", "kind", "events"), [("Failed", "DELETED", 1), ("Running", "MODIFIED", 0)])
+def test_an_event_between_the_headers_and_the_decoding_is_judged_by_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, phase: str, kind: str, events: int
+) -> None:
+    deduplicator = PodDeduplicator()
+    told: list[WatchEvents] = []
+    watch, one = Watch(deduplicator), decode._one_pod
+    watch.brings(pod(1), pod(2, phase=phase), kind="ADDED")
+    deduplicator.begin_list()
+
+    def late(raw: msgspec.Raw, complaints: Complaints) -> Pod | None:
+        told.append(watch.brings(at(8, pod(2, phase=phase)), kind=kind))
+        return one(raw, complaints)
+
+    monkeypatch.setattr(decode, "_one_pod", late)
+    page(pod(1), at(8, pod(2, phase=phase)), deduplicator=deduplicator)
+    assert [(len(each.events), each.urgent) for each in told] == [(events, False)]
 
 
 def test_a_pod_that_cannot_be_read_is_left_out_of_a_page_of_known_ones_and_counted() -> None:
