@@ -252,7 +252,7 @@ class Profile:
 
     def forgive(self) -> None:
         """Forget the start failures."""
-        self.starts = replace(self.starts, rounds=0, until=0.0, times=())
+        self.starts = self.starts.forgiven()
 
 
 class Profiles(dict[str, Profile]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from actors.executors.ledger import Ledger
 from actors.messages import ProfileStatus
 from actors.messages.executor import ENDED_KEPT
-from actors.messages.internal import SetTotalExpectedExecutors, StartFailureCount, StartFailureRecord
+from actors.messages.internal import SetTotalExpectedExecutors, StartFailureRecord
 from actors.pods import ids
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ class FleetState:
         """Forget failed starts, as the driver sets a target. No Allocator may run now that could forget them."""
         counts = self.starts.counts
         if self.starts.failed is not None:  # else the Allocator forgets nothing either
-            forgiven = {name: replace(each, rounds=0, until=0.0, times=()) for name, each in counts.items()}
-            counts = {name: each for name, each in forgiven.items() if each != StartFailureCount()}
+            counts = {name: count.forgiven() for name, count in counts.items()}
         self.starts = StartFailureRecord(counts, forgiven=self.starts.forgiven + 1)
 
     def target(self, *, retired: frozenset[int] = frozenset()) -> SetTotalExpectedExecutors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -152,6 +152,10 @@ class StartFailureCount:
     """When the backoff for these ends."""
     newest: int = 0
     """The highest executor id at the last of these."""
+
+    def forgiven(self) -> StartFailureCount:
+        """Return what is left after the driver has set a target, if the fleet had failed."""
+        return replace(self, rounds=0, until=0.0, times=())
 
 
 @dataclass(frozen=True, slots=True)

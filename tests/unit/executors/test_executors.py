@@ -334,7 +334,7 @@ def test_a_target_forgives_what_the_allocator_reports_before_it_has_received_it(
     assert subject.inside.state.starts == failed
     subject.ask(RequestTotalExecutors(2))
     subject.ask(AllocatorStatus({}, failed))
-    assert subject.inside.state.starts == StartFailureRecord(forgiven=1)
+    assert subject.inside.state.starts == StartFailureRecord({"default": StartFailureCount()}, forgiven=1)
     subject.ask(AllocatorStatus({}, replace(failed, forgiven=1)))
     assert subject.inside.state.starts == replace(failed, forgiven=1)
 
