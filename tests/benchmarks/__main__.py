@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of a case: {', '.join(CASES)}; by default all; or {PROFILE}"
     )
-    parser.add_argument("--must", action="store_true", help="only what the promises need: ten minutes a turn; five turns, or --repeats")
+    parser.add_argument(
+        "--must", action="store_true", help="only what the promises need: ten minutes a turn; five turns, or --repeats"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, once: shows that all of it works")
     parser.add_argument("--repeats", type=int, help="measurements of each, in place of the case's own number")
     parser.add_argument("--events", type=int, help="of the long stream of the case growth, in place of 10 million")
