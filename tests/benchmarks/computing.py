@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -129,33 +130,25 @@ class Control:
             return computation.during(lambda: self._serving.ask("pace", seconds=seconds, rate=rate, ends=ends))
 
 
+@dataclass(frozen=True, slots=True)
 class Beside:
     """Turns with a fleet, each between two without."""
 
-    def __init__(self) -> None:
-        self._without: list[Progress] = []
-        self._with: list[Progress] = []
-
-    def without(self, turn: Progress) -> None:
-        """Add a turn of the control: the first, or the one after a turn with a fleet."""
-        self._without.append(turn)
-
-    def with_fleet(self, turn: Progress) -> None:
-        """Add a turn with a fleet."""
-        self._with.append(turn)
+    beside: list[Progress] = field(default_factory=list)
+    without: list[Progress] = field(default_factory=list)
 
     @property
     def cpu(self) -> float:
         """Processor seconds of the computation in all turns with a fleet."""
-        return sum(turn.cpu for turn in self._with)
+        return sum(turn.cpu for turn in self.beside)
 
     def percent(self, figure: Callable[[Progress], float]) -> float:
         """Return the figure with a fleet, to the one without: the median of all turns, each to its two neighbours.
 
         A shared machine is slower for some seconds, and then the neighbours are slower too.
         """
-        around = (mean(map(figure, both)) for both in pairwise(self._without))
-        return median(figure(turn) / beside for turn, beside in zip(self._with, around, strict=True)) * 100
+        around = (mean(map(figure, both)) for both in pairwise(self.without))
+        return median(figure(turn) / beside for turn, beside in zip(self.beside, around, strict=True)) * 100
 
 
 def _name(task: dict[str, Any]) -> str:

@@ -53,9 +53,7 @@ def measure(
     with ExitStack() as opened:
         serving = opened.enter_context(Serving(pods, starts=True))
         polling = {"api_polling_interval": f"{POLLING}s"}
-        fleet = opened.enter_context(
-            Fleet(connect(serving), pods, executor=polling, source={"process": process}),
-        )
+        fleet = opened.enter_context(Fleet(connect(serving), pods, executor=polling, source={"process": process}))
         serving.ask("watched")
         pages = serving.ask("counts")["lists"]
         if busy:
@@ -107,11 +105,11 @@ def _turns(
 
     def without() -> None:
         with serving.stopped():
-            compared.without(control.turn(computation, TURN, rate, ends))
+            compared.without.append(control.turn(computation, TURN, rate, ends))
 
     without()
     for _ in range(max(1, round(seconds / TURN))):
-        compared.with_fleet(computation.during(lambda: paced.append(_paced(serving, TURN, rate, ends))))
+        compared.beside.append(computation.during(lambda: paced.append(_paced(serving, TURN, rate, ends))))
         time.sleep(SETTLING)
         without()
     return paced, compared

@@ -15,6 +15,7 @@ from tests.benchmarks.pods import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from typing import Self
 
 __all__ = ["Serving"]
@@ -80,23 +81,21 @@ class Serving:
         self._process.stdout.close()
         self._folder.cleanup()
 
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
+    def stopped(self) -> AbstractContextManager[None]:
         """Let it stand still meanwhile, and with it all clients that wait for it."""
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
+        return self._between(signal.SIGSTOP, signal.SIGCONT)
+
+    def resumed(self) -> AbstractContextManager[None]:
+        """Let it go on meanwhile, though it is stopped."""
+        return self._between(signal.SIGCONT, signal.SIGSTOP)
 
     @contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Let it go on meanwhile, though it is stopped."""
-        self._process.send_signal(signal.SIGCONT)
+    def _between(self, first: signal.Signals, last: signal.Signals) -> Iterator[None]:
+        self._process.send_signal(first)
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGSTOP)
+            self._process.send_signal(last)
 
     def ask(self, do: str, **values: Any) -> Any:
         """Send a command and wait for its answer."""
