@@ -96,6 +96,16 @@ class Rig:
         self.kit.advance(2 * SECOND)
         self.answer("list", PodPage(pods, "9"))
 
+    def deleted(self) -> None:
+        """The bulk delete is answered, and the LIST after it is empty."""
+        self.answer("delete_collection", None)
+        self.answer("list", PodPage((), "5"))
+
+    def lose_pool(self) -> None:
+        """The pool crashes, and the next one has just started."""
+        self.kit.address("request-pool").tell("nonsense")
+        self.kit.advance(timedelta(seconds=1.5))
+
     def ended(self) -> tuple[str, ...]:
         """It has ended: what it left behind."""
         assert not self.backend.is_alive()
@@ -135,8 +145,7 @@ def test_the_fleet_is_deleted_by_its_label_and_listed_until_it_is_gone(rig: Rig)
 def test_each_executor_is_reported_as_stopped_before_the_end_is(rig: Rig) -> None:
     rig.driver.take_all()
     rig.stop()
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.deleted()
     *ends, last = rig.driver.take_all()[:3]
     assert [(end.executor_id, end.reason.kind) for end in ends if isinstance(end, ExecutorRemoved)] == [
         (1, LossKind.KILLED_BY_DRIVER),
@@ -293,8 +302,7 @@ def test_a_second_stop_changes_nothing(rig: Rig) -> None:
     rig.stop()
     rig.stop(delete_pods=False)
     assert len(rig.api.open("delete_collection")) == 1
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.deleted()
     assert rig.ended() == ()
     assert rig.driver.take_all(BackendStopped) == []
 
@@ -316,8 +324,7 @@ def test_the_bulk_delete_is_requested_again_after_a_crash_of_the_pool(rig: Rig) 
     rig.api.take("delete_collection")
     rig.kit.address("request-pool").tell("nonsense")
     rig.kit.advance(5 * SECOND)
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.deleted()
     assert rig.ended() == ()
 
 
@@ -335,8 +342,7 @@ def test_a_pool_that_crashes_while_it_drains_is_drained_again(kit: Kit) -> None:
     rig.stop()
     kit.address("request-pool").tell("nonsense")
     kit.advance(5 * SECOND)
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.deleted()
     assert rig.ended() == ()
 
 
@@ -344,10 +350,8 @@ def test_a_pool_that_crashes_while_it_drains_is_drained_again(kit: Kit) -> None:
 def test_a_pod_that_comes_of_a_request_whose_pool_was_lost_is_deleted(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
-    kit.address("request-pool").tell("nonsense")
-    kit.advance(timedelta(seconds=1.5))
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.lose_pool()
+    rig.deleted()
     assert rig.backend.is_alive(), "the server may carry the request out yet"
     rig.left(pending(1))
     rig.answer("delete_collection", None)
@@ -359,10 +363,8 @@ def test_a_pod_that_comes_of_a_request_whose_pool_was_lost_is_deleted(kit: Kit) 
 def test_a_list_that_was_requested_too_early_and_arrives_late_does_not_end_the_stop(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
-    kit.address("request-pool").tell("nonsense")
-    kit.advance(timedelta(seconds=1.5))
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.lose_pool()
+    rig.deleted()
     kit.advance(SECOND / 10)
     (_,) = rig.api.open("list")
     kit.advance(5 * SECOND)
@@ -376,8 +378,7 @@ def test_the_first_start_of_the_pool_has_lost_nothing(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.answer("create", pending(1))
     rig.stop()
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.deleted()
     rig.answer("get", NotFound("not found", status=404))
     rig.answer("list", PodPage((), "6"))
     assert rig.ended() == ()
@@ -388,10 +389,8 @@ def test_a_pool_that_fails_when_it_has_drained_has_lost_no_create(kit: Kit) -> N
     rig = Rig(kit, instances=1)
     rig.stop()
     rig.answer("create", pending(1))
-    kit.address("request-pool").tell("nonsense")
-    kit.advance(timedelta(seconds=1.5))
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.lose_pool()
+    rig.deleted()
     rig.answer("get", NotFound("not found", status=404))
     rig.answer("list", PodPage((), "6"))
     assert rig.ended() == ()
@@ -402,13 +401,11 @@ def test_a_pod_may_come_of_a_lost_request_whose_executor_was_abandoned(kit: Kit)
     rig = Rig(kit, instances=1)
     kit.advance(5 * SECOND)
     rig.backend.tell(RequestTotalExecutors(0))
-    kit.address("request-pool").tell("nonsense")
-    kit.advance(timedelta(seconds=1.5))
+    rig.lose_pool()
     rig.answer("list", PodPage((), "3"))
     rig.answer("delete", NotFound("not found", status=404))
     rig.stop()
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.deleted()
     assert rig.backend.is_alive(), "the server may carry the lost request out yet"
 
 
@@ -416,10 +413,8 @@ def test_a_pod_may_come_of_a_lost_request_whose_executor_was_abandoned(kit: Kit)
 def test_a_stop_that_times_out_names_the_pods_that_may_come_yet(kit: Kit) -> None:
     rig = Rig(kit, instances=1, request_timeout=SECOND, shutdown_timeout=timedelta(seconds=3))
     rig.stop()
-    kit.address("request-pool").tell("nonsense")
-    kit.advance(timedelta(seconds=1.5))
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.lose_pool()
+    rig.deleted()
     kit.advance(timedelta(seconds=1.5))
     assert rig.ended() == (pod_name(1),)
 
@@ -441,8 +436,7 @@ def test_a_child_that_is_down_when_the_stop_begins_does_not_delay_it(rig: Rig) -
     rig.kit.address("allocator").tell("nonsense")
     rig.kit.settle()
     rig.stop()
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((), "5"))
+    rig.deleted()
     assert rig.ended() == ()
 
 

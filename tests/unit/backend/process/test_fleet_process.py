@@ -74,6 +74,20 @@ def killed(fleet: Fleet) -> int:
     return pid
 
 
+def wait_until(counted: Callable[[], bool]) -> None:
+    """Wait for counts of the process, which come with its pongs."""
+    pause = threading.Event()
+    while not counted():
+        pause.wait(SOON.total_seconds())
+
+
+@pytest.fixture
+def pinged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are pinged often, and may answer late."""
+    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
+    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+
+
 class Handler(logging.Handler):
     """A handler of the driver's, for records of the pool's."""
 
@@ -408,21 +422,14 @@ def test_a_login_program_that_hangs_at_the_start_holds_up_no_caller(
     assert server.asked[0].headers["authorization"] == "Bearer new"
 
 
-def test_counts_arrive_with_the_pongs_and_the_next_process_continues_them(
-    server: ScriptedServer, begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
-    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
-    fleet = begin()
-
+@pytest.mark.usefixtures("pinged")
+def test_counts_arrive_with_the_pongs_and_the_next_process_continues_them(fleet: Fleet, server: ScriptedServer) -> None:
     def asked(times: int) -> None:
         fleet.spawn(POOL)
         server.answers(200, NO_CLAIMS)
         fleet.tell(POOL, AllowWrites(), ListClaims(fleet.backend))
         fleet.hears(ClaimsListed)
-        counted = threading.Event()
-        while fleet.counts.requests().results.read().get(("list_objects", "ok"), 0) < times:
-            counted.wait(SOON.total_seconds())
+        wait_until(lambda: fleet.counts.requests().results.read().get(("list_objects", "ok"), 0) >= times)
 
     asked(1)
     killed(fleet)
@@ -430,19 +437,14 @@ def test_counts_arrive_with_the_pongs_and_the_next_process_continues_them(
     assert fleet.counts.requests().any_succeeded()
 
 
+@pytest.mark.usefixtures("pinged")
 def test_this_process_continues_the_counts_when_it_runs_the_children_itself(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
-    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
-    fleet = begin()
-
     def listed(times: int) -> None:
         fleet.spawn(STORE)
         fleet.tell(STORE, ReplaceSnapshot((), "9", fleet.system.clock.monotonic(), consistent=True))
-        counted = threading.Event()
-        while fleet.counts.store.lists.read().get(("poll", "applied"), 0) < times:
-            counted.wait(SOON.total_seconds())
+        wait_until(lambda: fleet.counts.store.lists.read().get(("poll", "applied"), 0) >= times)
 
     listed(1)
     killed(fleet)
@@ -529,18 +531,12 @@ def test_without_a_descriptor_no_process_is_started_and_no_child_has_failed(
     assert (fleet.process.pid is not None) == worked
 
 
-def test_calls_of_a_process_that_is_lost_are_under_way_no_more(
-    server: ScriptedServer, begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
-    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+@pytest.mark.usefixtures("pinged")
+def test_calls_of_a_process_that_is_lost_are_under_way_no_more(fleet: Fleet, server: ScriptedServer) -> None:
     server.then(silence)
-    fleet = begin()
     fleet.spawn(POOL)
     fleet.tell(POOL, AllowWrites(), ListClaims(fleet.backend))
-    counted = threading.Event()
-    while not fleet.counts.requests().in_flight().get("list_objects"):
-        counted.wait(SOON.total_seconds())
+    wait_until(lambda: bool(fleet.counts.requests().in_flight().get("list_objects")))
     killed(fleet)
     assert fleet.counts.requests().in_flight() == {"list_objects": 0}
     assert fleet.counts.requests().results.read() == {("list_objects", "Lost"): 1}
