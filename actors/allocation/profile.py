@@ -252,7 +252,7 @@ class Profile:
 
     def forgive(self) -> None:
         """Forget the start failures."""
-        self.starts = self.starts.forgiven()
+        self.starts = self.starts.cleared()
 
 
 class Profiles(dict[str, Profile]):

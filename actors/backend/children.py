@@ -82,7 +82,6 @@ def makers(
     pool, store, lifecycle, watch = children[POOL], children[STORE], children[LIFECYCLE], children[WATCH]
     selector = fleet_selector(app_id)
     manifests = ExecutorManifests(settings, namespace=api.namespace, owner=owner)
-    limit, rate = settings.allocation.max_requests_in_flight, settings.allocation.max_requests_per_second
     fenced = partial(_fenced, api)
 
     def make_pool(context: Context, *, api: PodApi) -> Actor:
@@ -90,8 +89,8 @@ def makers(
             context,
             api=api,
             app_id=app_id,
-            limit=limit,
-            rate=rate,
+            limit=settings.allocation.max_requests_in_flight,
+            rate=settings.allocation.max_requests_per_second,
             counts=counts.pool,
             max_retry_after=settings.api.max_retry_after,
             draining=settings.draining,

@@ -78,7 +78,6 @@ SLICE: Final = 100
 """Executors in one bulk delete beside the one for all: an API server handles each call alone, at about 130 pods a
 second, and a call that exceeds its limit is cut off."""
 
-
 LOST_POSTS: Final = timedelta(seconds=2)
 """After a restart of the pool: the API server has cancelled or carried out the requests of the last one, whose
 connections have ended. A list before that may lack a pod that comes."""

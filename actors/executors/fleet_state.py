@@ -72,7 +72,7 @@ class FleetState:
         """Forget failed starts, as the driver sets a target. No Allocator may run now that could forget them."""
         counts = self.starts.counts
         if self.starts.failed is not None:  # else the Allocator forgets nothing either
-            counts = {name: count.forgiven() for name, count in counts.items()}
+            counts = {name: count.cleared() for name, count in counts.items()}
         self.starts = StartFailureRecord(counts, forgiven=self.starts.forgiven + 1)
 
     def target(self, *, retired: frozenset[int] = frozenset()) -> SetTotalExpectedExecutors:

@@ -250,13 +250,14 @@ class PodDeduplicator:
             for pod in page:
                 known = self._known(pod.metadata.uid)
                 if known is not None and self._is_unchanged(known, pod):
-                    self._keep(known, pod, kept)
-                    continue
-                _tidy(pod)
-                self._parts.share(pod, None if known is None else known.pod)
-                if pod.metadata.uid not in self._pods:
-                    self._remember(pod, version)
-                kept.pods.append(pod)
+                    self._pods[known.pod.metadata.uid] = known
+                    kept.pods.append(known.pod)
+                else:
+                    _tidy(pod)
+                    self._parts.share(pod, None if known is None else known.pod)
+                    if pod.metadata.uid not in self._pods:
+                        self._remember(pod, version)
+                    kept.pods.append(pod)
                 kept.versions.append(pod.metadata.resource_version)
         return kept
 
@@ -344,12 +345,6 @@ class PodDeduplicator:
             return False
         _tidy(listed)
         return _is_framed(listed, known.frame) and listed.status == known.status
-
-    def _keep(self, known: _Known, listed: Pod, kept: Kept) -> None:
-        """Add a pod that is unchanged in a LIST."""
-        self._pods[known.pod.metadata.uid] = known
-        kept.pods.append(known.pod)
-        kept.versions.append(listed.metadata.resource_version)
 
     def _remember(self, pod: Pod, origin: Connection | str) -> None:
         """Remember an observation."""

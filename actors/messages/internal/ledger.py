@@ -153,7 +153,7 @@ class StartFailureCount:
     newest: int = 0
     """The highest executor id at the last of these."""
 
-    def forgiven(self) -> StartFailureCount:
+    def cleared(self) -> StartFailureCount:
         """Return what is left after the driver has set a target, if the fleet had failed."""
         return replace(self, rounds=0, until=0.0, times=())
 
