@@ -31,7 +31,9 @@ COST: Final = 32
 """Bytes that a value counts besides its text: about what the shortest value with its key takes in a file."""
 
 MOST_MERGED: Final = 100
-"""Mappings that one `<<` merges, and COST × this the bytes that a mapping may have by merging."""
+"""Mappings that one `<<` merges, and COST × this the keys that a mapping may have by merging."""
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 def read(path: Path, most: int = LARGEST) -> bytes:
@@ -100,16 +102,30 @@ class TooManyMerged(yaml.constructor.ConstructorError):
 
 
 class _Loader(yaml.SafeLoader):
-    """A SafeLoader that stops when merges (`<<`) multiply a mapping's keys."""
+    """A SafeLoader that stops when merges (`<<`) multiply a mapping's keys.
+
+    It merges by itself: PyYAML 6.0.4 takes a key of two merged mappings from the last one, unless it has one letter.
+    """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        for key, value in node.value:
-            is_merge = key.tag == "tag:yaml.org,2002:merge"
-            if is_merge and isinstance(value, yaml.SequenceNode) and len(value.value) > MOST_MERGED:
-                raise TooManyMerged(None, None, "merges too many mappings", node.start_mark)
+        """Put the pairs of merged mappings before a mapping's own: of equal keys, the last counts.
+
+        Of a list of mappings the first one counts (https://yaml.org/type/merge.html).
+        """
+        merges = [value for key, value in node.value if key.tag == _MERGE]
+        node.value = [pair for pair in node.value if pair[0].tag != _MERGE]  # first: a mapping may merge itself
+        merged = []
+        for merge in merges:
+            mappings = merge.value[::-1] if isinstance(merge, yaml.SequenceNode) else [merge]
+            for mapping in mappings:
+                if not isinstance(mapping, yaml.MappingNode):
+                    raise yaml.constructor.ConstructorError(None, None, "merges what is no mapping", mapping.start_mark)
+                self.flatten_mapping(mapping)
+                merged += mapping.value
+                if len(mappings) > MOST_MERGED or len(merged) > COST * MOST_MERGED:
+                    raise TooManyMerged(None, None, "merges too many mappings", node.start_mark)
+        node.value = merged + node.value
         super().flatten_mapping(node)
-        if len(node.value) > COST * MOST_MERGED:
-            raise TooManyMerged(None, None, "merges too many mappings", node.start_mark)
 
 
 def _open(path: Path) -> int:

@@ -154,3 +154,29 @@ def test_anchors_and_merges_of_ordinary_files_are_read(tmp_path: Path) -> None:
     path.write_text("x: &x {a: b}\nspec:\n  one: {<<: *x, c: d}\n  two: {<<: [*x, {e: f}]}\n  three: [*x, *x]\n")
     assert files.read_yaml(path) == yaml.safe_load(path.read_text())
     json.dumps(files.read_yaml(path))
+
+
+@pytest.mark.parametrize("key", ["k", "alpha"])
+def test_the_first_of_merged_mappings_counts_and_a_mappings_own_key_before_all(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "pod.yaml"
+    one, two = f"{{{key}: 1}}", f"{{{key}: 2}}"
+    path.write_text(
+        f"list: {{<<: [{one}, {two}]}}\nown: {{<<: {one}, {key}: 3}}\nnested: {{<<: [{{<<: {two}}}, {one}]}}\n"
+    )
+    assert files.read_yaml(path) == {"list": {key: 1}, "own": {key: 3}, "nested": {key: 2}}
+
+
+def test_a_mapping_that_merges_itself_is_read_and_one_that_merges_a_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("a: &a {<<: *a, k: v}\n")
+    assert files.read_yaml(path) == {"a": {"k": "v"}}
+    for text in ("a: {<<: text}\n", "a: {<<: [{}, text]}\n"):
+        path.write_text(text)
+        with pytest.raises(yaml.YAMLError, match="merges what is no mapping"):
+            files.read_yaml(path)
+
+
+def test_a_mapping_of_many_keys_that_merges_nothing_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("".join(f"k{number}: v\n" for number in range(files.COST * files.MOST_MERGED + 1)))
+    assert len(files.read_yaml(path)) == files.COST * files.MOST_MERGED + 1
