@@ -360,7 +360,7 @@ def _why_deleted(pod: Pod) -> str:
 
 def _ran_for(state: PodState, at: datetime) -> float:
     """Return the seconds since its pod was started, 0 if unknown or if two clocks disagree."""
-    started = state.pod.status.start_time if state.pod.status is not None else None
+    started = state.pod.start_time
     return 0.0 if started is None else max(0.0, (at - started).total_seconds())
 
 

@@ -123,7 +123,7 @@ def container_of(manifest: Manifest) -> str | None:
 def observe(manifest: Manifest, now: datetime) -> ObservedExecutor | None:
     """Return what a pod, as JSON, says of its executor. None if it has no usable name or UID."""
     try:
-        pod = pod_from(manifest)
+        pod = pod_from(manifest).pod()
     except msgspec.ValidationError:
         return None
     rules = PodRules(executor_container=container_of(manifest) or PodRules().executor_container)

@@ -99,7 +99,7 @@ class PodPage(msgspec.Struct, frozen=True):
     @property
     def listed_versions(self) -> Sequence[str]:
         """The listed version of each pod."""
-        return [pod.metadata.resource_version for pod in self.pods] if self.versions is None else self.versions
+        return [pod.resource_version for pod in self.pods] if self.versions is None else self.versions
 
 
 class ObjectPage(msgspec.Struct, frozen=True):

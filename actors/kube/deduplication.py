@@ -1,8 +1,9 @@
 """`PodDeduplicator`: keeps equal parts of pods once, and drops events that change nothing.
 
-Each pod is decoded into structs and strings of its own. Two thirds of them equal those of another pod, such as owner
-and containers, and nearly all pods of a poll are in memory already. Without sharing, a fleet of tens of thousands would
-take most of the driver's memory, and each poll as much again.
+Each pod is decoded into structs and strings of its own. Most of them equal those of another pod, such as owner,
+containers and status, and nearly all pods of a poll are in memory already. Without sharing, a fleet of tens of
+thousands would take most of the driver's memory, and each poll as much again. And what each pod has of its own is in no
+CPU cache when the next event of the pod comes, which costs more than what is done with it.
 
 Most events of a running pod change only fields that a `Pod` does not have, such as annotations, probe times and managed
 fields. Such no-op events are dropped right after decoding.
@@ -16,7 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
 from actors.kube.resource_version import is_later, is_old
 from actors.pods.ids import INFIX
@@ -28,6 +29,7 @@ from actors.pods.pod import (
     ObjectMeta,
     OwnerReference,
     Pod,
+    PodEvent,
     PodSpec,
     PodStatus,
     Time,
@@ -36,7 +38,7 @@ from actors.pods.pod import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from actors.pods.pod import PodEvent
+    from actors.pods.api_pod import ApiEvent, ApiPod, ApiStatus
 
 __all__ = ["Connection", "Kept", "PodDeduplicator", "PodHeader", "SharedParts", "Watched"]
 
@@ -65,7 +67,6 @@ class PodHeader(msgspec.Struct, frozen=True, gc=False):
 _FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
 
 _NO_POD: Final = Pod()
-_NO_STATUS: Final = PodStatus()
 
 
 class Connection(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -75,7 +76,7 @@ class Connection(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 class _Frame(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """What a pod is beside its identity and its status: the same for nearly all running pods of a profile."""
+    """Metadata and spec without the identity: the same for nearly all running pods of a profile."""
 
     spec: PodSpec | None
     labels: Mapping[str, str] | None
@@ -147,55 +148,40 @@ class SharedParts:
         return found
 
     def share(self, pod: Pod, last: Pod | None) -> None:
-        """Replace parts of a pod by equal parts of its last observation, or else of other pods.
+        """Replace parts of a new `Pod` by equal parts of its last observation, or else of other pods.
 
         Comparing costs less than looking up.
         """
         self.make_room()
-        share = self._shared.setdefault
-        if last is None:
-            last = _NO_POD
+        share, last = self._shared.setdefault, last or _NO_POD
+        if pod.metadata == last.metadata:
+            force_setattr(pod, "metadata", last.metadata)
         else:
-            force_setattr(pod.metadata, "uid", last.metadata.uid)
-            if pod.metadata.name == last.metadata.name:
-                force_setattr(pod.metadata, "name", last.metadata.name)
-        _share_metadata(pod.metadata, last.metadata, share)
+            _share_metadata(pod.metadata, last.metadata, share)
         if (spec := pod.spec) is not None:
             force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
-        if pod.status is not None and pod.status == last.status:
-            force_setattr(pod, "status", last.status)
-        elif pod.status is not None:
-            self._share_status(pod.status, last.status or _NO_STATUS)
+        if pod.status is not None:
+            force_setattr(pod, "status", self.status(pod.status))
+        if pod.ip == last.ip:
+            force_setattr(pod, "ip", last.ip)
+        if (start_time := pod.start_time) is not None:  # of whole seconds: many pods have the same
+            force_setattr(pod, "start_time", share(start_time, start_time))
 
-    def next_in_frame(self, known: _Known, status: PodStatus | None, version: str) -> Pod:
-        """Return a pod that differs from its last observation only in version and status, made of that one's parts."""
-        last, before = known.pod, known.status
-        metadata = last.metadata
-        if status is before:
-            if version == metadata.resource_version:
-                return last
-        elif status is not None:
-            self._share_status(status, before or _NO_STATUS)
-        return replace(last, metadata=replace(metadata, resource_version=version), status=status)
+    def status(self, status: PodStatus) -> PodStatus:
+        """Return the equal status that is kept: this one if there was none."""
+        found: PodStatus | None = self._shared.get(status)
+        if found is None:
+            found, share = status, self._shared.setdefault
+            for part in ("phase", "container_statuses", "init_container_statuses"):
+                if (value := getattr(status, part)) is not None:
+                    force_setattr(status, part, share(value, value))
+            self._shared[status] = status
+        return found
 
     def make_room(self) -> None:
         """Drop all values if there are too many."""
         if len(self._shared) >= MAX_SHARED:
             self._shared.clear()
-
-    def _share_status(self, new: PodStatus, old: PodStatus) -> None:
-        """Share the parts of a status that many pods have in common.
-
-        The status differs from the old one, nearly always in its containers, so these are not compared.
-        """
-        share = self._shared.setdefault
-        if (phase := new.phase) is not None:
-            force_setattr(new, "phase", old.phase if phase == old.phase else share(phase, phase))
-        if (statuses := new.container_statuses) is not None:
-            force_setattr(new, "container_statuses", share(statuses, statuses))
-        if (statuses := new.init_container_statuses) is not None:
-            before = old.init_container_statuses
-            force_setattr(new, "init_container_statuses", before if statuses == before else share(statuses, statuses))
 
 
 @final
@@ -240,28 +226,27 @@ class PodDeduplicator:
                     kept.append(None)
         return kept
 
-    def listed(self, page: Iterable[Pod], version: str) -> Kept:
-        """Return the pods of a new page, known objects in place of unchanged ones. Takes over the pods given.
+    def listed(self, page: Iterable[ApiPod], version: str) -> Kept:
+        """Return the pods of a new page, known objects for unchanged ones. Takes over the pods given.
 
         Remember them too, except pods that a watch has observed since the LIST began.
         """
         kept = Kept([], [])
         with self._lock:
-            for pod in page:
-                known = self._known(pod.metadata.uid)
-                if known is not None and self._is_unchanged(known, pod):
+            for found in page:
+                known = self._known(found.metadata.uid)
+                if known is not None and self._is_unchanged(known, found):
                     self._pods[known.pod.metadata.uid] = known
                     kept.pods.append(known.pod)
                 else:
-                    _tidy(pod)
-                    self._parts.share(pod, None if known is None else known.pod)
-                    if pod.metadata.uid not in self._pods:
+                    pod = self._new(found, known)
+                    if pod.uid not in self._pods:
                         self._remember(pod, version)
                     kept.pods.append(pod)
-                kept.versions.append(pod.metadata.resource_version)
+                kept.versions.append(found.metadata.resource_version)
         return kept
 
-    def watched(self, events: Iterable[PodEvent], connection: Connection) -> Watched:
+    def watched(self, events: Iterable[ApiEvent], connection: Connection) -> Watched:
         """Return the events without the no-op ones. Takes over the events given.
 
         An event is a no-op if the observation before it shows the same running pod and no event can be missing between
@@ -271,41 +256,43 @@ class PodDeduplicator:
         with self._lock:
             self._ends_some = False
             self._parts.make_room()
-            changes = [event for event in events if self._is_change(event, connection)]
+            changes = [change for event in events if (change := self._change(event, connection)) is not None]
             return Watched(changes, self._ends_some)
 
-    def _is_change(self, event: PodEvent, connection: Connection) -> bool:
-        pod, kind = event.pod, event.type
-        metadata, status = pod.metadata, pod.status
-        version, phase = metadata.resource_version, None if status is None else status.phase
+    def _change(self, event: ApiEvent, connection: Connection) -> PodEvent | None:
+        found, kind = event.pod, event.type
+        metadata, told = found.metadata, found.status
+        version = metadata.resource_version
+        status, phase, ip, start_time = None, None, None, None
+        if told is not None:
+            status, phase, ip, start_time = _status(told), told.phase, told.pod_ip or None, told.start_time
+        _tidy(metadata)
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
-        _tidy(pod)
         before = None if known is None else known.status
-        framed = known if known is not None and _is_framed(pod, known.frame) else None
-        if framed is not None and status == before:
-            follows = framed.origin is connection or framed.origin == connection.since
-            if follows and phase == "Running" and kind != "DELETED":
-                framed.version = version
-                framed.origin = connection
-                return False
-            status = before
         ends = kind == "DELETED" or metadata.deletion_timestamp is not None or phase in _FINAL_PHASES
-        if ends and not _is_over(before):
-            self._ends_some = True
-        if framed is None or metadata.name != framed.pod.metadata.name:
-            self._parts.share(pod, None if known is None else known.pod)
+        if known is None or not _is_framed(found, known.frame):
+            pod = self._new(found, known)
             if kind != "DELETED":
                 self._remember(pod, connection)
         else:
-            pod = self._parts.next_in_frame(framed, status, version)
-            force_setattr(event, "pod", pod)
-            framed.pod = pod
-            framed.status = status
-            framed.version = version
-            framed.origin = connection
+            pod = last = known.pod
+            ip = last.ip if ip == last.ip else ip
+            start_time = last.start_time if start_time == last.start_time else start_time
+            is_same = status == before and ip is last.ip and start_time is last.start_time
+            follows = known.origin is connection or known.origin == connection.since
+            if is_same and follows and phase == "Running" and kind != "DELETED":
+                known.version, known.origin = version, connection
+                return None
+            if not is_same or version != last.resource_version:
+                if status is not None:
+                    status = self._parts.status(status)
+                pod = Pod(last.metadata, last.spec, status, version, ip, start_time, last.named_id)
+            known.pod, known.status, known.version, known.origin = pod, pod.status, version, connection
+        if ends and not _is_over(before):
+            self._ends_some = True
         if kind == "DELETED" or not version:  # its last event, or one that cannot be identified
             self._pods.pop(metadata.uid, None)
-        return True
+        return PodEvent(kind, pod)
 
     def _taken_over(self, uid: str) -> _Known | None:
         """Return the last observation of a pod that was observed before the last LIST only, from now on a newer one."""
@@ -318,7 +305,7 @@ class PodDeduplicator:
         """Return the last observation of a pod, removed from the older ones: the caller has a newer one."""
         return self._pods.get(uid) or self._before.pop(uid, None)
 
-    def _is_unchanged(self, known: _Known, listed: Pod | PodHeader) -> bool:
+    def _is_unchanged(self, known: _Known, listed: ApiPod | PodHeader) -> bool:
         """Whether the pod of a LIST is the known one.
 
         The version alone is not enough: a cluster restored from a backup uses versions again.
@@ -330,33 +317,46 @@ class PodDeduplicator:
             and (listed.status and listed.status.phase) == (last.status and last.status.phase)
         )
 
-    def _is_overtaken(self, known: _Known, listed: Pod | PodHeader) -> bool:
+    def _is_overtaken(self, known: _Known, listed: ApiPod | PodHeader) -> bool:
         """Whether the LIST shows the pod before no-op events that came while the LIST was on its way.
 
         All of the pod is compared: in a cluster restored from a backup, versions between may be of other changes.
         """
-        metadata = listed.metadata
+        metadata, last = listed.metadata, known.pod
         if (
             isinstance(listed, PodHeader)
             or metadata.uid not in self._pods
-            or not is_old(known.pod.metadata.resource_version, metadata.resource_version)
+            or not is_old(last.resource_version, metadata.resource_version)
             or not is_later(known.version, metadata.resource_version)
         ):
             return False
-        _tidy(listed)
-        return _is_framed(listed, known.frame) and listed.status == known.status
+        pod = _tidied(listed)
+        return _is_framed(listed, known.frame) and (pod.status, pod.ip, pod.start_time) == (
+            last.status,
+            last.ip,
+            last.start_time,
+        )
+
+    def _new(self, found: ApiPod, known: _Known | None) -> Pod:
+        """Return the new observation of a pod."""
+        pod = _tidied(found)
+        self._parts.share(pod, None if known is None else known.pod)
+        return pod
 
     def _remember(self, pod: Pod, origin: Connection | str) -> None:
         """Remember an observation."""
-        metadata = pod.metadata
-        if metadata.uid and metadata.resource_version:
-            version = metadata.resource_version
-            self._pods[metadata.uid] = _Known(pod, pod.status, self._parts.frame(pod), version, origin)
+        uid, version = pod.metadata.uid, pod.resource_version
+        if uid and version:
+            self._pods[uid] = _Known(pod, pod.status, self._parts.frame(pod), version, origin)
         else:  # it cannot be identified: the last one is unknown
-            self._pods.pop(metadata.uid, None)
+            self._pods.pop(uid, None)
 
 
 def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any], Any]) -> None:
+    if new.uid == old.uid:
+        force_setattr(new, "uid", old.uid)
+    if new.name == old.name:
+        force_setattr(new, "name", old.name)
     if (labels := new.labels) is not None:
         same = labels == old.labels
         force_setattr(new, "labels", old.labels if same else share((dict, *labels.items()), labels))
@@ -368,7 +368,7 @@ def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any]
         force_setattr(new, "finalizers", old.finalizers if same else share(finalizers, finalizers))
 
 
-def _is_framed(pod: Pod, frame: _Frame) -> bool:
+def _is_framed(pod: ApiPod, frame: _Frame) -> bool:
     """Whether a pod differs from its last observation, which has this frame, at most in its version and its status."""
     metadata = pod.metadata
     return (
@@ -385,15 +385,26 @@ def _is_over(status: PodStatus | None) -> bool:
     return status is not None and status.phase in _FINAL_PHASES
 
 
-def _tidy(pod: Pod) -> None:
-    """Drop the conditions that no decision depends on, and the executor id from labels if the name has it."""
-    metadata, status = pod.metadata, pod.status
-    if status is not None and (conditions := status.conditions):
-        telling: tuple[Condition, ...] | None = None
-        for each in conditions:  # nearly always none is
-            if (kind := each.type) in RELEVANT_CONDITIONS and RELEVANT_CONDITIONS[kind] != each.status:
-                telling = (*(telling or ()), each)
-        force_setattr(status, "conditions", telling)
+def _tidied(found: ApiPod) -> Pod:
+    """Return a pod as lists and watches deliver it."""
+    _tidy(found.metadata)
+    pod = found.pod()
+    if found.status is not None:
+        force_setattr(pod, "status", _status(found.status))
+    return pod
+
+
+def _tidy(metadata: ObjectMeta) -> None:
+    """Drop the executor id from labels if the name has it."""
     labels = metadata.labels
     if isinstance(labels, dict) and labels.get(EXECUTOR_ID_LABEL) == metadata.name.rpartition(INFIX)[2]:
         labels[EXECUTOR_ID_LABEL] = IN_NAME
+
+
+def _status(found: ApiStatus) -> PodStatus:
+    """Return the status without the conditions that no decision depends on."""
+    telling: tuple[Condition, ...] | None = None
+    for each in found.conditions or ():  # nearly always none is
+        if (kind := each.type) in RELEVANT_CONDITIONS and RELEVANT_CONDITIONS[kind] != each.status:
+            telling = (*(telling or ()), each)
+    return found.with_conditions(telling)

@@ -17,7 +17,7 @@ from actors.kube.deduplication import Connection, PodDeduplicator
 from actors.kube.status import error_from_status
 from actors.local.schema.statuses import ApiStatus, lacks_right
 from actors.local.store.object_store import INITIAL_EVENTS_END
-from actors.pods.pod import PodEvent
+from actors.pods.api_pod import ApiEvent, ApiPod
 from actors.pods.repair import pod_from
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from actors.kube.api import Call, Reply, Request, Resource, Watch, WatchSink
     from actors.local.store.object_store import ObjectStore, Subscription, WatchMessage
-    from actors.pods.pod import Pod
     from actors.runtime import TimerService
 
 __all__ = ["InProcessPodApi"]
@@ -136,10 +135,10 @@ class InProcessPodApi:
                 return self._page(request)
             case kube.Get(name):
                 self.right("get", PODS)
-                return pod_from(store.get("pods", namespace, name))
+                return pod_from(store.get("pods", namespace, name)).pod()
             case kube.Create(manifest):
                 self.right("create", PODS)
-                return pod_from(store.create("pods", namespace, manifest))
+                return pod_from(store.create("pods", namespace, manifest)).pod()
             case kube.Delete(name, options):
                 self.right("delete", PODS)
                 store.delete(
@@ -158,7 +157,7 @@ class InProcessPodApi:
                 return None
             case kube.Patch(name, patch):
                 self.right("patch", PODS)
-                return pod_from(store.patch("pods", namespace, name, patch, "merge"))
+                return pod_from(store.patch("pods", namespace, name, patch, "merge")).pod()
             case kube.ReviewAccess(verb, resource):
                 return (verb, resource.plural) not in self.forbidden
             case kube.GetObject(resource, name):
@@ -268,7 +267,7 @@ class _Watch:
                 ends = metadata.get("annotations", {}).get(INITIAL_EVENTS_END) == "true"
                 self.stream.deliver(WatchEvents((), metadata["resourceVersion"], initial_events_end=ends))
             case event_type:
-                event = PodEvent(event_type, self._api.decoder.pod(message.object))
+                event = ApiEvent(event_type, self._api.decoder.pod(message.object))
                 changed, _ = self._api.deduplicator.watched((event,), self._connection)
                 version = message.object["metadata"]["resourceVersion"]
                 self.stream.deliver(WatchEvents(tuple(changed), version, unchanged=1 - len(changed)))
@@ -281,9 +280,9 @@ class PodDecoder:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Mapping[str, Any], Pod]] = {}
+        self._known: dict[int, tuple[Mapping[str, Any], ApiPod]] = {}
 
-    def pod(self, obj: Mapping[str, Any]) -> Pod:
+    def pod(self, obj: Mapping[str, Any]) -> ApiPod:
         """Return the pod, without its unusable fields."""
         metadata = obj["metadata"]
         known = self._known.get(id(metadata))

@@ -396,7 +396,7 @@ class FleetHistory:
 
     def _before(self, pod: Pod) -> Timestamp | None:
         """Return when its node took an adopted pod, None if that was in the time of this driver."""
-        started = pod.status.start_time if pod.status is not None else None
+        started = pod.start_time
         return None if started is None or _at(started) >= self._began else _at(started)
 
     # ── executors ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,11 +8,11 @@ which would take it longer than anything else does.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from typing import Any, Final, TypeAlias, TypeVar, final, overload
+from typing import Any, Final, Generic, TypeAlias, TypeVar, final, overload
 
 from immutables import Map
 
-__all__ = ["IdMap"]
+__all__ = ["IdMap", "IdMapEdit"]
 
 V = TypeVar("V")
 D = TypeVar("D")
@@ -41,14 +41,27 @@ class IdMap(Mapping[int, V]):
     _size: int
 
     def __init__(self, values: Mapping[int, V] | None = None) -> None:
-        self._rows, self._size = _changed(Map(), values or {})
+        edit: IdMapEdit[V] = IdMapEdit(Map(), 0)
+        edit.update(values or {})
+        self._rows, self._size = edit.finish()
+
+    def edit(self) -> IdMapEdit[V]:
+        """Return an edit that begins with this version."""
+        return IdMapEdit(self._rows, self._size)
+
+    def after(self, edit: IdMapEdit[V]) -> IdMap[V]:
+        """Return the version that an edit of this one makes, this one if it changed nothing. The edit is used up."""
+        if not edit.changed:
+            return self
+        made: IdMap[V] = IdMap()
+        made._rows, made._size = edit.finish()
+        return made
 
     def with_changes(self, changes: Mapping[int, V | None]) -> IdMap[V]:
         """Return the next version: with these values, and without those that are None here."""
-        made: IdMap[V] = IdMap()
-        made._rows, more = _changed(self._rows, changes)
-        made._size = self._size + more
-        return made
+        edit = self.edit()
+        edit.update(changes)
+        return self.after(edit)
 
     def changes_since(self, earlier: IdMap[V]) -> dict[int, V | None]:
         """Return the values that are other objects than in `earlier`, and None for each id that only that one has.
@@ -117,6 +130,60 @@ class IdMap(Mapping[int, V]):
                     yield executor_id, value
 
 
+@final
+class IdMapEdit(Generic[V]):
+    """Makes the next version of an `IdMap`: many changes, one new map."""
+
+    __slots__ = ("_copies", "_resized", "_rows", "_size")
+
+    def __init__(self, rows: _Rows[V], size: int) -> None:
+        self._rows = rows
+        self._size = size
+        self._copies: dict[int, list[V | None]] = {}
+        """The rows that have changed."""
+        self._resized: set[int] = set()
+        """Those in which a value was added or removed: comparing each with None takes as long as all else."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was put."""
+        return bool(self._copies)
+
+    def get(self, executor_id: int) -> V | None:
+        """Return the value so far, None if there is none."""
+        number = executor_id >> _BITS
+        row = self._copies.get(number) or self._rows.get(number)
+        return row[executor_id & _LOW] if row is not None else None
+
+    def put(self, executor_id: int, value: V | None) -> None:
+        """Set a value, None to remove it."""
+        number = executor_id >> _BITS
+        copy = self._copies.get(number)
+        if copy is None:
+            copy = self._copies[number] = list(self._rows.get(number, _EMPTY))
+        place = executor_id & _LOW
+        if value is None or copy[place] is None:
+            self._resized.add(number)
+        copy[place] = value
+
+    def update(self, values: Mapping[int, V | None]) -> None:
+        """Set values, as `put` does."""
+        for executor_id, value in values.items():
+            self.put(executor_id, value)
+
+    def finish(self) -> tuple[_Rows[V], int]:
+        """Return the rows of the next version and how many values they have. The edit is used up."""
+        size, rows = self._size, self._rows.mutate()
+        for number, copy in self._copies.items():
+            rows[number] = tuple(copy)
+        for number in self._resized:
+            free = self._copies[number].count(None)
+            size += self._rows.get(number, _EMPTY).count(None) - free
+            if free == _WIDTH:
+                del rows[number]
+        return rows.finish(), size
+
+
 class _Items(ItemsView[int, V]):
     """Iterates without looking up each id."""
 
@@ -133,24 +200,3 @@ class _Values(ValuesView[V]):
 
     def __iter__(self) -> Iterator[V]:
         return (value for _, value in self._mapping.pairs())
-
-
-def _changed(rows: _Rows[V], changes: Mapping[int, V | None]) -> tuple[_Rows[V], int]:
-    """Return the rows after these changes, None for a removed value, and how many values they have more."""
-    copies: dict[int, list[V | None]] = {}
-    for executor_id, value in changes.items():
-        number = executor_id >> _BITS
-        copy = copies.get(number)
-        if copy is None:
-            copy = copies[number] = list(rows.get(number, _EMPTY))
-        copy[executor_id & _LOW] = value
-    more = 0
-    edit = rows.mutate()
-    for number, copy in copies.items():
-        free = copy.count(None)
-        more += rows.get(number, _EMPTY).count(None) - free
-        if free < _WIDTH:
-            edit[number] = tuple(copy)
-        elif number in edit:
-            del edit[number]
-    return edit.finish(), more

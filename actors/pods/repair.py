@@ -14,7 +14,8 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import force_setattr
 
-from actors.pods.pod import Pod, time_of
+from actors.pods.api_pod import ApiPod
+from actors.pods.pod import time_of
 
 __all__ = ["UNREADABLE_TIME", "pod_from"]
 
@@ -22,7 +23,7 @@ UNREADABLE_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """The deletion timestamp of a pod whose own one is unusable: that it has one says that its deletion has begun."""
 
 
-def pod_from(value: Any) -> Pod:
+def pod_from(value: Any) -> ApiPod:
     """Convert a pod that was decoded as plain JSON. An unusable field is normalised, or gets its default.
 
     A timestamp without a time zone is UTC, a number above its limit becomes the limit, and a list loses the items that
@@ -32,10 +33,10 @@ def pod_from(value: Any) -> Pod:
         msgspec.ValidationError: it is no pod with a name and a UID.
     """
     try:
-        pod = msgspec.convert(value, Pod)
+        pod = msgspec.convert(value, ApiPod)
     except msgspec.ValidationError as error:
         pod = _usable(value, _pod_type())
-        if not isinstance(pod, Pod):
+        if not isinstance(pod, ApiPod):
             raise msgspec.ValidationError(str(error)) from None
     if not _is_identity(pod.metadata.name) or not _is_identity(pod.metadata.uid):
         raise msgspec.ValidationError("Object has no usable `name` or `uid` - at `$.metadata`")
@@ -51,7 +52,7 @@ def _is_identity(text: str) -> bool:
 
 @cache
 def _pod_type() -> inspect.Type:
-    return inspect.type_info(Pod)
+    return inspect.type_info(ApiPod)
 
 
 def _usable(value: Any, kind: inspect.Type) -> Any:

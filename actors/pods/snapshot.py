@@ -64,31 +64,29 @@ class SnapshotEdit:
 
     def __init__(self, snapshot: PodsSnapshot) -> None:
         self._before = snapshot
-        self._changes: dict[int, PodState | None] = {}
-        """The changed states so far, None for an executor that is removed."""
+        self._states = snapshot.states.edit()
         self._counts: dict[tuple[str, type[PodState]], int] = {}
 
     def get(self, executor_id: int) -> PodState | None:
         """Return an executor's state so far, None if it is not there."""
-        changes = self._changes
-        return changes[executor_id] if executor_id in changes else self._before.states.get(executor_id)
+        return self._states.get(executor_id)
 
     def put(self, executor_id: int, state: PodState, before: PodState | None) -> None:
         """Set an executor's state, `before` until now as `get` returns it."""
-        self._changes[executor_id] = state
+        self._states.put(executor_id, state)
         self._count(before, -1)
         self._count(state, +1)
 
     def renew(self, executor_id: int, state: PodState) -> None:
         """Set an executor's state, of the same kind and profile as until now: the counts stay. Most changes do this."""
-        self._changes[executor_id] = state
+        self._states.put(executor_id, state)
 
     def drop(self, executor_id: int) -> PodState:
         """Remove an executor, and return its last state."""
         before = self.get(executor_id)
         if before is None:
             raise KeyError(executor_id)
-        self._changes[executor_id] = None
+        self._states.put(executor_id, None)
         self._count(before, -1)
         return before
 
@@ -98,10 +96,7 @@ class SnapshotEdit:
         for key, change in self._counts.items():
             number = counts.get(key, 0) + change
             counts = counts.set(key, number) if number else (counts.delete(key) if key in counts else counts)
-        states = self._before.states
-        if self._changes:
-            states = states.with_changes(self._changes)
-        return PodsSnapshot(states, counts, resource_version, full_sync_at)
+        return PodsSnapshot(self._before.states.after(self._states), counts, resource_version, full_sync_at)
 
     def _count(self, state: PodState | None, change: int) -> None:
         if state is not None:

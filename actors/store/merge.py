@@ -100,12 +100,11 @@ class Merge:
     def _event(self, event: PodEvent) -> None:
         """Merge one event."""
         pod = event.pod
-        metadata = pod.metadata
-        number = id_in_name(metadata.name)
+        number = pod.named_id or id_in_name(pod.metadata.name)
         state = self._edit.get(number) if number is not None else None
-        if number is None or state is None or (last := state.pod.metadata).uid != metadata.uid:
+        if number is None or state is None or not _is_same(state.pod, pod):
             self._event_of_other(event)
-        elif is_old(metadata.resource_version, last.resource_version):
+        elif is_old(pod.resource_version, state.pod.resource_version):
             return
         elif event.type == "DELETED":
             self._end_observed(number, event, self._remove(number))
@@ -407,8 +406,13 @@ def last_seen(state_of: Callable[[int], PodState | None], pod: Pod) -> tuple[int
 
     The name has the id: somebody may change the label meanwhile.
     """
-    number = id_in_name(pod.metadata.name)
+    number = pod.named_id or id_in_name(pod.metadata.name)
     state = state_of(number) if number is not None else None
-    if number is None or state is None or state.pod.metadata.uid != pod.metadata.uid:
+    if number is None or state is None or not _is_same(state.pod, pod):
         return None
     return number, state
+
+
+def _is_same(one: Pod, other: Pod) -> bool:
+    """Whether two observations are of one pod. An event that changes no metadata has those of the one before."""
+    return one.metadata is other.metadata or one.metadata.uid == other.metadata.uid

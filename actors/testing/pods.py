@@ -85,7 +85,6 @@ def pod(
         metadata=ObjectMeta(
             name=ids.pod_name(app_id, executor_id),
             uid=uid or f"uid-{executor_id}",
-            resource_version=str(version),
             labels=ours | dict(labels or {}),
             deletion_timestamp=DELETION if terminating else None,
         ),
@@ -93,4 +92,5 @@ def pod(
             node_name=node or (None if phase == "Pending" else "node-1"), containers=(ContainerSpec(CONTAINER),)
         ),
         status=PodStatus(phase=phase, container_statuses=(ContainerStatus(CONTAINER, state=state),)),
+        resource_version=str(version),
     )

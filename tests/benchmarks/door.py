@@ -22,6 +22,7 @@ from actors.backend.backend import Backend
 from actors.fleet.fleet import Fleet
 from actors.kube.api import WatchEvents
 from actors.messages import BackendStarted, BackendStopped, ExecutorRunning, StopBackend
+from actors.pods.api_pod import ApiPod
 from actors.pods.pod import Pod, PodEvent
 from actors.settings import ExecutorValues, Settings
 from tests.benchmarks.inside import Cluster, one
@@ -138,10 +139,10 @@ class _Load:
 
     def __init__(self, pods: int) -> None:
         made = PodBytes()
-        decode = msgspec.json.Decoder(Pod).decode
+        decode = msgspec.json.Decoder(ApiPod).decode
 
         def pod(number: int, version: int, phase: str) -> Pod:
-            return decode(made.whole(number, version, phase))
+            return decode(made.whole(number, version, phase)).pod()
 
         self.cluster = Cluster(tuple(pod(number, FIRST_VERSION, "Pending") for number in range(1, pods + 1)))
         self._events = [

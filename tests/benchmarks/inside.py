@@ -11,6 +11,7 @@ import msgspec
 from actors import kube
 from actors.errors import NotFound
 from actors.kube.api import PodPage, WatchEvents
+from actors.pods.api_pod import ApiPod
 from actors.pods.pod import Pod, PodEvent
 from tests.benchmarks.ours import Fleet
 from tests.benchmarks.pods import FIRST_VERSION, NAMESPACE, PodBytes
@@ -46,7 +47,7 @@ class Cluster:
             case kube.GetObject(kube.NAMESPACES, name):
                 reply({"kind": "Namespace", "metadata": {"name": name}})
             case kube.Create(manifest):
-                reply(msgspec.convert(msgspec.to_builtins(manifest), Pod))
+                reply(msgspec.convert(msgspec.to_builtins(manifest), ApiPod).pod())
             case kube.Delete():
                 reply(None)
             case kube.Patch(name):
@@ -66,10 +67,10 @@ class Cluster:
 def measure(_who: str, *, pods: int, count: int, read: int) -> dict[str, float]:
     """Measure `count` events, `read` of them at a time, through all our actors to the driver."""
     made = PodBytes()
-    decode = msgspec.json.Decoder(Pod).decode
+    decode = msgspec.json.Decoder(ApiPod).decode
 
     def pod(number: int, version: int, phase: str) -> Pod:
-        return decode(made.whole(number, version, phase))
+        return decode(made.whole(number, version, phase)).pod()
 
     cluster = Cluster(tuple(pod(number, FIRST_VERSION, "Running") for number in range(1, pods + 1)))
     events = [PodEvent("MODIFIED", pod(1 + at % pods, FIRST_VERSION + 1 + at, "Running")) for at in range(count)]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pytest
 
-from actors.pods.pod import Pod, executor_id
+from actors.pods.api_pod import ApiPod
+from actors.pods.pod import executor_id
 from actors.pods.state import PodRules, classify, malformed
 from tests.benchmarks import creation, events, real
 from tests.benchmarks.__main__ import main
@@ -176,7 +177,7 @@ def test_all_executors_are_requested_once_by_us_and_by_the_bare_loop(who: str) -
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Failed"])
 def test_served_pods_are_complete_and_of_the_stated_size(phase: str) -> None:
     sent = PodBytes().whole(7, FIRST_VERSION, phase)
-    pod = msgspec.json.decode(sent, type=Pod)
+    pod = msgspec.json.decode(sent, type=ApiPod).pod()
     assert malformed(pod) is None
     assert executor_id(pod) == 7
     assert type(classify(pod, PodRules())).__name__ == f"Pod{phase}"

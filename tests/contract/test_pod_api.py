@@ -405,7 +405,7 @@ def test_what_a_kubelet_reports_is_seen(cluster: Cluster, api: Asking) -> None:
     watching.call.cancel()
     assert kind == "MODIFIED"
     assert pod.status is not None
-    assert (pod.status.phase, pod.status.pod_ip) == ("Failed", "10.1.2.3")
+    assert (pod.status.phase, pod.ip) == ("Failed", "10.1.2.3")
     assert pod.status.container_statuses is not None
     state = pod.status.container_statuses[0].state
     assert state is not None

@@ -44,7 +44,8 @@ NOW = datetime(2026, 3, 1, 9, 30, 15, 250_000, tzinfo=UTC)
 POD = Pod(
     metadata=ObjectMeta(name="etl-exec-3", uid="uid-3"),
     spec=PodSpec(node_name="node-a"),
-    status=PodStatus(pod_ip="10.1.2.3"),
+    status=PodStatus(),
+    ip="10.1.2.3",
 )
 PLACE: dict[str, Any] = {"profile": "default", "node": "node-a", "ip": "10.1.2.3"}
 PODS = {3: "etl-exec-3", 4: "etl-exec-4"}
@@ -198,7 +199,7 @@ def examples() -> list[Event]:
         tally.apply(describe(message, NOW, PODS))
     return [
         describe(BackendStarted("etl", "batch"), NOW, PODS, Path("/tmp/kubeconfig")),
-        describe(ExecutorPending(3, msgspec.structs.replace(POD, spec=None, status=None)), NOW, PODS),
+        describe(ExecutorPending(3, msgspec.structs.replace(POD, spec=None, status=None, ip=None)), NOW, PODS),
         describe(ExecutorRunning(3, POD), NOW, PODS),
         describe(ExecutorTerminating(3, later, "pod etl-exec-3 is being deleted", **PLACE), NOW, PODS),
         describe(ExecutorRemoved(3, loss, **PLACE), NOW, PODS),

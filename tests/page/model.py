@@ -169,7 +169,7 @@ class Model:
     def pod(self, one: One) -> Pod:
         name = f"etl-exec-{one.id}"
         meta = ObjectMeta(name=name, uid=f"uid-{one.id}", labels={PROFILE_LABEL: one.profile})
-        return Pod(meta, PodSpec(node_name=one.node or ""), PodStatus(phase="Running", pod_ip=self.ip(one) or ""))
+        return Pod(meta, PodSpec(node_name=one.node or ""), PodStatus(phase="Running"), ip=self.ip(one))
 
     def ip(self, one: One) -> str | None:
         return None if one.node is None else f"10.{one.id >> 16 & 255}.{one.id >> 8 & 255}.{one.id & 255}"

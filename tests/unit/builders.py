@@ -62,13 +62,13 @@ def pod(
         metadata=ObjectMeta(
             name=pod_name(executor_id),
             uid=uid or f"uid-{executor_id}",
-            resource_version=str(version),
             labels=labels(executor_id, app_id),
             deletion_timestamp=DELETION if terminating else None,
             owner_references=(OwnerReference(kind="Pod", name="driver", uid=owner_uid),) if owner_uid else None,
         ),
         spec=PodSpec(volumes=tuple(Volume(ClaimVolume(claim)) for claim in claims)) if claims else None,
         status=PodStatus(phase=phase),
+        resource_version=str(version),
     )
 
 

@@ -194,8 +194,7 @@ class View:
 
     def _versioned(self, subject: Pod) -> Pod:
         self._version += 1
-        metadata = msgspec.structs.replace(subject.metadata, resource_version=str(self._version))
-        return msgspec.structs.replace(subject, metadata=metadata)
+        return subject.at_version(str(self._version))
 
     def _event(self, event: PodEvent) -> Merged:
         return apply_events(self._history, (event,), str(self._version), 0, now=0.0)

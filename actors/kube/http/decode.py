@@ -14,12 +14,14 @@ import msgspec
 from actors.kube.api import ObjectPage, PodPage
 from actors.kube.deduplication import PodDeduplicator, PodHeader
 from actors.kube.http.bounds import MIB
-from actors.pods.pod import Pod
+from actors.pods.api_pod import ApiPod
 from actors.pods.repair import pod_from
 from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from actors.pods.pod import Pod
 
 
 __all__ = [
@@ -101,8 +103,8 @@ class _Versioned(msgspec.Struct):
     metadata: _ListMeta
 
 
-_POD: Final = msgspec.json.Decoder(Pod)
-_LIST: Final = msgspec.json.Decoder(_List[Pod])
+_POD: Final = msgspec.json.Decoder(ApiPod)
+_LIST: Final = msgspec.json.Decoder(_List[ApiPod])
 _REVIEW: Final = msgspec.json.Decoder(_Review)
 _VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
@@ -125,7 +127,7 @@ class Complaints:
         """Returns a text of the server without our credential."""
         self._logged: set[str] = set()
 
-    def repaired(self, raw: msgspec.Raw, error: Exception) -> Pod | None:
+    def repaired(self, raw: msgspec.Raw, error: Exception) -> ApiPod | None:
         """Return the usable part of a pod that could not be decoded, None if it must be left out. Log it once."""
         try:
             pod = repaired(raw)
@@ -145,7 +147,7 @@ class Complaints:
             logger.warning(text, self.redacted(name), self.redacted(str(error)))
 
 
-def repaired(body: bytes | msgspec.Raw) -> Pod:
+def repaired(body: bytes | msgspec.Raw) -> ApiPod:
     """Decode a pod with unusable fields, see `pod_from`.
 
     Raises:
@@ -171,7 +173,7 @@ def pod(body: bytes) -> Pod:
         found = repaired(body)
     if not found.metadata.name:
         raise msgspec.ValidationError("Object has no `name` - at `$.metadata`")
-    return found
+    return found.pod()
 
 
 def pod_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator) -> PodPage:
@@ -263,20 +265,20 @@ def _known_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicat
         return None
     if changed:
         items = _RAW_LIST.decode(body).items or ()
-        decoded = {at: pod for at in changed if (pod := _one_pod(items[at], complaints)) is not None}
+        decoded = {at: one for at in changed if (one := _one_pod(items[at], complaints)) is not None}
         listed = deduplicator.listed(decoded.values(), page.metadata.resource_version)
-        for at, pod in zip(decoded, listed.pods, strict=True):
-            pods[at] = pod
+        for at, found in zip(decoded, listed.pods, strict=True):
+            pods[at] = found
     versions = [header.metadata.resource_version for header, pod in zip(headers, pods, strict=True) if pod is not None]
     kept = [pod for pod in pods if pod is not None]
     return _page(page.metadata, kept, versions, malformed=len(pods) - len(kept))
 
 
 def _new_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator) -> PodPage:
-    page: _List[Pod] | _List[msgspec.Raw]
+    page: _List[ApiPod] | _List[msgspec.Raw]
     try:
         page = _LIST.decode(body)
-        pods: Sequence[Pod] = page.items or ()
+        pods: Sequence[ApiPod] = page.items or ()
     except NOT_A_POD:
         page = _RAW_LIST.decode(body)
         pods = [pod for raw in page.items or () if (pod := _one_pod(raw, complaints)) is not None]
@@ -290,7 +292,7 @@ def _page(metadata: _ListMeta, pods: Sequence[Pod], versions: Sequence[str], *, 
     return PodPage(tuple(pods), metadata.resource_version, metadata.continue_token or "", malformed, versions)
 
 
-def _one_pod(raw: msgspec.Raw, complaints: Complaints) -> Pod | None:
+def _one_pod(raw: msgspec.Raw, complaints: Complaints) -> ApiPod | None:
     """Decode an item of a page, or what can be used of it; return None if it must be left out."""
     try:
         return _POD.decode(raw)

@@ -16,7 +16,7 @@ from actors.kube.http.body import TooLarge
 from actors.kube.http.bounds import AnswerBounds
 from actors.kube.http.decode import NOT_A_POD, status, version_of
 from actors.kube.status import error_from_status
-from actors.pods.pod import PodEvent
+from actors.pods.api_pod import ApiEvent
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from actors.errors import ApiError
     from actors.kube.deduplication import PodDeduplicator
     from actors.kube.http.decode import Complaints
-    from actors.pods.pod import EventType
+    from actors.pods.pod import EventType, PodEvent
 
 __all__ = ["LineSplitter", "Lines", "WatchDecoder"]
 
@@ -52,7 +52,7 @@ class _RawLine(msgspec.Struct):
     object: msgspec.Raw
 
 
-_EVENT: Final = msgspec.json.Decoder(PodEvent)
+_EVENT: Final = msgspec.json.Decoder(ApiEvent)
 _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 _RAW_LINE: Final = msgspec.json.Decoder(_RawLine)
 
@@ -159,7 +159,7 @@ class WatchDecoder:
         self._urgent = self._pending = False
         return events
 
-    def _take_events(self, events: Sequence[PodEvent]) -> None:
+    def _take_events(self, events: Sequence[ApiEvent]) -> None:
         changed, ends_some = self._deduplicator.watched(events, self._connection)
         self._events += changed
         self._unchanged += len(events) - len(changed)
@@ -171,7 +171,7 @@ class WatchDecoder:
             event = _EVENT.decode(line)
         except NOT_A_POD as why:
             return self._take_other(_RAW_LINE.decode(line), why, reads)
-        self._advance_to(event.pod.resource_version)
+        self._advance_to(event.pod.metadata.resource_version)
         self._take_events((event,))
         return None
 
@@ -189,7 +189,7 @@ class WatchDecoder:
         if line.type not in _KNOWN_TYPES:
             logger.warning("watch event of unknown type: type=%.40r", self._complaints.redacted(line.type))
         elif line.type != "BOOKMARK" and (pod := self._complaints.repaired(line.object, why)) is not None:
-            self._take_events((PodEvent(cast("EventType", line.type), pod),))
+            self._take_events((ApiEvent(cast("EventType", line.type), pod),))
             return None
         self._malformed += 1
         return None
@@ -200,9 +200,9 @@ class WatchDecoder:
             self._version = version
 
 
-def _newest(events: Sequence[PodEvent]) -> str:
+def _newest(events: Sequence[ApiEvent]) -> str:
     """Return the version of the last event that has one."""
-    return next((version for event in reversed(events) if (version := event.pod.resource_version)), "")
+    return next((version for event in reversed(events) if (version := event.pod.metadata.resource_version)), "")
 
 
 def _bookmark(raw: msgspec.Raw) -> _BookmarkMeta | None:

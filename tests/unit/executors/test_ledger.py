@@ -244,10 +244,8 @@ def test_ended_executors_of_another_driver_are_listed_and_those_of_a_previous_on
 
 
 def test_an_executor_runs_since_it_is_observed_and_an_adopted_one_since_its_pod_was_started() -> None:
-    observed = running(1)
-    assert observed.status is not None
     start = datetime(2024, 1, 1, tzinfo=UTC)
-    observed = msgspec.structs.replace(observed, status=msgspec.structs.replace(observed.status, start_time=start))
+    observed = msgspec.structs.replace(running(1), start_time=start)
     for ledger, at, running_at in (
         (requested(1), start + timedelta(seconds=60), 100.0),
         (Ledger(), start + timedelta(seconds=60), 40.0),

@@ -82,8 +82,8 @@ def fleet(kit: Kit) -> Fleet:
 
 def on_node(pod: Pod, node: str | None = "node-7", ip: str | None = "10.1.2.3", **status: Any) -> Pod:
     assert pod.status is not None
-    changed = msgspec.structs.replace(pod.status, pod_ip=ip, **status)
-    return msgspec.structs.replace(pod, spec=PodSpec(node_name=node), status=changed)
+    changed = msgspec.structs.replace(pod.status, **status)
+    return msgspec.structs.replace(pod, spec=PodSpec(node_name=node), status=changed, ip=ip)
 
 
 def test_an_executor_is_a_value_from_its_request_to_its_end(fleet: Fleet) -> None:

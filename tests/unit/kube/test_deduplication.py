@@ -15,7 +15,8 @@ from actors.kube.deduplication import MAX_SHARED, PodDeduplicator
 from actors.kube.http import decode
 from actors.kube.http.decode import Complaints
 from actors.kube.http.watch_lines import WatchDecoder
-from actors.pods.pod import EXECUTOR_ID_LABEL, PROFILE_LABEL, ObjectMeta, Pod, PodSpec, PodStatus
+from actors.pods.api_pod import ApiMetadata, ApiPod, ApiStatus
+from actors.pods.pod import EXECUTOR_ID_LABEL, PROFILE_LABEL, Pod, PodSpec
 
 if TYPE_CHECKING:
     from actors.kube.api import PodPage, WatchEvents
@@ -75,6 +76,29 @@ def test_equal_parts_of_pods_are_kept_once_from_lists_and_watches() -> None:
     assert b.status is not None
     assert a.status.phase is b.status.phase
     assert a.status.container_statuses is b.status.container_statuses
+
+
+def test_pods_of_other_addresses_and_starts_have_one_status_before_and_after_a_restart() -> None:
+    deduplicator = PodDeduplicator()
+    own = [{"podIP": f"10.0.0.{number}", "startTime": f"2024-01-01T00:00:0{number}Z"} for number in (1, 2)]
+    for version, restarts in ((7, 0), (8, 1)):
+        statuses = [RUNNING | {"restartCount": restarts}]
+        shown = [at(version, pod(number, containerStatuses=statuses, **own[number - 1])) for number in (1, 2)]
+        a, b = watched(*shown, deduplicator=deduplicator)
+        assert a.status is b.status
+        assert [(each.ip, each.start_time and each.start_time.second) for each in (a, b)] == [
+            ("10.0.0.1", 1),
+            ("10.0.0.2", 2),
+        ]
+
+
+def test_an_event_that_changes_the_status_has_the_metadata_of_the_one_before_and_its_executor_id() -> None:
+    deduplicator = PodDeduplicator()
+    [first] = listed(pod(12), deduplicator=deduplicator)
+    [second] = watched(at(8, pod(12, reason="Evicted")), deduplicator=deduplicator)
+    assert second.metadata is first.metadata
+    assert (first.named_id, second.named_id) == (12, 12)
+    assert (first.resource_version, second.resource_version) == ("7", "8")
 
 
 def test_values_that_no_two_pods_share_do_not_pile_up_while_one_pod_changes() -> None:
@@ -211,7 +235,7 @@ def test_an_event_between_the_headers_and_the_decoding_is_judged_by_what_is_know
     watch.brings(pod(1), pod(2, phase=phase), kind="ADDED")
     deduplicator.begin_list()
 
-    def late(raw: msgspec.Raw, complaints: Complaints) -> Pod | None:
+    def late(raw: msgspec.Raw, complaints: Complaints) -> ApiPod | None:
         told.append(watch.brings(at(8, pod(2, phase=phase)), kind=kind))
         return one(raw, complaints)
 
@@ -367,7 +391,7 @@ CHANGES: dict[str, Any] = {
 def test_the_changes_are_of_every_field() -> None:
     fields = [
         f"{part}.{field.encode_name}"
-        for part, kind in (("metadata", ObjectMeta), ("spec", PodSpec), ("status", PodStatus))
+        for part, kind in (("metadata", ApiMetadata), ("spec", PodSpec), ("status", ApiStatus))
         for field in msgspec.structs.fields(kind)
     ]
     identity = {"metadata.name", "metadata.uid", "metadata.resourceVersion"}

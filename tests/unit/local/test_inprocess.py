@@ -310,7 +310,7 @@ def test_a_pod_with_an_unusable_field_is_read_without_it(api: InProcessPodApi, b
     api.send(kube.List(""), replies)
     api.send(kube.Get("bad"), replies)
     found = [*replies[0].pods, replies[1], seen.only.events[0].pod]
-    assert [(pod.name, pod.status.start_time) for pod in found] == [("bad", None)] * 3
+    assert [(pod.name, pod.start_time) for pod in found] == [("bad", None)] * 3
 
 
 def test_after_a_restore_a_version_used_again_is_not_taken_for_the_old_one(api: InProcessPodApi, bench: Bench) -> None:

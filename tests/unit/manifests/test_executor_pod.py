@@ -17,8 +17,9 @@ from actors.manifests.executor_pod import (
     claim_name,
     owner_reference,
 )
+from actors.pods.api_pod import ApiPod
 from actors.pods.ids import LAST_BELIEVED_ID, pod_name
-from actors.pods.pod import Pod, PodStatus, executor_id
+from actors.pods.pod import PodStatus, executor_id
 from actors.pods.state import PodRules, executor_container, malformed
 from actors.settings.model import Settings
 
@@ -123,7 +124,7 @@ def test_without_a_template_the_pod_is_the_smallest_that_runs_the_image() -> Non
 
 
 def test_a_built_pod_is_read_back_as_one_of_the_fleets() -> None:
-    subject = msgspec.structs.replace(msgspec.convert(made(), Pod), status=PodStatus())
+    subject = msgspec.structs.replace(msgspec.convert(made(), ApiPod).pod(), status=PodStatus())
     subject = msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, uid="u"))
 
     assert malformed(subject) is None
@@ -394,7 +395,7 @@ def test_the_executors_container_stays_the_first_whatever_a_patch_adds() -> None
 
     assert container(pod, "worker")["image"] == "worker:2"
     assert container(pod, "proxy")["image"] == "proxy:1"
-    assert executor_container(msgspec.convert(pod, Pod), PodRules()) == "worker"
+    assert executor_container(msgspec.convert(pod, ApiPod).pod(), PodRules()) == "worker"
 
 
 def test_settings_override_the_patch() -> None:

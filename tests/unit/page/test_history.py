@@ -27,7 +27,6 @@ from actors.page.documents import Change, Lane
 from actors.page.feed import Feed, Notes
 from actors.page.history import EVENTS_KEPT, LANES_KEPT, MOST_COLUMNS, MOST_STATES, FleetHistory
 from actors.pods.loss import LossKind, LossReason
-from actors.pods.pod import PodStatus
 from actors.testing.manual import ManualClock
 from tests.unit.builders import pod
 
@@ -91,7 +90,7 @@ def test_a_stuck_executor_says_why_until_it_runs() -> None:
 
 def test_an_adopted_executor_began_when_its_node_took_it() -> None:
     started = datetime.fromtimestamp(T0 - HOUR, UTC)
-    adopted = msgspec.structs.replace(pod(1), status=PodStatus(phase="Running", start_time=started))
+    adopted = msgspec.structs.replace(pod(1), start_time=started)
     (row,) = history(ExecutorRunning(1, adopted)).living()
     assert (row.requested_at, row.running_at, row.since) == (T0 - HOUR,) * 3
 

@@ -49,6 +49,24 @@ def test_the_changes_between_two_versions_make_the_later_of_the_earlier_one(
 
 
 @given(STEPS)
+def test_an_edit_shows_its_changes_before_it_makes_the_next_version(steps: list[dict[int, int | None]]) -> None:
+    values = IdMap[int]()
+    for changes in steps:
+        edit, model = values.edit(), dict(values)
+        for key, value in changes.items():
+            assert edit.get(key) == model.get(key)
+            edit.put(key, value)
+            model |= {key: value} if value is not None else {}
+            if value is None:
+                model.pop(key, None)
+            assert edit.get(key) == model.get(key)
+        later = values.after(edit)
+        assert later == model
+        assert (later is values) == (not changes)
+        values = later
+
+
+@given(STEPS)
 def test_a_pickled_map_is_the_same(steps: list[dict[int, int | None]]) -> None:
     values = IdMap[int]()
     for changes in steps:

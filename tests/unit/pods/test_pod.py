@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.pods.api_pod import ApiPod
 from actors.pods.ids import LAST_BELIEVED_ID, believed, parse_executor_id
 from actors.pods.pod import (
     APP_ID_LABEL,
@@ -98,14 +99,14 @@ def test_a_pod_is_decoded_from_the_apis_json_and_what_is_not_needed_is_skipped()
               {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2024-01-01T00:00:05Z"}}}]
           }
         }""",
-        type=Pod,
-    )
+        type=ApiPod,
+    ).pod()
 
     assert (subject.name, subject.uid, subject.resource_version, subject.profile) == ("app-exec-7", "u", "42", "big")
     assert executor_id(subject) == 7
     assert subject.terminating
     assert subject.status is not None
-    assert subject.status.pod_ip == "10.0.0.1"
+    assert subject.ip == "10.0.0.1"
     assert subject.metadata.owner_references is not None
     assert subject.metadata.owner_references[0].uid == "d"
     (container,) = subject.status.container_statuses or ()
@@ -360,7 +361,7 @@ def restarted(**fields: object) -> Pod:
 
 def test_the_quick_way_knows_a_restart_by_the_parts_that_stay() -> None:
     assert surely_runs_on(PodRunning(LAST), RESTARTED)
-    assert surely_runs_on(PodRunning(LAST), restarted(resource_version="9"))
+    assert surely_runs_on(PodRunning(LAST), RESTARTED.at_version("9"))
 
 
 @pytest.mark.parametrize(

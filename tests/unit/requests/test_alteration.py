@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from actors.manifests.executor_pod import ExecutorManifests, owner_reference
-from actors.pods.pod import Pod
+from actors.pods.api_pod import ApiPod
 from actors.requests.alteration import alteration
 from actors.settings import Settings
+
+if TYPE_CHECKING:
+    from actors.pods.pod import Pod
 
 SETTINGS = Settings(app_id="app", executor={"image": "worker:1"})
 REQUESTED = ExecutorManifests(SETTINGS, namespace="space", owner=owner_reference("driver", "d")).pod(7, "default")
@@ -22,7 +25,7 @@ def created(**changes: Any) -> Pod:
     made["metadata"]["uid"] = "u"
     for part, values in changes.items():
         made[part].update(values)
-    return msgspec.convert(made, Pod)
+    return msgspec.convert(made, ApiPod).pod()
 
 
 def test_what_was_requested_is_not_altered_nor_by_what_the_fleet_does_not_depend_on() -> None:

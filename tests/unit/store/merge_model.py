@@ -56,11 +56,11 @@ class Thing:
             metadata=ObjectMeta(
                 name=self.name,
                 uid=self.uid,
-                resource_version=str(self.version),
                 labels=LABELS[self.number],
                 deletion_timestamp=DELETION if self.terminating else None,
             ),
             status=PodStatus(phase=self.phase),
+            resource_version=str(self.version),
         )
 
 

@@ -754,9 +754,7 @@ def test_versions_handled_at_one_moment_prove_nothing() -> None:
 
 
 def opaque(subject: Pod, version: str) -> Pod:
-    return msgspec.structs.replace(
-        subject, metadata=msgspec.structs.replace(subject.metadata, resource_version=version)
-    )
+    return subject.at_version(version)
 
 
 def test_with_opaque_versions_the_last_message_wins_and_equal_ones_are_dropped() -> None:

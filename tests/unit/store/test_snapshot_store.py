@@ -640,7 +640,7 @@ def test_a_second_pod_of_an_executor_id_is_set_aside_and_its_reason_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     original = pod(1)
-    copied = ObjectMeta(name="copy-exec-1", uid="copy", resource_version="9", labels=original.metadata.labels)
-    world.list(original, Pod(metadata=copied, status=original.status), version=10)
+    copied = ObjectMeta(name="copy-exec-1", uid="copy", labels=original.metadata.labels)
+    world.list(original, Pod(metadata=copied, status=original.status, resource_version="9"), version=10)
     assert world.one.subscribe().snapshot.states[1].pod.uid == "uid-1"
     assert "another pod has its executor id" in caplog.text

@@ -76,3 +76,11 @@ def test_equal_parts_of_pods_are_kept_once() -> None:
     cross(there, here, first.with_changes({2: PodRunning(pod(2))}))
     one, two = (here.states[number].pod for number in (1, 2))
     assert one.spec is two.spec
+
+
+def test_a_later_pod_of_an_executor_id_crosses_as_what_it_is() -> None:
+    there, here = CrossedStates(), KnownStates()
+    states = IdMap[PodState]({1: PodRunning(pod(1, uid="first"))})
+    cross(there, here, states)
+    cross(there, here, states.with_changes({1: PodRunning(pod(1, uid="second", node="node-2"))}))
+    assert here.states[1].pod == pod(1, uid="second", node="node-2")
