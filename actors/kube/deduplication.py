@@ -160,17 +160,16 @@ class SharedParts:
             _share_metadata(pod.metadata, last.metadata, share)
         if (spec := pod.spec) is not None:
             force_setattr(pod, "spec", last.spec if spec == last.spec else share(spec, spec))
-        if pod.status is not None:
-            force_setattr(pod, "status", self.status(pod.status))
+        force_setattr(pod, "status", self.status(pod.status))
         if pod.ip == last.ip:
             force_setattr(pod, "ip", last.ip)
-        if (start_time := pod.start_time) is not None:  # of whole seconds: many pods have the same
-            force_setattr(pod, "start_time", share(start_time, start_time))
+        if pod.start_time == last.start_time:
+            force_setattr(pod, "start_time", last.start_time)
 
-    def status(self, status: PodStatus) -> PodStatus:
+    def status(self, status: PodStatus | None) -> PodStatus | None:
         """Return the equal status that is kept: this one if there was none."""
         found: PodStatus | None = self._shared.get(status)
-        if found is None:
+        if found is None and status is not None:
             found, share = status, self._shared.setdefault
             for part in ("phase", "container_statuses", "init_container_statuses"):
                 if (value := getattr(status, part)) is not None:
@@ -260,6 +259,7 @@ class PodDeduplicator:
             return Watched(changes, self._ends_some)
 
     def _change(self, event: ApiEvent, connection: Connection) -> PodEvent | None:
+        """Return the event, None for a no-op one."""
         found, kind = event.pod, event.type
         metadata, told = found.metadata, found.status
         version = metadata.resource_version
@@ -276,16 +276,15 @@ class PodDeduplicator:
                 self._remember(pod, connection)
         else:
             pod = last = known.pod
+            status = before if status == before else self._parts.status(status)
             ip = last.ip if ip == last.ip else ip
             start_time = last.start_time if start_time == last.start_time else start_time
-            is_same = status == before and ip is last.ip and start_time is last.start_time
+            is_same = status is before and ip is last.ip and start_time is last.start_time
             follows = known.origin is connection or known.origin == connection.since
             if is_same and follows and phase == "Running" and kind != "DELETED":
                 known.version, known.origin = version, connection
                 return None
             if not is_same or version != last.resource_version:
-                if status is not None:
-                    status = self._parts.status(status)
                 pod = Pod(last.metadata, last.spec, status, version, ip, start_time, last.named_id)
             known.pod, known.status, known.version, known.origin = pod, pod.status, version, connection
         if ends and not _is_over(before):
@@ -369,7 +368,10 @@ def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any]
 
 
 def _is_framed(pod: ApiPod, frame: _Frame) -> bool:
-    """Whether a pod differs from its last observation, which has this frame, at most in its version and its status."""
+    """Whether a pod differs from its last observation, which has this frame, in nothing else than version and status.
+
+    A UID belongs to one name, so that is not compared.
+    """
     metadata = pod.metadata
     return (
         pod.spec == frame.spec

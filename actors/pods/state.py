@@ -155,7 +155,7 @@ def classify(pod: Pod, rules: PodRules) -> PodState:
 
 
 def runs_on(before: PodState | None, state: PodState) -> bool:
-    """Whether a running pod still runs and differs at most in its version and status: a container was restarted.
+    """Whether a running pod still runs and its metadata and spec are the same: a container was restarted.
 
     Nobody decides anything by the status of a pod while it runs. Whoever shows it reads it in the newest snapshot.
     """

@@ -92,10 +92,21 @@ def test_pods_of_other_addresses_and_starts_have_one_status_before_and_after_a_r
         ]
 
 
+def test_starts_that_no_two_pods_share_do_not_push_out_what_all_share() -> None:
+    deduplicator = PodDeduplicator()
+    shown = [pod(number, startTime=f"2024-01-01T{number // 60:02}:{number % 60:02}:00Z") for number in range(1440)]
+    found = [each for _ in range(3) for each in listed(*shown, deduplicator=deduplicator)]
+    assert len(deduplicator._parts._shared) < 20
+    assert len({id(each.spec) for each in found}) == len({id(each.status) for each in found}) == 1
+
+
 def test_an_event_that_changes_the_status_has_the_metadata_of_the_one_before_and_its_executor_id() -> None:
     deduplicator = PodDeduplicator()
     [first] = listed(pod(12), deduplicator=deduplicator)
     [second] = watched(at(8, pod(12, reason="Evicted")), deduplicator=deduplicator)
+    deduplicator._parts._shared.clear()
+    [third] = watched(at(9, pod(12, reason="Evicted")), deduplicator=deduplicator)
+    assert third.status is second.status
     assert second.metadata is first.metadata
     assert (first.named_id, second.named_id) == (12, 12)
     assert (first.resource_version, second.resource_version) == ("7", "8")
