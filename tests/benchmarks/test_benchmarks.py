@@ -107,12 +107,20 @@ def test_the_cost_of_an_event_is_compared_with_the_smallest_fleet() -> None:
 
 def test_a_promise_is_met_by_its_figure_and_never_without_one() -> None:
     def promises(unit: str, least: float | None, most: float | None) -> Must:
-        return Must("rate", lambda run: run.median("events", "ours", "events/s", pods=100), unit, least, most)
+        return Must("rate", lambda run: run.of("events", "ours", "events/s", pods=100), unit, least, most)
 
     musts = [promises("", 100, None), promises("", None, 99), promises("", None, None)]
     assert cells(summary([result("ours", 100.0)], musts), 3) == ["yes", "NO", ""]
     assert cells(summary([result("peer", 100.0)], musts), 3) == ["not measured"] * 3
     assert cells(summary([], musts), 2) == ["≥ 100 ", "≤ 99 ", "the figure"]
+
+
+def test_a_promised_ratio_is_of_figures_of_one_turn() -> None:
+    ratio = Must("", lambda run: run.of("events", "ours", "") / run.of("events", "peer", ""), "×", most=1.5)
+    ours = Result("events", "ours", "", {}, [{"": 10.0}, {"": 20.0}, {"": 90.0}])
+    peer = Result("events", "peer", "", {}, [{"": 10.0}, {"": 40.0}, {"": 30.0}])
+    assert cells(summary([ours, peer], [ratio]), 1) == ["1 ×"]
+    assert cells(summary([ours, Result("events", "peer", "", {}, peer.figures[:1])], [ratio]), 1) == ["1 ×"]
 
 
 def test_each_promise_names_figures_of_its_run() -> None:
