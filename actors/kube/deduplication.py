@@ -238,7 +238,7 @@ class PodDeduplicator:
                     self._pods[known.pod.metadata.uid] = known
                     kept.pods.append(known.pod)
                 else:
-                    pod = self._new(found, known)
+                    pod = self._shared(_tidied(found), known)
                     if pod.uid not in self._pods:
                         self._remember(pod, version)
                     kept.pods.append(pod)
@@ -263,15 +263,15 @@ class PodDeduplicator:
         found, kind = event.pod, event.type
         metadata, told = found.metadata, found.status
         version = metadata.resource_version
-        status, phase, ip, start_time = None, None, None, None
+        status, phase, ip, start_time = _status(told), None, None, None
         if told is not None:
-            status, phase, ip, start_time = _status(told), told.phase, told.pod_ip or None, told.start_time
+            phase, ip, start_time = told.phase, told.pod_ip or None, told.start_time
         _tidy(metadata)
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
         before = None if known is None else known.status
         ends = kind == "DELETED" or metadata.deletion_timestamp is not None or phase in _FINAL_PHASES
         if known is None or not _is_framed(found, known.frame):
-            pod = self._new(found, known)
+            pod = self._shared(found.with_status(status), known)
             if kind != "DELETED":
                 self._remember(pod, connection)
         else:
@@ -336,9 +336,8 @@ class PodDeduplicator:
             last.start_time,
         )
 
-    def _new(self, found: ApiPod, known: _Known | None) -> Pod:
-        """Return the new observation of a pod."""
-        pod = _tidied(found)
+    def _shared(self, pod: Pod, known: _Known | None) -> Pod:
+        """Return a new observation, now made of shared parts."""
         self._parts.share(pod, None if known is None else known.pod)
         return pod
 
@@ -390,10 +389,7 @@ def _is_over(status: PodStatus | None) -> bool:
 def _tidied(found: ApiPod) -> Pod:
     """Return a pod as lists and watches deliver it."""
     _tidy(found.metadata)
-    pod = found.pod()
-    if found.status is not None:
-        force_setattr(pod, "status", _status(found.status))
-    return pod
+    return found.with_status(_status(found.status))
 
 
 def _tidy(metadata: ObjectMeta) -> None:
@@ -403,8 +399,10 @@ def _tidy(metadata: ObjectMeta) -> None:
         labels[EXECUTOR_ID_LABEL] = IN_NAME
 
 
-def _status(found: ApiStatus) -> PodStatus:
+def _status(found: ApiStatus | None) -> PodStatus | None:
     """Return the status without the conditions that no decision depends on."""
+    if found is None:
+        return None
     telling: tuple[Condition, ...] | None = None
     for each in found.conditions or ():  # nearly always none is
         if (kind := each.type) in RELEVANT_CONDITIONS and RELEVANT_CONDITIONS[kind] != each.status:

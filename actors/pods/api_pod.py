@@ -42,7 +42,12 @@ class ApiPod(msgspec.Struct, frozen=True, gc=False):
 
     def pod(self) -> Pod:
         """Return the `Pod`, which shares its parts."""
-        found, status = self.metadata, self.status
+        status = self.status
+        return self.with_status(None if status is None else status.with_conditions(status.conditions))
+
+    def with_status(self, status: PodStatus | None) -> Pod:
+        """Return the `Pod` with this status in place of its own, of which it has address and start."""
+        found, own = self.metadata, self.status
         metadata = ObjectMeta(
             found.name,
             found.uid,
@@ -55,10 +60,10 @@ class ApiPod(msgspec.Struct, frozen=True, gc=False):
         return Pod(
             metadata,
             self.spec,
-            None if status is None else status.with_conditions(status.conditions),
+            status,
             found.resource_version,
-            None if status is None else status.pod_ip or None,
-            None if status is None else status.start_time,
+            None if own is None else own.pod_ip or None,
+            None if own is None else own.start_time,
             id_in_name(found.name),
         )
 

@@ -753,25 +753,21 @@ def test_versions_handled_at_one_moment_prove_nothing() -> None:
 # ── versions that are no numbers ─────────────────────────────────────────────────────────────────────────────────
 
 
-def opaque(subject: Pod, version: str) -> Pod:
-    return subject.at_version(version)
-
-
 def test_with_opaque_versions_the_last_message_wins_and_equal_ones_are_dropped() -> None:
     store = Store()
-    store.list("a", opaque(pod(1), "m"), stream=1)
+    store.list("a", pod(1).at_version("m"), stream=1)
 
-    assert store.events(event("MODIFIED", opaque(pod(1, phase="Pending"), "m"))).changed == frozenset()
-    assert store.events(event("MODIFIED", opaque(pod(1, phase="Pending"), "c"))).changed == {1}
-    assert store.list("b", opaque(pod(1), "k")).changed == {1}
+    assert store.events(event("MODIFIED", pod(1, phase="Pending").at_version("m"))).changed == frozenset()
+    assert store.events(event("MODIFIED", pod(1, phase="Pending").at_version("c"))).changed == {1}
+    assert store.list("b", pod(1).at_version("k")).changed == {1}
     assert store.shown == {1: ("uid-1", "k")}
 
 
 def test_ends_are_reported_and_forgotten_with_opaque_versions() -> None:
     store = Store()
-    store.list("a", opaque(pod(1), "m"), opaque(pod(2), "n"), stream=1)
+    store.list("a", pod(1).at_version("m"), pod(2).at_version("n"), stream=1)
 
-    assert uids(store.events(event("DELETED", opaque(pod(1, terminating=True), "o"))).ended) == ["uid-1"]
+    assert uids(store.events(event("DELETED", pod(1, terminating=True).at_version("o"))).ended) == ["uid-1"]
     assert uids(store.list("b").ended) == ["uid-2"]
     store.list("c")
     store.list("d")
