@@ -7,9 +7,11 @@ aliases name each other, may stand for more than fits into memory.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -34,6 +36,7 @@ MOST_MERGED: Final = 100
 """Mappings that one `<<` merges, and COST × this the keys that a mapping may have by merging."""
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_NULL: Final = "tag:yaml.org,2002:null"
 
 
 def read(path: Path, most: int = LARGEST) -> bytes:
@@ -73,7 +76,15 @@ def read_yaml(path: Path) -> Any:
         ValueError: it is not text, or has an impossible number or date.
         RecursionError: it is nested too deeply.
     """
-    return yaml.load(read(path).decode("utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+    text = read(path).decode("utf-8-sig")
+    if text.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return json.loads(text)  # which may be indented by tabs; YAML may not
+    loader = _Loader(text)
+    try:
+        return loader.only_document()
+    finally:
+        loader.dispose()
 
 
 def expands_beyond(document: object, most: int) -> bool:
@@ -106,6 +117,27 @@ class _Loader(yaml.SafeLoader):
 
     It merges by itself: PyYAML 6.0.4 takes a key of two merged mappings from the last one, unless it has one letter.
     """
+
+    def only_document(self) -> Any:
+        """Return the document that is not empty: `---` may stand before, between and after them.
+
+        Raises:
+            yaml.YAMLError: there are several, or one is no YAML.
+        """
+        found: yaml.Node | None = None
+        while self.check_node():
+            node = self.get_node()
+            if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
+                continue
+            if found is not None:
+                raise yaml.composer.ComposerError(
+                    "expected a single document in the stream",
+                    found.start_mark,
+                    "but found another document",
+                    node.start_mark,
+                )
+            found = node
+        return None if found is None else self.construct_document(found)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Put the pairs of merged mappings before a mapping's own: of equal keys, the last counts.

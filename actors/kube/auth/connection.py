@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+
+from actors.kube.auth.proxies import environment_proxy
 
 __all__ = ["Connection", "environment_proxy"]
 
@@ -32,14 +32,3 @@ class Connection:
     def files(self) -> tuple[str, ...]:
         """The files that connections read."""
         return tuple(file for file in (self.ca, self.certificate, self.key) if file)
-
-
-def environment_proxy(url: str) -> str | None:
-    """Return the proxy that `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY` names, unless `NO_PROXY` excepts the server."""
-    proxies = getproxies()
-    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all")
-    if proxy is None:
-        return None
-    from requests.utils import should_bypass_proxies  # noqa: PLC0415 - few have a proxy, and it takes long to import
-
-    return None if should_bypass_proxies(url, no_proxy=None) else proxy

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 
 from actors.errors import SettingsError
 from actors.kube import files
-from actors.kube.auth.connection import environment_proxy
+from actors.kube.auth.proxies import environment_proxy, proxy_url
 from actors.kube.auth.secrets import Secrets
 from actors.runtime import elapsed, later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from actors.kube.auth.connection import Connection
     from actors.runtime import Clock, Moment
@@ -58,6 +58,8 @@ class Credential:
     connection: Connection = field(repr=False)
     authorization: str | None = field(default=None, repr=False)
     """The `Authorization` header, for a token or a password."""
+    impersonation: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """The headers that make the server treat our requests as another account's. A tuple is several lines."""
     refresh_at: datetime | None = None
     """When to read it again; None if only a refusal by the server is a reason to."""
     expires_at: datetime | None = None
@@ -80,7 +82,8 @@ class Credential:
 
     def differs_from(self, other: Credential) -> bool:
         """Whether the server may accept one of the two and refuse the other."""
-        return (self.authorization, self.connects_with) != (other.authorization, other.connects_with)
+        mine, others = ((each.authorization, each.impersonation, each.connects_with) for each in (self, other))
+        return mine != others
 
 
 @final
@@ -198,9 +201,13 @@ def _checked(credential: Credential) -> Credential:
     token = credential.authorization and credential.authorization.strip()
     if token is not None and not (token.isascii() and token.isprintable()):
         raise SettingsError("the token has characters that are not allowed in a token")
+    if connection.proxy:
+        proxy: str | None = proxy_url(connection.proxy, f"proxy-url of {credential.source}")
+    else:
+        proxy = environment_proxy(connection.url)
     return replace(
         credential,
-        connection=replace(connection, proxy=connection.proxy or environment_proxy(connection.url)),
+        connection=replace(connection, proxy=proxy),
         authorization=token,
         contents=tuple(map(_digest, connection.files)),
     )

@@ -1,12 +1,14 @@
 """Files of the certificates and keys that a kubeconfig or an exec plugin gives as data: OpenSSL reads keys from files.
 
 Only this user can read them. They are removed when the program ends, and before that when many newer ones came: an exec
-plugin may give a new key every hour.
+plugin may give a new key every hour. Where no folder can be written (a read-only file system, a full disk), Linux keeps
+them in its memory.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import tempfile
 import threading
@@ -14,18 +16,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from actors.errors import SettingsError
+
 __all__ = ["MOST", "file_with"]
 
 MOST: Final = 192
 """Files that are kept: three each of 64 fleets in one program."""
 
 _files: Final[dict[bytes, str]] = {}
+_in_memory: Final[dict[str, int]] = {}
+"""By name: the descriptors that keep files without a folder."""
 _lock: Final = threading.Lock()
 _owner = os.getpid()
 
 
 def file_with(data: bytes) -> str:
-    """Return the name of a file with this content."""
+    """Return the name of a file with this content.
+
+    Raises:
+        SettingsError: no file can be written.
+    """
     with _lock:
         name = _files.pop(data, None)
         if name is None or not Path(name).is_file():  # which something may have cleaned away
@@ -37,13 +47,45 @@ def file_with(data: bytes) -> str:
 
 
 def _written(data: bytes) -> str:
+    try:
+        return _on_disk(data)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if hasattr(os, "memfd_create"):
+        with suppress(OSError):  # no descriptor is left
+            return _kept_in_memory(data)
+    raise SettingsError(
+        f"the kubeconfig has certificates as data, which need a file, and none can be written ({problem}): "
+        "set TMPDIR to a folder that can be written"
+    )
+
+
+def _on_disk(data: bytes) -> str:
     descriptor, name = tempfile.mkstemp(prefix="executor-pods-")  # of mode 0600
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError:
+        _remove(name)
+        raise
+    return name
+
+
+def _kept_in_memory(data: bytes) -> str:
+    """Return a name that our child processes can open, too."""
+    descriptor = os.memfd_create("executor-pods")
+    name = f"/proc/{os.getpid()}/fd/{descriptor}"
+    if not Path(name).is_file() or os.write(descriptor, data) != len(data):  # /proc may not be there
+        os.close(descriptor)
+        raise OSError(errno.EIO, "not written", name)
+    _in_memory[name] = descriptor
     return name
 
 
 def _remove(name: str) -> None:
+    if (descriptor := _in_memory.pop(name, None)) is not None:
+        os.close(descriptor)
+        return
     with suppress(OSError):
         Path(name).unlink()
 

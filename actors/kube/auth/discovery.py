@@ -46,7 +46,7 @@ def load(
     if context is not None or "KUBERNETES_SERVICE_HOST" not in environ:
         problem = "no kubeconfig was found" if context is None else f"context {context!r} is in no kubeconfig"
         raise SettingsError(
-            f"{problem}: KUBECONFIG is not set, {_default_kubeconfig(environ)} does not exist"
+            f"{problem}: KUBECONFIG is not set, {_what_is_not_there(environ)}"
             + ("" if context else ", and this program does not run in a pod")
         )
     return access_to(lambda: pod_account.read(account, environ, clock.now()), pod_account.namespace(account), clock)
@@ -54,19 +54,63 @@ def load(
 
 def _kubeconfig_files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     if kubeconfig is not None:
-        if not kubeconfig.exists():
+        if _is_absent(kubeconfig):
             raise SettingsError(f"kubeconfig {kubeconfig}: there is no such file")
         return (kubeconfig,)
-    named = tuple(Path(name).expanduser() for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name)
+    named = tuple(_expanded(Path(name)) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name)
     if named:
-        there = tuple(path for path in named if path.exists())
+        there = tuple(path for path in named if not _is_absent(path))
         if not there:
             raise SettingsError(f"KUBECONFIG names {', '.join(map(str, named))}: there is no such file")
         return there
     default = _default_kubeconfig(environ)
-    return (default,) if default.exists() else ()
+    return (default,) if default is not None and _problem(default) is None else ()
 
 
-def _default_kubeconfig(environ: Mapping[str, str]) -> Path:
-    home = environ.get("HOME")
-    return (Path(home) if home else Path.home()) / ".kube" / "config"
+def _default_kubeconfig(environ: Mapping[str, str]) -> Path | None:
+    """Return where a user's own kubeconfig is; None if nobody knows a home, as for a UID without a passwd entry."""
+    if home := environ.get("HOME"):
+        return Path(home) / ".kube" / "config"
+    try:
+        return Path.home() / ".kube" / "config"
+    except RuntimeError:
+        return None
+
+
+def _what_is_not_there(environ: Mapping[str, str]) -> str:
+    default = _default_kubeconfig(environ)
+    if default is None:
+        return "this user has no home folder"
+    if _is_absent(default):
+        return f"{default} does not exist"
+    return f"{default} cannot be looked at ({_problem(default)})"
+
+
+def _problem(path: Path) -> str | None:
+    """Return why a file cannot be looked at, None if it can.
+
+    A container often runs as another user than its image's home belongs to. That home has no kubeconfig of this user.
+    """
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return None
+
+
+def _is_absent(path: Path) -> bool:
+    """Whether there is surely no such file: one that cannot be looked at is named by the error of its read."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file has such a name
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:  # nobody knows that home
+        return path

@@ -10,6 +10,7 @@ import base64
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 import yaml
@@ -33,6 +34,10 @@ T = TypeVar("T")
 READ_FILES_EVERY: Final = timedelta(minutes=1)
 """client-go's period for a user's `tokenFile`. Certificate files are read as often, so that a new certificate is used
 before the old one expires, and a CA that is no longer trusted soon ends its connections."""
+
+
+_LEGAL_IN_A_NAME: Final = "!#$&'*+-.^_`|~"
+"""Characters of a header's name besides letters and digits (RFC 9110). client-go escapes all others, and `%`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,10 @@ class _User(msgspec.Struct, rename="kebab"):
     client_key_data: str | None = None
     username: str | None = None
     password: str | None = None
+    as_: str | None = msgspec.field(default=None, name="as")
+    as_uid: str | None = None
+    as_groups: tuple[str, ...] | None = None
+    as_user_extra: dict[str, tuple[str, ...]] | None = None
     auth_provider: dict[str, Any] | None = None
     exec: dict[str, Any] | None = None
 
@@ -126,6 +135,7 @@ def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
         raise SettingsError(f"{chosen}: cluster {context.cluster!r} has no server")
     user_entry = _find(config.users, "user", context.user, chosen) if context.user else _Entry({}, cluster_entry.file)
     user = _as(_User, user_entry, f"{chosen}: user {context.user!r}")
+    impersonation = _impersonation(user, f"{chosen}: user {context.user!r}")
     expires_at = None
     if user.exec and not (user.auth_provider or user.token or user.token_file):
         user, expires_at = _by_plugin(user.exec, user_entry, cluster_entry, chosen, limit)
@@ -143,6 +153,7 @@ def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
     return Credential(
         connection,
         authorization=authorization,
+        impersonation=impersonation,
         refresh_at=refresh_at if expires_at is None else refresh_time(now, expires_at),
         expires_at=expires_at,
         source=str(chosen),
@@ -169,6 +180,30 @@ def _authorization(user: _User, entry: _Entry) -> str | None:
     if user.username is not None and user.password is not None:
         return f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}"
     return None
+
+
+def _impersonation(user: _User, place: str) -> dict[str, str | tuple[str, ...]]:
+    """Return the headers of a user that acts as another one, as client-go sends them.
+
+    Raises:
+        SettingsError: they say what else the other account has, but not its name.
+    """
+    extra = {
+        f"Impersonate-Extra-{quote(key.lower(), safe=_LEGAL_IN_A_NAME)}": tuple(map(_header, values))
+        for key, values in (user.as_user_extra or {}).items()
+    }
+    groups = tuple(map(_header, user.as_groups or ()))
+    if user.as_:
+        uid = {"Impersonate-Uid": _header(user.as_uid)} if user.as_uid else {}
+        return {"Impersonate-User": _header(user.as_), **uid, "Impersonate-Group": groups, **extra}
+    if user.as_uid or groups or extra:
+        raise SettingsError(f"{place} has as-uid, as-groups or as-user-extra, but not `as`: whom to impersonate")
+    return {}
+
+
+def _header(value: str) -> str:
+    """Return a value as a header has it: UTF-8, byte by byte."""
+    return value.encode().decode("latin-1")
 
 
 def _connection(cluster: _Cluster, cluster_entry: _Entry, user: _User, user_entry: _Entry) -> Connection:
@@ -259,6 +294,8 @@ def _new(found: object, key: str, known: dict[str, _Entry], path: Path) -> dict[
         match each:
             case {"name": str(name)} if name not in known and isinstance(content := each.get(key), dict):
                 new.setdefault(name, _Entry(content, path))
+            case {"name": str(name)} if name not in known and key == "user" and each.get(key) is None:
+                new.setdefault(name, _Entry({}, path))  # it has nothing to show, like a client without an account
             case _:
                 pass
     return new

@@ -183,6 +183,7 @@ class Client:
             "Accept-Encoding": request.accept_encoding,
             "User-Agent": self._user_agent,
             **({"Authorization": credential.authorization} if credential.authorization else {}),
+            **credential.impersonation,
             **({"Content-Type": request.content_type} if request.body is not None else {}),
         }
         transport = self._connected_as(credential)

@@ -11,10 +11,12 @@ import re
 import socket
 import ssl
 import threading
+from base64 import b64encode
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, final
+from urllib.parse import unquote, urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     from actors.kube.auth.connection import Connection
     from actors.runtime import Deadline
+
+    Headers: TypeAlias = Mapping[str, str | tuple[str, ...]]
+    """A tuple is a header of several lines."""
 
 __all__ = ["Cord", "Transport", "Wire", "WireCut", "WireLate"]
 
@@ -189,7 +194,7 @@ class Transport:
         self._answer: Answer | None = None
         """The last answer: it knows its connection."""
 
-    def send(self, wire: Wire, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, wire: Wire, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
         """Send a request once, without redirects, and wait for the headers of the answer.
 
         Raises:
@@ -232,7 +237,7 @@ class Transport:
         connection = self._answer.sent_over
         return connection if connection is not None and connection.is_connected else None
 
-    def _first(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> urllib3.BaseHTTPResponse:
+    def _first(self, method: str, url: str, headers: Headers, body: bytes | None) -> urllib3.BaseHTTPResponse:
         return self._manager.urlopen(
             method,
             url,
@@ -245,7 +250,7 @@ class Transport:
         )
 
 
-def _next(connection: _Wired, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+def _next(connection: _Wired, method: str, target: str, headers: Headers, body: bytes | None) -> Answer:
     """Send a further request."""
     try:
         with suppress(BrokenPipeError, ConnectionResetError):  # the server may have answered before it hung up
@@ -299,7 +304,7 @@ class _Wired(HTTPConnection):
         self.sock.settimeout(None)
 
     def request(  # type: ignore[override]  # the pool passes options for an answer that decodes, which ours never does
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None, **_: Any
+        self, method: str, url: str, *, headers: Headers, body: bytes | None = None, **_: Any
     ) -> None:
         """Send the request in one piece: each system call hands the interpreter to another thread.
 
@@ -372,14 +377,15 @@ class _WiredDirect(_Wired):
         return sock
 
 
-def _head(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+def _head(method: str, url: str, headers: Headers, body: bytes | None) -> bytes:
     """Return the head of a request.
 
     Raises:
         ValueError: a line would be several, or has characters that none may have.
     """
     sized = () if body is None and method == "GET" else (f"Content-Length: {len(body or b'')}",)
-    lines = (f"{method} {url} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), *sized)
+    pairs = ((name, each) for name, value in headers.items() for each in ((value,) if type(value) is str else value))
+    lines = (f"{method} {url} HTTP/1.1", *(f"{name}: {value}" for name, value in pairs), *sized)
     head = "\r\n".join(lines)
     if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1:
         raise ValueError("a header has several lines")
@@ -412,11 +418,16 @@ def _manager(connection: Connection) -> urllib3.PoolManager:
             options["server_hostname"] = connection.server_name
     if not connection.proxy:
         return urllib3.PoolManager(**options)
-    if connection.proxy.startswith("socks"):
+    account, _, address = connection.proxy.partition("://")[2].rpartition("@")
+    proxy = f"{urlsplit(connection.proxy).scheme}://{address}"
+    user, _, password = (unquote(each) for each in account.partition(":"))
+    if proxy.startswith("socks"):
         from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - needs PySocks, which few have
 
-        return SOCKSProxyManager(connection.proxy, **options)
-    return urllib3.ProxyManager(connection.proxy, **options)
+        return SOCKSProxyManager(proxy, username=user or None, password=password or None, **options)
+    basic = b64encode(f"{user}:{password}".encode()).decode()
+    headers = {"Proxy-Authorization": f"Basic {basic}"} if account else {}
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
 
 
 def _socket_options() -> list[tuple[int, int, int]]:

@@ -224,10 +224,11 @@ def _read_request(reader: Any, connection: int) -> Asked | None:
         if not line:
             return None
         method, target, _ = line.split(" ", 2)
-        headers = {}
+        headers: dict[str, str] = {}
         while (header := reader.readline().decode().strip()) != "":
             key, _, value = header.partition(":")
-            headers[key.lower()] = value.strip()
+            before = f"{headers[key.lower()]}, " if key.lower() in headers else ""
+            headers[key.lower()] = before + value.strip()
         return Asked(method, target, headers, reader.read(int(headers.get("content-length", 0))), connection)
     except (OSError, ValueError):
         return None

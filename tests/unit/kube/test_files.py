@@ -149,6 +149,38 @@ def test_yaml_that_expands_to_more_than_memory_is_refused_at_once(
     assert "too large" in why or "too many" in why
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\n---\n",
+        "---\n---\na: 1\n",
+        "# Source: chart\n---\na: 1\n...\n",
+        "a: 1\n---\n# the end\n---\n",
+        '{\n\t"a":\t1\n}',
+        "{a: 1}",
+        "\ufeffa: 1\n",
+    ],
+)
+def test_separators_around_one_document_and_tabs_in_json_are_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "f").write_text(text)
+    assert files.read_yaml(tmp_path / "f") == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["a: 1\n---\nb: 2\n", "a: 1\n---\n---\n[]\n"])
+def test_a_second_document_is_refused_where_it_begins(tmp_path: Path, text: str) -> None:
+    (tmp_path / "f").write_text(text)
+    with pytest.raises(yaml.YAMLError, match="but found another document") as refused:
+        files.read_yaml(tmp_path / "f")
+    assert isinstance(refused.value, yaml.MarkedYAMLError)
+    assert refused.value.problem_mark is not None
+
+
+@pytest.mark.parametrize("text", ["", "---\n---\n", "# nothing\n"])
+def test_a_file_without_a_document_has_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "f").write_text(text)
+    assert files.read_yaml(tmp_path / "f") is None
+
+
 def test_anchors_and_merges_of_ordinary_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("x: &x {a: b}\nspec:\n  one: {<<: *x, c: d}\n  two: {<<: [*x, {e: f}]}\n  three: [*x, *x]\n")

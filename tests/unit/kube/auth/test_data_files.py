@@ -6,8 +6,12 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import pytest
+
+from actors.errors import SettingsError
 from actors.kube.auth.data_files import MOST, file_with
 
 
@@ -30,6 +34,27 @@ def test_old_files_go_when_many_newer_ones_came() -> None:
         file_with(b"used")
     assert Path(used).exists()
     assert not Path(old).exists()
+
+
+class TestNoFolderCanBeWritten:
+    @pytest.fixture(autouse=True)
+    def read_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def none(**_: object) -> tuple[int, str]:
+            raise FileNotFoundError(2, "No usable temporary directory found")
+
+        monkeypatch.setattr(tempfile, "mkstemp", none)
+
+    @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux keeps files in memory")
+    def test_the_systems_memory_has_the_file_also_for_child_processes(self) -> None:
+        name = file_with(b"in memory")
+        assert Path(name).read_bytes() == b"in memory"
+        assert subprocess.run(["cat", name], capture_output=True, check=True).stdout == b"in memory"
+        assert file_with(b"in memory") == name
+
+    def test_where_there_is_no_such_memory_the_error_says_what_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+        with pytest.raises(SettingsError, match=r"none can be written \(No usable .*\): set TMPDIR to a folder"):
+            file_with(b"nowhere")
 
 
 def test_all_go_with_the_program_but_not_with_a_forked_child(tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from actors import kube
 from actors.errors import SettingsError, Unauthorized, Unavailable
 from actors.kube.auth import credentials as auth
+from actors.kube.auth import kubeconfig
 from actors.kube.auth.connection import Connection
 from actors.kube.auth.credentials import Access, Credential, Credentials
 from actors.kube.auth.discovery import load
@@ -22,8 +25,6 @@ from tests.unit.kube.http.test_pod_api import pod
 from tests.unit.kube.scripted import SAFETY, write_kubeconfig
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.kube.scripted import Peer, ScriptedServer
 
 SECRET = "s3cr3t-value"
@@ -110,6 +111,137 @@ def test_a_user_may_have_a_password(tmp_path: Path) -> None:
 def test_a_context_may_have_no_user(tmp_path: Path) -> None:
     contexts = [{"name": "first", "context": {"cluster": "one"}}]
     assert authorization(load(written(tmp_path / "k", config(contexts=contexts)))) is None
+
+
+def test_a_user_may_act_as_another_account(server: ScriptedServer, tmp_path: Path) -> None:
+    impersonated = {
+        "as": "jané",
+        "as-uid": "7",
+        "as-groups": ["devs", "ops"],
+        "as-user-extra": {"acme.com/Reason": ["a", "b"]},
+    }
+    api = kube.connect(server.kubeconfig(tmp_path, token="t", **impersonated))
+    server.answers(200, pod("a"))
+    assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
+    api.close()
+    headers = server.asked[0].headers
+    assert headers["authorization"] == "Bearer t"
+    assert {name: value for name, value in headers.items() if name.startswith("impersonate-")} == {
+        "impersonate-user": "jané",
+        "impersonate-uid": "7",
+        "impersonate-group": "devs, ops",
+        "impersonate-extra-acme.com%2freason": "a, b",
+    }, "each of several values in a line of its own, which a server joins"
+
+
+def test_a_plugins_credential_acts_as_the_users_other_account(tmp_path: Path) -> None:
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
+    plugin = {
+        "apiVersion": answer["apiVersion"],
+        "command": "echo",
+        "args": [json.dumps(answer)],
+        "interactiveMode": "Never",
+    }
+    users = [{"name": "me", "user": {"exec": plugin, "as": "jane"}}]
+    credential = load(written(tmp_path / "k", config(users=users))).credentials.current()
+    assert credential.authorization == "Bearer t"
+    assert credential.impersonation["Impersonate-User"] == "jane"
+
+
+@pytest.mark.parametrize("part", [{"as-uid": "7"}, {"as-groups": ["g"]}, {"as-user-extra": {"k": ["v"]}}])
+def test_groups_of_nobody_are_refused(tmp_path: Path, part: dict[str, Any]) -> None:
+    path = written(tmp_path / "k", config(users=[{"name": "me", "user": {"token": SECRET, **part}}]))
+    with pytest.raises(SettingsError, match="user 'me' has as-uid, as-groups or as-user-extra, but not `as`"):
+        load(path)
+
+
+def test_a_user_without_an_entry_has_no_account(tmp_path: Path) -> None:
+    assert authorization(load(written(tmp_path / "k", config(users=[{"name": "me"}])))) is None
+
+
+class TestAHomeThatCannotBeUsed:
+    """A container often runs as another user than its image's home belongs to."""
+
+    @pytest.fixture
+    def locked(self, tmp_path: Path) -> Path:
+        """A folder that not even root can look into: a link to itself."""
+        (tmp_path / "home").symlink_to(tmp_path / "home")
+        return tmp_path / "home"
+
+    def test_a_pod_uses_its_own_account_if_the_home_cannot_be_looked_into(self, account: Path, locked: Path) -> None:
+        assert load(environ={**IN_A_POD, "HOME": str(locked)}, account=account).namespace == "mine"
+
+    def test_the_error_says_why_the_home_was_of_no_use(self, locked: Path) -> None:
+        with pytest.raises(SettingsError, match=r"config cannot be looked at \(Too many levels.*\), and this program"):
+            load(environ={"HOME": str(locked)})
+
+    def test_a_named_file_that_cannot_be_looked_at_is_an_error_that_names_it(self, account: Path, locked: Path) -> None:
+        for named, environ in ((locked / "k", {}), (None, {"KUBECONFIG": str(locked / "k")})):
+            with pytest.raises(SettingsError, match="home/k cannot be read: Too many levels"):
+                load(named, environ={**IN_A_POD, **environ}, account=account)
+
+    def test_a_user_without_a_home_is_told_so(self, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def unknown(_: type[Path]) -> Path:
+            raise RuntimeError("Could not determine home directory.")
+
+        monkeypatch.setattr(Path, "home", classmethod(unknown))
+        assert load(environ=IN_A_POD, account=account).namespace == "mine"
+        with pytest.raises(SettingsError, match="KUBECONFIG is not set, this user has no home folder, and this"):
+            load(environ={})
+
+    @pytest.mark.parametrize("home", ["/dev/null", "no\0home", f"/{'x' * 5000}"])
+    def test_an_impossible_home_is_no_kubeconfig(self, account: Path, home: str) -> None:
+        assert load(environ={**IN_A_POD, "HOME": home}, account=account).namespace == "mine"
+
+
+FIELDS_OF_KUBECTL = {
+    "cluster": {
+        "server": "obeyed",
+        "tls-server-name": "obeyed",
+        "insecure-skip-tls-verify": "obeyed",
+        "certificate-authority": "obeyed",
+        "certificate-authority-data": "obeyed",
+        "proxy-url": "obeyed",
+        "disable-compression": "without effect: lists are compressed if the server does it",
+        "extensions": "obeyed: given to an exec plugin",
+    },
+    "user": {
+        "client-certificate": "obeyed",
+        "client-certificate-data": "obeyed",
+        "client-key": "obeyed",
+        "client-key-data": "obeyed",
+        "token": "obeyed",
+        "tokenFile": "obeyed",
+        "as": "obeyed",
+        "as-uid": "obeyed",
+        "as-groups": "obeyed",
+        "as-user-extra": "obeyed",
+        "username": "obeyed",
+        "password": "obeyed",
+        "auth-provider": "obeyed",
+        "exec": "obeyed",
+        "extensions": "without effect",
+    },
+    "context": {
+        "cluster": "obeyed",
+        "user": "obeyed",
+        "namespace": "obeyed",
+        "extensions": "without effect",
+    },
+}
+"""Every field of `Cluster`, `AuthInfo` and `Context` in `k8s.io/client-go/tools/clientcmd/api/v1`."""
+
+
+@pytest.mark.parametrize("kind", FIELDS_OF_KUBECTL)
+def test_every_field_that_kubectl_knows_is_obeyed_or_has_no_effect_on_purpose(kind: str) -> None:
+    structs: dict[str, type[msgspec.Struct]] = {
+        "cluster": kubeconfig._Cluster,
+        "user": kubeconfig._User,
+        "context": kubeconfig._Context,
+    }
+    read = {field.encode_name for field in msgspec.structs.fields(structs[kind])}
+    read |= {"extensions"} if kind == "cluster" else set()  # read by the exec plugin
+    assert read == {name for name, what in FIELDS_OF_KUBECTL[kind].items() if what.startswith("obeyed")}
 
 
 def test_a_clusters_proxy_is_used(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -175,10 +176,10 @@ def test_a_write_whose_deadline_passes_while_its_credential_is_renewed_is_not_se
 # ── Proxies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def behind_proxy(folder: Path, proxy: ScriptedServer, cluster: str) -> Path:
+def behind_proxy(folder: Path, proxy: ScriptedServer, cluster: str, account: str = "") -> Path:
     path = write_kubeconfig(folder / "k", cluster, {"token": "t"}, namespace="ns")
     config = json.loads(path.read_text())
-    config["clusters"][0]["cluster"]["proxy-url"] = f"http://{proxy.name}"
+    config["clusters"][0]["cluster"]["proxy-url"] = f"http://{account}{proxy.name}"
     path.write_text(json.dumps(config))
     return path
 
@@ -189,6 +190,19 @@ def test_a_proxy_is_asked_for_the_server(server: ScriptedServer, tmp_path: Path)
     assert isinstance(ask(lambda reply: api.send(kube.Get("a"), reply)), Pod)
     api.close()
     assert server.asked[0].target == "http://api.example/api/v1/namespaces/ns/pods/a"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_gets_the_user_and_password_of_its_url(server: ScriptedServer, tmp_path: Path, scheme: str) -> None:
+    api = kube.connect(behind_proxy(tmp_path, server, f"{scheme}://api.example", "bob:p%40ss%3Aw%C3%B6rd@"))
+    server.answers(407, b"no")
+    server.answers(407, b"no")
+    for _ in range(2):
+        ask(lambda reply: api.send(kube.Get("a"), reply))
+    api.close()
+    sent = {asked.headers["proxy-authorization"] for asked in server.asked}
+    assert sent == {f"Basic {base64.b64encode('bob:p@ss:wörd'.encode()).decode()}"}
+    assert not any("bob" in asked.target for asked in server.asked)
 
 
 def test_a_proxy_that_makes_no_tunnel_is_named_as_the_one_that_failed(server: ScriptedServer, tmp_path: Path) -> None:
