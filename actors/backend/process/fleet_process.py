@@ -540,8 +540,10 @@ def _reaped(process: subprocess.Popen[bytes]) -> str:
 
 def _connected() -> tuple[socket.socket, socket.socket]:
     """Return both ends of a connection. Neither takes the number of a standard stream that this process has closed."""
-    ours, theirs = socket.socketpair()
-    return _beyond_streams(ours), _beyond_streams(theirs)
+    ours, theirs = map(_beyond_streams, socket.socketpair())
+    for end in (ours, theirs):
+        end.settimeout(None)  # whatever the program has set by `socket.setdefaulttimeout`
+    return ours, theirs
 
 
 def _beyond_streams(end: socket.socket) -> socket.socket:

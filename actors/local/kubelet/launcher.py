@@ -39,6 +39,7 @@ _RESTORED_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 def main() -> None:
     """Become the guardian of a launcher. Both end when the kubelet closes its end of file descriptor 0."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the program ignores it, so would we: the kernel reaps then
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     guardian = os.getpid()

@@ -93,6 +93,8 @@ class Processes:
     def open(self) -> None:
         """Start the launcher. Raises OSError if that is impossible."""
         ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.settimeout(None)  # whatever the program has set by `socket.setdefaulttimeout`
         try:
             with theirs:
                 self._launcher = subprocess.Popen(  # noqa: S603 - our own program

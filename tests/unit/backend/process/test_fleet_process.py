@@ -506,6 +506,19 @@ def test_a_process_without_a_credential_is_ended(
     assert "no such luck" in caplog.text
 
 
+def test_a_socket_timeout_of_the_host_program_is_none_of_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed_out_at_once(make: Callable[[], tuple[socket.socket, socket.socket]] = socket.socketpair) -> Any:
+        pair = make()
+        for end in pair:
+            end.settimeout(0)
+        return pair
+
+    monkeypatch.setattr(socket, "socketpair", timed_out_at_once)
+    for end in fleet_process._connected():
+        with end:
+            assert end.gettimeout() is None
+
+
 @pytest.mark.parametrize("worked", [False, True], ids=["at first", "later"])
 def test_without_a_descriptor_no_process_is_started_and_no_child_has_failed(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, worked: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from actors.local.kubelet.processes import (
     ProcessStarted,
 )
 from tests.unit.local.process_kit import SAFETY_SECONDS
+
+socket_pair = socket.socketpair
 
 HOST = """
 import os, sys
@@ -93,6 +96,56 @@ def test_events_of_one_process_come_in_order_and_both_outputs_go_to_its_log(tmp_
     assert exited == ProcessExited("a", 3)
     assert log.read_text() == "one\ntwo\n"
     assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_socket_timeout_of_the_host_program_is_none_of_the_launchers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: SimpleQueue[ProcessEvent] = SimpleQueue()
+    processes = Processes(received.put)
+    monkeypatch.setattr(socket, "socketpair", timed_out_at_once)
+    processes.open()
+    try:
+        processes.start("a", ["sh", "-c", "read line"], {"PATH": os.defpath}, None, tmp_path / "log")
+        events = [received.get(timeout=SAFETY_SECONDS) for _ in range(2)]
+    finally:
+        processes.close()
+    assert [type(event) for event in events] == [ProcessStarted, ProcessExited]
+
+
+def timed_out_at_once() -> tuple[socket.socket, socket.socket]:
+    """As after `socket.setdefaulttimeout(0)`."""
+    pair = socket_pair()
+    for end in pair:
+        end.settimeout(0)
+    return pair
+
+
+HOST_THAT_IGNORES_ITS_CHILDREN = """
+import os, signal, sys
+from pathlib import Path
+from queue import SimpleQueue
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+from actors.local.kubelet.processes import Processes
+received = SimpleQueue()
+processes = Processes(received.put)
+processes.open()
+processes.start("a", ["sh", "-c", "exit 3"], {"PATH": os.defpath}, None, Path(sys.argv[1]))
+print(received.get(timeout=60).key, received.get(timeout=60).exit_code)
+processes.close()
+"""
+
+
+def test_exit_codes_are_known_though_the_host_program_ignores_sigchld(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HOST_THAT_IGNORES_ITS_CHILDREN, str(tmp_path / "log")],
+        cwd=Path(actors.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=SAFETY_SECONDS,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("a 3\n", "")
 
 
 def test_an_impossible_argument_fails_its_process_only(tmp_path: Path) -> None:
