@@ -33,6 +33,23 @@ SERVER_FIELDS: Final = (
 """The API server sets these: a template that was read from a cluster has them, a new pod must not."""
 
 
+CONTROLLERS_LABELS: Final = frozenset(
+    {
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-completion-index",
+        "batch.kubernetes.io/job-name",
+        "controller-revision-hash",
+        "controller-uid",
+        "job-name",
+        "pod-template-generation",
+        "pod-template-hash",
+        "statefulset.kubernetes.io/pod-name",
+    }
+)
+"""Labels by which Kubernetes' controllers find their pods. A ReplicaSet adopts every pod that has its hash, and deletes
+those that are too many."""
+
 DEFAULT_GRACE: Final = 30
 """Seconds. The API server's `terminationGracePeriodSeconds` of a pod that sets none."""
 
@@ -116,10 +133,20 @@ def _bare(container: str) -> dict[str, Any]:
 
 
 def _make_new(pod: dict[str, Any]) -> None:
-    """Remove the fields that a server set, so that a template from a cluster makes new pods."""
+    """Remove the fields that a server set, so that a template from a cluster makes new pods.
+
+    A pod from a cluster, which is one that has a UID, has an owner, the labels by which that finds it, and a node.
+    """
     pod["apiVersion"], pod["kind"] = "v1", "Pod"
     pod.pop("status", None)
-    pod["metadata"] = {name: value for name, value in (pod.get("metadata") or {}).items() if name not in SERVER_FIELDS}
+    found = pod.get("metadata") or {}
+    metadata = pod["metadata"] = {name: value for name, value in found.items() if name not in SERVER_FIELDS}
+    if found.get("uid"):
+        metadata.pop("ownerReferences", None)
+        metadata["labels"] = {
+            name: value for name, value in (found.get("labels") or {}).items() if name not in CONTROLLERS_LABELS
+        }
+        pod["spec"].pop("nodeName", None)
 
 
 def _mark(metadata: dict[str, Any], profile: ProfileSettings) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.errors import SettingsError
 from actors.kube.strategic_merge import UnmergeableError
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from actors.settings.model import Settings
 
 __all__ = ["check_template"]
+
+
+_ADOPT_BY_ANY_LABEL: Final = frozenset({"DaemonSet", "ReplicationController"})
+"""Controllers that adopt pods by the user's own labels. Others have a label of their own, which a new pod loses."""
 
 
 def check_template(settings: Settings) -> None:
@@ -147,8 +151,19 @@ def _outer_problems(pod: Mapping[str, Any]) -> Iterator[str]:
                 yield f"metadata.labels has {key!r}; labels that start with {RESERVED_LABELS!r} are set by the fleet"
             if not isinstance(value, str):
                 yield f"metadata.{part} has {key!r}: {value!r}, which must be text; put it in quotes"
-    if not _are_mappings(metadata.get("ownerReferences") or []):
+    yield from _owner_problems(metadata.get("ownerReferences") or [])
+
+
+def _owner_problems(owners: Any) -> Iterator[str]:
+    if not _are_mappings(owners):
         yield "metadata.ownerReferences must be a list of mappings"
+        return
+    for owner in owners:
+        if owner.get("controller") and owner.get("kind") in _ADOPT_BY_ANY_LABEL:
+            yield (
+                f"metadata.ownerReferences has the {owner['kind']} {owner.get('name')!r}, which deletes every pod with "
+                "its labels that it does not want: remove it, and those labels"
+            )
 
 
 def _spec_problems(pod: Mapping[str, Any], container: str, image: str | None) -> Iterator[str]:

@@ -222,6 +222,30 @@ def test_a_template_that_was_read_from_a_cluster_makes_a_new_pod() -> None:
     assert "status" not in pod
 
 
+def test_a_template_of_a_controllers_pod_makes_a_pod_that_the_controller_does_not_adopt() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "v", "controller": True}
+    labels = {"app": "web", "pod-template-hash": "64c9", "controller-revision-hash": "x", "job-name": "web"}
+    metadata = {"name": "web-1", "uid": "u", "labels": labels, "ownerReferences": [owner]}
+    template = {**changed(nodeName="node-7"), "metadata": metadata}
+
+    pod = made(pod_template=template)
+
+    assert "ownerReferences" not in pod["metadata"]
+    assert {key: value for key, value in pod["metadata"]["labels"].items() if "executor-pods" not in key + value} == {
+        "app": "web"
+    }
+    assert "nodeName" not in pod["spec"]
+
+
+def test_a_template_that_a_person_wrote_keeps_its_owner_and_node() -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "v"}
+
+    pod = made(pod_template={**changed(nodeName="node-7"), "metadata": {"ownerReferences": [owner]}})
+
+    assert pod["metadata"]["ownerReferences"] == [owner]
+    assert pod["spec"]["nodeName"] == "node-7"
+
+
 def test_parts_of_a_template_that_are_null_are_as_if_left_out() -> None:
     template = {
         "metadata": {"labels": None, "annotations": None},

@@ -235,6 +235,15 @@ def test_an_executor_that_the_drivers_pod_is_to_own_has_no_other_controller() ->
     check({**TEMPLATE, "metadata": {"ownerReferences": [{**owner, "controller": False}]}}, driver="driver")
 
 
+def test_a_controller_that_adopts_by_any_label_is_refused() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
+
+    assert refused({**TEMPLATE, "metadata": {"uid": "v", "ownerReferences": [owner]}}) == (
+        "executor.pod_template: metadata.ownerReferences has the DaemonSet 'agent', which deletes every pod with its "
+        "labels that it does not want: remove it, and those labels"
+    )
+
+
 # ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
