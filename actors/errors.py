@@ -84,7 +84,7 @@ class ExecutorPodsError(Exception):
     """Base of every error of this library."""
 
 
-class SettingsError(ExecutorPodsError):
+class SettingsError(ExecutorPodsError, ValueError):
     """A value from the user is wrong; each line of the message names one and what is allowed. Nothing was started."""
 
     def __init__(self, message: str) -> None:

@@ -19,10 +19,13 @@ from actors.fleet.stream import EventsMissed
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
+    BackendFailed,
     ExecutorRemoved,
     ExecutorRunning,
     ExecutorState,
+    ExecutorStuck,
     ExecutorTerminating,
+    FleetFailed,
 )
 from actors.text import get_logger
 
@@ -55,8 +58,9 @@ class Link(SchedulerPlugin):
 
     Args:
         scheduler: in this process.
-        said: called with one line about each event.
+        said: called with one line about each event, and whether that needs a person's attention.
         before_close: awaited before the scheduler closes, whoever closes it.
+        failed: called when the fleet can not go on: nothing is replaced any more.
     """
 
     name = "executor-pods"
@@ -65,12 +69,14 @@ class Link(SchedulerPlugin):
         self,
         scheduler: Scheduler,
         *,
-        said: Callable[[str], None],
+        said: Callable[[str, bool], None],
         before_close: Callable[[], Awaitable[None]],
+        failed: Callable[[], object],
     ) -> None:
         self._scheduler = scheduler
         self._said = said
         self._before_close = before_close
+        self._failed = failed
         self._fleet: AsyncFleet | None = None
         self._wanted: Callable[[], int] = int
         self._begun = asyncio.Event()
@@ -87,6 +93,8 @@ class Link(SchedulerPlugin):
         self.blocked: dict[str, str] = {}
         """By profile: why no executors can be created."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._said_stuck: set[str] = set()
+        """Why executors are stuck that people were told of. A hundred with one wrong image are told of once."""
 
     def attach(self, fleet: AsyncFleet, wanted: Callable[[], int]) -> None:
         """Tell this fleet. `wanted` returns how many workers there should be, without those that terminate."""
@@ -188,27 +196,40 @@ class Link(SchedulerPlugin):
     def on_event(self, event: Event) -> None:
         """Handle one event of the fleet."""
         if (values := news(event)) is not None:
-            self.note(**values)
+            self.note(**values, alarm=self._is_alarming(event))
         match event:
-            case ExecutorRunning(executor_id):
-                self._running_since[executor_id] = asyncio.get_running_loop().time()
             case ExecutorTerminating(executor_id):
                 self._drain_soon(executor_id)
             case ExecutorRemoved(executor_id, loss):
                 self._removed(executor_id, by_app=loss.caused_by_app)
+            case ExecutorRunning(executor_id):
+                self._running_since[executor_id] = asyncio.get_running_loop().time()
+                self._said_stuck.clear()
             case AllocationBlocked(profile, cause):
                 self.blocked[profile] = cause
             case AllocationUnblocked(profile):
                 self.blocked.pop(profile, None)
             case EventsMissed():
                 self._catch_up()
+            case BackendFailed():
+                self._failed()
             case _:
                 pass
 
-    def note(self, action: str, message: str, **more: Any) -> None:
+    def _is_alarming(self, event: Event) -> bool:
+        """Whether an event tells why a program may wait for ever."""
+        match event:
+            case ExecutorStuck(reason=reason):
+                is_new = reason not in self._said_stuck
+                self._said_stuck.add(reason)
+                return is_new
+            case _:
+                return isinstance(event, AllocationBlocked | BackendFailed | FleetFailed)
+
+    def note(self, action: str, message: str, *, alarm: bool = False, **more: Any) -> None:
         """Log something, here and in the scheduler's own log of events."""
         logger.info("%s: action=%s", message, action)
-        self._said(message)
+        self._said(message, alarm)
         self._scheduler.log_event(TOPIC, {"action": action, "message": message, **more})
 
     def _drain_soon(self, executor_id: int) -> None:

@@ -28,6 +28,7 @@ from actors.dask.status import fleet_table
 from actors.dask.targets import Targets, at_least, at_most, how_many
 from actors.dask.waiting import until_registered
 from actors.dask.workers import fleet_values, tls_options
+from actors.errors import SettingsError
 from actors.fleet.async_fleet import AsyncFleet
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.runtime import Entropy
@@ -36,7 +37,7 @@ from actors.settings.loading import pod_ip
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
 
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["PodCluster"]
 
 logger = get_logger(__name__)
+
+DASK_LOGGER: Final = get_logger("distributed.deploy.executor-pods")
+"""Below the logger that Dask sets up: what it gets reaches stderr, as `silence_logs` allows."""
 
 MOST_LINES: Final = 1000
 """Lines that `get_logs` keeps of the fleet."""
@@ -95,8 +99,10 @@ class PodCluster(Cluster):
         host: the address that the scheduler listens on; None: POD_IP, or what Dask finds; loopback with `local`.
         port: of the scheduler; 0: any free one.
         protocol: of the scheduler, such as "tls".
-        security: certificates, as files that the pods have at the same paths; with `local` also in memory.
-        dashboard_address: of the scheduler's dashboard; None: no dashboard.
+        security: certificates, as files that the pods have at the same paths; with `local` also in memory, and True
+            makes new ones.
+        dashboard_address: of the scheduler's dashboard; without a host: all of this machine's addresses, or with
+            `local` only its loopback one. None: no dashboard.
         idle_timeout: end the cluster after so long without work.
         shutdown_on_close: end the cluster when it is closed, or left. False: it goes on, in this process, until
             `shutdown`, `client.shutdown()`, `idle_timeout` or the end of the program.
@@ -131,7 +137,7 @@ class PodCluster(Cluster):
         host: str | None = None,
         port: int | None = None,
         protocol: str | None = None,
-        security: Security | None = None,
+        security: Security | bool | None = None,
         dashboard_address: str | None = ":8787",
         idle_timeout: str | float | timedelta | None = None,
         shutdown_on_close: bool | None = None,
@@ -163,8 +169,8 @@ class PodCluster(Cluster):
         self._drain_timeout = _configured(drain_timeout=drain_timeout)["drain_timeout"]
         given = _configured(shutdown_on_close=shutdown_on_close)["shutdown_on_close"]
         self._shutdown_on_close = given is None or bool(given)
-        self._dashboard_address = dashboard_address
-        self.security = security or Security()
+        self._dashboard_address = _on_loopback(dashboard_address) if local and dashboard_address else dashboard_address
+        self.security = _security(security)
         self._where: dict[str, Any] = {"kubeconfig": kubeconfig, "context": context}
         self._local = local
         self.scheduler: Scheduler | None = None
@@ -207,7 +213,7 @@ class PodCluster(Cluster):
             self._silenced.enter_context(silence_logging_cmgr(self._silence_logs))
         try:
             self.scheduler = scheduler = await self._new_scheduler()
-            link = Link(scheduler, said=self._log, before_close=self._stop_fleet)
+            link = Link(scheduler, said=self._said, before_close=self._stop_fleet, failed=self._end_soon)
             settings = await self._settings(scheduler.address)
             fleet = AsyncFleet(
                 settings,
@@ -229,6 +235,12 @@ class PodCluster(Cluster):
             await self._close()
             raise
         link.spawn(self._close_with(scheduler))
+
+    def _said(self, line: str, alarm: bool) -> None:
+        """Keep a line about the fleet. One that may say why the program waits is printed, as Dask prints its own."""
+        self._log(line)
+        if alarm:
+            DASK_LOGGER.warning("%s: %s", self.name, line)
 
     @property
     def _up(self) -> _Started:
@@ -340,7 +352,9 @@ class PodCluster(Cluster):
         cores: int | None = None,
         worker_group: str = DEFAULT_PROFILE,
     ) -> Any:
-        """Set how many workers there should be. Returns at once; those in excess give their work away, then end.
+        """Set how many workers there should be. Those in excess give their work away, then end.
+
+        Returns at once. If the cluster is asynchronous, what it returns may be awaited, until the fleet knows.
 
         Args:
             n: so many.
@@ -356,11 +370,22 @@ class PodCluster(Cluster):
             known = ", ".join(targets.wanted)
             raise ValueError(f"worker_group = {worker_group!r}: there is no such group; there are {known}")
         number = how_many(n, memory, cores, fleet.settings.profile(worker_group).args or ())
-        return self.sync(targets.scale, number, worker_group)
+        return self._act(lambda: targets.scale(number, worker_group))
 
     def scale_down(self, workers: Iterable[Any]) -> Any:
-        """Want these workers no more, by name or address. Returns at once; they give their work away, then end."""
-        return self.sync(self._up.targets.scale_down, workers)
+        """Want these workers no more, by name or address; they give their work away, then end. Returns as `scale`."""
+        targets = self._up.targets
+        return self._act(lambda: targets.scale_down(workers))
+
+    def _act(self, change: Callable[[], Coroutine[Any, Any, None]]) -> Any:
+        """Make the change at once, whether the caller awaits the answer or not, as with Dask's other clusters."""
+        if not self.asynchronous:
+
+            async def in_the_loop() -> None:
+                await change()
+
+            return self.sync(in_the_loop)
+        return self._up.link.spawn(change())
 
     def adapt(
         self,
@@ -456,6 +481,26 @@ def _configured(**given: Any) -> dict[str, Any]:
         name: dask.config.get(f"executor-pods.{name}", default=None) if value is None else value
         for name, value in given.items()
     }
+
+
+def _security(given: Security | bool | None) -> Security:
+    """Return the security to use.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if given is True:
+        return Security.temporary()
+    if not given:
+        return Security()
+    if isinstance(given, Security):
+        return given
+    raise SettingsError(f"security = {given!r}: must be a distributed.Security, or True for new certificates")
+
+
+def _on_loopback(address: str) -> str:
+    """Return a dashboard's address, with this machine's own if it names none: others must not reach it."""
+    return f"127.0.0.1:{address.removeprefix(':')}" if address.removeprefix(":").isdecimal() else address
 
 
 def _forget_work(scheduler: Scheduler) -> None:

@@ -16,7 +16,7 @@ from actors.messages import ExecutorState
 from actors.pods.pod import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
     from distributed import Scheduler
 
@@ -50,8 +50,8 @@ class Targets:
         """Return how many workers there should be."""
         return sum(self.wanted.values())
 
-    async def scale(self, n: int, group: str = DEFAULT_PROFILE) -> None:
-        """Set the number of one group.
+    def scale(self, n: int, group: str = DEFAULT_PROFILE) -> Coroutine[Any, Any, None]:
+        """Set the number of one group; the coroutine tells the fleet.
 
         Raises:
             ValueError: `n` is no number of workers.
@@ -59,20 +59,26 @@ class Targets:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise ValueError(f"n = {n!r}: must be a whole number of workers")
         self.wanted[group] = n
-        await self._tell_fleet()
+        return self._tell_fleet()
 
     async def scale_all(self, n: int) -> None:
         """Set the number of all workers: those of other groups than the default one stay."""
         await self.scale(max(0, n - self.total() + self.wanted[DEFAULT_PROFILE]))
 
-    async def scale_down(self, workers: Iterable[Any]) -> None:
-        """Retire workers by name or address, and want as many fewer. Names of `plan` without a worker count, too."""
+    def scale_down(self, workers: Iterable[Any]) -> Coroutine[Any, Any, None]:
+        """Want these workers no more, by name or address; the coroutine has the fleet retire them.
+
+        Names of `plan` without a worker count, too.
+        """
         groups = {name: group for group, names in self._planned().items() for name in names}
         names = {_name(self._scheduler, each) for each in workers} & groups.keys()
         for group, number in Counter(groups[name] for name in names).items():
             self.wanted[group] -= number
-        if ids := [name for name in names if isinstance(name, int)]:
-            await self._fleet.retire(ids, replace=False)
+        return self._retire([name for name in names if isinstance(name, int)])
+
+    async def _retire(self, executor_ids: list[int]) -> None:
+        if executor_ids:
+            await self._fleet.retire(executor_ids, replace=False)
         await self._tell_fleet()
 
     async def _tell_fleet(self) -> None:

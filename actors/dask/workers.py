@@ -31,6 +31,9 @@ DRAIN_TIMEOUT: Final = "60s"
 _OWN: Final = frozenset({"n_workers", "nthreads", "memory_limit", "worker_options", "worker_command"})
 """The keys of a worker group that are no settings of a profile."""
 
+_ON_LOOPBACK: Final = {"host": "127.0.0.1", "dashboard-address": "127.0.0.1:0"}
+"""Options of workers that are processes of this machine: who reaches a worker makes it run anything."""
+
 _TLS_FILES: Final = {"ca_file": "tls-ca-file", "cert": "tls-cert", "key": "tls-key"}
 
 
@@ -90,7 +93,7 @@ def group_values(
         memory_limit=own["memory_limit"],
         resources=own["resources"],
         nanny=nanny,
-        options={**tls, **(own["worker_options"] or {})},
+        options={**(_ON_LOOPBACK if local else {}), **tls, **(own["worker_options"] or {})},
     )
     values = {name: value for name, value in given.items() if name not in _OWN and value is not None}
     command = _command(own["worker_command"], local=local)

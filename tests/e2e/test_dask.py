@@ -127,6 +127,36 @@ def test_dask_adapts_the_number_of_workers() -> None:
     asyncio.run(program())
 
 
+def test_a_change_of_the_number_counts_at_once_though_nobody_awaits_it() -> None:
+    async def program() -> None:
+        async with cluster_of(asynchronous=True) as cluster:
+            cluster.scale(1)
+            assert cluster.plan == {"default/0"}
+            await until(lambda: pids(cluster))
+            cluster.scale_down(list(pids(cluster)))
+            assert cluster.plan == set()
+            await until(lambda: told(cluster, "removed"))
+            await cluster.scale(0)
+            with pytest.raises(ValueError, match="n = -1: must be a whole number of workers"):
+                cluster.scale(-1)
+
+    asyncio.run(program())
+
+
+def test_a_local_cluster_is_reached_from_this_machine_only() -> None:
+    async def program() -> None:
+        async with PodCluster(1, local=True, dashboard_address=":0", asynchronous=True) as cluster:
+            await cluster.wait_for_workers(1, timeout=LIMIT)
+            scheduler = scheduler_of(cluster)
+            listeners = scheduler.http_server._sockets.values()
+            assert {sock.getsockname()[0] for sock in listeners} == {"127.0.0.1"}
+            assert scheduler.address.startswith("tcp://127.0.0.1:")
+            (worker,) = scheduler.workers
+            assert worker.startswith("tcp://127.0.0.1:")
+
+    asyncio.run(program())
+
+
 def test_at_the_end_of_the_time_the_error_says_what_holds_the_workers_up() -> None:
     with (
         cluster_of(1, worker_command=SLEEPER, drain_timeout=0) as cluster,
@@ -158,7 +188,7 @@ def test_a_worker_of_an_earlier_program_waits_for_the_fleet_to_start() -> None:
     async def program() -> None:
         async with Scheduler(host="127.0.0.1", dashboard_address="127.0.0.1:0") as scheduler:
             said: list[str] = []
-            link = Link(scheduler, said=said.append, before_close=nothing)
+            link = Link(scheduler, said=lambda line, _: said.append(line), before_close=nothing, failed=list)
             fleet = AsyncFleet(local=True, instances=0, on_event=link.on_event)
             link.attach(fleet, int)
             scheduler.add_plugin(link)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask.config
-from distributed import Client, Security
+from distributed import Client
 from distributed.core import Status
 
 from actors.errors import SettingsError
@@ -66,13 +66,18 @@ def test_certificates_in_memory_reach_the_processes_of_this_machine() -> None:
     pytest.importorskip("cryptography")
 
     async def program() -> None:
-        values: dict[str, Any] = {"security": Security.temporary(), "protocol": "tls", "asynchronous": True}
+        values: dict[str, Any] = {"security": True, "protocol": "tls", "asynchronous": True}
         async with cluster_of(1, **values) as cluster, Client(cluster, asynchronous=True) as client:
             await cluster.wait_for_workers(1, timeout=LIMIT)
             assert await client.submit(double, 2) == 4
             assert [address.partition(":")[0] for address in scheduler_of(cluster).workers] == ["tls"]
 
     asyncio.run(program())
+
+
+def test_security_that_is_none_is_named_with_what_is_allowed() -> None:
+    with pytest.raises(SettingsError, match=r"security = 'tls': must be a distributed.Security, or True for new"):
+        cluster_of(security="tls")
 
 
 def test_a_cluster_without_work_ends_after_a_while() -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("distributed")
 
+from distributed import Client
+
 from actors.dask import waiting
 from actors.errors import Unreachable, WaitTimeout
 from actors.fleet import goals
 from actors.local.cluster import LocalCluster
-from tests.e2e.dask_clusters import LIMIT, cluster_of, on
+from tests.e2e.dask_clusters import LIMIT, cluster_of, on, pids, told, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +57,35 @@ def test_an_image_that_cannot_be_pulled_is_named(local: LocalCluster, run: Calla
     assert said.startswith("2 executors should be registered, 0 run and 0 are: executor 1 is stuck: ")
     assert "acme/etl:7" in said
     assert "\n" not in said
+
+
+def test_who_waits_for_a_result_without_a_word_is_told_what_holds_it_up(
+    local: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cluster_of(3, drain_timeout=0, **on(local) | {"image": "acme/etl:7"}) as cluster:
+        cluster.sync(until, lambda: len(told(cluster, "stuck")) == 3)
+    said = [(record.levelname, record.getMessage()) for record in caplog.records if record.name.endswith("tor-pods")]
+    reasons = {event["message"].split(":")[1] for event in told(cluster, "stuck")}
+    assert len(said) == len(reasons), "once a reason, not once an executor"
+    assert all(level == "WARNING" and "acme/etl:7" in line for level, line in said)
+
+
+def test_a_fleet_that_can_not_go_on_ends_the_scheduler_so_that_results_raise(local: LocalCluster) -> None:
+    container = {"name": "driver", "image": "i", "command": ["sleep", "1000"]}
+    local.store.create("pods", "default", {"metadata": {"name": "driver"}, "spec": {"containers": [container]}})
+
+    async def program() -> None:
+        values: dict[str, Any] = {**on(local), "settings": {"driver_pod_name": "driver"}, "asynchronous": True}
+        async with cluster_of(1, **values) as cluster, Client(cluster, asynchronous=True) as client:
+            await until(lambda: pids(cluster))
+            result = client.submit(time.sleep, 1000)
+            for name in ("driver", f"{cluster.name}-exec-1"):
+                local.store.delete("pods", "default", name, grace_period_seconds=0)
+            with pytest.raises(CancelledError):
+                await asyncio.wait_for(result.result(), LIMIT)
+            assert told(cluster, "backend-failed")
+
+    asyncio.run(program())
 
 
 @pytest.mark.parametrize("run", [with_threads, on_asyncio])

@@ -142,6 +142,8 @@ def read(chosen: Chosen, now: datetime, limit: timedelta) -> Credential:
     try:
         authorization = _provided(user, user_entry, context.user, chosen) or _authorization(user, user_entry)
         connection = _connection(cluster, cluster_entry, user, user_entry)
+    except SettingsError:
+        raise
     except OSError as error:
         problem = f"a file that it names cannot be read: {error.filename}: {error.strerror}"
         raise SettingsError(f"{chosen}: {problem}") from None

@@ -79,6 +79,16 @@ def test_a_group_inherits_what_it_does_not_set() -> None:
     assert text.endswith("--tls-key /k --lifetime 1h")
 
 
+def test_processes_of_this_machine_listen_on_its_loopback_unless_the_user_says_otherwise() -> None:
+    more: dict[str, Any] = {"base": {}, "protocol": "tcp", "nanny": False, "tls": {}}
+    local = group_values({}, local=True, **more)["args"]
+    assert local[local.index("--host") + 1] == "127.0.0.1"
+    assert local[local.index("--dashboard-address") + 1] == "127.0.0.1:0"
+    assert "--host" not in group_values({}, local=False, **more)["args"]
+    own = group_values({"worker_options": {"host": "10.0.0.9"}}, local=True, **more)["args"]
+    assert own[own.index("--host") + 1] == "10.0.0.9"
+
+
 @pytest.mark.parametrize("given", ["-1s", -1, "soon", [1], 1e300])
 def test_a_drain_timeout_that_is_none_is_named_with_its_value(given: Any) -> None:
     more: dict[str, Any] = {"nanny": True, "local": True, "tls": {}}
