@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from actors import kube
@@ -22,9 +23,9 @@ from actors.backend.rbac import makes_claims
 from actors.errors import ApiError, NotFound
 from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
+from actors.manifests.stop_grace import stop_graces
 from actors.messages import BackendStopped
 from actors.messages.internal import (
-    NO_PAUSE,
     ClaimDeleted,
     ClaimsListed,
     DeletePod,
@@ -148,6 +149,7 @@ class Shutdown:
         self._backend = backend
         self._api = api
         self._app_id = settings.app_id
+        self._graces = stop_graces(settings)
         self._delete_inactive = settings.backend.delete_inactive_on_stop
         self._timeout = settings.backend.shutdown_timeout
         self._bounds = settings.api
@@ -179,7 +181,6 @@ class Shutdown:
         """A list requested before may lack a pod that comes of a request that was lost with its pool."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
-        self._draining = settings.draining
         self._one_by_one = False
         """Delete pod by pod: a few executors, or all if the bulk delete was refused, which needs a right of its own."""
         self._step = _Step.NOT_BEGUN
@@ -211,7 +212,9 @@ class Shutdown:
         self._state.ending = self._only
         self._deletes = self._only is None or bool(self._only)
         self._one_by_one = self._only is not None
-        self._bulk_delete = DeletePods(self._only, reply_to=self._backend.myself, include_inactive=include_inactive)
+        self._bulk_delete = DeletePods(
+            self._only, reply_to=self._backend.myself, include_inactive=include_inactive, graces=self._graces
+        )
         selector = fleet_selector(self._app_id, active_only=not include_inactive)
         self._listing = PagedList(self._api, selector, self._backend.clock, self._backend.myself, bounds=self._bounds)
         self._step = _Step.WRITERS
@@ -342,7 +345,7 @@ class Shutdown:
                 if not self._left:
                     self._delete_claims()
                     return
-                self._delete([pod for pod in pods if not pod.terminating])
+                self._delete(pods)
                 self._look_up_unseen()
         delay, now = self._delay, self._backend.clock.monotonic()
         if now < self._lost_until:
@@ -382,7 +385,7 @@ class Shutdown:
             if not self._unseen:
                 self._list()
         elif isinstance(found, Pod) and not found.terminating:
-            self._pool.tell(DeletePod(name, DeleteOptions(uid=uid)))
+            self._pool.tell(DeletePod(name, DeleteOptions(uid=uid, grace=self._graces.of(found.profile))))
 
     def _is_to_go(self, pod: Pod) -> bool:
         active_only = not self._bulk_delete.include_inactive
@@ -401,15 +404,19 @@ class Shutdown:
     def _delete(self, pods: Sequence[Pod]) -> None:
         """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""
         if self._one_by_one:
-            for pod in pods:
-                grace = NO_PAUSE if pod.profile in self._draining else None
-                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=grace)))
+            for pod in filter(self._lives_on, pods):
+                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._graces.of(pod.profile))))
         elif not self._slices:
-            ids = [found for pod in pods if (found := executor_id(pod)) is not None]
+            ids = [found for pod in pods if not pod.terminating and (found := executor_id(pod)) is not None]
             for start in range(0, len(ids), SLICE):
                 self._slices += 1
                 ids_of_slice = frozenset(ids[start : start + SLICE])
                 self._pool.tell(replace(self._bulk_delete, executor_ids=ids_of_slice))
+
+    def _lives_on(self, pod: Pod) -> bool:
+        """Whether it is not being deleted, or would have more time to end than a stop gives it."""
+        grace, given = self._graces.of(pod.profile), pod.metadata.deletion_grace_period_seconds
+        return not pod.terminating or (grace is not None and given is not None and given > ceil(grace.total_seconds()))
 
     def _delete_claims(self) -> None:
         """Delete the claims of a fleet that is gone, if the driver's pod owns them."""

@@ -15,6 +15,7 @@ from actors.kube.strategic_merge import UnmergeableError
 from actors.manifests.memory import on_oom_problems
 from actors.manifests.pod_template import executor_of, patched, shape_of
 from actors.pods.pod import DEFAULT_PROFILE
+from actors.settings.durations import LONGEST
 from actors.settings.pod_parts import resource_problems
 from actors.settings.types import RESERVED_LABELS, annotations_problem, is_reserved_variable
 
@@ -161,6 +162,10 @@ def _spec_problems(pod: Mapping[str, Any], container: str, image: str | None) ->
             f"spec.restartPolicy is {spec['restartPolicy']!r}, it must be 'Never': "
             "an executor that ended is replaced under a new id"
         )
+    grace, longest = spec.get("terminationGracePeriodSeconds"), int(LONGEST.total_seconds())
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or not 0 <= grace <= longest):
+        named = f"spec.terminationGracePeriodSeconds is {grace!r}"
+        yield f"{named}, it must be a whole number of seconds from 0 to {longest}"
     if not isinstance(spec.get("nodeSelector") or {}, Mapping):
         yield "spec.nodeSelector must be a mapping"
     for part in ("volumes", "tolerations", "imagePullSecrets"):
@@ -207,7 +212,7 @@ def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
 def _drain_problems(spec: Mapping[str, Any], container: str) -> Iterator[str]:
     """Yield what in the template contradicts `drain_timeout`."""
     executor = executor_of(spec["containers"], container)
-    lifecycle, grace = executor.get("lifecycle") or {}, spec.get("terminationGracePeriodSeconds")
+    lifecycle = executor.get("lifecycle") or {}
     if not isinstance(lifecycle, Mapping):
         yield f"spec.containers: lifecycle of {executor['name']!r} must be a mapping"
     elif lifecycle.get("preStop"):
@@ -215,8 +220,6 @@ def _drain_problems(spec: Mapping[str, Any], container: str) -> Iterator[str]:
             f"spec.containers: {executor['name']!r} has a lifecycle.preStop, which drain_timeout sets: "
             "remove one of them, or set the command as drain_command"
         )
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or grace < 0):
-        yield f"spec.terminationGracePeriodSeconds is {grace!r}, it must be a whole number of seconds from 0"
 
 
 def _are_mappings(value: object) -> bool:

@@ -74,6 +74,11 @@ class ShapeSettings(Group):
     after `drain_timeout`. Without it the pause is a `sleep` action, which needs Kubernetes 1.30: an older server drops
     it, and pods do not pause. There, set a command such as `["sleep", "60"]`.
     """
+    stop_grace_period: Duration | None = Field(default=None, examples=["30s"])
+    """How long an executor has to end when the fleet is stopped: the grace period with which a stop deletes its pod,
+    rounded up to seconds. Without it: 5 s, or `terminationGracePeriodSeconds` if the pod template or its patch sets
+    that; but 1 s with `drain_timeout`, as a stop does not wait for pauses.
+    """
     working_dir: Folder | None = Field(default=None, examples=["/app"])
     """Folder in which the command starts. It replaces the template's. Without both: the image's."""
     env: Environment | None = Field(

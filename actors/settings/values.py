@@ -68,6 +68,7 @@ class ProfileValues(TypedDict, total=False):
     args: Words | None
     drain_timeout: Duration | None
     drain_command: Words | None
+    stop_grace_period: Duration | None
     working_dir: str | None
     env: Mapping[str, str | EnvVarSettings | EnvVarValues] | None
     env_from: Sequence[EnvFromSettings | EnvFromValues]

@@ -238,7 +238,7 @@ def test_a_stop_that_leaves_the_fleet_deletes_a_killed_one_whose_request_is_stil
 
 
 def test_a_stop_that_leaves_the_fleet_names_the_killed_one_that_would_not_end_in_time() -> None:
-    with fleet(2, backend={"shutdown_timeout": "15s"}) as world:
+    with fleet(2, executor={"stop_grace_period": "30s"}, backend={"shutdown_timeout": "15s"}) as world:
         world.kubelet.script = lambda _: SLOW
         world.kubelet.exit(name(1), 0)
         world.advance(5)

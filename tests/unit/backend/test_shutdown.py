@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from actors.messages import (
     ExecutorRemoved,
     ExecutorRunning,
     GetFleetStatus,
+    KillExecutors,
     RequestTotalExecutors,
     StopBackend,
 )
@@ -29,23 +31,35 @@ from tests.unit.builders import event, pod_name
 from tests.unit.views import going, pending, running, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from actors.pods.pod import Pod
     from actors.runtime import Address
     from actors.testing import Kit
     from actors.testing.manual_api import ManualCall
 
 SECOND = timedelta(seconds=1)
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+SLOW = MappingProxyType({"template_patch": {"spec": {"terminationGracePeriodSeconds": 600}}})
 OTHERS = ["request-pool", "snapshot-store", "lifecycle-manager"]
 
 
 class Rig:
     """A Backend that runs two executors, on an API whose every answer is the test's."""
 
-    def __init__(self, kit: Kit, *, instances: int = 2, lease: bool = False, **backend: Any) -> None:
+    def __init__(
+        self,
+        kit: Kit,
+        *,
+        instances: int = 2,
+        lease: bool = False,
+        executor: Mapping[str, Any] = NOTHING,
+        **backend: Any,
+    ) -> None:
         self.kit = kit
         self.api = ManualPodApi()
         self.driver = kit.probe("driver")
-        subject = settings(executor={"instances": instances}, backend={"lease": lease, **backend})
+        subject = settings(executor={"instances": instances, **executor}, backend={"lease": lease, **backend})
         self.backend = Backend.start(subject, self.driver.address, self.api, system=kit.system)
         kit.settle()
         for review in self.api.open("may"):
@@ -142,6 +156,36 @@ def test_the_fleet_is_deleted_by_its_label_and_listed_until_it_is_gone(rig: Rig)
     assert rig.ended() == ()
 
 
+@pytest.mark.parametrize(
+    ("executor", "grace"),
+    [({}, 5 * SECOND), ({"stop_grace_period": "9s"}, 9 * SECOND), (SLOW, None)],
+)
+def test_the_fleet_is_deleted_with_the_grace_period_of_a_stop(
+    kit: Kit, executor: Mapping[str, Any], grace: timedelta | None
+) -> None:
+    rig = Rig(kit, executor=executor).run(1, 2)
+    rig.stop()
+    assert rig.answer("delete_collection", Forbidden("no", status=403)).request.grace == grace
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    assert [call.request.options.grace for call in rig.api.open("delete")] == [grace, grace]
+
+
+def test_an_executor_that_was_deleted_before_gets_no_more_time_than_the_others(kit: Kit) -> None:
+    rig = Rig(kit).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", Forbidden("no", status=403))
+    rig.answer("list", PodPage((going(running(1), grace=30), going(running(2), grace=5)), "5"))
+    (call,) = rig.api.open("delete")
+    assert (call.request.name, call.request.options.grace) == ("app-exec-1", 5 * SECOND)
+
+
+def test_a_killed_executor_of_a_fleet_that_is_left_has_the_grace_period_of_a_stop(kit: Kit) -> None:
+    rig = Rig(kit).run(1, 2)
+    rig.backend.tell(KillExecutors((1,)))
+    rig.stop(delete_pods=False)
+    assert rig.answer("delete_collection", None).request.grace == 5 * SECOND
+
+
 def test_each_executor_is_reported_as_stopped_before_the_end_is(rig: Rig) -> None:
     rig.driver.take_all()
     rig.stop()
@@ -178,7 +222,7 @@ def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
 def test_pods_that_the_bulk_delete_left_are_deleted_one_by_one(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
-    rig.answer("list", PodPage((running(1), going(running(2))), "5"))
+    rig.answer("list", PodPage((running(1), going(running(2), grace=5)), "5"))
     call = rig.api.take("delete")
     assert (call.request.name, call.request.options.uid) == ("app-exec-1", "uid-1")
     assert rig.api.open("delete") == (call,)
@@ -631,7 +675,9 @@ def test_a_fleet_that_ends_slowly_is_waited_for(kit: Kit) -> None:
     kubelet = ScriptedKubelet(store, kit.clock, kit.timers, script=lambda _: Run(stop_delay=7 * SECOND))
     driver = kit.probe("driver")
     api = InProcessPodApi(store, "default", kit.timers)
-    backend = Backend.start(settings(executor={"instances": 5}), driver.address, api, system=kit.system)
+    backend = Backend.start(
+        settings(executor={"instances": 5, "stop_grace_period": "9s"}), driver.address, api, system=kit.system
+    )
     kit.advance(3 * SECOND)
     assert len(driver.take_all(ExecutorRunning)) == 5
     backend.tell(StopBackend())

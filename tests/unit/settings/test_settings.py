@@ -52,6 +52,7 @@ DEFAULTS = {
     "executor.args": None,
     "executor.drain_timeout": None,
     "executor.drain_command": None,
+    "executor.stop_grace_period": None,
     "executor.working_dir": None,
     "executor.env": None,
     "executor.env_from": (),
