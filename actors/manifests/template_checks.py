@@ -103,6 +103,9 @@ class _Check:
             owner.get("controller") for owner in shape.pod["metadata"].get("ownerReferences") or ()
         ):
             yield f"{self.where}: metadata.ownerReferences has a controller, which must be the pod of driver_pod_name"
+        shares = _setting(self.settings, self.name, "share_process_namespace")
+        if self.settings.profile(self.name).share_process_namespace and shape.pod["spec"].get("hostPID"):
+            yield f"{shares}: {self.where} has hostPID, which has every process of the node: set one of them"
         claims = _setting(self.settings, self.name, "claims")
         volumes = [volume.get("name") for volume in shape.pod["spec"].get("volumes") or ()]
         mounts = [mount.get("mountPath") for mount in executor.get("volumeMounts") or ()]

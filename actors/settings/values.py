@@ -69,6 +69,7 @@ class ProfileValues(TypedDict, total=False):
     drain_timeout: Duration | None
     drain_command: Words | None
     stop_grace_period: Duration | None
+    share_process_namespace: bool | None
     working_dir: str | None
     env: Mapping[str, str | EnvVarSettings | EnvVarValues] | None
     env_from: Sequence[EnvFromSettings | EnvFromValues]

@@ -244,6 +244,16 @@ def test_a_grace_period_that_is_no_number_of_seconds_is_refused(grace: object) -
     )
 
 
+def test_a_pod_cannot_share_a_process_namespace_of_its_own_and_the_nodes() -> None:
+    template = changed(hostPID=True)
+    check(template)
+    check(template, share_process_namespace=False)
+    assert refused(template, share_process_namespace=True) == (
+        "executor.share_process_namespace: executor.pod_template has hostPID, which has every process of the node: "
+        "set one of them"
+    )
+
+
 # ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

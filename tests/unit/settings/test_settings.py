@@ -53,6 +53,7 @@ DEFAULTS = {
     "executor.drain_timeout": None,
     "executor.drain_command": None,
     "executor.stop_grace_period": None,
+    "executor.share_process_namespace": None,
     "executor.working_dir": None,
     "executor.env": None,
     "executor.env_from": (),
