@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from actors import kube
 from actors.backend.claims_deletion import ClaimsDeletion
 from actors.backend.rbac import makes_claims
+from actors.backend.remaining_pods import RemainingPods
 from actors.errors import ApiError, NotFound
 from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
@@ -41,19 +42,19 @@ from actors.messages.internal import (
 from actors.messages.internal.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
 from actors.pods.pod import Pod, executor_id, fleet_selector, is_selected
-from actors.runtime import elapsed, later
+from actors.runtime import elapsed
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from actors.backend.driver_pod import DriverPod
     from actors.executors.fleet_state import FleetState
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
     from actors.messages import ToDriver
-    from actors.runtime import Actor, Moment, Supervisor
+    from actors.runtime import Actor, Supervisor
     from actors.settings import Settings
 
 __all__ = ["Shutdown"]
@@ -78,10 +79,6 @@ within 1¼ of it, and a restarted pool is asked again after a backoff: most of t
 SLICE: Final = 100
 """Executors in one bulk delete beside the one for all: an API server handles each call alone, at about 130 pods a
 second, and a call that exceeds its limit is cut off."""
-
-LOST_POSTS: Final = timedelta(seconds=2)
-"""After a restart of the pool: the API server has cancelled or carried out the requests of the last one, whose
-connections have ended. A list before that may lack a pod that comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +164,11 @@ class Shutdown:
         self._end = end
         self._deletes = False
         self._delay = FIRST_DELAY
-        self._left: tuple[str, ...] | None = None
-        """Names of the pods in the last list, and of unseen ones; None before the first list."""
-        self._listed_uids: Mapping[str, str] = {}
-        """UIDs of the pods in the last list, by name."""
-        self._unseen: dict[str, str] = {}
-        """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
+        self._remaining = RemainingPods(state, backend.clock)
         self._looked_for: set[str] = set()
         """Names of those whose GET is not answered."""
         self._had_pool = False
         """A pool has started."""
-        self._lost_until = self._made_at
-        """A list requested before may lack a pod that comes of a request that was lost with its pool."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
         self._one_by_one = False
@@ -210,6 +200,7 @@ class Shutdown:
         include_inactive = delete and self._delete_inactive
         self._only = None if delete else self._state.ledger.killed_ids()
         self._state.ending = self._only
+        self._remaining.begin(self._only)
         self._deletes = self._only is None or bool(self._only)
         self._one_by_one = self._only is not None
         self._bulk_delete = DeletePods(
@@ -220,7 +211,6 @@ class Shutdown:
         self._step = _Step.WRITERS
         self.permission_changed()
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
-            self._left = ()
             self._finish()
             return
         self._backend.timers.start("shutdown", self._timeout, _TimedOut())
@@ -239,7 +229,6 @@ class Shutdown:
         """End the stop if the API was never reached: nothing was requested, and nothing is known that is to delete."""
         if not self._is_reached():
             logger.warning("API never reached, nothing is deleted: app_id=%s", self._app_id)
-            self._left = ()
             self._deletes = False
             self._stop_children()
 
@@ -273,7 +262,7 @@ class Shutdown:
     def pool_started(self) -> None:
         """Repeat the request that the last pool, if there was one, has lost."""
         if self._had_pool and self._step in {_Step.NOT_BEGUN, _Step.WRITERS, _Step.DRAIN}:
-            self._lost_until = later(self._backend.clock.monotonic(), LOST_POSTS)
+            self._remaining.pool_lost()
         self._had_pool = True
         self._slices = 0
         if self._step is _Step.DRAIN:
@@ -291,19 +280,12 @@ class Shutdown:
 
     def _drained(self, message: Drained) -> None:
         if self._step is _Step.DRAIN:
-            self._unseen = {name: pod.uid for name, pod in message.unseen.items() if self._is_unseen(pod.executor_id)}
+            self._remaining.drained(message.unseen)
             self._decide()
-
-    def _is_unseen(self, executor_id: int) -> bool:
-        """Whether this executor's pod is to be deleted and was never observed: no list may have it."""
-        entry = self._state.ledger.entries.get(executor_id)
-        is_to_go = self._only is None or executor_id in self._only
-        return is_to_go and (entry is None or entry.uid is None)
 
     def _decide(self) -> None:
         """Delete the fleet if that is requested and permitted."""
         if not self._deletes:
-            self._left = ()
             self._stop_others()
         elif self._permission.may_write:
             self._delete_fleet()
@@ -328,7 +310,7 @@ class Shutdown:
 
     def _list(self, _: _ListDue | None = None) -> None:
         """List the fleet; while nothing may be deleted only once, to name the pods if the time runs out."""
-        if self._step is _Step.FLEET or (self._step is _Step.PERMISSION and self._left is None):
+        if self._step is _Step.FLEET or (self._step is _Step.PERMISSION and not self._remaining.were_listed):
             self._listing.start()
 
     def _listed(self, message: PageArrived) -> None:
@@ -339,34 +321,24 @@ class Shutdown:
                 logger.debug("listing the fleet failed, retrying: error=%s", error)
             case ReplaceSnapshot(listed, requested_at=requested_at):
                 pods = [pod for pod in listed if self._is_to_go(pod)]
-                self._note_left(pods, requested_at)
+                if gone := self._remaining.listed(pods, requested_at):
+                    self._pool.tell(WithdrawRequests(gone))
                 if self._step is _Step.PERMISSION:
                     return
-                if not self._left:
+                if not self._remaining.names:
                     self._delete_claims()
                     return
                 self._delete(pods)
                 self._look_up_unseen()
-        delay, now = self._delay, self._backend.clock.monotonic()
-        if now < self._lost_until:
-            delay = min(delay, elapsed(now, self._lost_until))
+        delay, lost_for = self._delay, self._remaining.lost_for
+        if lost_for > timedelta():
+            delay = min(delay, lost_for)
         self._backend.timers.start("list", delay, _ListDue())
         self._delay = min(2 * self._delay, LAST_DELAY)
 
-    def _coming(self, listed_at: Moment) -> set[str]:
-        """Return the names of the pods that may come of requests that were lost with their pool."""
-        if listed_at >= self._lost_until:
-            return set()
-        entries = self._state.ledger.entries.values()
-        return {
-            self._state.pod_name(entry)
-            for entry in entries
-            if (entry.removed_at is None or entry.abandoned) and self._is_unseen(entry.executor_id)
-        }
-
     def _look_up_unseen(self) -> None:
         """Look up by name the pods that no list has had: an admission step may have taken their labels off."""
-        for name in self._unseen.keys() - self._looked_for:
+        for name in self._remaining.unseen.keys() - self._looked_for:
             self._looked_for.add(name)
             self._api.send(kube.Get(name), partial(self._tell_looked_up, name))
 
@@ -377,12 +349,12 @@ class Shutdown:
         """Delete a pod that was created and never observed. It is looked up again after the next list."""
         name, found = message.name, message.found
         self._looked_for.discard(name)
-        uid = self._unseen.get(name)
+        uid = self._remaining.unseen.get(name)
         if uid is None or self._step is not _Step.FLEET:
             return
         if isinstance(found, NotFound) or (isinstance(found, Pod) and found.uid != uid):
-            del self._unseen[name]
-            if not self._unseen:
+            del self._remaining.unseen[name]
+            if not self._remaining.unseen:
                 self._list()
         elif isinstance(found, Pod) and not found.terminating:
             self._pool.tell(DeletePod(name, DeleteOptions(uid=uid, grace=self._graces.of(found.profile))))
@@ -392,14 +364,6 @@ class Shutdown:
         if not is_selected(pod.labels, self._app_id, active_only=active_only):
             return False
         return self._only is None or executor_id(pod) in self._only
-
-    def _note_left(self, pods: Sequence[Pod], listed_at: Moment) -> None:
-        """Note the pods of a list, and withdraw the requests to those that it no longer has: they may live on."""
-        before, self._listed_uids = self._listed_uids, {pod.name: pod.uid for pod in pods}
-        self._unseen = {name: uid for name, uid in self._unseen.items() if self._listed_uids.get(name) != uid}
-        self._left = tuple(sorted(self._listed_uids.keys() | self._unseen.keys() | self._coming(listed_at)))
-        if gone := {name: uid for name, uid in before.items() if self._listed_uids.get(name) != uid}:
-            self._pool.tell(WithdrawRequests(gone))
 
     def _delete(self, pods: Sequence[Pod]) -> None:
         """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""
@@ -473,9 +437,7 @@ class Shutdown:
             return
         self._step = _Step.DONE
         self._listing.cancel()
-        left = self._left
-        if left is None:
-            left = self._state.known_pods(self._only) if self._deletes else ()
+        left = self._remaining.names if self._deletes else ()
         if self._deletes:
             self._report_removed(left)
         if left:

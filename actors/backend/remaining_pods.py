@@ -1,0 +1,93 @@
+"""`RemainingPods`: the pods whose end a stop has not seen, from its lists and from what the pool has reported.
+
+A list may lack pods. One was created and never observed: an admission step may have taken our labels off. Another comes
+of a request that was lost with its pool. It decides nothing, and requests nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from actors.runtime import elapsed, later
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from actors.executors.fleet_state import FleetState
+    from actors.messages.internal import UnseenPod
+    from actors.pods.pod import Pod
+    from actors.runtime import Clock, Moment
+
+__all__ = ["LOST_REQUESTS", "RemainingPods"]
+
+LOST_REQUESTS: Final = timedelta(seconds=2)
+"""After the end of a pool: the API server has cancelled or carried out its requests, whose connections have ended. A
+list before that may lack a pod that comes."""
+
+
+class RemainingPods:
+    """What is left of the fleet, or of those executors that the stop deletes."""
+
+    def __init__(self, state: FleetState, clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+        self._only: frozenset[int] | None = None
+        self._listed: tuple[str, ...] | None = None
+        self._uids: Mapping[str, str] = {}
+        """UIDs of the pods in the last list, by name."""
+        self.unseen: dict[str, str] = {}
+        """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
+        self._lost_until = clock.monotonic()
+        """A list requested before may lack a pod that comes of a request that was lost with its pool."""
+
+    def begin(self, only: frozenset[int] | None) -> None:
+        """The stop begins, and deletes these executors; None means all."""
+        self._only = only
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The pods in the last list, and those that it may lack; before the first list, all pods that may exist."""
+        return self._state.known_pods(self._only) if self._listed is None else self._listed
+
+    @property
+    def were_listed(self) -> bool:
+        """A list has arrived."""
+        return self._listed is not None
+
+    def pool_lost(self) -> None:
+        """A pool has ended, perhaps with creates under way."""
+        self._lost_until = later(self._clock.monotonic(), LOST_REQUESTS)
+
+    @property
+    def lost_for(self) -> timedelta:
+        """How long a list may lack pods of lost requests yet; not positive if no longer."""
+        return elapsed(self._clock.monotonic(), self._lost_until)
+
+    def drained(self, unseen: Mapping[str, UnseenPod]) -> None:
+        """No create is under way any more. These pods were created, and the pool has not heard of them since."""
+        self.unseen = {name: pod.uid for name, pod in unseen.items() if self._is_unseen(pod.executor_id)}
+
+    def listed(self, pods: Sequence[Pod], requested_at: Moment) -> Mapping[str, str]:
+        """Note a list. Return the pods that it no longer has, name → UID: they may live on with other labels."""
+        before, self._uids = self._uids, {pod.name: pod.uid for pod in pods}
+        self.unseen = {name: uid for name, uid in self.unseen.items() if self._uids.get(name) != uid}
+        self._listed = tuple(sorted(self._uids.keys() | self.unseen.keys() | self._coming(requested_at)))
+        return {name: uid for name, uid in before.items() if self._uids.get(name) != uid}
+
+    def _coming(self, requested_at: Moment) -> set[str]:
+        """Return the names of the pods that may come of lost requests after a list."""
+        if requested_at >= self._lost_until:
+            return set()
+        entries = self._state.ledger.entries.values()
+        return {
+            self._state.pod_name(entry)
+            for entry in entries
+            if (entry.removed_at is None or entry.abandoned) and self._is_unseen(entry.executor_id)
+        }
+
+    def _is_unseen(self, executor_id: int) -> bool:
+        """Whether this executor's pod is to be deleted and was never observed: no list may have it."""
+        entry = self._state.ledger.entries.get(executor_id)
+        is_to_go = self._only is None or executor_id in self._only
+        return is_to_go and (entry is None or entry.uid is None)
