@@ -5,7 +5,7 @@ under way. The fleet is deleted by label and listed until it is gone, then its c
 stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
 that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. If
 the API was never reached, nothing was requested, and nothing is deleted. Each step runs even if the previous one
-failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may be left.
+failed; `stop_limit` ends them all, with the names of the pods that may be left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from actors.backend.remaining_pods import RemainingPods
 from actors.errors import ApiError, NotFound
 from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
-from actors.manifests.stop_grace import stop_graces
+from actors.manifests.stop_grace import longest_stop_grace, stop_graces
 from actors.messages import BackendStopped
 from actors.messages.internal import (
     ClaimDeleted,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from actors.runtime import Actor, Supervisor
     from actors.settings import Settings
 
-__all__ = ["Shutdown"]
+__all__ = ["PATIENCE", "Shutdown", "stop_limit"]
 
 logger = get_logger(__name__)
 
@@ -72,8 +72,16 @@ FIRST_ANSWER: Final = timedelta(seconds=1)
 """After the Backend's start: the API has answered by then if it can be reached. Pods of a previous driver are deleted
 even if the driver stops before."""
 
+AFTER_GRACE: Final = timedelta(seconds=10)
+"""What a stop waits for beyond the grace period. A kubelet gives a container 2 s more if its preStop hook has used the
+grace period up (`minimumGracePeriodInSeconds`), and reports its end up to 2 s later. `LAST_DELAY` may pass until a list
+shows that. 3 s are for the Lease, and 1 s is to spare."""
+
+SLOW_REQUESTS: Final = 2
+"""Requests of a stop that may take `backend.request_timeout` each: a create under way, and the deletion."""
+
 PATIENCE: Final = 1 / 6
-"""The part of `backend.shutdown_timeout` for which a child may handle one message during a stop. A hung child is found
+"""The part of a stop's limit for which a child may handle one message during a stop. A hung child is found
 within 1¼ of it, and a restarted pool is asked again after a backoff: most of the time is left for the fleet."""
 
 SLICE: Final = 100
@@ -83,7 +91,7 @@ second, and a call that exceeds its limit is cut off."""
 
 @dataclass(frozen=True, slots=True)
 class _TimedOut:
-    """`backend.shutdown_timeout` is over."""
+    """The stop's limit is over."""
 
 
 class _UnreachedDue:
@@ -101,6 +109,16 @@ class _LookedUp:
 
     name: str
     found: Pod | ApiError
+
+
+def stop_limit(settings: Settings) -> timedelta:
+    """Return how long a stop may take: `backend.shutdown_timeout`, or what follows from the fleet's grace periods.
+
+    The templates of the settings must have passed `check_template`.
+    """
+    if settings.backend.shutdown_timeout is not None:
+        return settings.backend.shutdown_timeout
+    return longest_stop_grace(settings) + AFTER_GRACE + SLOW_REQUESTS * settings.backend.request_timeout
 
 
 class _Step(Enum):
@@ -148,7 +166,8 @@ class Shutdown:
         self._app_id = settings.app_id
         self._graces = stop_graces(settings)
         self._delete_inactive = settings.backend.delete_inactive_on_stop
-        self._timeout = settings.backend.shutdown_timeout
+        self.limit: Final = stop_limit(settings)
+        """How long the stop may take."""
         self._bounds = settings.api
         self._lease = supervisor.address(LEASE) if settings.uses_lease else None
         self._pool = supervisor.address(POOL)
@@ -213,8 +232,8 @@ class Shutdown:
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
             self._finish()
             return
-        self._backend.timers.start("shutdown", self._timeout, _TimedOut())
-        self._supervisor.hurry(self._timeout * PATIENCE)
+        self._backend.timers.start("shutdown", self.limit, _TimedOut())
+        self._supervisor.hurry(self.limit * PATIENCE)
         if not self._is_reached():
             left = FIRST_ANSWER - elapsed(self._made_at, self._backend.clock.monotonic())
             if left <= timedelta():
@@ -401,7 +420,7 @@ class Shutdown:
 
     def _timed_out(self, _: _TimedOut) -> None:
         """End the stop, and name the pods that may be left."""
-        logger.warning("stop timed out: step=%s timeout=%ss", self._step.value, self._timeout.total_seconds())
+        logger.warning("stop timed out: step=%s limit=%ss", self._step.value, self.limit.total_seconds())
         self._supervisor.stop_all()
         self._finish()
 

@@ -152,7 +152,7 @@ class BackendValues(TypedDict, total=False):
     min_registered_ratio: float
     start_timeout: Duration
     request_timeout: Duration
-    shutdown_timeout: Duration
+    shutdown_timeout: Duration | None
     hang_timeout: Duration
     delete_on_stop: bool
     delete_inactive_on_stop: bool

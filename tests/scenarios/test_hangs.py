@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actors.backend.shutdown import stop_limit
 from actors.messages import BackendFailed, BackendStopped
 from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.runtime import SupervisorMessage
@@ -165,7 +166,7 @@ def test_an_actor_that_hangs_is_replaced_and_does_nothing_when_it_wakes_up(
 def test_a_part_that_hangs_keeps_no_stop_from_deleting_the_fleet_in_time(part: str, world: World, hang: Hang) -> None:
     hang.await_message(part, MESSAGES[part])
     hang.await_begin()
-    assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
+    assert world.stop(within=stop_limit(world.settings).total_seconds()) == BackendStopped()
     assert world.pods() == []
     assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
     hang.let_go()
@@ -184,7 +185,7 @@ STAGES = [
 
 def stops_in_time(world: World) -> None:
     """The fleet is gone, and whoever does not hang."""
-    assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
+    assert world.stop(within=stop_limit(world.settings).total_seconds()) == BackendStopped()
     assert world.pods() == []
     assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.backend.backend import Backend
+from actors.backend.shutdown import stop_limit
 from actors.errors import ApiError, Forbidden, NotFound, Unavailable
 from actors.kube.api import PodPage
 from actors.local.inprocess import InProcessPodApi
@@ -307,7 +308,7 @@ def test_a_stop_that_times_out_names_the_pods_of_the_last_list(rig: Rig) -> None
     rig.stop()
     rig.answer("delete_collection", None)
     rig.answer("list", PodPage((going(running(2)),), "5"))
-    rig.kit.advance(timedelta(seconds=29))
+    rig.kit.advance(timedelta(seconds=34))
     assert rig.backend.is_alive()
     rig.kit.advance(SECOND)
     assert rig.ended() == ("app-exec-2",)
@@ -320,7 +321,7 @@ def test_a_stop_without_an_answering_api_ends_in_time_and_names_all_pods_that_ma
     rig: Rig, error: ApiError
 ) -> None:
     rig.stop()
-    for _ in range(30):
+    for _ in range(35):
         for call in rig.api.open():
             call.answer(error)
         rig.kit.advance(SECOND)
@@ -331,8 +332,35 @@ def test_a_stop_without_an_answering_api_ends_in_time_and_names_all_pods_that_ma
 def test_an_executor_whose_post_was_never_answered_is_named(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
-    kit.advance(timedelta(seconds=30))
+    kit.advance(timedelta(seconds=35))
     assert rig.ended() == ("app-exec-1",)
+
+
+@pytest.mark.parametrize(
+    ("executor", "backend", "seconds"),
+    [
+        ({}, {}, 5 + 10 + 2 * 10),
+        ({"stop_grace_period": "1m"}, {}, 60 + 10 + 2 * 10),
+        (SLOW, {}, 600 + 10 + 2 * 10),
+        (SLOW, {"request_timeout": "1m"}, 600 + 10 + 2 * 60),
+        (SLOW, {"shutdown_timeout": "20s"}, 20),
+    ],
+)
+def test_a_stop_may_take_as_long_as_the_longest_grace_period_demands_unless_its_limit_is_set(
+    executor: Mapping[str, Any], backend: dict[str, Any], seconds: float
+) -> None:
+    assert stop_limit(settings(executor={**executor}, backend=backend)) == seconds * SECOND
+
+
+def test_a_stop_waits_for_executors_that_have_long_to_end(kit: Kit) -> None:
+    rig = Rig(kit, executor=SLOW).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    for _ in range(300):
+        rig.answer("list", PodPage((going(running(1), grace=600, now=kit.clock.now()),), "5"))
+        kit.advance(2 * SECOND)
+    rig.left()
+    assert rig.ended() == ()
 
 
 def test_the_time_a_stop_may_take_can_be_set(kit: Kit) -> None:

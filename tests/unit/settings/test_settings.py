@@ -111,7 +111,7 @@ DEFAULTS = {
     "backend.min_registered_ratio": 0.8,
     "backend.start_timeout": "30s",
     "backend.request_timeout": "10s",
-    "backend.shutdown_timeout": "30s",
+    "backend.shutdown_timeout": None,
     "backend.hang_timeout": "30s",
     "backend.delete_on_stop": True,
     "backend.delete_inactive_on_stop": False,
@@ -537,7 +537,7 @@ def test_a_field_of_a_pod_that_is_no_setting_is_left_to_the_template(table: str,
             "allocation.max_pending_pods_per_profile = 6: must be at most max_pending_pods (5)",
         ),
         (
-            {"backend": {"request_timeout": "30s"}},
+            {"backend": {"request_timeout": "30s", "shutdown_timeout": "30s"}},
             "backend.request_timeout = 30s: must be below shutdown_timeout (30s)",
         ),
         (
