@@ -7,12 +7,14 @@ of a request that was lost with its pool. It decides nothing, and requests nothi
 from __future__ import annotations
 
 from datetime import timedelta
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from actors.runtime import elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from actors.executors.fleet_state import FleetState
     from actors.messages.internal import UnseenPod
@@ -26,6 +28,11 @@ LOST_REQUESTS: Final = timedelta(seconds=2)
 list before that may lack a pod that comes."""
 
 
+OVERTIME: Final = timedelta(seconds=4)
+"""How much later than its grace period a pod may end by itself. A kubelet gives a container 2 s more if its preStop
+hook has used the grace period up, and reports the end of a container up to 2 s later."""
+
+
 class RemainingPods:
     """What is left of the fleet, or of those executors that the stop deletes."""
 
@@ -36,6 +43,8 @@ class RemainingPods:
         self._listed: tuple[str, ...] | None = None
         self._uids: Mapping[str, str] = {}
         """UIDs of the pods in the last list, by name."""
+        self._ends_by: Mapping[str, Moment] = {}
+        """Until when each terminating pod of the last list ends by itself, by UID."""
         self.unseen: dict[str, str] = {}
         """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
         self._lost_until = clock.monotonic()
@@ -55,6 +64,16 @@ class RemainingPods:
         """A list has arrived."""
         return self._listed is not None
 
+    def ending(self) -> Mapping[str, datetime]:
+        """Return the pods of the last list that end by themselves, and until when; by name.
+
+        The API has accepted their deletion, and their time is not over. If it is, a finalizer holds the pod, or its
+        node does not answer: such a pod may stay for ever.
+        """
+        now, date = self._clock.monotonic(), self._clock.now()
+        ends_by = {name: self._ends_by.get(uid, now) for name, uid in self._uids.items()}
+        return {name: date + elapsed(now, moment) for name, moment in ends_by.items() if moment > now}
+
     def pool_lost(self) -> None:
         """A pool has ended, perhaps with creates under way."""
         self._lost_until = later(self._clock.monotonic(), LOST_REQUESTS)
@@ -72,8 +91,17 @@ class RemainingPods:
         """Note a list. Return the pods that it no longer has, name → UID: they may live on with other labels."""
         before, self._uids = self._uids, {pod.name: pod.uid for pod in pods}
         self.unseen = {name: uid for name, uid in self.unseen.items() if self._uids.get(name) != uid}
+        self._ends_by = {pod.uid: self._end_of(pod) for pod in pods if pod.terminating}
         self._listed = tuple(sorted(self._uids.keys() | self.unseen.keys() | self._coming(requested_at)))
         return {name: uid for name, uid in before.items() if self._uids.get(name) != uid}
+
+    def _end_of(self, pod: Pod) -> Moment:
+        """Return until when a terminating pod ends by itself: the earliest estimate, as clocks may differ."""
+        now, deadline = self._clock.monotonic(), pod.metadata.deletion_timestamp
+        left = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+        if deadline is not None:
+            left = min(left, deadline - self._clock.now())
+        return min(self._ends_by.get(pod.uid, inf), later(now, left + OVERTIME))
 
     def _coming(self, requested_at: Moment) -> set[str]:
         """Return the names of the pods that may come of lost requests after a list."""

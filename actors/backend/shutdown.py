@@ -5,7 +5,8 @@ under way. The fleet is deleted by label and listed until it is gone, then its c
 stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
 that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. If
 the API was never reached, nothing was requested, and nothing is deleted. Each step runs even if the previous one
-failed; `stop_limit` ends them all, with the names of the pods that may be left.
+failed; `stop_limit` ends them all. An executor whose pod will end by itself is reported removed, with that reason; the
+other pods are named as those that may be left.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
 
     from actors.backend.driver_pod import DriverPod
     from actors.executors.fleet_state import FleetState
@@ -182,6 +184,8 @@ class Shutdown:
         self._tell = tell
         self._end = end
         self._deletes = False
+        self._has_deleted = False
+        """The deletion of the fleet was requested."""
         self._delay = FIRST_DELAY
         self._remaining = RemainingPods(state, backend.clock)
         self._looked_for: set[str] = set()
@@ -314,6 +318,7 @@ class Shutdown:
 
     def _delete_fleet(self) -> None:
         self._step = _Step.FLEET
+        self._has_deleted = True
         self._slices = 0  # requests are dropped while writes are suspended
         self._listing.cancel()
         self._pool.tell(self._bulk_delete)
@@ -456,19 +461,22 @@ class Shutdown:
             return
         self._step = _Step.DONE
         self._listing.cancel()
-        left = self._remaining.names if self._deletes else ()
+        ending = self._remaining.ending() if self._has_deleted else {}
+        left = tuple(name for name in self._remaining.names if name not in ending) if self._deletes else ()
         if self._deletes:
-            self._report_removed(left)
+            self._report_removed(left, ending)
+        if ending:
+            logger.info("backend stopped, pods end by themselves: pods=%s until=%s", [*ending], max(ending.values()))
         if left:
             logger.warning("backend stopped, pods may be left: pods=%s", list(left))
         self._end(BackendStopped(left))
 
-    def _report_removed(self, left: tuple[str, ...]) -> None:
+    def _report_removed(self, left: Collection[str], ending: Mapping[str, datetime]) -> None:
         """Report each deleted executor removed."""
         for entry in self._state.ledger.present():
-            if (self._only is None or entry.executor_id in self._only) and self._state.pod_name(entry) not in left:
-                reason = stopped_with_fleet(
-                    entry.executor_id, entry.killed.message if entry.killed is not None else None
-                )
+            pod = self._state.pod_name(entry)
+            if (self._only is None or entry.executor_id in self._only) and pod not in left:
+                requested = entry.killed.message if entry.killed is not None else None
+                reason = stopped_with_fleet(entry.executor_id, requested, ends_by=ending.get(pod))
                 for message in ends(entry, reason, entry.pod_in(self._state.states)):
                     self._tell(message)

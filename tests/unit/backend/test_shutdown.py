@@ -28,6 +28,7 @@ from actors.messages import (
 from actors.messages.internal import Drained, Freshness, LeaseHeld, LeaseNotHeld, Source
 from actors.pods.loss import LossKind
 from actors.testing.manual_api import ManualPodApi
+from actors.text import rfc3339
 from tests.unit.builders import event, pod_name
 from tests.unit.views import going, pending, running, settings
 
@@ -314,6 +315,49 @@ def test_a_stop_that_times_out_names_the_pods_of_the_last_list(rig: Rig) -> None
     assert rig.ended() == ("app-exec-2",)
     ends = rig.driver.take_all(ExecutorRemoved)
     assert [end.executor_id for end in ends] == [1], "a pod that may be left is not reported removed"
+
+
+def test_an_executor_that_ends_by_itself_after_the_limit_is_reported_removed_and_not_left(kit: Kit) -> None:
+    rig = Rig(kit, executor=SLOW, shutdown_timeout="20s").run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    ends_by = kit.clock.now() + 604 * SECOND
+    rig.answer("list", PodPage((going(running(1), grace=600, now=kit.clock.now()), running(2)), "5"))
+    kit.advance(20 * SECOND)
+    assert rig.ended() == ("app-exec-2",), "its deletion was not accepted"
+    (removed,) = rig.driver.take_all(ExecutorRemoved)
+    assert (removed.executor_id, removed.reason.kind) == (1, LossKind.KILLED_BY_DRIVER)
+    assert removed.reason.message == (
+        f"executor 1 was stopped with the fleet: its pod terminates, and ends by {rfc3339(ends_by)}"
+    )
+
+
+@pytest.mark.parametrize("began", [timedelta(), -30 * SECOND])
+def test_a_pod_that_terminates_beyond_its_time_is_left(kit: Kit, began: timedelta) -> None:
+    rig = Rig(kit, shutdown_timeout="20s").run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    held = going(running(2), grace=5, now=kit.clock.now() + began)
+    for _ in range(9):
+        rig.answer("list", PodPage((held,), "5"))
+        kit.advance(2 * SECOND)
+    kit.advance(10 * SECOND)
+    assert rig.ended() == ("app-exec-2",), "a finalizer holds it, or its node does not answer"
+    assert [removed.executor_id for removed in rig.driver.take_all(ExecutorRemoved)] == [1]
+
+
+def test_a_clock_that_differs_from_the_servers_gives_no_pod_more_time(kit: Kit) -> None:
+    rig = Rig(kit, shutdown_timeout="20s").run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    ahead = going(running(2), grace=5, now=kit.clock.now() + timedelta(hours=1))
+    for _ in range(9):
+        rig.answer("list", PodPage((ahead,), "5"))
+        kit.advance(2 * SECOND)
+    kit.advance(10 * SECOND)
+    assert rig.ended() == ("app-exec-2",)
 
 
 @pytest.mark.parametrize("error", [Unavailable("no route to host"), Forbidden("no", status=403)])
