@@ -3,10 +3,10 @@
 The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that no create is
 under way. The fleet is deleted by label and listed until it is gone, then its claims are deleted, and the other actors
 stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
-that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. If
-the API was never reached, nothing was requested, and nothing is deleted. Each step runs even if the previous one
-failed; `stop_limit` ends them all. An executor whose pod will end by itself is reported removed, with that reason; the
-other pods are named as those that may be left.
+that writes, then released, also if the fleet takes too long. While it is not ours nothing is deleted, and nothing at
+all if another driver holds it. If the API was never reached, nothing was requested, and nothing is deleted. Each step
+runs even if the previous one failed; `stop_limit` ends them all. An executor whose pod will end by itself is reported
+removed, with that reason; the other pods are named as those that may be left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from actors import kube
 from actors.backend.claims_deletion import ClaimsDeletion
 from actors.backend.rbac import makes_claims
-from actors.backend.remaining_pods import RemainingPods
+from actors.backend.remaining_pods import LOST_REQUESTS, RemainingPods
 from actors.errors import ApiError, NotFound
 from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
@@ -91,6 +91,21 @@ SLICE: Final = 100
 second, and a call that exceeds its limit is cut off."""
 
 
+FOR_LEASE: Final = LOST_REQUESTS + timedelta(seconds=1)
+"""Of the limit: kept for the end of what was sent, and for the release of the Lease."""
+
+FOR_LEASE_AT_MOST: Final = 1 / 4
+"""Of the limit: most of a short one is left for the fleet. The Lease may expire by itself then."""
+
+
+class _FleetOverdue:
+    """There is only time left to release the Lease."""
+
+
+class _RequestsOver:
+    """The API server has carried out or cancelled whatever was under way when the pool was stopped."""
+
+
 @dataclass(frozen=True, slots=True)
 class _TimedOut:
     """The stop's limit is over."""
@@ -131,9 +146,14 @@ class _Step(Enum):
     FLEET = "waiting for the fleet to be gone"
     CLAIMS = "waiting for the fleet's claims to be deleted"
     OTHERS = "waiting for the other actors that write"
+    REQUESTS = "waiting for requests that were under way"
     LEASE = "waiting for the lease to be released"
     CHILDREN = "waiting for the other actors"
     DONE = "done"
+
+
+WITH_FLEET: Final = frozenset({_Step.WRITERS, _Step.DRAIN, _Step.PERMISSION, _Step.FLEET, _Step.CLAIMS})
+"""The steps before the writers stop."""
 
 
 class Shutdown:
@@ -184,6 +204,8 @@ class Shutdown:
         self._tell = tell
         self._end = end
         self._deletes = False
+        self._were_stopped_early = False
+        """The writers were stopped before the API had answered all that they had sent."""
         self._has_deleted = False
         """The deletion of the fleet was requested."""
         self._delay = FIRST_DELAY
@@ -208,7 +230,9 @@ class Shutdown:
             PageArrived: self._listed,
             PodsDeleted: self._bulk_deleted,
             _ListDue: self._list,
+            _FleetOverdue: self._fleet_overdue,
             _LookedUp: self._looked_up,
+            _RequestsOver: self._release,
             _TimedOut: self._timed_out,
             _UnreachedDue: self._give_up,
         }
@@ -237,6 +261,9 @@ class Shutdown:
             self._finish()
             return
         self._backend.timers.start("shutdown", self.limit, _TimedOut())
+        if self._lease is not None:
+            until = self.limit - min(FOR_LEASE, self.limit * FOR_LEASE_AT_MOST)
+            self._backend.timers.start("fleet", until, _FleetOverdue())
         self._supervisor.hurry(self.limit * PATIENCE)
         if not self._is_reached():
             left = FIRST_ANSWER - elapsed(self._made_at, self._backend.clock.monotonic())
@@ -262,7 +289,7 @@ class Shutdown:
             self._step = _Step.DRAIN
             self._pool.tell(Drain(self._backend.myself))
         elif self._step is _Step.OTHERS and not {*running} - {LEASE}:
-            self._release()
+            self._writers_ended()
         elif self._step is _Step.LEASE and not self._keeper_is_alive():
             self._stop_children()
         elif self._step is _Step.CHILDREN and not running:
@@ -298,6 +325,9 @@ class Shutdown:
     def fail(self, cause: BaseException) -> None:
         """End the stop now, because a child failed too often."""
         logger.warning("stop ended early: step=%s cause=%r", self._step.value, cause)
+        if self._keeper_is_alive() and self._step in WITH_FLEET:
+            self._give_fleet_up()
+            return
         self._supervisor.stop_all()
         self._finish()
 
@@ -423,6 +453,19 @@ class Shutdown:
         if self._step is _Step.LEASE:
             self._stop_children()
 
+    def _fleet_overdue(self, _: _FleetOverdue) -> None:
+        """Give the fleet up while there is time to release the lease: the next driver would wait for its expiry."""
+        if self._step in WITH_FLEET:
+            logger.warning("stop times out: step=%s limit=%ss", self._step.value, self.limit.total_seconds())
+            self._give_fleet_up()
+
+    def _give_fleet_up(self) -> None:
+        """Stop all writers, though the API may not have answered all that they have sent."""
+        self._backend.timers.cancel("list")
+        self._listing.cancel()
+        self._were_stopped_early = True
+        self._stop_others()
+
     def _timed_out(self, _: _TimedOut) -> None:
         """End the stop, and name the pods that may be left."""
         logger.warning("stop timed out: step=%s limit=%ss", self._step.value, self.limit.total_seconds())
@@ -440,7 +483,15 @@ class Shutdown:
                 self._supervisor.stop(name)
         self.child_ended()
 
-    def _release(self) -> None:
+    def _writers_ended(self) -> None:
+        """Release the lease, but not before the API server has done with what the writers have sent."""
+        if self._were_stopped_early:
+            self._step = _Step.REQUESTS
+            self._backend.timers.start("requests", LOST_REQUESTS, _RequestsOver())
+        else:
+            self._release()
+
+    def _release(self, _: _RequestsOver | None = None) -> None:
         """Release the lease. If its keeper is down, the lease expires by itself."""
         self._step = _Step.LEASE
         if self._lease is not None and self._keeper_is_alive():

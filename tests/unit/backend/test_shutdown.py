@@ -90,7 +90,17 @@ class Rig:
     def renewed(self, version: int) -> None:
         """The PATCH of the Lease succeeds."""
         (call,) = self.api.open("patch_object")
-        self.answer("patch_object", lease_of(call.request.patch["spec"]["holderIdentity"], version))
+        self.identity = call.request.patch["spec"]["holderIdentity"]
+        self.answer("patch_object", lease_of(self.identity, version))
+
+    def renew_for(self, seconds: int) -> None:
+        """Time passes, in which each renewal of the Lease succeeds."""
+        for _ in range(seconds):
+            self.kit.advance(SECOND)
+            if self.api.open("get_object"):  # the keeper's, or the recorder's, whose Events are about the Lease
+                self.answer("get_object", lease_of(self.identity, 3))
+            if any(call.request.patch["spec"]["holderIdentity"] for call in self.api.open("patch_object")):
+                self.renewed(3)
 
     def run(self, *executor_ids: int) -> Rig:
         """The POSTs of these are answered, and the watch delivers that they run."""
@@ -603,6 +613,48 @@ def test_the_lease_of_a_fleet_that_is_left_is_released_too(kit: Kit) -> None:
     assert rig.children() == ["lease-keeper"]
     rig.answer("patch_object", lease_of("", 3))
     assert rig.ended() == ()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_stop_that_takes_too_long_releases_the_lease_when_what_it_has_sent_is_over(kit: Kit, answers: bool) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout="16s").run(1, 2)
+    rig.stop()
+    if answers:
+        rig.answer("delete_collection", None)
+    else:
+        rig.renew_for(2)
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    rig.renew_for(13 - (not answers) * 2)
+    assert rig.children() == ["lease-keeper"], "nothing more is sent"
+    kit.advance(1.9 * SECOND)
+    assert rig.api.open("patch_object") == (), "the server may carry out a request that it has"
+    kit.advance(SECOND / 10)
+    rig.answer("get_object", lease_of(rig.identity, 3))  # it was about to be renewed
+    assert rig.answer("patch_object", lease_of("", 4)).request.patch["spec"]["holderIdentity"] == ""
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+
+
+def test_a_stop_that_takes_too_long_for_its_lease_to_be_released_lets_it_expire(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, request_timeout=SECOND, shutdown_timeout=4 * SECOND).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    kit.advance(3.9 * SECOND)
+    assert rig.backend.is_alive()
+    kit.advance(SECOND / 10)
+    assert rig.api.open("patch_object") == ()
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+
+
+@pytest.mark.usefixtures("expect_crashes")
+def test_a_stop_that_ends_early_because_a_child_failed_too_often_releases_the_lease(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout=timedelta(hours=1)).run(1, 2)
+    pool = kit.address("request-pool")
+    rig.stop()
+    for _ in range(5):
+        pool.tell("nonsense")
+        rig.renew_for(30)
+    assert rig.answer("patch_object", lease_of("", 4)).request.patch["spec"]["holderIdentity"] == ""
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
 
 
 def test_a_lease_that_cannot_be_released_expires(kit: Kit) -> None:
