@@ -74,6 +74,12 @@ class RemainingPods:
         ends_by = {name: self._ends_by.get(uid, now) for name, uid in self._uids.items()}
         return {name: date + elapsed(now, moment) for name, moment in ends_by.items() if moment > now}
 
+    @property
+    def graces_end_in(self) -> timedelta:
+        """The time until the grace period of each terminating pod is over; not positive if they are, or if none is."""
+        now = self._clock.monotonic()
+        return elapsed(now, max(self._ends_by.values(), default=now)) - OVERTIME
+
     def pool_lost(self) -> None:
         """A pool has ended, perhaps with creates under way."""
         self._lost_until = later(self._clock.monotonic(), LOST_REQUESTS)

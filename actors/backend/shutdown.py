@@ -68,7 +68,8 @@ WRITERS: Final = (WATCH, POLL, ALLOCATOR)
 
 FIRST_DELAY: Final = timedelta(milliseconds=100)
 LAST_DELAY: Final = timedelta(seconds=2)
-"""The delays between lists while pods are left: the first, doubled up to the last."""
+"""The delays between lists while pods are left: the first, doubled up to the last, and from the first again when the
+grace periods are over."""
 
 FIRST_ANSWER: Final = timedelta(seconds=1)
 """After the Backend's start: the API has answered by then if it can be reached. Pods of a previous driver are deleted
@@ -384,11 +385,15 @@ class Shutdown:
                     return
                 self._delete(pods)
                 self._look_up_unseen()
-        delay, lost_for = self._delay, self._remaining.lost_for
-        if lost_for > timedelta():
-            delay = min(delay, lost_for)
-        self._backend.timers.start("list", delay, _ListDue())
-        self._delay = min(2 * self._delay, LAST_DELAY)
+        self._backend.timers.start("list", self._next_delay(), _ListDue())
+
+    def _next_delay(self) -> timedelta:
+        """Return the delay before the next list. When the grace periods are over, pods end: the delays start over."""
+        delay, lost_for, graces_end_in = self._delay, self._remaining.lost_for, self._remaining.graces_end_in
+        self._delay = min(2 * delay, LAST_DELAY)
+        if timedelta() < graces_end_in <= delay:
+            delay, self._delay = graces_end_in, FIRST_DELAY
+        return min(delay, lost_for) if lost_for > timedelta() else delay
 
     def _look_up_unseen(self) -> None:
         """Look up by name the pods that no list has had: an admission step may have taken their labels off."""

@@ -223,6 +223,20 @@ def test_the_delay_between_lists_grows(rig: Rig) -> None:
     assert waits == [1, 2, 4, 8, 16, 20, 20]
 
 
+def test_the_fleet_is_listed_often_again_when_the_last_grace_period_is_over(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", None)
+    began, tenth = rig.kit.clock.now(), timedelta(milliseconds=100)
+    listed = []
+    pods = (going(running(1), grace=3, now=began), going(running(2), grace=5, now=began))
+    while rig.kit.clock.now() < began + 7 * SECOND:
+        if rig.api.open("list"):
+            listed.append((rig.kit.clock.now() - began) / tenth)
+            rig.answer("list", PodPage(pods, "5"))
+        rig.kit.advance(tenth)
+    assert listed == [0, 1, 3, 7, 15, 31, 50, 51, 53, 57, 65]
+
+
 def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", None)
