@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
     from actors.runtime import Clock, Moment
 
-__all__ = ["LOST_REQUESTS", "RemainingPods"]
+__all__ = ["LOST_REQUESTS", "OVERTIME", "RemainingPods"]
 
 LOST_REQUESTS: Final = timedelta(seconds=2)
 """After the end of a pool: the API server has cancelled or carried out its requests, whose connections have ended. A
