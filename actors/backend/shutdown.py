@@ -192,6 +192,7 @@ class Shutdown:
         self._app_id = settings.app_id
         self._graces = stop_graces(settings)
         self._delete_inactive = settings.backend.delete_inactive_on_stop
+        self._longest_grace = longest_stop_grace(settings)
         self.limit: Final = stop_limit(settings)
         """How long the stop may take."""
         self._bounds = settings.api
@@ -264,6 +265,10 @@ class Shutdown:
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
             self._finish()
             return
+        if self._deletes:
+            count = len(self._state.ledger.present()) if self._only is None else len(self._only)
+            grace, limit = self._longest_grace.total_seconds(), self.limit.total_seconds()
+            logger.info("deleting executors: executors=%d grace=%gs limit=%gs", count, grace, limit)
         self._backend.timers.start("shutdown", self.limit, _TimedOut())
         if self._lease is not None:
             until = self.limit - min(FOR_LEASE, self.limit * FOR_LEASE_AT_MOST)
@@ -432,7 +437,7 @@ class Shutdown:
     def _delete(self, pods: Sequence[Pod]) -> None:
         """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""
         if self._one_by_one:
-            for pod in filter(self._lives_on, pods):
+            for pod in filter(self._needs_delete, pods):
                 self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._graces.of(pod.profile))))
         elif not self._slices:
             ids = [found for pod in pods if not pod.terminating and (found := executor_id(pod)) is not None]
@@ -441,8 +446,8 @@ class Shutdown:
                 ids_of_slice = frozenset(ids[start : start + SLICE])
                 self._pool.tell(replace(self._bulk_delete, executor_ids=ids_of_slice))
 
-    def _lives_on(self, pod: Pod) -> bool:
-        """Whether it is not being deleted, or would have more time to end than a stop gives it."""
+    def _needs_delete(self, pod: Pod) -> bool:
+        """Whether it does not terminate, or has more time to end than a stop gives it."""
         grace, given = self._graces.of(pod.profile), pod.metadata.deletion_grace_period_seconds
         return not pod.terminating or (grace is not None and given is not None and given > ceil(grace.total_seconds()))
 

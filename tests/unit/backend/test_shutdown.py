@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -180,6 +181,12 @@ def test_the_fleet_is_deleted_with_the_grace_period_of_a_stop(
     assert rig.answer("delete_collection", Forbidden("no", status=403)).request.grace == grace
     rig.answer("list", PodPage((running(1), running(2)), "5"))
     assert [call.request.options.grace for call in rig.api.open("delete")] == [grace, grace]
+
+
+def test_a_stop_logs_how_long_executors_have_to_end(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "actors"):
+        rig.stop()
+    assert "deleting executors: executors=2 grace=5s limit=35s" in caplog.messages
 
 
 def test_an_executor_that_was_deleted_before_gets_no_more_time_than_the_others(kit: Kit) -> None:
