@@ -395,7 +395,7 @@ class Backend(Actor):
             self.timers.cancel(key)
         self._scaling.end()
         if self._process is not None:
-            self._process.hurry(self._settings.backend.shutdown_timeout * PATIENCE)
+            self._process.hurry(self._shutdown.limit * PATIENCE)
         self._shutdown.begin(delete=delete)
 
     def _is_reached(self) -> bool:

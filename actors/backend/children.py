@@ -93,7 +93,6 @@ def makers(
             rate=settings.allocation.max_requests_per_second,
             counts=counts.pool,
             max_retry_after=settings.api.max_retry_after,
-            draining=settings.draining,
         )
 
     def make_store(context: Context) -> Actor:

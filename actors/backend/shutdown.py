@@ -3,9 +3,10 @@
 The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that no create is
 under way. The fleet is deleted by label and listed until it is gone, then its claims are deleted, and the other actors
 stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
-that writes, then released. While it is not ours nothing is deleted, and nothing at all if another driver holds it. If
-the API was never reached, nothing was requested, and nothing is deleted. Each step runs even if the previous one
-failed; `backend.shutdown_timeout` ends them all, with the names of the pods that may be left.
+that writes, then released, also if the fleet takes too long. While it is not ours nothing is deleted, and nothing at
+all if another driver holds it. If the API was never reached, nothing was requested, and nothing is deleted. Each step
+runs even if the previous one failed; `stop_limit` ends them all. An executor whose pod will end by itself is reported
+removed, with that reason; the other pods are named as those that may be left.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from actors import kube
 from actors.backend.claims_deletion import ClaimsDeletion
 from actors.backend.rbac import makes_claims
+from actors.backend.remaining_pods import LOST_REQUESTS, OVERTIME, RemainingPods
 from actors.errors import ApiError, NotFound
 from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
+from actors.manifests.stop_grace import longest_stop_grace, stop_graces
 from actors.messages import BackendStopped
 from actors.messages.internal import (
-    NO_PAUSE,
     ClaimDeleted,
     ClaimsListed,
     DeletePod,
@@ -40,22 +43,23 @@ from actors.messages.internal import (
 from actors.messages.internal.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
 from actors.pods.pod import Pod, executor_id, fleet_selector, is_selected
-from actors.runtime import elapsed, later
+from actors.runtime import elapsed
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
 
     from actors.backend.driver_pod import DriverPod
     from actors.executors.fleet_state import FleetState
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
     from actors.messages import ToDriver
-    from actors.runtime import Actor, Moment, Supervisor
+    from actors.runtime import Actor, Supervisor
     from actors.settings import Settings
 
-__all__ = ["Shutdown"]
+__all__ = ["PATIENCE", "Shutdown", "stop_limit"]
 
 logger = get_logger(__name__)
 
@@ -66,26 +70,49 @@ FIRST_DELAY: Final = timedelta(milliseconds=100)
 LAST_DELAY: Final = timedelta(seconds=2)
 """The delays between lists while pods are left: the first, doubled up to the last."""
 
+DELAY_AT_END: Final = timedelta(milliseconds=500)
+"""The longest delay when the grace periods have just ended: then pods end, also those of programs that ignored SIGTERM.
+Most of a large fleet has left the lists by then."""
+
 FIRST_ANSWER: Final = timedelta(seconds=1)
 """After the Backend's start: the API has answered by then if it can be reached. Pods of a previous driver are deleted
 even if the driver stops before."""
 
+AFTER_GRACE: Final = timedelta(seconds=10)
+"""What a stop waits for beyond the grace period. A kubelet gives a container 2 s more if its preStop hook has used the
+grace period up (`minimumGracePeriodInSeconds`), and reports its end up to 2 s later. `LAST_DELAY` may pass until a list
+shows that. 3 s are for the Lease, and 1 s is to spare."""
+
+SLOW_REQUESTS: Final = 2
+"""Requests of a stop that may take `backend.request_timeout` each: a create under way, and the deletion."""
+
 PATIENCE: Final = 1 / 6
-"""The part of `backend.shutdown_timeout` for which a child may handle one message during a stop. A hung child is found
+"""The part of a stop's limit for which a child may handle one message during a stop. A hung child is found
 within 1¼ of it, and a restarted pool is asked again after a backoff: most of the time is left for the fleet."""
 
 SLICE: Final = 100
 """Executors in one bulk delete beside the one for all: an API server handles each call alone, at about 130 pods a
 second, and a call that exceeds its limit is cut off."""
 
-LOST_POSTS: Final = timedelta(seconds=2)
-"""After a restart of the pool: the API server has cancelled or carried out the requests of the last one, whose
-connections have ended. A list before that may lack a pod that comes."""
+
+FOR_LEASE: Final = LOST_REQUESTS + timedelta(seconds=1)
+"""Of the limit: kept for the end of what was sent, and for the release of the Lease."""
+
+FOR_LEASE_AT_MOST: Final = 1 / 4
+"""Of the limit: most of a short one is left for the fleet. The Lease may expire by itself then."""
+
+
+class _FleetOverdue:
+    """There is only time left to release the Lease."""
+
+
+class _RequestsOver:
+    """The API server has carried out or cancelled whatever was under way when the pool was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TimedOut:
-    """`backend.shutdown_timeout` is over."""
+    """The stop's limit is over."""
 
 
 class _UnreachedDue:
@@ -105,6 +132,16 @@ class _LookedUp:
     found: Pod | ApiError
 
 
+def stop_limit(settings: Settings) -> timedelta:
+    """Return how long a stop may take: `backend.shutdown_timeout`, or what follows from the fleet's grace periods.
+
+    The templates of the settings must have passed `check_template`.
+    """
+    if settings.backend.shutdown_timeout is not None:
+        return settings.backend.shutdown_timeout
+    return longest_stop_grace(settings) + AFTER_GRACE + SLOW_REQUESTS * settings.backend.request_timeout
+
+
 class _Step(Enum):
     NOT_BEGUN = "not begun"
     WRITERS = "waiting for the sources and the Allocator"
@@ -113,9 +150,14 @@ class _Step(Enum):
     FLEET = "waiting for the fleet to be gone"
     CLAIMS = "waiting for the fleet's claims to be deleted"
     OTHERS = "waiting for the other actors that write"
+    REQUESTS = "waiting for requests that were under way"
     LEASE = "waiting for the lease to be released"
     CHILDREN = "waiting for the other actors"
     DONE = "done"
+
+
+WITH_FLEET: Final = frozenset({_Step.WRITERS, _Step.DRAIN, _Step.PERMISSION, _Step.FLEET, _Step.CLAIMS})
+"""The steps before the writers stop."""
 
 
 class Shutdown:
@@ -148,8 +190,11 @@ class Shutdown:
         self._backend = backend
         self._api = api
         self._app_id = settings.app_id
+        self._graces = stop_graces(settings)
         self._delete_inactive = settings.backend.delete_inactive_on_stop
-        self._timeout = settings.backend.shutdown_timeout
+        self._longest_grace = longest_stop_grace(settings)
+        self.limit: Final = stop_limit(settings)
+        """How long the stop may take."""
         self._bounds = settings.api
         self._lease = supervisor.address(LEASE) if settings.uses_lease else None
         self._pool = supervisor.address(POOL)
@@ -164,22 +209,18 @@ class Shutdown:
         self._tell = tell
         self._end = end
         self._deletes = False
+        self._were_stopped_early = False
+        """The writers were stopped before the API had answered all that they had sent."""
+        self._has_deleted = False
+        """The deletion of the fleet was requested."""
         self._delay = FIRST_DELAY
-        self._left: tuple[str, ...] | None = None
-        """Names of the pods in the last list, and of unseen ones; None before the first list."""
-        self._listed_uids: Mapping[str, str] = {}
-        """UIDs of the pods in the last list, by name."""
-        self._unseen: dict[str, str] = {}
-        """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
+        self._remaining = RemainingPods(state, backend.clock)
         self._looked_for: set[str] = set()
         """Names of those whose GET is not answered."""
         self._had_pool = False
         """A pool has started."""
-        self._lost_until = self._made_at
-        """A list requested before may lack a pod that comes of a request that was lost with its pool."""
         self._slices = 0
         """Bulk deletes of `SLICE` executors that are not answered yet."""
-        self._draining = settings.draining
         self._one_by_one = False
         """Delete pod by pod: a few executors, or all if the bulk delete was refused, which needs a right of its own."""
         self._step = _Step.NOT_BEGUN
@@ -194,7 +235,9 @@ class Shutdown:
             PageArrived: self._listed,
             PodsDeleted: self._bulk_deleted,
             _ListDue: self._list,
+            _FleetOverdue: self._fleet_overdue,
             _LookedUp: self._looked_up,
+            _RequestsOver: self._release,
             _TimedOut: self._timed_out,
             _UnreachedDue: self._give_up,
         }
@@ -209,19 +252,28 @@ class Shutdown:
         include_inactive = delete and self._delete_inactive
         self._only = None if delete else self._state.ledger.killed_ids()
         self._state.ending = self._only
+        self._remaining.begin(self._only)
         self._deletes = self._only is None or bool(self._only)
         self._one_by_one = self._only is not None
-        self._bulk_delete = DeletePods(self._only, reply_to=self._backend.myself, include_inactive=include_inactive)
+        self._bulk_delete = DeletePods(
+            self._only, reply_to=self._backend.myself, include_inactive=include_inactive, graces=self._graces
+        )
         selector = fleet_selector(self._app_id, active_only=not include_inactive)
         self._listing = PagedList(self._api, selector, self._backend.clock, self._backend.myself, bounds=self._bounds)
         self._step = _Step.WRITERS
         self.permission_changed()
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
-            self._left = ()
             self._finish()
             return
-        self._backend.timers.start("shutdown", self._timeout, _TimedOut())
-        self._supervisor.hurry(self._timeout * PATIENCE)
+        if self._deletes:
+            count = len(self._state.ledger.present()) if self._only is None else len(self._only)
+            grace, limit = self._longest_grace.total_seconds(), self.limit.total_seconds()
+            logger.info("deleting executors: executors=%d grace=%gs limit=%gs", count, grace, limit)
+        self._backend.timers.start("shutdown", self.limit, _TimedOut())
+        if self._lease is not None:
+            until = self.limit - min(FOR_LEASE, self.limit * FOR_LEASE_AT_MOST)
+            self._backend.timers.start("fleet", until, _FleetOverdue())
+        self._supervisor.hurry(self.limit * PATIENCE)
         if not self._is_reached():
             left = FIRST_ANSWER - elapsed(self._made_at, self._backend.clock.monotonic())
             if left <= timedelta():
@@ -236,7 +288,6 @@ class Shutdown:
         """End the stop if the API was never reached: nothing was requested, and nothing is known that is to delete."""
         if not self._is_reached():
             logger.warning("API never reached, nothing is deleted: app_id=%s", self._app_id)
-            self._left = ()
             self._deletes = False
             self._stop_children()
 
@@ -247,7 +298,7 @@ class Shutdown:
             self._step = _Step.DRAIN
             self._pool.tell(Drain(self._backend.myself))
         elif self._step is _Step.OTHERS and not {*running} - {LEASE}:
-            self._release()
+            self._writers_ended()
         elif self._step is _Step.LEASE and not self._keeper_is_alive():
             self._stop_children()
         elif self._step is _Step.CHILDREN and not running:
@@ -270,7 +321,7 @@ class Shutdown:
     def pool_started(self) -> None:
         """Repeat the request that the last pool, if there was one, has lost."""
         if self._had_pool and self._step in {_Step.NOT_BEGUN, _Step.WRITERS, _Step.DRAIN}:
-            self._lost_until = later(self._backend.clock.monotonic(), LOST_POSTS)
+            self._remaining.pool_lost()
         self._had_pool = True
         self._slices = 0
         if self._step is _Step.DRAIN:
@@ -283,24 +334,20 @@ class Shutdown:
     def fail(self, cause: BaseException) -> None:
         """End the stop now, because a child failed too often."""
         logger.warning("stop ended early: step=%s cause=%r", self._step.value, cause)
+        if self._keeper_is_alive() and self._step in WITH_FLEET:
+            self._give_fleet_up()
+            return
         self._supervisor.stop_all()
         self._finish()
 
     def _drained(self, message: Drained) -> None:
         if self._step is _Step.DRAIN:
-            self._unseen = {name: pod.uid for name, pod in message.unseen.items() if self._is_unseen(pod.executor_id)}
+            self._remaining.drained(message.unseen)
             self._decide()
-
-    def _is_unseen(self, executor_id: int) -> bool:
-        """Whether this executor's pod is to be deleted and was never observed: no list may have it."""
-        entry = self._state.ledger.entries.get(executor_id)
-        is_to_go = self._only is None or executor_id in self._only
-        return is_to_go and (entry is None or entry.uid is None)
 
     def _decide(self) -> None:
         """Delete the fleet if that is requested and permitted."""
         if not self._deletes:
-            self._left = ()
             self._stop_others()
         elif self._permission.may_write:
             self._delete_fleet()
@@ -310,6 +357,7 @@ class Shutdown:
 
     def _delete_fleet(self) -> None:
         self._step = _Step.FLEET
+        self._has_deleted = True
         self._slices = 0  # requests are dropped while writes are suspended
         self._listing.cancel()
         self._pool.tell(self._bulk_delete)
@@ -325,7 +373,7 @@ class Shutdown:
 
     def _list(self, _: _ListDue | None = None) -> None:
         """List the fleet; while nothing may be deleted only once, to name the pods if the time runs out."""
-        if self._step is _Step.FLEET or (self._step is _Step.PERMISSION and self._left is None):
+        if self._step is _Step.FLEET or (self._step is _Step.PERMISSION and not self._remaining.were_listed):
             self._listing.start()
 
     def _listed(self, message: PageArrived) -> None:
@@ -336,34 +384,30 @@ class Shutdown:
                 logger.debug("listing the fleet failed, retrying: error=%s", error)
             case ReplaceSnapshot(listed, requested_at=requested_at):
                 pods = [pod for pod in listed if self._is_to_go(pod)]
-                self._note_left(pods, requested_at)
+                if gone := self._remaining.listed(pods, requested_at):
+                    self._pool.tell(WithdrawRequests(gone))
                 if self._step is _Step.PERMISSION:
                     return
-                if not self._left:
+                if not self._remaining.names:
                     self._delete_claims()
                     return
-                self._delete([pod for pod in pods if not pod.terminating])
+                self._delete(pods)
                 self._look_up_unseen()
-        delay, now = self._delay, self._backend.clock.monotonic()
-        if now < self._lost_until:
-            delay = min(delay, elapsed(now, self._lost_until))
-        self._backend.timers.start("list", delay, _ListDue())
-        self._delay = min(2 * self._delay, LAST_DELAY)
+        self._backend.timers.start("list", self._next_delay(), _ListDue())
 
-    def _coming(self, listed_at: Moment) -> set[str]:
-        """Return the names of the pods that may come of requests that were lost with their pool."""
-        if listed_at >= self._lost_until:
-            return set()
-        entries = self._state.ledger.entries.values()
-        return {
-            self._state.pod_name(entry)
-            for entry in entries
-            if (entry.removed_at is None or entry.abandoned) and self._is_unseen(entry.executor_id)
-        }
+    def _next_delay(self) -> timedelta:
+        """Return the delay before the next list."""
+        delay, lost_for, graces_end_in = self._delay, self._remaining.lost_for, self._remaining.graces_end_in
+        self._delay = min(2 * delay, LAST_DELAY)
+        if graces_end_in > timedelta():
+            delay = min(delay, graces_end_in)
+        elif graces_end_in > -OVERTIME:
+            delay = min(delay, DELAY_AT_END)
+        return min(delay, lost_for) if lost_for > timedelta() else delay
 
     def _look_up_unseen(self) -> None:
         """Look up by name the pods that no list has had: an admission step may have taken their labels off."""
-        for name in self._unseen.keys() - self._looked_for:
+        for name in self._remaining.unseen.keys() - self._looked_for:
             self._looked_for.add(name)
             self._api.send(kube.Get(name), partial(self._tell_looked_up, name))
 
@@ -374,15 +418,15 @@ class Shutdown:
         """Delete a pod that was created and never observed. It is looked up again after the next list."""
         name, found = message.name, message.found
         self._looked_for.discard(name)
-        uid = self._unseen.get(name)
+        uid = self._remaining.unseen.get(name)
         if uid is None or self._step is not _Step.FLEET:
             return
         if isinstance(found, NotFound) or (isinstance(found, Pod) and found.uid != uid):
-            del self._unseen[name]
-            if not self._unseen:
+            del self._remaining.unseen[name]
+            if not self._remaining.unseen:
                 self._list()
         elif isinstance(found, Pod) and not found.terminating:
-            self._pool.tell(DeletePod(name, DeleteOptions(uid=uid)))
+            self._pool.tell(DeletePod(name, DeleteOptions(uid=uid, grace=self._graces.of(found.profile))))
 
     def _is_to_go(self, pod: Pod) -> bool:
         active_only = not self._bulk_delete.include_inactive
@@ -390,26 +434,22 @@ class Shutdown:
             return False
         return self._only is None or executor_id(pod) in self._only
 
-    def _note_left(self, pods: Sequence[Pod], listed_at: Moment) -> None:
-        """Note the pods of a list, and withdraw the requests to those that it no longer has: they may live on."""
-        before, self._listed_uids = self._listed_uids, {pod.name: pod.uid for pod in pods}
-        self._unseen = {name: uid for name, uid in self._unseen.items() if self._listed_uids.get(name) != uid}
-        self._left = tuple(sorted(self._listed_uids.keys() | self._unseen.keys() | self._coming(listed_at)))
-        if gone := {name: uid for name, uid in before.items() if self._listed_uids.get(name) != uid}:
-            self._pool.tell(WithdrawRequests(gone))
-
     def _delete(self, pods: Sequence[Pod]) -> None:
         """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""
         if self._one_by_one:
-            for pod in pods:
-                grace = NO_PAUSE if pod.profile in self._draining else None
-                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=grace)))
+            for pod in filter(self._needs_delete, pods):
+                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._graces.of(pod.profile))))
         elif not self._slices:
-            ids = [found for pod in pods if (found := executor_id(pod)) is not None]
+            ids = [found for pod in pods if not pod.terminating and (found := executor_id(pod)) is not None]
             for start in range(0, len(ids), SLICE):
                 self._slices += 1
                 ids_of_slice = frozenset(ids[start : start + SLICE])
                 self._pool.tell(replace(self._bulk_delete, executor_ids=ids_of_slice))
+
+    def _needs_delete(self, pod: Pod) -> bool:
+        """Whether it does not terminate, or has more time to end than a stop gives it."""
+        grace, given = self._graces.of(pod.profile), pod.metadata.deletion_grace_period_seconds
+        return not pod.terminating or (grace is not None and given is not None and given > ceil(grace.total_seconds()))
 
     def _delete_claims(self) -> None:
         """Delete the claims of a fleet that is gone, if the driver's pod owns them."""
@@ -428,9 +468,22 @@ class Shutdown:
         if self._step is _Step.LEASE:
             self._stop_children()
 
+    def _fleet_overdue(self, _: _FleetOverdue) -> None:
+        """Give the fleet up while there is time to release the lease: the next driver would wait for its expiry."""
+        if self._step in WITH_FLEET:
+            logger.warning("stop times out: step=%s limit=%ss", self._step.value, self.limit.total_seconds())
+            self._give_fleet_up()
+
+    def _give_fleet_up(self) -> None:
+        """Stop all writers, though the API may not have answered all that they have sent."""
+        self._backend.timers.cancel("list")
+        self._listing.cancel()
+        self._were_stopped_early = True
+        self._stop_others()
+
     def _timed_out(self, _: _TimedOut) -> None:
         """End the stop, and name the pods that may be left."""
-        logger.warning("stop timed out: step=%s timeout=%ss", self._step.value, self._timeout.total_seconds())
+        logger.warning("stop timed out: step=%s limit=%ss", self._step.value, self.limit.total_seconds())
         self._supervisor.stop_all()
         self._finish()
 
@@ -445,7 +498,15 @@ class Shutdown:
                 self._supervisor.stop(name)
         self.child_ended()
 
-    def _release(self) -> None:
+    def _writers_ended(self) -> None:
+        """Release the lease, but not before the API server has done with what the writers have sent."""
+        if self._were_stopped_early:
+            self._step = _Step.REQUESTS
+            self._backend.timers.start("requests", LOST_REQUESTS, _RequestsOver())
+        else:
+            self._release()
+
+    def _release(self, _: _RequestsOver | None = None) -> None:
         """Release the lease. If its keeper is down, the lease expires by itself."""
         self._step = _Step.LEASE
         if self._lease is not None and self._keeper_is_alive():
@@ -466,21 +527,22 @@ class Shutdown:
             return
         self._step = _Step.DONE
         self._listing.cancel()
-        left = self._left
-        if left is None:
-            left = self._state.known_pods(self._only) if self._deletes else ()
+        ending = self._remaining.ending() if self._has_deleted else {}
+        left = tuple(name for name in self._remaining.names if name not in ending) if self._deletes else ()
         if self._deletes:
-            self._report_removed(left)
+            self._report_removed(left, ending)
+        if ending:
+            logger.info("backend stopped, pods end by themselves: pods=%s until=%s", [*ending], max(ending.values()))
         if left:
             logger.warning("backend stopped, pods may be left: pods=%s", list(left))
         self._end(BackendStopped(left))
 
-    def _report_removed(self, left: tuple[str, ...]) -> None:
+    def _report_removed(self, left: Collection[str], ending: Mapping[str, datetime]) -> None:
         """Report each deleted executor removed."""
         for entry in self._state.ledger.present():
-            if (self._only is None or entry.executor_id in self._only) and self._state.pod_name(entry) not in left:
-                reason = stopped_with_fleet(
-                    entry.executor_id, entry.killed.message if entry.killed is not None else None
-                )
+            pod = self._state.pod_name(entry)
+            if (self._only is None or entry.executor_id in self._only) and pod not in left:
+                requested = entry.killed.message if entry.killed is not None else None
+                reason = stopped_with_fleet(entry.executor_id, requested, ends_by=ending.get(pod))
                 for message in ends(entry, reason, entry.pod_in(self._state.states)):
                     self._tell(message)

@@ -55,6 +55,8 @@ class Plan:
     """The kubeconfig of an embedded cluster, for the first event: the user cannot know its path."""
     force: Callable[[], object] | None = None
     """Ends all pods at once, without their grace periods, if a stop takes longer than `FORCE_AFTER`."""
+    grace: timedelta | None = None
+    """How long executors have to end at a stop, at the most; None if the stop leaves them."""
     observe: Callable[[FleetStatus, FleetExecutors | None], object] | None = None
     """Receives what the Backend answers to `GetFleetStatus` and `GetExecutors`, for who shows more than events say."""
 
@@ -220,7 +222,7 @@ class FleetDriver(Actor):
     def _stop_fleet(self, why: str) -> None:
         if self._stopping is None and self._backend is not None and not self._failed:
             self._stopping = why
-            self._show(stopping(self.clock.now(), why))
+            self._show(stopping(self.clock.now(), why, len(self._pods), self._plan.grace))
             self.timers.cancel_all()
             if self._plan.force is not None:
                 self.timers.start("force", FORCE_AFTER, _ForceDue())

@@ -28,7 +28,7 @@ from actors.pods.pod import restarts
 from actors.text import LONGEST_LINE, one_line, rfc3339
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from pathlib import Path
 
 __all__ = ["NOTHING_MADE", "Event", "describe", "failed", "stopped", "stopping", "to_json", "to_line"]
@@ -113,9 +113,24 @@ def failed(now: datetime, cause: str, reason: str | None = None) -> Event:
     return Event(now, "failed", reason=reason, message=cause)
 
 
-def stopping(now: datetime, why: str) -> Event:
-    """Return the event of a stop that begins: what ends from now on ends with the fleet."""
-    return Event(now, "stopping", reason=why)
+def stopping(now: datetime, why: str, executors: int = 0, grace: timedelta | None = None) -> Event:
+    """Return the event of a stop that begins: what ends from now on ends with the fleet.
+
+    Args:
+        now: the event's time.
+        why: the fleet stops.
+        executors: how many there are.
+        grace: how long they have to end at the most; None if the fleet is left.
+    """
+    is_one = executors == 1
+    who = "1 executor" if is_one else f"{executors} executors"
+    if not executors:
+        message = None
+    elif grace is None:
+        message = f"{who} {'is' if is_one else 'are'} left running"
+    else:
+        message = f"{who} {'has' if is_one else 'have'} up to {grace.total_seconds():g} s to end"
+    return Event(now, "stopping", reason=why, message=message)
 
 
 def stopped(

@@ -23,6 +23,7 @@ from actors.cli.main_loop import EXIT_INTERRUPTED, EXIT_OK, REDRAW_SECONDS, Inbo
 from actors.cli.output import Lines, Output, OutputFormat
 from actors.cli.streams import discard, has_no_reader
 from actors.manifests import executor_pod
+from actors.manifests.stop_grace import longest_stop_grace
 from actors.runtime import ActorSystem, Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         if request.page is not None:
             page = stack.enter_context(request.page.serve(request.settings.app_id, clock, metrics))
             metrics = page.metrics
-        plan = Plan(run_for=request.run_for)
+        grace = longest_stop_grace(request.settings) if request.settings.backend.delete_on_stop else None
+        plan = Plan(run_for=request.run_for, grace=grace)
         kubeconfig, context = request.kubeconfig, request.context
         if request.local:
             from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only this needs the HTTP server
@@ -104,7 +106,14 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             cluster = stack.enter_context(LocalCluster(namespace=namespace, **asdict(request.faults)))
             kubeconfig, context = cluster.kubeconfig_path, None
             force = partial(cluster.store.delete_collection, "pods", namespace, grace_period_seconds=0)
-            plan = replace(plan, kill_every=request.kill_every, kill=cluster.kill, kubeconfig=kubeconfig, force=force)
+            plan = replace(
+                plan,
+                grace=None if grace is None else min(grace, FORCE_AFTER),
+                kill_every=request.kill_every,
+                kill=cluster.kill,
+                kubeconfig=kubeconfig,
+                force=force,
+            )
         api = connect(request.settings, kubeconfig=kubeconfig, context=context)
         stack.callback(api.close)
         output = choose_output(request, inbox, clock)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from actors.errors import Refused
 from actors.executors.roll import POLICIES, candidates, choose, lacks
 from actors.messages import DecommissionExecutors, ExecutorDrained, KillExecutors, RetireExecutors
-from actors.messages.internal import DeletePods, DrainEnded, ExecutorDecommissioned, ExecutorKilled
+from actors.messages.internal import DeletePods, DrainEnded, ExecutorDecommissioned, ExecutorKilled, GracePeriods
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.runtime import later
@@ -83,6 +83,7 @@ class Kills:
         self._clock = backend.clock
         self._settings = settings
         self._grace = settings.executor.kill_grace_period
+        self._graces = GracePeriods.without_pause(settings.draining)
         self._roll_interval = settings.roll.interval
         self._policy = policy or POLICIES[settings.roll.policy]
         self._state = state
@@ -276,7 +277,7 @@ class Kills:
         """Delete those that have not ended. By label, which includes a pod whose POST is still in flight."""
         left = frozenset(i for i in executor_ids if self._state.ledger.current(i) is not None)
         if left:
-            self._children[POOL].tell(DeletePods(left))
+            self._children[POOL].tell(DeletePods(left, graces=self._graces))
 
 
 def _few(executor_ids: Sequence[int]) -> str:

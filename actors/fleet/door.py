@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
 
 from actors.backend.backend import Backend
 from actors.backend.driver_messages import checked
+from actors.backend.shutdown import stop_limit
 from actors.errors import ExecutorPodsError, FleetEnded
 from actors.fleet.goals import Goal
 from actors.fleet.owner import FleetOwner, LeaveFleet
 from actors.fleet.stream import Event, EventBuffer
 from actors.fleet.view import FleetView
 from actors.fleet.waiting import Pause, Waitable, run
+from actors.manifests.executor_pod import check_template
 from actors.messages import (
     BackendFailed,
     DecommissionExecutors,
@@ -164,6 +166,7 @@ class Door:
         """
         if self._owner is not None:
             raise RuntimeError("a fleet is entered once; make another one")
+        check_template(self.settings)  # the limit of the stop depends on the templates
         self._process = os.getpid()
         self._owner = self.system.address("fleet")
         limit = self.settings.backend.start_timeout + MARGIN
@@ -241,7 +244,7 @@ class Door:
 
     @property
     def _stop_limit(self) -> timedelta:
-        return self.settings.backend.shutdown_timeout + MARGIN
+        return stop_limit(self.settings) + MARGIN
 
     def _check_started(self, limit: timedelta) -> None:
         if self._has_failed():

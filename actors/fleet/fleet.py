@@ -34,8 +34,9 @@ class Fleet:
             fleet.scale(10)
 
     Entering raises what is wrong, within `backend.start_timeout`. Leaving stops the fleet in order and deletes its
-    pods, within `backend.shutdown_timeout`, however the program leaves: it returns, an exception passes, Ctrl-C comes.
-    All methods may be called by any thread. A process that was forked cannot use the fleet of its parent.
+    pods, however the program leaves: it returns, an exception passes, Ctrl-C comes. Executors have 5 s to end, or what
+    `executor.stop_grace_period` says. All methods may be called by any thread. A process that was forked cannot use the
+    fleet of its parent.
 
     Args:
         settings: `Settings(...)`, or the path of a TOML file; None: the environment's.

@@ -7,6 +7,7 @@ leaves out the same events of a watch. It starts no thread; without latency, a c
 from __future__ import annotations
 
 from datetime import timedelta
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from actors import kube
@@ -296,7 +297,7 @@ class PodDecoder:
 
 
 def _seconds(grace: timedelta | None) -> int | None:
-    return None if grace is None else int(grace.total_seconds())
+    return None if grace is None else ceil(grace.total_seconds())
 
 
 def _error(status: ApiStatus) -> ApiError:

@@ -168,6 +168,8 @@ def _place(spec: dict[str, Any], profile: ProfileSettings) -> None:
         spec["priorityClassName"] = profile.priority_class
         for decided_by_class in ("priority", "preemptionPolicy"):  # the server refuses any other than the class's
             spec.pop(decided_by_class, None)
+    if profile.share_process_namespace is not None:
+        spec["shareProcessNamespace"] = profile.share_process_namespace
     if profile.service_account is not None:
         spec["serviceAccountName"] = profile.service_account
         spec.pop("serviceAccount", None)  # its deprecated name, which a pod that was read from a cluster has too

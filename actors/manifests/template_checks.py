@@ -15,6 +15,7 @@ from actors.kube.strategic_merge import UnmergeableError
 from actors.manifests.memory import on_oom_problems
 from actors.manifests.pod_template import executor_of, patched, shape_of
 from actors.pods.pod import DEFAULT_PROFILE
+from actors.settings.durations import LONGEST
 from actors.settings.pod_parts import resource_problems
 from actors.settings.types import RESERVED_LABELS, annotations_problem, is_reserved_variable
 
@@ -106,6 +107,9 @@ class _Check:
             owner.get("controller") for owner in shape.pod["metadata"].get("ownerReferences") or ()
         ):
             yield f"{self.where}: metadata.ownerReferences has a controller, which must be the pod of driver_pod_name"
+        shares = _setting(self.settings, self.name, "share_process_namespace")
+        if self.settings.profile(self.name).share_process_namespace and shape.pod["spec"].get("hostPID"):
+            yield f"{shares}: {self.where} has hostPID, which has every process of the node: set one of them"
         claims = _setting(self.settings, self.name, "claims")
         volumes = [volume.get("name") for volume in shape.pod["spec"].get("volumes") or ()]
         mounts = [mount.get("mountPath") for mount in executor.get("volumeMounts") or ()]
@@ -176,6 +180,10 @@ def _spec_problems(pod: Mapping[str, Any], container: str, image: str | None) ->
             f"spec.restartPolicy is {spec['restartPolicy']!r}, it must be 'Never': "
             "an executor that ended is replaced under a new id"
         )
+    grace, longest = spec.get("terminationGracePeriodSeconds"), int(LONGEST.total_seconds())
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or not 0 <= grace <= longest):
+        named = f"spec.terminationGracePeriodSeconds is {grace!r}"
+        yield f"{named}, it must be a whole number of seconds from 0 to {longest}"
     if not isinstance(spec.get("nodeSelector") or {}, Mapping):
         yield "spec.nodeSelector must be a mapping"
     for part in ("volumes", "tolerations", "imagePullSecrets"):
@@ -222,7 +230,7 @@ def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
 def _drain_problems(spec: Mapping[str, Any], container: str) -> Iterator[str]:
     """Yield what in the template contradicts `drain_timeout`."""
     executor = executor_of(spec["containers"], container)
-    lifecycle, grace = executor.get("lifecycle") or {}, spec.get("terminationGracePeriodSeconds")
+    lifecycle = executor.get("lifecycle") or {}
     if not isinstance(lifecycle, Mapping):
         yield f"spec.containers: lifecycle of {executor['name']!r} must be a mapping"
     elif lifecycle.get("preStop"):
@@ -230,8 +238,6 @@ def _drain_problems(spec: Mapping[str, Any], container: str) -> Iterator[str]:
             f"spec.containers: {executor['name']!r} has a lifecycle.preStop, which drain_timeout sets: "
             "remove one of them, or set the command as drain_command"
         )
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or grace < 0):
-        yield f"spec.terminationGracePeriodSeconds is {grace!r}, it must be a whole number of seconds from 0"
 
 
 def _are_mappings(value: object) -> bool:

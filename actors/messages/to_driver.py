@@ -91,6 +91,8 @@ class ExecutorTerminating:
 class ExecutorRemoved:
     """The executor is gone. Sent exactly once for each executor that the driver was notified of, and for no other.
 
+    If the time of a stop is over, it may be that its pod still terminates: `reason` says so, and until when.
+
     An executor that ends before it was observed alive is notified of by `ExecutorPending` first. The driver was also
     notified of one if it has registered it: then its removal may be the only message, if no pod of it was observed.
     """
@@ -152,7 +154,10 @@ class BackendFailed:
 
 @dataclass(frozen=True, slots=True)
 class BackendStopped:
-    """The last message of a stop. `left_behind` names the pods that should have been deleted and may still exist."""
+    """The last message of a stop. `left_behind` names the pods that should have been deleted and may live on.
+
+    A pod that terminates, and will end by itself in its grace period, is not among them; one beyond its time is.
+    """
 
     left_behind: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from typing import Final
 from actors.pods.pod import Condition, ContainerStatus, Pod, TerminatedState, container_statuses, ends
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, executor_end
 from actors.pods.stuck import never_heals
-from actors.text import LONGEST_LINE, LONGEST_TEXT, JsonReady, one_line
+from actors.text import LONGEST_LINE, LONGEST_TEXT, JsonReady, one_line, rfc3339
 
 __all__ = [
     "ENDED_BY_DRIVER",
@@ -224,12 +224,20 @@ def never_started(executor_id: int, why: str) -> LossReason:
     return _reason(LossKind.NEVER_STARTED, f"executor {executor_id} never started: {why}")
 
 
-def stopped_with_fleet(executor_id: int, requested: str | None = None) -> LossReason:
+def stopped_with_fleet(
+    executor_id: int, requested: str | None = None, *, ends_by: datetime | None = None
+) -> LossReason:
     """Return the reason of an executor that was stopped with the fleet.
 
-    `requested` is the loss message after its name, if its end was requested before.
+    Args:
+        executor_id: of the executor.
+        requested: the loss message after its name, if its end was requested before.
+        ends_by: until when its pod ends by itself, if it has not ended yet.
     """
-    return _reason(LossKind.KILLED_BY_DRIVER, f"executor {executor_id} {requested or 'was stopped with the fleet'}")
+    message = f"executor {executor_id} {requested or 'was stopped with the fleet'}"
+    if ends_by is not None:
+        message += f": its pod terminates, and ends by {rfc3339(ends_by)}"
+    return _reason(LossKind.KILLED_BY_DRIVER, message)
 
 
 def _reason(kind: LossKind, message: str, exit_code: int = NO_EXIT_CODE) -> LossReason:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from actors import kube
 from actors.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import CLAIMS
-from actors.messages.internal import NO_PAUSE, ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
+from actors.messages.internal import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
 from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
@@ -25,10 +25,19 @@ from actors.pods.pod import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from actors.kube.api import Operation
-    from actors.messages.internal import AdoptPod, ConfirmPod, DeleteClaim, DeletePod, DeletePods, LabelPod, ListClaims
+    from actors.messages.internal import (
+        AdoptPod,
+        ConfirmPod,
+        DeleteClaim,
+        DeletePod,
+        DeletePods,
+        GracePeriods,
+        LabelPod,
+        ListClaims,
+    )
     from actors.runtime import Moment
 
 __all__ = [
@@ -204,12 +213,11 @@ class BulkDelete(Request):
     Many ids take several calls, one after the other, whether they fail or not.
     """
 
-    def __init__(self, message: DeletePods, app_id: str, draining: frozenset[str] = frozenset()) -> None:
-        """`draining`: the profiles whose pods are deleted without their pause."""
+    def __init__(self, message: DeletePods, app_id: str) -> None:
         everyone = fleet_selector(app_id, active_only=not message.include_inactive)
         selectors = _selectors(everyone, message.executor_ids)
         self._message = message
-        self._calls = (call for selector in selectors for call in _bulk_deletes(selector, draining))
+        self._calls = (call for selector in selectors for call in _bulk_deletes(selector, message.graces))
         self._error: ApiError | None = None
         how_many = "all" if message.executor_ids is None else len(message.executor_ids)
         super().__init__("delete pods", f"of {how_many} executors", message, next(self._calls))
@@ -235,14 +243,16 @@ class BulkDelete(Request):
             self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
 
 
-def _bulk_deletes(selector: str, draining: frozenset[str]) -> Iterator[kube.DeleteCollection]:
-    """Yield the calls that delete what the selector matches. A grace period is that of all pods of a call."""
-    if not draining:
-        yield kube.DeleteCollection(selector)
-        return
-    names = ",".join(sorted(draining))
-    yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} in ({names})", NO_PAUSE)
-    yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} notin ({names})")
+def _bulk_deletes(selector: str, graces: GracePeriods) -> Iterator[kube.DeleteCollection]:
+    """Yield the calls that delete what the selector matches, one for each grace period: it is that of a whole call."""
+    profiles: dict[timedelta | None, list[str]] = {}
+    for profile, grace in sorted(graces.named.items()):
+        if grace != graces.others:
+            profiles.setdefault(grace, []).append(profile)
+    for grace, names in profiles.items():
+        yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} in ({','.join(names)})", grace)
+    named = ",".join(sorted(name for names in profiles.values() for name in names))
+    yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} notin ({named})" if named else selector, graces.others)
 
 
 def _selectors(everyone: str, executor_ids: frozenset[int] | None) -> list[str]:

@@ -75,12 +75,9 @@ class RequestPool(Actor):
         rate: float | None = None,
         counts: PoolCounts | None = None,
         max_retry_after: timedelta = MAX_RETRY_AFTER,
-        draining: frozenset[str] = frozenset(),
     ) -> None:
-        """`draining`: the profiles whose pods pause before SIGTERM, unless the fleet deletes them."""
         super().__init__(context)
         self._app_id = app_id
-        self._draining_profiles = draining
         self._dispatcher = Dispatcher(
             self, api, limit=limit, rate=rate, counts=counts or PoolCounts(), max_retry_after=max_retry_after
         )
@@ -159,7 +156,7 @@ class RequestPool(Actor):
             create.delete_when_made = True
         self._cancel(creates, DELETED)
         if ids is None or ids:
-            self._dispatcher.submit(BulkDelete(message, self._app_id, self._draining_profiles))
+            self._dispatcher.submit(BulkDelete(message, self._app_id))
         elif message.reply_to is not None:
             message.reply_to.tell(PodsDeleted(ids, None))
 

@@ -349,11 +349,14 @@ class BackendSettings(Group):
     """How long the first full list may take before the backend counts as failed."""
     request_timeout: Duration = timedelta(seconds=10)
     """How long one request to the API may take, from the name lookup to the last byte."""
-    shutdown_timeout: Duration = timedelta(seconds=30)
-    """How long a stop may take, even if the API is unavailable."""
+    shutdown_timeout: Duration | None = Field(default=None, examples=["35s"])
+    """How long a stop may take, even if the API is unavailable. Without it: the longest grace period that a stop gives
+    executors (`executor.stop_grace_period`), 10 s for kubelet and Lease, and twice `request_timeout`: 35 s by default.
+    An executor that ends later than that is told as removed if the API has accepted its deletion.
+    """
     hang_timeout: Duration = timedelta(seconds=30)
     """How long an actor of the backend may be busy with one message before it is replaced. While the backend stops, the
-    limit is a sixth of `shutdown_timeout`. Time in which the whole process is suspended does not count.
+    limit is a sixth of what the stop may take. Time in which the whole process is suspended does not count.
     """
     delete_on_stop: bool = True
     """Whether a stop deletes the fleet's pods."""
@@ -387,7 +390,7 @@ class BackendSettings(Group):
         def __init__(self, **values: Unpack[BackendValues]) -> None: ...
 
     def _contradictions(self) -> Iterator[str]:
-        if self.request_timeout >= self.shutdown_timeout:
+        if self.shutdown_timeout is not None and self.request_timeout >= self.shutdown_timeout:
             yield (
                 f"request_timeout = {format_duration(self.request_timeout)}: "
                 f"must be below shutdown_timeout ({format_duration(self.shutdown_timeout)})"

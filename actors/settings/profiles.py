@@ -74,6 +74,17 @@ class ShapeSettings(Group):
     after `drain_timeout`. Without it the pause is a `sleep` action, which needs Kubernetes 1.30: an older server drops
     it, and pods do not pause. There, set a command such as `["sleep", "60"]`.
     """
+    stop_grace_period: Duration | None = Field(default=None, examples=["30s"])
+    """How long an executor has to end when the fleet is stopped: the grace period with which a stop deletes its pod,
+    rounded up to seconds. Without it: 5 s, or `terminationGracePeriodSeconds` if the pod template or its patch sets
+    that; but 1 s with `drain_timeout`, as a stop does not wait for pauses.
+    """
+    share_process_namespace: bool | None = Field(default=None, examples=[True])
+    """Whether the containers of a pod share one process namespace (`shareProcessNamespace`). The command of a container
+    is then not process 1, so SIGTERM ends a program that does not handle it; as process 1 it would ignore SIGTERM.
+    Each container sees the processes of the others; with the same user also their environment (/proc/PID/environ) and
+    files (/proc/PID/root), Secrets included. Without it: as the pod template says.
+    """
     working_dir: Folder | None = Field(default=None, examples=["/app"])
     """Folder in which the command starts. It replaces the template's. Without both: the image's."""
     env: Environment | None = Field(

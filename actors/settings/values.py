@@ -68,6 +68,8 @@ class ProfileValues(TypedDict, total=False):
     args: Words | None
     drain_timeout: Duration | None
     drain_command: Words | None
+    stop_grace_period: Duration | None
+    share_process_namespace: bool | None
     working_dir: str | None
     env: Mapping[str, str | EnvVarSettings | EnvVarValues] | None
     env_from: Sequence[EnvFromSettings | EnvFromValues]
@@ -150,7 +152,7 @@ class BackendValues(TypedDict, total=False):
     min_registered_ratio: float
     start_timeout: Duration
     request_timeout: Duration
-    shutdown_timeout: Duration
+    shutdown_timeout: Duration | None
     hang_timeout: Duration
     delete_on_stop: bool
     delete_inactive_on_stop: bool

@@ -360,6 +360,14 @@ def test_a_delete_can_name_a_shorter_grace(api: Asking) -> None:
     assert api.get("a").metadata.deletion_grace_period_seconds == 5
 
 
+def test_a_fraction_of_a_second_of_grace_is_rounded_up_as_none_would_be_a_deletion_by_force(api: Asking) -> None:
+    api.created(manifest("a", {"app": "x"}, node="n"))
+    assert api.delete("a", DeleteOptions(grace=timedelta(milliseconds=1500))) is None
+    assert api.get("a").metadata.deletion_grace_period_seconds == 2
+    assert api.delete_collection("app=x", grace=timedelta(milliseconds=500)) is None
+    assert api.get("a").metadata.deletion_grace_period_seconds == 1, "a bulk delete names its grace, too"
+
+
 @pytest.mark.parametrize("options", [DeleteOptions(uid="another"), DeleteOptions(resource_version="1")])
 def test_a_delete_with_a_precondition_that_fails_is_a_conflict(api: Asking, options: DeleteOptions) -> None:
     api.created(manifest("a"))

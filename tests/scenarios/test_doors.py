@@ -85,6 +85,38 @@ def test_stop_says_which_pods_are_left(kind: str) -> None:
     assert stage.run(program()) == ("etl-exec-1",)
 
 
+@pytest.mark.parametrize(("own_grace", "seconds"), [(None, 5), (600, 300)])
+def test_executors_that_ignore_sigterm_are_waited_for_as_long_as_they_have_to_end(
+    kind: str, own_grace: int | None, seconds: float
+) -> None:
+    stage = Stage(kind, script=lambda _pod: Run(stop_delay=timedelta(minutes=5)))
+    template = {"spec": {"terminationGracePeriodSeconds": own_grace}}
+
+    async def program() -> timedelta:
+        async with stage.fleet(instances=2, template_patch=template) as fleet:
+            await fleet.wait_for(running=2)
+            begun = stage.kit.clock.elapsed
+            assert await fleet.stop() == ()
+            return stage.kit.clock.elapsed - begun
+
+    took = stage.run(program())
+    assert timedelta(seconds=seconds) <= took <= timedelta(seconds=seconds + 2)
+    assert stage.cluster.pods == {}
+
+
+def test_a_fleet_whose_template_cannot_work_is_not_entered(kind: str) -> None:
+    stage = Stage(kind)
+    fleet = stage.fleet(template_patch={"spec": {"terminationGracePeriodSeconds": "soon"}})
+
+    async def program() -> None:
+        async with fleet:
+            raise AssertionError("not reached")
+
+    with pytest.raises(SettingsError, match="terminationGracePeriodSeconds is 'soon'"):
+        stage.run(program())
+    assert stage.kit.dispatcher.actors == ()
+
+
 def test_an_error_of_the_program_stops_the_fleet_and_reaches_the_user(kind: str) -> None:
     stage = Stage(kind)
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actors.backend.shutdown import stop_limit
+from actors.local.kubelet.scripted_kubelet import Run
 from actors.messages import BackendFailed, BackendStopped
 from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, POLL, POOL, STORE, WATCH
 from actors.runtime import SupervisorMessage
@@ -165,7 +167,7 @@ def test_an_actor_that_hangs_is_replaced_and_does_nothing_when_it_wakes_up(
 def test_a_part_that_hangs_keeps_no_stop_from_deleting_the_fleet_in_time(part: str, world: World, hang: Hang) -> None:
     hang.await_message(part, MESSAGES[part])
     hang.await_begin()
-    assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
+    assert world.stop(within=stop_limit(world.settings).total_seconds()) == BackendStopped()
     assert world.pods() == []
     assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
     hang.let_go()
@@ -184,7 +186,7 @@ STAGES = [
 
 def stops_in_time(world: World) -> None:
     """The fleet is gone, and whoever does not hang."""
-    assert world.stop(within=world.settings.backend.shutdown_timeout.total_seconds()) == BackendStopped()
+    assert world.stop(within=stop_limit(world.settings).total_seconds()) == BackendStopped()
     assert world.pods() == []
     assert [actor.name for actor in world.kit.dispatcher.actors] == ["driver", "onlooker"]
 
@@ -263,3 +265,19 @@ def test_the_stream_of_a_watch_source_that_hangs_is_closed_when_it_is_replaced(w
     assert len(world.api.calls.open()) == open_calls
     hang.let_go()
     assert len(world.api.calls.open()) == open_calls
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_stop_that_takes_too_long_keeps_the_lease_while_a_part_may_still_write(hangs: bool) -> None:
+    slow = {"instances": 2, "template_patch": {"spec": {"terminationGracePeriodSeconds": 600}}}
+    with World(threads=True, executor=slow, backend={"lease": True, "shutdown_timeout": "20s"}) as world:
+        world.kubelet.script = lambda _: Run(stop_delay=timedelta(minutes=9))
+        world.advance(10)
+        hang = Hang(world)
+        if hangs:
+            hang.await_stop("request-pool")
+        assert world.stop(within=20) == BackendStopped()
+        holder = world.store.get("leases", "default", "executor-pods-app")["spec"]["holderIdentity"]
+        assert (hang.thread is not None, holder != "") == (hangs, hangs)
+        if hangs:
+            hang.let_go()

@@ -11,6 +11,7 @@ import pytest
 
 from actors.allocation.profile import CREATE_BACKOFF
 from actors.backend.backend import Backend
+from actors.backend.shutdown import stop_limit
 from actors.errors import Forbidden, NotFound, Unauthorized, Unavailable
 from actors.kube.api import Operation
 from actors.local.faults.faulty_api import FaultyPodApi
@@ -226,7 +227,7 @@ def test_a_stop_in_an_outage_ends_in_time_and_names_what_it_leaves(fault: Fault)
         world.grow()
         world.trouble(fault, *EVERYTHING)
         world.advance(300)
-        limit = world.settings.backend.shutdown_timeout.total_seconds()
+        limit = stop_limit(world.settings).total_seconds()
         assert len(world.stop(within=limit + 1).left_behind) >= FLEET
 
 

@@ -237,15 +237,16 @@ def test_a_stop_that_leaves_the_fleet_deletes_a_killed_one_whose_request_is_stil
         assert names(world) == [name(2)]
 
 
-def test_a_stop_that_leaves_the_fleet_names_the_killed_one_that_would_not_end_in_time() -> None:
-    with fleet(2, backend={"shutdown_timeout": "15s"}) as world:
+def test_a_stop_that_leaves_the_fleet_reports_when_a_killed_one_ends_that_has_longer() -> None:
+    with fleet(2, executor={"stop_grace_period": "30s"}, backend={"shutdown_timeout": "15s"}) as world:
         world.kubelet.script = lambda _: SLOW
         world.kubelet.exit(name(1), 0)
         world.advance(5)
         world.kill(3)
-        assert world.stop(delete_pods=False, within=16).left_behind == (name(3),)
+        assert world.stop(delete_pods=False, within=16).left_behind == ()
         assert is_going(world, 3)
-        assert sorted(world.removals()) == [1], "its end was not seen"
+        assert sorted(world.removals()) == [1, 3]
+        assert "its pod terminates, and ends by" in world.removals()[3].reason.message
         world.advance(10)
         assert names(world) == [name(2)]
 

@@ -533,7 +533,7 @@ def test_a_stop_in_an_outage_without_an_end_names_what_it_leaves_in_time() -> No
         cluster.advance(10)
         first.api.outage = True
         cluster.advance(15)
-        stopped = first.stop(delete_pods=True, within=31)
+        stopped = first.stop(delete_pods=True, within=35)
         assert stopped.left_behind == ("app-exec-1", "app-exec-2", "app-exec-3")
         assert first.heard(ExecutorRemoved) == []
 
@@ -608,6 +608,19 @@ def test_a_stop_whose_time_is_over_before_the_dead_ones_lease_names_what_it_leav
         assert stopped == BackendStopped(("app-exec-1", "app-exec-2", "app-exec-3"))
         assert second.wrote == []
         assert second.heard(ExecutorRemoved) == []
+
+
+def test_a_driver_that_starts_after_a_stop_that_took_too_long_does_not_wait_for_the_lease() -> None:
+    slow = {"template_patch": {"spec": {"terminationGracePeriodSeconds": 600}}}
+    with Rivals("first", executor=slow, backend={"shutdown_timeout": "20s"}) as cluster:
+        cluster.kubelet.script = lambda _: Run(stop_delay=timedelta(seconds=300))
+        cluster.advance(10)
+        first = cluster.drivers[0]
+        assert first.stop(within=20) == BackendStopped()
+        assert len(first.heard(ExecutorRemoved)) == 3
+        second = cluster.begin("second")
+        cluster.advance(3)
+        assert cluster.holder() is second
 
 
 def test_a_stop_that_leaves_the_fleet_does_not_wait_for_the_dead_ones_lease() -> None:

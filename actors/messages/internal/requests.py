@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+from immutables import Map
+
 from actors.kube.api import DeleteOptions, Manifest
 from actors.pods.pod import Pod
 from actors.runtime import Address, Moment
@@ -23,6 +25,7 @@ __all__ = [
     "DeletePod",
     "DeletePods",
     "Drain",
+    "GracePeriods",
     "LabelPod",
     "ListClaims",
     "PodsObserved",
@@ -104,6 +107,24 @@ class WithdrawRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class GracePeriods:
+    """The grace periods with which pods are deleted, by profile. None is the pod's own."""
+
+    named: Map[str, timedelta | None] = field(default_factory=Map)
+    others: timedelta | None = None
+    """Of pods with a profile that is not named."""
+
+    def of(self, profile: str) -> timedelta | None:
+        """Return the grace period of a pod with this profile."""
+        return self.named.get(profile, self.others)
+
+    @classmethod
+    def without_pause(cls, draining: frozenset[str]) -> GracePeriods:
+        """Return each pod's own, but no pause for the profiles that pause before SIGTERM."""
+        return cls(Map(dict.fromkeys(draining, NO_PAUSE)))
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePods:
     """DELETE these executors' pods by label, or all of the application's when `executor_ids` is None.
 
@@ -115,6 +136,7 @@ class DeletePods:
     """Gets `PodsDeleted`, once."""
     include_inactive: bool = False
     """With `executor_ids` None: delete pods labelled inactive, too."""
+    graces: GracePeriods = field(default_factory=GracePeriods)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
+from actors.backend.shutdown import stop_limit
 from actors.backend.startup import opened, out_of_time
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
@@ -112,7 +113,7 @@ def test_the_driver_that_is_shipped_runs_as_that_account_knows_its_pod_and_keeps
     monkeypatch.setenv(variable["name"], "driver-0")
     subject = Settings.load(tmp_path / "config.toml")
     assert (subject.driver_pod_name, subject.app_id, subject.uses_lease) == ("driver-0", "etl", True)
-    assert pod["terminationGracePeriodSeconds"] > subject.backend.shutdown_timeout.total_seconds()
+    assert pod["terminationGracePeriodSeconds"] > stop_limit(subject).total_seconds()
 
 
 # ── reviews ────────────────────────────────────────────────────────────────────────────────────────────────────

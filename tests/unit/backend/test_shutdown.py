@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actors.backend.backend import Backend
+from actors.backend.shutdown import stop_limit
 from actors.errors import ApiError, Forbidden, NotFound, Unavailable
 from actors.kube.api import PodPage
 from actors.local.inprocess import InProcessPodApi
@@ -19,33 +22,47 @@ from actors.messages import (
     ExecutorRemoved,
     ExecutorRunning,
     GetFleetStatus,
+    KillExecutors,
     RequestTotalExecutors,
     StopBackend,
 )
 from actors.messages.internal import Drained, Freshness, LeaseHeld, LeaseNotHeld, Source
 from actors.pods.loss import LossKind
 from actors.testing.manual_api import ManualPodApi
+from actors.text import rfc3339
 from tests.unit.builders import event, pod_name
 from tests.unit.views import going, pending, running, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from actors.pods.pod import Pod
     from actors.runtime import Address
     from actors.testing import Kit
     from actors.testing.manual_api import ManualCall
 
 SECOND = timedelta(seconds=1)
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+SLOW = MappingProxyType({"template_patch": {"spec": {"terminationGracePeriodSeconds": 600}}})
 OTHERS = ["request-pool", "snapshot-store", "lifecycle-manager"]
 
 
 class Rig:
     """A Backend that runs two executors, on an API whose every answer is the test's."""
 
-    def __init__(self, kit: Kit, *, instances: int = 2, lease: bool = False, **backend: Any) -> None:
+    def __init__(
+        self,
+        kit: Kit,
+        *,
+        instances: int = 2,
+        lease: bool = False,
+        executor: Mapping[str, Any] = NOTHING,
+        **backend: Any,
+    ) -> None:
         self.kit = kit
         self.api = ManualPodApi()
         self.driver = kit.probe("driver")
-        subject = settings(executor={"instances": instances}, backend={"lease": lease, **backend})
+        subject = settings(executor={"instances": instances, **executor}, backend={"lease": lease, **backend})
         self.backend = Backend.start(subject, self.driver.address, self.api, system=kit.system)
         kit.settle()
         for review in self.api.open("may"):
@@ -74,7 +91,17 @@ class Rig:
     def renewed(self, version: int) -> None:
         """The PATCH of the Lease succeeds."""
         (call,) = self.api.open("patch_object")
-        self.answer("patch_object", lease_of(call.request.patch["spec"]["holderIdentity"], version))
+        self.identity = call.request.patch["spec"]["holderIdentity"]
+        self.answer("patch_object", lease_of(self.identity, version))
+
+    def renew_for(self, seconds: int) -> None:
+        """Time passes, in which each renewal of the Lease succeeds."""
+        for _ in range(seconds):
+            self.kit.advance(SECOND)
+            if self.api.open("get_object"):  # the keeper's, or the recorder's, whose Events are about the Lease
+                self.answer("get_object", lease_of(self.identity, 3))
+            if any(call.request.patch["spec"]["holderIdentity"] for call in self.api.open("patch_object")):
+                self.renewed(3)
 
     def run(self, *executor_ids: int) -> Rig:
         """The POSTs of these are answered, and the watch delivers that they run."""
@@ -142,6 +169,42 @@ def test_the_fleet_is_deleted_by_its_label_and_listed_until_it_is_gone(rig: Rig)
     assert rig.ended() == ()
 
 
+@pytest.mark.parametrize(
+    ("executor", "grace"),
+    [({}, 5 * SECOND), ({"stop_grace_period": "9s"}, 9 * SECOND), (SLOW, None)],
+)
+def test_the_fleet_is_deleted_with_the_grace_period_of_a_stop(
+    kit: Kit, executor: Mapping[str, Any], grace: timedelta | None
+) -> None:
+    rig = Rig(kit, executor=executor).run(1, 2)
+    rig.stop()
+    assert rig.answer("delete_collection", Forbidden("no", status=403)).request.grace == grace
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    assert [call.request.options.grace for call in rig.api.open("delete")] == [grace, grace]
+
+
+def test_a_stop_logs_how_long_executors_have_to_end(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "actors"):
+        rig.stop()
+    assert "deleting executors: executors=2 grace=5s limit=35s" in caplog.messages
+
+
+def test_an_executor_that_was_deleted_before_gets_no_more_time_than_the_others(kit: Kit) -> None:
+    rig = Rig(kit).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", Forbidden("no", status=403))
+    rig.answer("list", PodPage((going(running(1), grace=30), going(running(2), grace=5)), "5"))
+    (call,) = rig.api.open("delete")
+    assert (call.request.name, call.request.options.grace) == ("app-exec-1", 5 * SECOND)
+
+
+def test_a_killed_executor_of_a_fleet_that_is_left_has_the_grace_period_of_a_stop(kit: Kit) -> None:
+    rig = Rig(kit).run(1, 2)
+    rig.backend.tell(KillExecutors((1,)))
+    rig.stop(delete_pods=False)
+    assert rig.answer("delete_collection", None).request.grace == 5 * SECOND
+
+
 def test_each_executor_is_reported_as_stopped_before_the_end_is(rig: Rig) -> None:
     rig.driver.take_all()
     rig.stop()
@@ -167,6 +230,20 @@ def test_the_delay_between_lists_grows(rig: Rig) -> None:
     assert waits == [1, 2, 4, 8, 16, 20, 20]
 
 
+def test_the_fleet_is_listed_often_again_when_the_last_grace_period_is_over(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("delete_collection", None)
+    began, tenth = rig.kit.clock.now(), timedelta(milliseconds=100)
+    listed = []
+    pods = (going(running(1), grace=3, now=began), going(running(2), grace=5, now=began))
+    while rig.kit.clock.now() < began + 7 * SECOND:
+        if rig.api.open("list"):
+            listed.append((rig.kit.clock.now() - began) / tenth)
+            rig.answer("list", PodPage(pods, "5"))
+        rig.kit.advance(tenth)
+    assert listed == [0, 1, 3, 7, 15, 31, 50, 55, 60, 65]
+
+
 def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", None)
@@ -178,7 +255,7 @@ def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
 def test_pods_that_the_bulk_delete_left_are_deleted_one_by_one(rig: Rig) -> None:
     rig.stop()
     rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
-    rig.answer("list", PodPage((running(1), going(running(2))), "5"))
+    rig.answer("list", PodPage((running(1), going(running(2), grace=5)), "5"))
     call = rig.api.take("delete")
     assert (call.request.name, call.request.options.uid) == ("app-exec-1", "uid-1")
     assert rig.api.open("delete") == (call,)
@@ -263,7 +340,7 @@ def test_a_stop_that_times_out_names_the_pods_of_the_last_list(rig: Rig) -> None
     rig.stop()
     rig.answer("delete_collection", None)
     rig.answer("list", PodPage((going(running(2)),), "5"))
-    rig.kit.advance(timedelta(seconds=29))
+    rig.kit.advance(timedelta(seconds=34))
     assert rig.backend.is_alive()
     rig.kit.advance(SECOND)
     assert rig.ended() == ("app-exec-2",)
@@ -271,12 +348,55 @@ def test_a_stop_that_times_out_names_the_pods_of_the_last_list(rig: Rig) -> None
     assert [end.executor_id for end in ends] == [1], "a pod that may be left is not reported removed"
 
 
+def test_an_executor_that_ends_by_itself_after_the_limit_is_reported_removed_and_not_left(kit: Kit) -> None:
+    rig = Rig(kit, executor=SLOW, shutdown_timeout="20s").run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    ends_by = kit.clock.now() + 604 * SECOND
+    rig.answer("list", PodPage((going(running(1), grace=600, now=kit.clock.now()), running(2)), "5"))
+    kit.advance(20 * SECOND)
+    assert rig.ended() == ("app-exec-2",), "its deletion was not accepted"
+    (removed,) = rig.driver.take_all(ExecutorRemoved)
+    assert (removed.executor_id, removed.reason.kind) == (1, LossKind.KILLED_BY_DRIVER)
+    assert removed.reason.message == (
+        f"executor 1 was stopped with the fleet: its pod terminates, and ends by {rfc3339(ends_by)}"
+    )
+
+
+@pytest.mark.parametrize("began", [timedelta(), -30 * SECOND])
+def test_a_pod_that_terminates_beyond_its_time_is_left(kit: Kit, began: timedelta) -> None:
+    rig = Rig(kit, shutdown_timeout="20s").run(1, 2)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    held = going(running(2), grace=5, now=kit.clock.now() + began)
+    for _ in range(9):
+        rig.answer("list", PodPage((held,), "5"))
+        kit.advance(2 * SECOND)
+    kit.advance(10 * SECOND)
+    assert rig.ended() == ("app-exec-2",), "a finalizer holds it, or its node does not answer"
+    assert [removed.executor_id for removed in rig.driver.take_all(ExecutorRemoved)] == [1]
+
+
+def test_a_clock_that_differs_from_the_servers_gives_no_pod_more_time(kit: Kit) -> None:
+    rig = Rig(kit, shutdown_timeout="20s").run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    ahead = going(running(2), grace=5, now=kit.clock.now() + timedelta(hours=1))
+    for _ in range(9):
+        rig.answer("list", PodPage((ahead,), "5"))
+        kit.advance(2 * SECOND)
+    kit.advance(10 * SECOND)
+    assert rig.ended() == ("app-exec-2",)
+
+
 @pytest.mark.parametrize("error", [Unavailable("no route to host"), Forbidden("no", status=403)])
 def test_a_stop_without_an_answering_api_ends_in_time_and_names_all_pods_that_may_exist(
     rig: Rig, error: ApiError
 ) -> None:
     rig.stop()
-    for _ in range(30):
+    for _ in range(35):
         for call in rig.api.open():
             call.answer(error)
         rig.kit.advance(SECOND)
@@ -287,8 +407,35 @@ def test_a_stop_without_an_answering_api_ends_in_time_and_names_all_pods_that_ma
 def test_an_executor_whose_post_was_never_answered_is_named(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
-    kit.advance(timedelta(seconds=30))
+    kit.advance(timedelta(seconds=35))
     assert rig.ended() == ("app-exec-1",)
+
+
+@pytest.mark.parametrize(
+    ("executor", "backend", "seconds"),
+    [
+        ({}, {}, 5 + 10 + 2 * 10),
+        ({"stop_grace_period": "1m"}, {}, 60 + 10 + 2 * 10),
+        (SLOW, {}, 600 + 10 + 2 * 10),
+        (SLOW, {"request_timeout": "1m"}, 600 + 10 + 2 * 60),
+        (SLOW, {"shutdown_timeout": "20s"}, 20),
+    ],
+)
+def test_a_stop_may_take_as_long_as_the_longest_grace_period_demands_unless_its_limit_is_set(
+    executor: Mapping[str, Any], backend: dict[str, Any], seconds: float
+) -> None:
+    assert stop_limit(settings(executor={**executor}, backend=backend)) == seconds * SECOND
+
+
+def test_a_stop_waits_for_executors_that_have_long_to_end(kit: Kit) -> None:
+    rig = Rig(kit, executor=SLOW).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    for _ in range(300):
+        rig.answer("list", PodPage((going(running(1), grace=600, now=kit.clock.now()),), "5"))
+        kit.advance(2 * SECOND)
+    rig.left()
+    assert rig.ended() == ()
 
 
 def test_the_time_a_stop_may_take_can_be_set(kit: Kit) -> None:
@@ -489,6 +636,48 @@ def test_the_lease_of_a_fleet_that_is_left_is_released_too(kit: Kit) -> None:
     assert rig.ended() == ()
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_stop_that_takes_too_long_releases_the_lease_when_what_it_has_sent_is_over(kit: Kit, answers: bool) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout="16s").run(1, 2)
+    rig.stop()
+    if answers:
+        rig.answer("delete_collection", None)
+    else:
+        rig.renew_for(2)
+    rig.answer("list", PodPage((running(1), running(2)), "5"))
+    rig.renew_for(13 - (not answers) * 2)
+    assert rig.children() == ["lease-keeper"], "nothing more is sent"
+    kit.advance(1.9 * SECOND)
+    assert rig.api.open("patch_object") == (), "the server may carry out a request that it has"
+    kit.advance(SECOND / 10)
+    rig.answer("get_object", lease_of(rig.identity, 3))  # it was about to be renewed
+    assert rig.answer("patch_object", lease_of("", 4)).request.patch["spec"]["holderIdentity"] == ""
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+
+
+def test_a_stop_that_takes_too_long_for_its_lease_to_be_released_lets_it_expire(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, request_timeout=SECOND, shutdown_timeout=4 * SECOND).run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    kit.advance(3.9 * SECOND)
+    assert rig.backend.is_alive()
+    kit.advance(SECOND / 10)
+    assert rig.api.open("patch_object") == ()
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+
+
+@pytest.mark.usefixtures("expect_crashes")
+def test_a_stop_that_ends_early_because_a_child_failed_too_often_releases_the_lease(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout=timedelta(hours=1)).run(1, 2)
+    pool = kit.address("request-pool")
+    rig.stop()
+    for _ in range(5):
+        pool.tell("nonsense")
+        rig.renew_for(30)
+    assert rig.answer("patch_object", lease_of("", 4)).request.patch["spec"]["holderIdentity"] == ""
+    assert rig.ended() == ("app-exec-1", "app-exec-2")
+
+
 def test_a_lease_that_cannot_be_released_expires(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.stop(delete_pods=False)
@@ -631,7 +820,9 @@ def test_a_fleet_that_ends_slowly_is_waited_for(kit: Kit) -> None:
     kubelet = ScriptedKubelet(store, kit.clock, kit.timers, script=lambda _: Run(stop_delay=7 * SECOND))
     driver = kit.probe("driver")
     api = InProcessPodApi(store, "default", kit.timers)
-    backend = Backend.start(settings(executor={"instances": 5}), driver.address, api, system=kit.system)
+    backend = Backend.start(
+        settings(executor={"instances": 5, "stop_grace_period": "9s"}), driver.address, api, system=kit.system
+    )
     kit.advance(3 * SECOND)
     assert len(driver.take_all(ExecutorRunning)) == 5
     backend.tell(StopBackend())

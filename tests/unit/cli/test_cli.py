@@ -338,6 +338,28 @@ def test_the_last_event_comes_when_the_backend_has_ended_and_has_the_reason(kit:
     assert not run.driver.is_alive()
 
 
+@pytest.mark.parametrize(
+    ("executors", "grace", "message"),
+    [
+        ((), timedelta(seconds=5), None),
+        ((1,), timedelta(seconds=5), "1 executor has up to 5 s to end"),
+        ((1, 2), timedelta(minutes=10), "2 executors have up to 600 s to end"),
+        ((1,), None, "1 executor is left running"),
+        ((1, 2), None, "2 executors are left running"),
+    ],
+)
+def test_the_begin_of_a_stop_says_how_long_it_may_take(
+    kit: Kit, executors: tuple[int, ...], grace: timedelta | None, message: str | None
+) -> None:
+    run = Run(kit, Plan(grace=grace))
+    run.tell(BackendStarted("etl", "batch"))
+    for executor_id in (*executors, 9):
+        run.tell(ExecutorPending(executor_id, pod(f"etl-exec-{executor_id}")))
+    run.tell(ExecutorRemoved(9, ENDED), StopFleet("interrupted"))
+    assert run.events[-1].event == "stopping"
+    assert (run.events[-1].reason, run.events[-1].message) == ("interrupted", message)
+
+
 def test_a_failed_fleet_is_stopped(kit: Kit) -> None:
     run = Run(kit, Plan())
     run.tell(FleetFailed("too many failures"))

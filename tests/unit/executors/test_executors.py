@@ -38,6 +38,7 @@ from actors.messages.internal import (
     ExecutorsObserved,
     ExecutorsRequested,
     ExecutorsScaledDown,
+    GracePeriods,
     LedgerLoaded,
     RemoveExecutor,
     SetTotalExpectedExecutors,
@@ -137,7 +138,8 @@ def test_the_allocator_is_told_of_retired_executors_and_the_fallen_target_in_one
     targets = [message for message in sent if isinstance(message, SetTotalExpectedExecutors)]
     assert targets == [SetTotalExpectedExecutors({"default": 1}, retired=frozenset({1, 3}))]
     subject.kit.advance(60 * SECOND)
-    assert subject.sent() == [DeletePods(frozenset({1}))]
+    no_pause = GracePeriods.without_pause(frozenset({"default"}))
+    assert subject.sent() == [DeletePods(frozenset({1}), graces=no_pause)], "the drain has had its time"
 
 
 def test_a_retired_executor_may_register_before_its_pod_was_observed_to_run(rig: Any) -> None:

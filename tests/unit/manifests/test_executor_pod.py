@@ -637,6 +637,27 @@ def test_a_pod_mounts_each_claim_once_be_it_reused_or_made_for_it(names: list[st
     ]
 
 
+# ── the process namespace ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("template", "setting", "shared"),
+    [
+        ({}, None, None),
+        ({}, True, True),
+        ({"shareProcessNamespace": True}, None, True),
+        ({"shareProcessNamespace": True}, False, False),
+    ],
+)
+def test_the_containers_of_a_pod_share_a_process_namespace_as_the_setting_says_or_else_the_template(
+    template: dict[str, Any], setting: bool | None, shared: bool | None
+) -> None:
+    given = {**TEMPLATE, "spec": {**TEMPLATE["spec"], **template}}
+    fleet = settings({"share_process_namespace": setting} if setting is not None else None, pod_template=given)
+    pod = ExecutorManifests(fleet, namespace="ns").pod(1, "big")
+    assert pod["spec"].get("shareProcessNamespace") is shared
+
+
 # ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

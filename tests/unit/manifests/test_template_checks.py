@@ -241,6 +241,22 @@ def test_a_controller_that_adopts_by_any_label_is_refused() -> None:
     assert refused({**TEMPLATE, "metadata": {"uid": "v", "ownerReferences": [owner]}}) == (
         "executor.pod_template: metadata.ownerReferences has the DaemonSet 'agent', which deletes every pod with its "
         "labels that it does not want: remove it, and those labels"
+@pytest.mark.parametrize("grace", ["30", True, -1, 1.5, 10**14])
+def test_a_grace_period_that_is_no_number_of_seconds_is_refused(grace: object) -> None:
+    told = refused(changed(terminationGracePeriodSeconds=grace))
+    assert told == (
+        f"executor.pod_template: spec.terminationGracePeriodSeconds is {grace!r}, "
+        "it must be a whole number of seconds from 0 to 31536000"
+    )
+
+
+def test_a_pod_cannot_share_a_process_namespace_of_its_own_and_the_nodes() -> None:
+    template = changed(hostPID=True)
+    check(template)
+    check(template, share_process_namespace=False)
+    assert refused(template, share_process_namespace=True) == (
+        "executor.share_process_namespace: executor.pod_template has hostPID, which has every process of the node: "
+        "set one of them"
     )
 
 
@@ -253,13 +269,6 @@ def test_a_template_with_a_pre_stop_hook_of_its_own_contradicts_drain_timeout() 
     told = refused(template, drain_timeout="60s")
     assert told.startswith("executor.pod_template: spec.containers: 'a' has a lifecycle.preStop")
     assert "drain_command" in told
-
-
-@pytest.mark.parametrize("grace", ["30", True, -1, 1.5])
-def test_a_grace_period_to_which_nothing_can_be_added_is_refused_with_drain_timeout(grace: object) -> None:
-    told = refused(changed(terminationGracePeriodSeconds=grace), drain_timeout="60s")
-    assert "spec.terminationGracePeriodSeconds" in told
-    assert repr(grace) in told
 
 
 def test_a_drain_command_needs_a_drain_timeout_which_a_profile_may_inherit() -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from immutables import Map
 
 from actors import kube
 from actors.errors import (
@@ -25,6 +26,7 @@ from actors.messages.internal import (
     ConfirmPod,
     DeletePod,
     DeletePods,
+    GracePeriods,
     LabelPod,
     ListClaims,
     PodConfirmed,
@@ -66,11 +68,34 @@ def asker(kit: Kit) -> Probe:
 
 
 def test_pods_that_pause_are_deleted_by_calls_of_their_own_without_their_pause() -> None:
-    request = BulkDelete(DeletePods(frozenset({1})), APP_ID, frozenset({"b", "a"}))
+    graces = GracePeriods.without_pause(frozenset({"b", "a"}))
+    request = BulkDelete(DeletePods(frozenset({1}), graces=graces), APP_ID)
     selector = f"{fleet_selector(APP_ID)},executor-pods/executor-id in (1)"
     assert request.call == kube.DeleteCollection(f"{selector},executor-pods/profile in (a,b)", timedelta(seconds=1))
     assert request.judge(None) == Retry()
     assert request.call == kube.DeleteCollection(f"{selector},executor-pods/profile notin (a,b)")
+    assert request.judge(None) == Done()
+
+
+def test_one_call_deletes_all_pods_of_one_grace_period() -> None:
+    five, nine = timedelta(seconds=5), timedelta(seconds=9)
+    named = Map({"slow": None, "a": five, "quick": nine, "b": five, "late": None})
+    request = BulkDelete(DeletePods(None, graces=GracePeriods(named, five)), APP_ID)
+    calls = [request.call]
+    while request.judge(None) == Retry():
+        calls.append(request.call)
+    everyone = fleet_selector(APP_ID)
+    assert calls == [
+        kube.DeleteCollection(f"{everyone},executor-pods/profile in (late,slow)"),
+        kube.DeleteCollection(f"{everyone},executor-pods/profile in (quick)", nine),
+        kube.DeleteCollection(f"{everyone},executor-pods/profile notin (late,quick,slow)", five),
+    ]
+
+
+def test_a_grace_period_that_all_profiles_have_takes_one_call_without_their_names() -> None:
+    five = timedelta(seconds=5)
+    request = BulkDelete(DeletePods(None, graces=GracePeriods(Map({"a": five, "b": five}), five)), APP_ID)
+    assert request.call == kube.DeleteCollection(fleet_selector(APP_ID), five)
     assert request.judge(None) == Done()
 
 
