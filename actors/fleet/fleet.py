@@ -234,7 +234,11 @@ class Fleet:
         return run(self._door.retire(executors, deadline, replace=replace), self._door.system)
 
     def drained(self, executor_id: int) -> bool:
-        """Say that a terminating executor has nothing left to lose: it ends now. False: it is not terminating."""
+        """Say that a terminating executor has nothing left to lose: its pod is deleted now.
+
+        False: it is not terminating. If somebody else has deleted its pod, the executor must end the pause itself: see
+        `ExecutorDrained`.
+        """
         return run(self._door.drained(executor_id), self._door.system)
 
     def hold(self, *, deadline: Duration | None = None) -> tuple[int, ...]:

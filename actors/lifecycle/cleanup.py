@@ -14,7 +14,7 @@ from actors.kube.api import DeleteOptions
 from actors.messages.internal import NO_PAUSE, DeletePod, LabelPod
 from actors.pods.pod import INACTIVE_LABEL, held_since
 from actors.pods.state import PodState, PodTerminating
-from actors.runtime import elapsed
+from actors.runtime import elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class Cleanup:
         """Ended pods, and live ones whose executors were killed, abandoned or reported as ended; and when each was
         observed last."""
         self._terminating: dict[int, tuple[PodTerminating, Moment]] = {}
-        """Terminating pods, and since when."""
+        """Terminating pods, and when each grace period that was observed is over."""
         self._finalizing: dict[int, Pod] = {}
         """Terminating pods with finalizers that were not reported as held."""
         self._held: dict[int, str] = {}
@@ -50,15 +50,22 @@ class Cleanup:
         self._observe_finalizers(executor_id, state.pod)
         if isinstance(state, PodTerminating):
             self._to_delete.pop(executor_id, None)
-            known = self._terminating.get(executor_id)
-            if known is None or known[0].pod.uid != state.pod.uid or _grace(known[0].pod) != _grace(state.pod):
-                self._terminating[executor_id] = (state, now)
+            self._observe_grace(executor_id, state, now)
             return
         self._terminating.pop(executor_id, None)  # a restored backup undoes deletions
         if state.final or not stays:
             self._to_delete[executor_id] = now
         else:
             self._to_delete.pop(executor_id, None)
+
+    def _observe_grace(self, executor_id: int, state: PodTerminating, now: Moment) -> None:
+        """Note when a pod must have ended. A kubelet goes on with the longer grace period if a DELETE shortens it."""
+        grace = _grace(state.pod)
+        known = self._terminating.get(executor_id)
+        if known is None or known[0].pod.uid != state.pod.uid:
+            self._terminating[executor_id] = (state, later(now, grace))
+        elif _grace(known[0].pod) != grace:
+            self._terminating[executor_id] = (state, max(known[1], later(now, grace)))
 
     def _observe_finalizers(self, executor_id: int, pod: Pod) -> None:
         if not pod.terminating or not pod.metadata.finalizers:
@@ -85,11 +92,9 @@ class Cleanup:
             pod, observed_at = state.pod, max(changed_at, synced_at)
             if state.final and not self._settings.delete_on_termination:
                 yield LabelPod(pod.name, pod.uid, {INACTIVE_LABEL: "true"}, observed_at=observed_at)
-            elif pod.profile in self._draining:
-                if not pod.terminating or _grace(pod) > NO_PAUSE:  # a second DELETE ends the pause of another's
-                    yield DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=NO_PAUSE), observed_at)
-            elif not pod.terminating:
-                yield DeletePod(pod.name, DeleteOptions(uid=pod.uid), observed_at)
+            elif not pod.terminating:  # a second DELETE would not end a pause that has begun
+                grace = NO_PAUSE if pod.profile in self._draining else None
+                yield DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=grace), observed_at)
 
     def _in_snapshot(self, states: Mapping[int, PodState]) -> list[tuple[int, Moment]]:
         """Return the pods to delete, and forget those that the snapshot does not have."""
@@ -101,15 +106,12 @@ class Cleanup:
         """Return, once, the pods that have outlived their grace period: their nodes are probably lost."""
         overdue = [
             (executor_id, state)
-            for executor_id, (state, since) in self._terminating.items()
-            if elapsed(since, now) >= self._patience(state)
+            for executor_id, (state, over_at) in self._terminating.items()
+            if elapsed(over_at, now) >= self._settings.terminating_timeout
         ]
         for executor_id, _ in overdue:
             del self._terminating[executor_id]
         return overdue
-
-    def _patience(self, state: PodTerminating) -> timedelta:
-        return _grace(state.pod) + self._settings.terminating_timeout
 
     def held(self, at: datetime) -> list[tuple[int, Pod, datetime]]:
         """Return, once, the pods that finalizers have held for `executor.terminating_timeout`, and since when."""

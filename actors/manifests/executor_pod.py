@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.manifests.memory import memory_of, shapes_of
+from actors.manifests.pause import pause_variables
 from actors.manifests.pod_template import executor_of
 from actors.manifests.template_checks import check_template
 from actors.pods.ids import believed, parse_executor_id, pod_name
@@ -82,7 +83,7 @@ class ExecutorManifests:
         self._driver_address = settings.driver_address
         self._namespace = namespace
         self._owner = owner
-        self._variables = {name: self._environment(name) for name in settings.profile_names}
+        self._variables = {name: self._environment(settings, name) for name in settings.profile_names}
         """By profile: the variables that every executor gets, but for its id. All pods share them: hundreds wait for
         their POSTs, and the more objects there are, the more often the interpreter looks for garbage among them."""
 
@@ -168,7 +169,7 @@ class ExecutorManifests:
             MANAGED_BY_LABEL: "executor-pods",
         }
 
-    def _environment(self, profile: str) -> list[dict[str, Any]]:
+    def _environment(self, settings: Settings, profile: str) -> list[dict[str, Any]]:
         own: list[dict[str, Any]] = [
             {"name": "EXECUTOR_APP_ID", "value": self._app_id},
             {"name": "EXECUTOR_PROFILE", "value": profile},
@@ -177,6 +178,8 @@ class ExecutorManifests:
         ]
         if self._driver_address is not None:
             own.append({"name": "DRIVER_ADDRESS", "value": self._driver_address})
+        if profile in settings.draining and settings.profile(profile).drain_command is None:
+            own += pause_variables()
         return own
 
     def _volume(self, claim: ClaimSettings, claim_name: str | None, profile: str) -> dict[str, Any]:

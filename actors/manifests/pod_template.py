@@ -11,6 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.kube.strategic_merge import copy_json, strategic_merge
+from actors.manifests.pause import pre_stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -217,8 +218,7 @@ def _pause_before_sigterm(spec: dict[str, Any], executor: dict[str, Any], profil
     if profile.drain_timeout is None:
         return
     seconds = ceil(profile.drain_timeout.total_seconds())
-    command = profile.drain_command
-    hook = {"sleep": {"seconds": seconds}} if command is None else {"exec": {"command": list(command)}}
+    hook = pre_stop(profile.drain_command, seconds)
     executor["lifecycle"] = {**(executor.get("lifecycle") or {}), "preStop": hook}
     grace = spec.get("terminationGracePeriodSeconds")
     spec["terminationGracePeriodSeconds"] = seconds + (DEFAULT_GRACE if grace is None else grace)

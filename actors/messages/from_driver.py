@@ -176,10 +176,12 @@ class ResumeFleet(Question[None]):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorDrained(Question[bool]):
-    """This terminating executor has nothing left to lose: its pod is deleted now, and need not pause any longer.
+    """This terminating executor has nothing left to lose: its pod is deleted now.
 
-    Whoever ends it: `RetireExecutors`, `KillExecutors`, or somebody else who deleted its pod while
-    `executor.drain_timeout` has it pause. It receives SIGTERM within a second, and SIGKILL two seconds later.
+    After `RetireExecutors` or `KillExecutors` it receives SIGTERM within a second, and SIGKILL two seconds later.
+
+    If somebody else deleted its pod, which pauses (`executor.drain_timeout`), nothing that this library can ask of the
+    cluster ends the pause. Have the executor end, or create the file that EXECUTOR_DRAINED_FILE names.
 
     Answered with a bool: the executor is terminating. Else nothing happens.
     """

@@ -65,14 +65,18 @@ class ShapeSettings(Group):
     """Arguments of the command, or of the image's own entrypoint, as a list. They replace the template's."""
     drain_timeout: Duration | None = Field(default=None, examples=["60s"])
     """How long an executor has to drain (to finish its work, or hand it over) before SIGTERM, whoever deletes its pod:
-    the pod pauses that long first (`lifecycle.preStop`), and `terminationGracePeriodSeconds` is this much longer than
-    the pod template's (default: 30 s). `RetireExecutors` gives it the same time before the pod is deleted. What the
-    fleet itself deletes does not pause. Without it: SIGTERM comes at once.
+    the pod pauses first (`lifecycle.preStop`), and `terminationGracePeriodSeconds` is this much longer than the pod
+    template's (default: 30 s). The pause ends early when the executor's process ends, or creates the file that
+    EXECUTOR_DRAINED_FILE names. `RetireExecutors` gives it the same time before the pod is deleted. What the fleet
+    itself deletes does not pause. Without it: SIGTERM comes at once.
     """
-    drain_command: Argv | None = Field(default=None, examples=[["sleep", "60"]])
-    """Command that runs in the executor's container during the pause, as a list. The pause ends with the command, or
-    after `drain_timeout`. Without it the pause is a `sleep` action, which needs Kubernetes 1.30: an older server drops
-    it, and pods do not pause. There, set a command such as `["sleep", "60"]`.
+    drain_command: Words | None = Field(default=None, examples=[["python", "-m", "worker.drain"]])
+    """Command that runs in the executor's container during the pause, as a list, instead of the one that waits for
+    EXECUTOR_DRAINED_FILE and needs `sh` and `sleep` in the image. The pause ends with the command or the executor's
+    process. A command that takes longer than `drain_timeout` uses up what the executor has left after SIGTERM.
+
+    An empty list: no command, the node itself sleeps. This works with every image, needs Kubernetes 1.30, and is served
+    in full by a node: neither the executor nor the driver can end it.
     """
     stop_grace_period: Duration | None = Field(default=None, examples=["30s"])
     """How long an executor has to end when the fleet is stopped: the grace period with which a stop deletes its pod,

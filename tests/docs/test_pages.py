@@ -111,6 +111,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "BackendDoor",
         "DaskTaskRunner",
         "ErrImagePull",
+        "FailedPreStopHook",
         "ImagePullBackOff",
         "KubernetesExecutorBackend",
         "LocalCluster",

@@ -76,6 +76,24 @@ def test_no_result_of_a_worker_that_must_go_is_lost_and_none_is_computed_twice(h
     asyncio.run(drains(tmp_path / "computed", how, 30, 2))
 
 
+@pytest.mark.parametrize("nanny", [False, True])
+def test_the_pause_of_a_worker_ends_once_its_results_are_with_others(nanny: bool) -> None:
+    async def program(local: LocalCluster) -> None:
+        values = {"name": "etl", "nanny": nanny, "drain_timeout": "1h", **on(local)}
+        async with cluster_of(2, asynchronous=True, **values) as cluster, Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(2, timeout=LIMIT)
+            await client.gather(client.map(str, range(10)))
+            delete(local, "etl-exec-1")
+            await until(lambda: told(cluster, "removed"))
+            (removed,) = told(cluster, "removed")
+            assert (removed["executor"], removed["kind"]) == (1, "DELETED")
+            assert "with exit code 0" in removed["message"]
+            assert lost(cluster) == []
+
+    with LocalCluster() as local:
+        asyncio.run(program(local))
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("how", ["scale", "delete"])
 def test_no_result_is_lost_in_twenty_runs(how: str, tmp_path: Path) -> None:

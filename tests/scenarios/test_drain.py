@@ -47,7 +47,7 @@ class Work:
         self.lost = 0
 
     def go_on(self, seconds: float) -> None:
-        """The driver works: it takes over from executors that terminate, and says when one is drained."""
+        """The driver works: it takes over from executors that terminate, and then has them end."""
         for _ in range(int(seconds * 4)):
             self.world.advance(0.25)
             for message in self.world.heard(ExecutorTerminating):
@@ -62,6 +62,7 @@ class Work:
         self.taken += 1
         if not self.held[executor_id]:
             self.world.ask(ExecutorDrained(executor_id))
+            self.world.kubelet.exit(name(executor_id), 0)
 
     def _lives(self, executor_id: int) -> bool:
         alive = [each for each in self.world.pods("Running") if each["metadata"]["name"] == name(executor_id)]
@@ -85,7 +86,7 @@ def test_the_results_of_a_deleted_pod_are_lost_without_a_pause_and_taken_over_wi
         world.store.delete("pods", "default", name(1))
         work.go_on(20)
         assert (work.lost, work.taken) == (lost, 28 - lost)
-        assert names(world) == [name(i) for i in (2, 3, 4)], "it is replaced, and its pause ends when it is drained"
+        assert names(world) == [name(i) for i in (2, 3, 4)], "it is replaced, and its pause ends with its process"
         assert ended(world, 1).kind is LossKind.DELETED
 
 
@@ -194,12 +195,27 @@ def test_the_hang_up_of_a_retired_executor_is_no_disconnect() -> None:
         assert not world.heard(ExecutorRemoved)
 
 
-def test_a_retired_executor_that_somebody_else_deletes_keeps_its_deadline() -> None:
+def test_a_retired_executor_that_somebody_else_deletes_was_retired_all_the_same() -> None:
     with fleet(1, executor=DRAINING) as world:
         world.retire(1)
         world.advance(50)
         world.store.delete("pods", "default", name(1))
-        world.advance(9)
+        world.advance(5)
+        assert name(1) in names(world), "it pauses"
+        world.kubelet.exit(name(1), 0)
+        world.advance(1)
+        assert name(1) not in names(world)
+        assert ended(world, 1).kind is LossKind.KILLED_BY_DRIVER
+
+
+def test_neither_the_executor_nor_the_driver_ends_a_pause_in_which_the_node_sleeps() -> None:
+    with fleet(1, executor={**DRAINING, "drain_command": []}) as world:
+        world.invariants.taken_by_others(name(1))
+        world.store.delete("pods", "default", name(1))
+        world.advance(5)
+        assert world.ask(ExecutorDrained(1))
+        world.kubelet.exit(name(1), 0)
+        world.advance(54)
         assert name(1) in names(world)
         world.advance(5)
         assert name(1) not in names(world)

@@ -20,6 +20,7 @@ from actors.local.kubelet.pod_status import Ended
 from actors.local.kubelet.scheduler import is_schedulable
 from actors.local.schema.statuses import ApiStatus
 from actors.local.store.objects import FINAL_PHASES, rfc3339
+from actors.manifests.pause import pause_of
 
 if TYPE_CHECKING:
     from actors.local.store.object_store import ObjectStore, WatchMessage
@@ -48,8 +49,9 @@ class Run:
     than what is left of the grace period, it is killed."""
     stop_exit_code: int = _SIGTERM_EXIT
     """The exit code after SIGTERM."""
-    pre_stop: timedelta = timedelta(0)
-    """How long the command of a preStop hook runs. A hook that sleeps says so itself."""
+    pre_stop: timedelta | None = None
+    """How long the command of a preStop hook runs, unless its container ends before. None: that of `drain_timeout` as
+    long as it says, another not at all. A hook that sleeps says so itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,12 +292,12 @@ class ScriptedKubelet:
         if sandbox.grace == seconds:
             return
         sandbox.grace = seconds
-        grace, stop_delay, code, command = timedelta(seconds=seconds), self._stop_delay, _SIGTERM_EXIT, timedelta(0)
+        grace, stop_delay, code, runs = timedelta(seconds=seconds), self._stop_delay, _SIGTERM_EXIT, None
         if isinstance(sandbox.plan, Run):
             stop_delay = stop_delay if sandbox.plan.stop_delay is None else sandbox.plan.stop_delay
-            code, command = sandbox.plan.stop_exit_code, sandbox.plan.pre_stop
+            code, runs = sandbox.plan.stop_exit_code, sandbox.plan.pre_stop
         sleep = _sleeps(pod, "preStop")
-        pause = min(grace, max(sleep, command if _runs_command(pod, "preStop") else timedelta(0)))
+        pause = min(grace, max(sleep, _command_runs(pod, runs)))
         left = max(grace - pause, SHUTDOWN_WINDOW) if pause else grace
         sandbox.asleep_until = self._clock.now() + min(grace, sleep) if sleep else None
         how = Ended.with_code(code if stop_delay <= left else _SIGKILL_EXIT)
@@ -368,9 +370,11 @@ def _sleeps(pod: Mapping[str, Any], hook: str) -> timedelta:
     return max((each.sleep for each in found if each is not None), default=timedelta(0))
 
 
-def _runs_command(pod: Mapping[str, Any], hook: str) -> bool:
-    found = (hook_of(container, hook) for container in pod["spec"]["containers"])
-    return any(each is not None and each.command for each in found)
+def _command_runs(pod: Mapping[str, Any], planned: timedelta | None) -> timedelta:
+    """Return how long the longest command of a preStop hook runs; `planned`, if there is one and it is given."""
+    found = (hook_of(container, "preStop") for container in pod["spec"]["containers"])
+    commands = [each.command for each in found if each is not None and each.command]
+    return max((pause_of(each) if planned is None else planned for each in commands), default=timedelta(0))
 
 
 def _cancel_timers(sandbox: _Sandbox) -> None:

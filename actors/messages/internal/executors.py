@@ -164,7 +164,7 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class DrainEnded:
-    """This terminating executor is drained: its pod must end now, and not pause any longer."""
+    """This terminating executor is drained: its pod must be deleted now, if nobody has."""
 
     executor_id: int
 

@@ -67,8 +67,8 @@ class CreatePod:
 NO_PAUSE: Final = timedelta(seconds=1)
 """The grace period with which the fleet deletes pods that pause before SIGTERM (`executor.drain_timeout`).
 
-A kubelet waits for the preStop hook no longer than the grace period, then sends SIGTERM, and SIGKILL 2 s later. A
-DELETE with 0 would remove the pod from the API while its processes still run.
+A kubelet waits for the preStop hook no longer than the grace period, then sends SIGTERM, and SIGKILL 2 s later. It does
+not shorten a pause that it has begun. A DELETE with 0 would remove the pod from the API while its processes still run.
 """
 
 NOT_DESIRED: Final = "it is no longer desired"

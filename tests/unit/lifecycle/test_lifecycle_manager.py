@@ -19,6 +19,7 @@ from actors.messages.internal import (
     ConfirmPod,
     ConnectionLost,
     DeletePod,
+    DrainEnded,
     EndedForgotten,
     ExecutorDecommissioned,
     ExecutorKilled,
@@ -474,6 +475,44 @@ def test_a_pod_that_outlives_its_grace_period_is_lost_with_its_node(rig: Callabl
     subject.kit.advance(SECOND)
     subject.round()
     assert subject.removed()[1].kind is LossKind.NODE_LOST
+
+
+@pytest.mark.parametrize("drain_timeout", [None, "60s"])
+def test_a_drained_executor_whose_pod_somebody_else_deleted_is_not_deleted_again(
+    rig: Callable[..., Rig], drain_timeout: str | None
+) -> None:
+    subject = rig(drain_timeout=drain_timeout)
+    subject.round(running(1), running(2))
+    subject.round(going(running(1), grace=90))
+    subject.tell(DrainEnded(1))
+    subject.tell(DrainEnded(2))
+    subject.round(synced=True)
+    assert set(subject.deleted()) == {"app-exec-2"}
+
+
+def test_a_pod_whose_grace_period_is_shortened_may_still_use_the_longer_one(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1), grace=90))
+    subject.kit.advance(SECOND)
+    subject.round(going(running(1), grace=1))
+    subject.kit.advance(timedelta(seconds=148))
+    subject.round()
+    assert subject.removed() == {}
+    subject.kit.advance(SECOND)
+    subject.round()
+    assert subject.removed()[1].kind is LossKind.NODE_LOST
+
+
+def test_another_pod_of_that_name_has_its_own_grace_period(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(going(running(1), grace=900))
+    subject.view.end(1)
+    subject.round()
+    subject.removed()
+    subject.round(going(running(1, uid="another"), grace=30))
+    subject.kit.advance(timedelta(seconds=90))
+    subject.round()
+    assert [reason.kind for reason in subject.removed().values()] == [LossKind.NODE_LOST]
 
 
 def test_one_whose_deletion_a_restored_cluster_took_back_is_not_lost_with_its_node(rig: Callable[..., Rig]) -> None:

@@ -674,9 +674,31 @@ def test_without_a_drain_timeout_a_pod_does_not_pause() -> None:
 
 
 def test_a_pod_pauses_for_the_drain_timeout_and_then_has_the_grace_period_of_its_template() -> None:
-    assert drained(TEMPLATE, drain_timeout="60s") == ({"preStop": {"sleep": {"seconds": 60}}}, 90)
+    hooks, grace = drained(TEMPLATE, drain_timeout="60s")
+    assert (hooks["preStop"]["exec"]["command"][-1], grace) == ("60", 90)
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "terminationGracePeriodSeconds": 0}}
-    assert drained(template, drain_timeout="1500ms") == ({"preStop": {"sleep": {"seconds": 2}}}, 2)
+    hooks, grace = drained(template, drain_timeout="1500ms")
+    assert (hooks["preStop"]["exec"]["command"][-1], grace) == ("2", 2)
+
+
+def test_with_an_empty_command_the_node_itself_sleeps() -> None:
+    hooks, grace = drained(TEMPLATE, drain_timeout="1500ms", drain_command=[])
+    assert (hooks, grace) == ({"preStop": {"sleep": {"seconds": 2}}}, 32)
+
+
+def test_an_executor_learns_of_the_file_that_ends_its_pause_before_its_own_variables() -> None:
+    env = made(drain_timeout="60s", env={"MINE": "$(EXECUTOR_DRAINED_FILE)"})["spec"]["containers"][0]["env"]
+    assert env[-3:] == [
+        {"name": "EXECUTOR_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": "EXECUTOR_DRAINED_FILE", "value": "/dev/shm/$(EXECUTOR_POD_UID).drained"},
+        {"name": "MINE", "value": "$(EXECUTOR_DRAINED_FILE)"},
+    ]
+
+
+@pytest.mark.parametrize("command", [(), ("bye", "now")])
+def test_an_executor_whose_pause_no_file_ends_is_told_of_none(command: tuple[str, ...]) -> None:
+    env = made(drain_timeout="60s", drain_command=command)["spec"]["containers"][0]["env"]
+    assert not {"EXECUTOR_POD_UID", "EXECUTOR_DRAINED_FILE"} & {each["name"] for each in env}
 
 
 def test_a_profile_has_its_own_pause_and_keeps_the_post_start_hook() -> None:

@@ -241,6 +241,9 @@ def test_a_controller_that_adopts_by_any_label_is_refused() -> None:
     assert refused({**TEMPLATE, "metadata": {"uid": "v", "ownerReferences": [owner]}}) == (
         "executor.pod_template: metadata.ownerReferences has the DaemonSet 'agent', which deletes every pod with its "
         "labels that it does not want: remove it, and those labels"
+    )
+
+
 @pytest.mark.parametrize("grace", ["30", True, -1, 1.5, 10**14])
 def test_a_grace_period_that_is_no_number_of_seconds_is_refused(grace: object) -> None:
     told = refused(changed(terminationGracePeriodSeconds=grace))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from actors.local.kubelet.scripted_kubelet import Run, ScriptedKubelet, StayUnscheduled, StayWaiting
+from actors.manifests.pause import pre_stop
 from tests.unit.local.bench import Bench, manifest
 
 SECOND = timedelta(seconds=1)
@@ -377,6 +378,15 @@ def test_a_command_pauses_as_long_as_its_plan_says(bench: Bench) -> None:
     _hooked(bench, preStop=COMMAND, script=lambda _: Run(pre_stop=4 * SECOND))
     bench.delete("a")
     assert _gone_after(bench) == 6
+
+
+@pytest.mark.parametrize(("hook", "after"), [(pre_stop(None, 60), 62), (COMMAND, 2)])
+def test_without_a_plan_the_command_of_a_drain_timeout_pauses_as_long_as_it_says_and_another_not_at_all(
+    bench: Bench, hook: dict[str, Any], after: float
+) -> None:
+    _hooked(bench, 90, preStop=hook)
+    bench.delete("a")
+    assert _gone_after(bench) == after
 
 
 def test_a_command_ends_with_its_container(bench: Bench) -> None:
