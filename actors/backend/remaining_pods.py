@@ -10,6 +10,7 @@ from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from actors.pods.pod import executor_id
 from actors.runtime import elapsed, later
 
 if TYPE_CHECKING:
@@ -102,11 +103,17 @@ class RemainingPods:
         return {name: uid for name, uid in before.items() if self._uids.get(name) != uid}
 
     def _end_of(self, pod: Pod) -> Moment:
-        """Return until when a terminating pod ends by itself: the earliest estimate, as clocks may differ."""
-        now, deadline = self._clock.monotonic(), pod.metadata.deletion_timestamp
+        """Return until when a terminating pod ends by itself: the earliest estimate, as clocks may differ.
+
+        One that terminated when the stop began may run a preStop hook, which a shorter grace period does not end.
+        """
+        now, date, deadline = self._clock.monotonic(), self._clock.now(), pod.metadata.deletion_timestamp
         left = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
         if deadline is not None:
-            left = min(left, deadline - self._clock.now())
+            left = min(left, deadline - date)
+        known = self._state.pod_of(executor_id(pod) or 0)
+        if known is not None and known.uid == pod.uid and (before := known.metadata.deletion_timestamp) is not None:
+            left = max(left, before - date)
         return min(self._ends_by.get(pod.uid, inf), later(now, left + OVERTIME))
 
     def _coming(self, requested_at: Moment) -> set[str]:

@@ -25,7 +25,7 @@ from actors.backend.remaining_pods import LOST_REQUESTS, OVERTIME, RemainingPods
 from actors.errors import ApiError, NotFound
 from actors.executors.ledger import ends
 from actors.kube.api import DeleteOptions
-from actors.manifests.stop_grace import longest_stop_grace, stop_graces
+from actors.manifests.stop_grace import longest_pause, longest_stop_grace, stop_graces
 from actors.messages import BackendStopped
 from actors.messages.internal import (
     ClaimDeleted,
@@ -139,7 +139,8 @@ def stop_limit(settings: Settings) -> timedelta:
     """
     if settings.backend.shutdown_timeout is not None:
         return settings.backend.shutdown_timeout
-    return longest_stop_grace(settings) + AFTER_GRACE + SLOW_REQUESTS * settings.backend.request_timeout
+    longest = longest_stop_grace(settings) + longest_pause(settings)
+    return longest + AFTER_GRACE + SLOW_REQUESTS * settings.backend.request_timeout
 
 
 class _Step(Enum):

@@ -18,7 +18,7 @@ from actors.pods.pod import DEFAULT_PROFILE
 if TYPE_CHECKING:
     from actors.settings import Settings
 
-__all__ = ["longest_stop_grace", "stop_graces"]
+__all__ = ["longest_pause", "longest_stop_grace", "stop_graces"]
 
 STOP_GRACE: Final = timedelta(seconds=5)
 """Time to close files and connections. Whoever needs more, as to write a checkpoint, says so in the pod template, or by
@@ -41,6 +41,15 @@ def longest_stop_grace(settings: Settings) -> timedelta:
         timedelta(seconds=_template_grace(settings, name) or 0) if grace is None else grace
         for name, grace in graces.named.items()
     )
+
+
+def longest_pause(settings: Settings) -> timedelta:
+    """Return for how long the executors of a stopped fleet may pause at the most.
+
+    A stop begins no pause that is longer than its grace period, but a kubelet does not end one that has begun.
+    """
+    pauses = (settings.drain_timeout(name) for name in settings.profile_names)
+    return max((pause for pause in pauses if pause is not None), default=timedelta())
 
 
 def _stop_grace(settings: Settings, name: str) -> timedelta | None:

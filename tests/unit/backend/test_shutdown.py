@@ -364,6 +364,23 @@ def test_an_executor_that_ends_by_itself_after_the_limit_is_reported_removed_and
     )
 
 
+def test_a_pause_that_began_before_the_stop_ends_by_itself(kit: Kit) -> None:
+    rig = Rig(kit, executor={"drain_timeout": "1m"}, shutdown_timeout="20s").run(1, 2)
+    rig.backend.tell(RequestTotalExecutors(1))
+    began = kit.clock.now()
+    rig.watch.send(event("MODIFIED", going(running(1, version=8), grace=90, now=began)), version="8")
+    kit.advance(SECOND)
+    rig.driver.take_all()
+    rig.stop()
+    rig.answer("delete_collection", None)
+    for _ in range(8):
+        rig.left(going(running(1), grace=1, now=began))
+    kit.advance(10 * SECOND)
+    assert rig.ended() == ()
+    one = next(each for each in rig.driver.take_all(ExecutorRemoved) if each.executor_id == 1)
+    assert one.reason.message.endswith(f"ends by {rfc3339(began + 94 * SECOND)}")
+
+
 @pytest.mark.parametrize("began", [timedelta(), -30 * SECOND])
 def test_a_pod_that_terminates_beyond_its_time_is_left(kit: Kit, began: timedelta) -> None:
     rig = Rig(kit, shutdown_timeout="20s").run(1, 2)
@@ -419,6 +436,7 @@ def test_an_executor_whose_post_was_never_answered_is_named(kit: Kit) -> None:
         (SLOW, {}, 600 + 10 + 2 * 10),
         (SLOW, {"request_timeout": "1m"}, 600 + 10 + 2 * 60),
         (SLOW, {"shutdown_timeout": "20s"}, 20),
+        ({"drain_timeout": "1m"}, {}, 1 + 60 + 10 + 2 * 10),
     ],
 )
 def test_a_stop_may_take_as_long_as_the_longest_grace_period_demands_unless_its_limit_is_set(
