@@ -82,5 +82,12 @@ def begun(path: str, seconds: float) -> None:
         time.sleep(seconds)
 
 
-for sent_by_value in (double, noted, begun):  # workers do not have this module
+def leave_a_thread() -> None:
+    """Start a thread that never ends, and for which an interpreter waits before it exits."""
+    import threading  # noqa: PLC0415 - as above
+
+    threading.Thread(target=threading.Event().wait, daemon=False).start()
+
+
+for sent_by_value in (double, noted, begun, leave_a_thread):  # workers do not have this module
     sent_by_value.__module__ = "__main__"

@@ -16,7 +16,7 @@ import dask.config
 from distributed import Client
 
 from actors.local.cluster import LocalCluster
-from tests.e2e.dask_clusters import LIMIT, begun, cluster_of, lost, noted, on, scheduler_of, told, until
+from tests.e2e.dask_clusters import LIMIT, begun, cluster_of, leave_a_thread, lost, noted, on, scheduler_of, told, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,20 @@ def test_the_pause_of_a_worker_ends_once_its_results_are_with_others(nanny: bool
             assert (removed["executor"], removed["kind"]) == (1, "DELETED")
             assert "with exit code 0" in removed["message"]
             assert lost(cluster) == []
+
+    with LocalCluster() as local:
+        asyncio.run(program(local))
+
+
+def test_a_thread_that_a_task_has_left_does_not_keep_a_worker_that_is_drained() -> None:
+    async def program(local: LocalCluster) -> None:
+        values = {"name": "etl", "drain_timeout": "1h", **on(local)}
+        async with cluster_of(2, asynchronous=True, **values) as cluster, Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(2, timeout=LIMIT)
+            await client.run(leave_a_thread)
+            delete(local, "etl-exec-1")
+            await until(lambda: told(cluster, "removed"))
+            assert "with exit code 0" in told(cluster, "removed")[0]["message"]
 
     with LocalCluster() as local:
         asyncio.run(program(local))
