@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from actors.pods.loss import CAUSED_BY_APP, LossKind, explain
-from actors.pods.state import PodDeleted, PodRunning, PodState, PodTerminating, executor_end
+from actors.pods.loss import explain
+from actors.pods.loss_kind import CAUSED_BY_APP, LossKind, was_deleted
+from actors.pods.state import PodRunning, PodState, PodTerminating, executor_end
 from actors.pods.stuck import never_heals
 from actors.runtime import Moment, elapsed
 
@@ -121,7 +122,7 @@ class StartFailures:
         short_lived: dict[str, list[int]] = {}
         for executor_id, state in ends:
             uid, profile = state.pod.uid, state.pod.profile
-            if uid in self._counted or (uid in self._replaced and not state.final):
+            if uid in self._counted:
                 continue
             self._counted.add(uid)
             if uid in self._replaced or was_start_failure(state, self._rules, min_run_time=self._min_run_time):
@@ -140,8 +141,8 @@ def was_start_failure(state: PodState, rules: PodRules, *, min_run_time: timedel
 
     It ended by itself before `min_run_time`, or its node refused it. Disruption, eviction and deletion do not count.
     """
-    if isinstance(state, PodDeleted) and executor_end(state.pod, rules) is None:
-        return False  # it was deleted before it ended
+    if was_deleted(state, executor_end(state.pod, rules)):
+        return False
     if explain(0, state, rules).kind not in ENDED_BY_ITSELF:
         return False
     run = _run_time(state.pod, rules)

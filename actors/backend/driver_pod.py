@@ -121,7 +121,10 @@ class DriverPod:
     def suspect(self, message: object) -> None:
         """Read the pod again if others delete an executor: it may be garbage collected because its owner is gone."""
         match message:
-            case ExecutorSeen(state=PodTerminating()) | RemoveExecutor(reason=LossReason(kind=LossKind.DELETED)):
+            case (
+                ExecutorSeen(state=PodTerminating())
+                | RemoveExecutor(reason=LossReason(kind=LossKind.DELETED | LossKind.NEVER_STARTED))
+            ):
                 self._read_again_soon()
             case _:
                 pass

@@ -18,7 +18,7 @@ from actors.messages import (
 )
 from actors.messages.internal import Freshness, Source, StartFailureRecord
 from actors.pods.pod import held_since, restarts
-from actors.pods.stuck import StuckKind, does_not_start, why_gated, why_stuck
+from actors.pods.stuck import StuckKind, crashes_in_place, does_not_start, why_gated, why_stuck
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _reason(entry: LedgerEntry, pod: Pod | None, at: datetime) -> str | None:
         return why_terminating(entry, pod)
     if entry.scaled_down:
         return f"executor {entry.executor_id} is in excess of the target and is being deleted"
-    if entry.state is not ExecutorState.PENDING or pod is None:
+    if pod is None or (entry.state is not ExecutorState.PENDING and not crashes_in_place(pod)):
         return None
     if (gated := why_gated(pod)) is not None or not entry.stuck:
         return gated

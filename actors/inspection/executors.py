@@ -34,7 +34,7 @@ from actors.pods.state import (
     executor_end,
     malformed,
 )
-from actors.pods.stuck import does_not_start, why_gated, why_stuck
+from actors.pods.stuck import crashes_in_place, does_not_start, why_gated, why_stuck
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
@@ -46,13 +46,10 @@ if TYPE_CHECKING:
     from actors.pods.state import PodState
     from actors.pods.stuck import Stuck
 
-__all__ = ["ObservedExecutor", "ObservedState", "container_of", "is_executor", "observe"]
+__all__ = ["ObservedExecutor", "ObservedState", "is_executor", "observe"]
 
 SLOW: Final = timedelta(minutes=5)
 """`executor.stuck_timeout` by default: a pod that has a node and does not start for so long is shown as stuck."""
-
-_ID_VARIABLE: Final = "EXECUTOR_ID"
-"""The variable that the driver sets in the executor's container, whatever that is called."""
 
 
 class ObservedState(StrEnum):
@@ -112,21 +109,13 @@ def is_executor(manifest: Manifest) -> bool:
     return text(manifest, "metadata", "labels", ROLE_LABEL) == ROLE_EXECUTOR
 
 
-def container_of(manifest: Manifest) -> str | None:
-    """Return the name of the executor's container, None if the pod has no container with our variables."""
-    for container in items(manifest, "spec", "containers"):
-        if any(text(variable, "name") == _ID_VARIABLE for variable in items(container, "env")):
-            return text(container, "name")
-    return None
-
-
 def observe(manifest: Manifest, now: datetime) -> ObservedExecutor | None:
     """Return what a pod, as JSON, says of its executor. None if it has no usable name or UID."""
     try:
         pod = pod_from(manifest).pod()
     except msgspec.ValidationError:
         return None
-    rules = PodRules(executor_container=container_of(manifest) or PodRules().executor_container)
+    rules = PodRules()
     state, found, problem = classify(pod, rules), executor_id(pod), malformed(pod)
     end = executor_end(pod, rules)
     created_at = time(manifest, "metadata", "creationTimestamp")
@@ -162,7 +151,8 @@ def _alive(
     pod = state.pod
     match state:
         case PodRunning():
-            return ObservedState.RUNNING, running_at, None
+            crash = why_stuck(pod) if crashes_in_place(pod) else None
+            return ObservedState.RUNNING, running_at, None if crash is None else _words(crash)
         case PodTerminating():
             return ObservedState.TERMINATING, _deletion_began(pod), _why_terminating(pod, now)
         case PodPending():

@@ -12,14 +12,15 @@ fields. Such no-op events are dropped right after decoding.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from actors.kube.resource_version import is_later, is_old
+from actors.pods.api_pod import ApiPod, has_several_containers
 from actors.pods.ids import INFIX
 from actors.pods.pod import (
     EXECUTOR_ID_LABEL,
@@ -33,14 +34,15 @@ from actors.pods.pod import (
     PodSpec,
     PodStatus,
     Time,
+    ends,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from actors.pods.api_pod import ApiEvent, ApiPod, ApiStatus
+    from actors.pods.api_pod import ApiEvent, ApiStatus
 
-__all__ = ["Connection", "Kept", "PodDeduplicator", "PodHeader", "SharedParts", "Watched"]
+__all__ = ["Connection", "Kept", "MadeContainerOf", "PodDeduplicator", "PodHeader", "SharedParts", "Watched"]
 
 MAX_SHARED: Final = 4096
 """The number of values kept for sharing; then all are dropped. Common values come back with the next pod, and values
@@ -67,6 +69,15 @@ class PodHeader(msgspec.Struct, frozen=True, gc=False):
 _FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
 
 _NO_POD: Final = Pod()
+
+MadeContainerOf: TypeAlias = Callable[[ApiPod], str | None]
+"""Returns `Pod.made_container` of a pod of several containers. It reads the JSON once more, so it is asked only at the
+first observation of such a pod: containers come and go with their pod, and so do their variables."""
+
+
+def _as_decoded(pod: ApiPod) -> str | None:
+    """The `MadeContainerOf` pods that were made from plain JSON."""
+    return pod.made_container
 
 
 class Connection(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -129,7 +140,7 @@ class SharedParts:
         of, metadata = pod.spec, pod.metadata
         key = (
             id(of),
-            id(metadata.labels),
+            id(metadata.shared_labels),
             id(metadata.owner_references),
             metadata.deletion_timestamp,
             metadata.deletion_grace_period_seconds,
@@ -139,7 +150,7 @@ class SharedParts:
         if found is None:
             found = self._shared[key] = _Frame(
                 of,
-                metadata.labels,
+                metadata.shared_labels,
                 metadata.owner_references,
                 metadata.deletion_timestamp,
                 metadata.deletion_grace_period_seconds,
@@ -225,7 +236,7 @@ class PodDeduplicator:
                     kept.append(None)
         return kept
 
-    def listed(self, page: Iterable[ApiPod], version: str) -> Kept:
+    def listed(self, page: Iterable[ApiPod], version: str, made_of: MadeContainerOf = _as_decoded) -> Kept:
         """Return the pods of a new page, known objects for unchanged ones. Takes over the pods given.
 
         Remember them too, except pods that a watch has observed since the LIST began.
@@ -238,14 +249,16 @@ class PodDeduplicator:
                     self._pods[known.pod.metadata.uid] = known
                     kept.pods.append(known.pod)
                 else:
-                    pod = self._shared(_tidied(found), known)
+                    pod = self._shared(_tidied(found), known, found, made_of)
                     if pod.uid not in self._pods:
                         self._remember(pod, version)
                     kept.pods.append(pod)
                 kept.versions.append(found.metadata.resource_version)
         return kept
 
-    def watched(self, events: Iterable[ApiEvent], connection: Connection) -> Watched:
+    def watched(
+        self, events: Iterable[ApiEvent], connection: Connection, made_of: MadeContainerOf = _as_decoded
+    ) -> Watched:
         """Return the events without the no-op ones. Takes over the events given.
 
         An event is a no-op if the observation before it shows the same running pod and no event can be missing between
@@ -255,10 +268,10 @@ class PodDeduplicator:
         with self._lock:
             self._ends_some = False
             self._parts.make_room()
-            changes = [change for event in events if (change := self._change(event, connection)) is not None]
+            changes = [change for event in events if (change := self._change(event, connection, made_of)) is not None]
             return Watched(changes, self._ends_some)
 
-    def _change(self, event: ApiEvent, connection: Connection) -> PodEvent | None:
+    def _change(self, event: ApiEvent, connection: Connection, made_of: MadeContainerOf) -> PodEvent | None:
         """Return the event, None for a no-op one."""
         found, kind = event.pod, event.type
         metadata, told = found.metadata, found.status
@@ -271,7 +284,7 @@ class PodDeduplicator:
         before = None if known is None else known.status
         ends = kind == "DELETED" or metadata.deletion_timestamp is not None or phase in _FINAL_PHASES
         if known is None or not _is_framed(found, known.frame):
-            pod = self._shared(found.with_status(status), known)
+            pod = self._shared(found.with_status(status), known, found, made_of)
             if kind != "DELETED":
                 self._remember(pod, connection)
         else:
@@ -285,9 +298,9 @@ class PodDeduplicator:
                 known.version, known.origin = version, connection
                 return None
             if not is_same or version != last.resource_version:
-                pod = Pod(last.metadata, last.spec, status, version, ip, start_time, last.named_id)
+                pod = Pod(last.metadata, last.spec, status, version, ip, start_time, last.named_id, last.made_container)
             known.pod, known.status, known.version, known.origin = pod, pod.status, version, connection
-        if ends and not _is_over(before):
+        if (ends and not _is_over(before)) or (status is not before and _ends_one(status) and not _ends_one(before)):
             self._ends_some = True
         if kind == "DELETED" or not version:  # its last event, or one that cannot be identified
             self._pods.pop(metadata.uid, None)
@@ -336,9 +349,11 @@ class PodDeduplicator:
             last.start_time,
         )
 
-    def _shared(self, pod: Pod, known: _Known | None) -> Pod:
-        """Return a new observation, now made of shared parts."""
+    def _shared(self, pod: Pod, known: _Known | None, found: ApiPod, made_of: MadeContainerOf) -> Pod:
+        """Return a new observation, now made of shared parts. `found` is the pod as decoded."""
         self._parts.share(pod, None if known is None else known.pod)
+        if has_several_containers(found):
+            force_setattr(pod, "made_container", made_of(found) if known is None else known.pod.made_container)
         return pod
 
     def _remember(self, pod: Pod, origin: Connection | str) -> None:
@@ -355,9 +370,9 @@ def _share_metadata(new: ObjectMeta, old: ObjectMeta, share: Callable[[Any, Any]
         force_setattr(new, "uid", old.uid)
     if new.name == old.name:
         force_setattr(new, "name", old.name)
-    if (labels := new.labels) is not None:
-        same = labels == old.labels
-        force_setattr(new, "labels", old.labels if same else share((dict, *labels.items()), labels))
+    if (labels := new.shared_labels) is not None:
+        same = labels == old.shared_labels
+        force_setattr(new, "shared_labels", old.shared_labels if same else share((dict, *labels.items()), labels))
     if owners := new.owner_references:
         same = owners == old.owner_references
         force_setattr(new, "owner_references", old.owner_references if same else share(owners, owners))
@@ -374,7 +389,7 @@ def _is_framed(pod: ApiPod, frame: _Frame) -> bool:
     metadata = pod.metadata
     return (
         pod.spec == frame.spec
-        and metadata.labels == frame.labels
+        and metadata.shared_labels == frame.labels
         and metadata.owner_references == frame.owner_references
         and metadata.deletion_timestamp == frame.deletion_timestamp
         and metadata.deletion_grace_period_seconds == frame.deletion_grace_period_seconds
@@ -386,6 +401,13 @@ def _is_over(status: PodStatus | None) -> bool:
     return status is not None and status.phase in _FINAL_PHASES
 
 
+def _ends_one(status: PodStatus | None) -> bool:
+    """Whether one of several containers has ended: the phase does not say so while another one runs."""
+    if status is None or not (statuses := status.container_statuses):
+        return False
+    return (len(statuses) > 1 or bool(status.init_container_statuses)) and bool(ends(statuses))
+
+
 def _tidied(found: ApiPod) -> Pod:
     """Return a pod as lists and watches deliver it."""
     _tidy(found.metadata)
@@ -394,7 +416,7 @@ def _tidied(found: ApiPod) -> Pod:
 
 def _tidy(metadata: ObjectMeta) -> None:
     """Drop the executor id from labels if the name has it."""
-    labels = metadata.labels
+    labels = metadata.shared_labels
     if isinstance(labels, dict) and labels.get(EXECUTOR_ID_LABEL) == metadata.name.rpartition(INFIX)[2]:
         labels[EXECUTOR_ID_LABEL] = IN_NAME
 

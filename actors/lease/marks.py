@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.kube.auth.own_pod import own_pod
 from actors.kube.names import dns_subdomain_problem
 from actors.lease.process_mark import own_mark
-from actors.pods.pod import container_statuses, ends
+from actors.pods.pod import NOT_LOCATED, container_statuses, ends, init_statuses
 
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
@@ -26,9 +26,6 @@ MARKS: Final = "executor-pods/holder"
 
 _LONGEST: Final = 2000
 """Characters of an annotation that is read."""
-
-_NOT_SEEN: Final = "ContainerStatusUnknown"
-"""The kubelet's reason for a container that it did not find, and whose end it has not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +83,6 @@ def has_pod_ended(pod: Pod, uid: str) -> bool:
     """
     if pod.uid != uid or pod.status is None or pod.status.phase not in {"Succeeded", "Failed"}:
         return False
-    statuses = (*container_statuses(pod), *(pod.status.init_container_statuses or ()))
-    seen = [end for end in ends(statuses) if end.reason != _NOT_SEEN]
+    statuses = (*container_statuses(pod), *init_statuses(pod))
+    seen = [end for end in ends(statuses) if end.reason != NOT_LOCATED]
     return len(seen) == len(statuses) > 0

@@ -122,7 +122,7 @@ class DriverIntents:
         """Return the loss message if we requested the executor's end."""
         killed = self._killed.get(executor_id)
         if killed is not None:
-            return RequestedEnd(killed.message, killed.at, however=killed.retired)
+            return RequestedEnd(killed.message, killed.at, however=killed.retired, was_alive=killed.was_alive)
         return RequestedEnd(SCALED_DOWN) if uid in self._scaled_down else None
 
     def is_decommissioned(self, executor_id: int) -> bool:

@@ -46,7 +46,7 @@ from actors.messages.internal import (
 )
 from actors.pods.loss import LossReason, disconnected, explain, missing
 from actors.pods.pod import INACTIVE_LABEL, Pod
-from actors.pods.state import PodPending, PodRules, PodRunning, PodState, PodSucceeded, PodTerminating, PodUnknown
+from actors.pods.state import PodRules, PodRunning, PodState, PodSucceeded, PodTerminating, PodUnknown
 from actors.runtime import Actor, Address, Context, Moment, elapsed
 from actors.text import get_logger
 
@@ -318,9 +318,7 @@ class LifecycleManager(Actor):
         self._label(executor_id, now)
         if isinstance(state, PodRunning):
             self._intents.forget_pod(state.pod.uid)
-        if not isinstance(state, PodPending):
-            self._pending.leave(executor_id)
-        elif (stuck := self._pending.observe(executor_id, state.pod, now)) is not None:
+        if (stuck := self._pending.follow(executor_id, state, now)) is not None:
             self._stuck(executor_id, state.pod, stuck)
 
     def _stuck(self, executor_id: int, pod: Pod, stuck: Stuck) -> None:

@@ -1,4 +1,4 @@
-"""PendingPods: decides when a pod that does not start is reported as stuck, once per cause. Pure.
+"""PendingPods: decides when a pod that does not start, or crashes in place, is reported as stuck, once per cause. Pure.
 
 A reason that the kubelet gives is reported at once. "Unschedulable" is reported when it lasts, as the scheduler may
 need a second look at a new claim or node. A pod that has a node and no such reason is reported after
@@ -11,13 +11,15 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from actors.pods.stuck import StuckKind, does_not_start, why_stuck
+from actors.pods.state import PodPending, PodRunning
+from actors.pods.stuck import StuckKind, crashes_in_place, does_not_start, why_stuck
 from actors.runtime import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from actors.pods.pod import Pod
+    from actors.pods.state import PodState
     from actors.pods.stuck import Stuck
     from actors.runtime import Moment
 
@@ -45,6 +47,14 @@ class PendingPods:
     def __len__(self) -> int:
         """Return the number of executors that are remembered."""
         return len(self._pods.keys() | self._reported.keys() | self._pending.keys() | self._unschedulable.keys())
+
+    def follow(self, executor_id: int, state: PodState, now: Moment) -> Stuck | None:
+        """Record the state of a live pod; return the cause to report at once, if any."""
+        if isinstance(state, PodPending):
+            return self.observe(executor_id, state.pod, now)
+        self.leave(executor_id)
+        crashes = isinstance(state, PodRunning) and crashes_in_place(state.pod)
+        return self._unless_reported(executor_id, why_stuck(state.pod)) if crashes else None
 
     def observe(self, executor_id: int, pod: Pod, now: Moment) -> Stuck | None:
         """Record a pending pod; return the cause to report at once, if any."""

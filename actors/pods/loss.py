@@ -6,16 +6,28 @@ A reason follows from the pod alone and from what we did to it. Nothing here gue
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from actors.pods.pod import Condition, ContainerStatus, Pod, TerminatedState, container_statuses, ends
-from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, executor_end
-from actors.pods.stuck import never_heals
+from actors.pods.loss_kind import (
+    CAUSED_BY_APP,
+    LossKind,
+    RequestedEnd,
+    decide,
+    disruption,
+    first_end,
+    last_alive,
+    was_seen,
+)
+from actors.pods.pod import ContainerStatus, Pod, TerminatedState, container_statuses, init_statuses
+from actors.pods.state import PodDeleted, PodRules, PodState, PodSucceeded
+from actors.pods.stuck import StuckKind, why_stuck
 from actors.text import LONGEST_LINE, LONGEST_TEXT, JsonReady, one_line, rfc3339
 
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
 __all__ = [
+    "CAUSED_BY_APP",
     "ENDED_BY_DRIVER",
     "LossKind",
     "LossReason",
@@ -27,38 +39,6 @@ __all__ = [
     "stopped_with_fleet",
 ]
 
-
-class LossKind(StrEnum):
-    """What became of an executor. Metrics, JSON and the command spell it like this, too."""
-
-    EXITED = "EXITED"
-    """It ended by itself and failed: with an exit code other than 0, or with 0 while another container failed."""
-    FINISHED = "FINISHED"
-    """It ended by itself with exit code 0, and nobody had requested that."""
-    OOM_KILLED = "OOM_KILLED"
-    """The kernel killed it for using more memory than its limit."""
-    EVICTED = "EVICTED"
-    """Its node or an eviction ended it: pressure, drain, taint."""
-    PREEMPTED = "PREEMPTED"
-    """The scheduler, or a queue such as Kueue, made room for others."""
-    NODE_LOST = "NODE_LOST"
-    """Its node is gone or no longer responds."""
-    DELETED = "DELETED"
-    """Somebody else deleted its pod."""
-    KILLED_BY_DRIVER = "KILLED_BY_DRIVER"
-    """The driver requested its end."""
-    NEVER_STARTED = "NEVER_STARTED"
-    """It was requested and never ran."""
-    MISSING = "MISSING"
-    """The cluster has no pod of it and reported no end."""
-    DISCONNECTED = "DISCONNECTED"
-    """It was disconnected from the driver for too long while its pod was alive."""
-    RELEASED = "RELEASED"
-    """Somebody changed its labels: the pod is alive, but no longer part of the fleet."""
-
-
-CAUSED_BY_APP: Final = frozenset({LossKind.EXITED, LossKind.OOM_KILLED})
-"""The kinds that the application caused. Only these should count against retries of its work."""
 
 NO_EXIT_CODE: Final = -1
 
@@ -73,41 +53,13 @@ EXIT_CODES: Final = {
 }
 """Exit codes of POSIX shells and container runtimes: 128 + signal; 126 and 127 come from the shell."""
 
-DISRUPTIONS: Final = {
-    "PreemptionByScheduler": LossKind.PREEMPTED,
-    "DeletionByPodGC": LossKind.NODE_LOST,
-    "DeletionByTaintManager": LossKind.EVICTED,
-    "DeletionByDeviceTaintManager": LossKind.EVICTED,
-    "EvictionByEvictionAPI": LossKind.EVICTED,
-    "TerminationByKubelet": LossKind.EVICTED,
-}
-"""Reasons of the `DisruptionTarget` condition (KEP-3329; device taints: KEP-5055).
+SIGTERM: Final = 143
 
-Drains by kubectl, Karpenter and the descheduler use the eviction API, so they have its reason. Another controller's
-reason is a preemption if it names one, else an eviction.
-"""
-
-DISRUPTION_CONDITIONS: Final = frozenset({"DisruptionTarget", "TerminationTarget"})
-"""Conditions that a controller sets before it ends a pod: Kubernetes' own, and Kueue's.
-
-Kueue's reasons (`pkg/controller/jobs/pod/pod_controller.go`, `pkg/controller/jobframework`): `WorkloadEvictedDueTo` and
-the cause, such as `Preempted`, `PodsReadyTimeout`, `AdmissionCheck`, `ClusterQueueStopped`, `NodeFailures`; and
-`WorkloadDeleted`, `NoMatchingWorkload`, `NotAdmitted`. Before version 0.7: `StoppedByKueue`.
-"""
+UNASKED_SIGTERM: Final = "SIGTERM: by its kubelet after a failed liveness or startup probe, or by a process in its pod"
+"""What 143 means if nobody deleted or evicted the pod. The pod's status does not say which, nor does a container's."""
 
 DISRUPTED: Final = frozenset({LossKind.EVICTED, LossKind.PREEMPTED, LossKind.NODE_LOST})
 """The kinds whose message has the words of the disruption's condition."""
-
-POD_REASONS: Final = {
-    "Evicted": LossKind.EVICTED,
-    "Preempting": LossKind.PREEMPTED,
-    "Preempted": LossKind.PREEMPTED,
-    "NodeLost": LossKind.NODE_LOST,
-    "NodeShutdown": LossKind.EVICTED,
-    "Shutdown": LossKind.EVICTED,
-    "Terminated": LossKind.EVICTED,
-}
-"""Values of `status.reason` by kubelets and controllers. The last three mean a graceful shutdown of the node."""
 
 ENDED_BY_DRIVER: Final = "was ended by the driver"
 SCALED_DOWN: Final = "was scaled down to a lower target"
@@ -123,7 +75,7 @@ class LossReason(JsonReady):
 
     kind: LossKind
     exit_code: int
-    """The executor container's, else the first ended container's, else -1."""
+    """The executor container's, else the first ended container's, else -1; -1 too if nobody saw the end."""
     caused_by_app: bool
     """Whether the application caused it; false for everything that the cluster or the driver did."""
     message: str
@@ -131,23 +83,6 @@ class LossReason(JsonReady):
 
     It is one line: what strangers wrote in it has its control characters escaped, and long texts are shortened.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedEnd:
-    """An end that the driver or the Allocator requested."""
-
-    text: str
-    """The loss message, after the executor's name."""
-    at: datetime | None = None
-    """When the executor was told to end by itself; None if its pod was deleted, as then the pod has the time."""
-    however: bool = False
-    """Whatever ends it after that, the driver requested it: the executor was retired, and nothing is lost with it."""
-
-    @property
-    def since(self) -> datetime | None:
-        """`at` in whole seconds, as the API's timestamps have them."""
-        return None if self.at is None else self.at.replace(microsecond=0)
 
 
 def explain(
@@ -171,17 +106,16 @@ def explain(
         released: its pod left our selector and still exists.
         node_lost: it has been terminating for so long that its node must be lost.
     """
-    pod = state.pod
-    end = _end(pod, rules)
+    pod, end = state.pod, first_end(state.pod, rules)
+    kind = decide(state, rules, requested=requested, released=released, node_lost=node_lost)
     code = 0 if end is None and isinstance(state, PodSucceeded) else _exit_code(end)
-    # the end of a sidecar does not end a live executor
-    decisive = executor_end(pod, rules) if isinstance(state, PodDeleted) else end
-    kind = _kind(state, decisive, requested=requested, released=released, node_lost=node_lost)
+    if kind is LossKind.NEVER_STARTED:
+        code = NO_EXIT_CODE
     headline = requested.text if kind is LossKind.KILLED_BY_DRIVER and requested is not None else _HEADLINES[kind]
     if finished is not None and kind in (LossKind.EXITED, LossKind.FINISHED) and code == 0:
         kind, headline = LossKind.KILLED_BY_DRIVER, finished
     subject = f"executor {executor_id} (pod {pod.name}) {headline}"
-    return _reason(kind, _message(subject, pod, kind, code, end), code)
+    return _reason(kind, _message(subject, state, kind, code, end), code)
 
 
 def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
@@ -190,7 +124,7 @@ def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
         f"executor {executor_id} (pod {pod.name}) was disconnected from the driver for too long: "
         f"its pod is alive and is deleted{_containers(pod)}"
     )
-    return _reason(LossKind.DISCONNECTED, message, _exit_code(_end(pod, rules)))
+    return _reason(LossKind.DISCONNECTED, message, _exit_code(first_end(pod, rules)))
 
 
 def missing(
@@ -216,7 +150,7 @@ def missing(
     kind = LossKind.MISSING if requested is None else LossKind.KILLED_BY_DRIVER
     if pod is None:
         return _reason(kind, message)
-    return _reason(kind, f"{message}; its pod was {pod.name}{_containers(pod)}", _exit_code(_end(pod, rules)))
+    return _reason(kind, f"{message}; its pod was {pod.name}{_containers(pod)}", _exit_code(first_end(pod, rules)))
 
 
 def never_started(executor_id: int, why: str) -> LossReason:
@@ -244,95 +178,8 @@ def _reason(kind: LossKind, message: str, exit_code: int = NO_EXIT_CODE) -> Loss
     return LossReason(kind, exit_code, kind in CAUSED_BY_APP, one_line(message, LONGEST_LINE))
 
 
-# ── the kind ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _kind(
-    state: PodState, end: TerminatedState | None, *, requested: RequestedEnd | None, released: bool, node_lost: bool
-) -> LossKind:
-    """Decide who ended it. A pod that ended after its deletion or disruption began did not end by itself."""
-    if released:
-        return LossKind.RELEASED
-    if requested is not None and requested.however and not _ended_before(end, requested.since):
-        return LossKind.KILLED_BY_DRIVER
-    pod = state.pod
-    disruption = _disrupted(pod, end)
-    deleted = node_lost or _was_deleted(state, end)
-    if deleted and requested is not None:
-        return LossKind.KILLED_BY_DRIVER
-    if disruption is not None:
-        return disruption
-    if node_lost:
-        return LossKind.NODE_LOST
-    if deleted:
-        return LossKind.NEVER_STARTED if never_heals(pod) else LossKind.DELETED
-    told_at = requested.since if requested is not None else None
-    if told_at is not None and not _ended_before(end, told_at):
-        return LossKind.KILLED_BY_DRIVER
-    ended = ends((*container_statuses(pod), *_init_statuses(pod)))
-    culprit = end if end is not None and end.exit_code != 0 else next((e for e in ended if e.exit_code != 0), end)
-    if culprit is not None and culprit.reason == "OOMKilled":  # with exit code 137, 143 or even 0
-        return LossKind.OOM_KILLED
-    if not ended and isinstance(state, PodFailed):  # its node refused it: no container ever ran
-        return LossKind.NEVER_STARTED
-    succeeded = isinstance(state, PodSucceeded) or (
-        isinstance(state, PodDeleted) and culprit is not None and culprit.exit_code == 0
-    )
-    return LossKind.FINISHED if succeeded else LossKind.EXITED
-
-
-def _disrupted(pod: Pod, end: TerminatedState | None) -> LossKind | None:
-    """Return how the cluster disrupted the pod, None if it did not, or if the container had ended before."""
-    condition = _disruption(pod)
-    if condition is None:
-        return POD_REASONS.get((pod.status.reason if pod.status else None) or "")
-    if _ended_before(end, condition.last_transition_time):
-        return None
-    reason = condition.reason or ""
-    return DISRUPTIONS.get(reason, LossKind.PREEMPTED if "preempt" in reason.lower() else LossKind.EVICTED)
-
-
-def _disruption(pod: Pod) -> Condition | None:
-    """Return the condition by which a controller said that it ends the pod."""
-    conditions = (pod.status.conditions if pod.status else None) or ()
-    return next((each for each in conditions if each.type in DISRUPTION_CONDITIONS and each.status == "True"), None)
-
-
-def _was_deleted(state: PodState, end: TerminatedState | None) -> bool:
-    """Return whether the pod's deletion ended it: it had not ended before."""
-    if isinstance(state, PodSucceeded | PodFailed) and state.ended_first:
-        return False
-    deadline = state.pod.metadata.deletion_timestamp
-    if deadline is None:
-        return isinstance(state, PodDeleted) and end is None
-    try:
-        began = deadline - timedelta(seconds=state.pod.metadata.deletion_grace_period_seconds or 0)
-    except OverflowError:
-        began = deadline  # no server sends such numbers
-    return not _ended_before(end, began)
-
-
-def _ended_before(end: TerminatedState | None, moment: datetime | None) -> bool:
-    """Return whether a container ended before a moment. The API's timestamps have whole seconds."""
-    finished = end.finished_at if end is not None else None
-    return finished is not None and moment is not None and finished < moment
-
-
-# ── containers ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _init_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
-    return (pod.status.init_container_statuses if pod.status else None) or ()
-
-
-def _end(pod: Pod, rules: PodRules) -> TerminatedState | None:
-    """Return how the executor's container ended, else the first ended container, else the first failed init one."""
-    failed = (end for end in ends(_init_statuses(pod)) if end.exit_code != 0)
-    return executor_end(pod, rules) or next(iter((*ends(container_statuses(pod)), *failed)), None)
-
-
 def _exit_code(end: TerminatedState | None) -> int:
-    return end.exit_code if end is not None else NO_EXIT_CODE
+    return end.exit_code if end is not None and was_seen(end) else NO_EXIT_CODE
 
 
 # ── the message ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -341,6 +188,7 @@ _HEADLINES: Final = {
     LossKind.EXITED: "exited",
     LossKind.FINISHED: "finished by itself",
     LossKind.OOM_KILLED: "was killed for using more memory than its limit",
+    LossKind.STORAGE_EXCEEDED: "was evicted for using more local storage than its pod may",
     LossKind.EVICTED: "was evicted",
     LossKind.PREEMPTED: "was preempted",
     LossKind.NODE_LOST: "was lost with its node",
@@ -351,26 +199,44 @@ _HEADLINES: Final = {
 }
 
 
-def _message(subject: str, pod: Pod, kind: LossKind, code: int, end: TerminatedState | None) -> str:
-    parts = [subject]
+def _message(subject: str, state: PodState, kind: LossKind, code: int, end: TerminatedState | None) -> str:
+    pod, parts = state.pod, [subject]
     if code != NO_EXIT_CODE:
-        meaning = f" ({EXIT_CODES[code]})" if code in EXIT_CODES and kind is not LossKind.OOM_KILLED else ""
-        parts.append(f" with exit code {code}{meaning}")
+        parts.append(f" with exit code {code}{_meaning(code, kind)}")
+    if kind is LossKind.NEVER_STARTED and (pod.terminating or isinstance(state, PodDeleted)):
+        parts.append(": its pod was deleted before")
     status = pod.status
     if status is not None and (status.reason or status.message):
         parts.append(f"; pod status: {_why(status.reason, status.message)}")
-    if kind in DISRUPTED and (condition := _disruption(pod)) is not None:
+    if kind in DISRUPTED and (condition := disruption(pod)) is not None:
         parts.append(f"; {condition.type}: {_why(condition.reason, condition.message)}")
-    parts.append(_containers(pod))
-    if end is not None and end.message:
+    alive = last_alive(state)
+    if kind is not LossKind.NEVER_STARTED:
+        parts.append(_containers(pod))
+    else:
+        parts.append(_waited(pod if alive is None else alive))
+    if end is not None and was_seen(end) and end.message:
         parts.append("; termination message: " + _last_words(end.message))
     return "".join(parts)
 
 
+def _meaning(code: int, kind: LossKind) -> str:
+    """Return what an exit code means, in brackets, if it means something."""
+    if kind is LossKind.OOM_KILLED or code not in EXIT_CODES:
+        return ""
+    return f" ({UNASKED_SIGTERM if kind is LossKind.EXITED and code == SIGTERM else EXIT_CODES[code]})"
+
+
+def _waited(pod: Pod) -> str:
+    """Return what the containers of a pod that never ran waited for, when it was observed alive last."""
+    stuck = why_stuck(pod)
+    if stuck is not None and stuck.kind is StuckKind.UNSCHEDULABLE:  # no container says so
+        return f"; it waited: {_why(stuck.reason, stuck.message)}{_containers(pod)}"
+    return _containers(pod)
+
+
 def _containers(pod: Pod) -> str:
-    states = [
-        f"{status.name} {_container_state(status)}" for status in (*_init_statuses(pod), *container_statuses(pod))
-    ]
+    states = [f"{status.name} {_container_state(status)}" for status in (*init_statuses(pod), *container_statuses(pod))]
     return f"; containers: {one_line(', '.join(states))}" if states else ""
 
 
@@ -378,6 +244,8 @@ def _container_state(status: ContainerStatus) -> str:
     state = status.state
     if state is not None and state.terminated is not None:
         reason = f" ({_why(state.terminated.reason, None)})" if state.terminated.reason else ""
+        if not was_seen(state.terminated):
+            return f"ended unseen{reason}"
         return f"ended with {state.terminated.exit_code}{reason}"
     if state is not None and state.waiting is not None:
         why = _why(state.waiting.reason, state.waiting.message)

@@ -27,6 +27,7 @@ __all__ = [
     "IN_NAME",
     "MANAGED_BY_LABEL",
     "MEMORY_STEP_LABEL",
+    "NOT_LOCATED",
     "PROFILE_LABEL",
     "RELEVANT_CONDITIONS",
     "ROLE_EXECUTOR",
@@ -43,6 +44,7 @@ __all__ = [
     "PodEvent",
     "PodSpec",
     "PodStatus",
+    "RestartRule",
     "RunningState",
     "SchedulingGate",
     "TerminatedState",
@@ -55,6 +57,7 @@ __all__ = [
     "executor_id",
     "fleet_selector",
     "held_since",
+    "init_statuses",
     "is_selected",
     "restarts",
     "time_of",
@@ -71,8 +74,8 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 ROLE_EXECUTOR: Final = "executor"
 
 IN_NAME: Final = "\0"
-"""Stands in `ObjectMeta.labels` for an executor id that the pod's name has too. So all pods of a profile have the same
-labels, kept once. The API allows no such value."""
+"""Stands in `ObjectMeta.shared_labels` for an executor id that the pod's name has too. So all pods of a profile have
+the same labels, kept once. The API allows no such value."""
 
 DEFAULT_PROFILE: Final = "default"
 """The profile that `[executor]` describes, that an int target means, and that a pod without `PROFILE_LABEL` has."""
@@ -123,18 +126,35 @@ class ObjectMeta(_Json, frozen=True):
 
     name: str = ""
     uid: str = ""
-    labels: Mapping[str, str] | None = None
-    """Read them by `Pod.labels`: the executor id may be `IN_NAME`."""
+    shared_labels: Mapping[str, str] | None = msgspec.field(default=None, name="labels")
+    """`labels` as many pods have them in common: the executor id may be `IN_NAME`."""
     deletion_timestamp: Time | None = None
     deletion_grace_period_seconds: Grace | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
     finalizers: tuple[str, ...] | None = None
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels, empty if there are none."""
+        labels = self.shared_labels or {}
+        if labels.get(EXECUTOR_ID_LABEL) == IN_NAME:
+            return {**labels, EXECUTOR_ID_LABEL: id_text(self.name)}
+        return labels
+
+
+class RestartRule(_Json, frozen=True):
+    """`spec.containers[].restartPolicyRules[]`. Only that there is one matters here."""
+
+    action: str = ""
+
 
 class ContainerSpec(_Json, frozen=True):
-    """`spec.containers[]`. The name finds the executor's container."""
+    """`spec.containers[]`."""
 
     name: str = ""
+    restart_policy: str | None = None
+    """Whether it is restarted in its pod, whatever the pod's own policy says (KEP-5307). None: as the pod says."""
+    restart_policy_rules: tuple[RestartRule, ...] | None = None
 
 
 class SchedulingGate(_Json, frozen=True):
@@ -174,6 +194,10 @@ class WaitingState(_Json, frozen=True):
 
 class RunningState(_Json, frozen=True):
     """`state.running` of a container."""
+
+
+NOT_LOCATED: Final = "ContainerStatusUnknown"
+"""The kubelet's reason for a container that it did not find, and whose end it has not seen."""
 
 
 class TerminatedState(_Json, frozen=True):
@@ -243,6 +267,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """`status.startTime`: when its node took it."""
     named_id: int | None = None
     """`id_in_name` of its name, None also if nobody looked: an event is merged without a look at the name."""
+    made_container: str | None = None
+    """Which of several containers the fleet made: the one with its variables. Others may come from the template or from
+    a webhook. None if there is but one, or if none has them."""
 
     @property
     def name(self) -> str:
@@ -261,21 +288,18 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     @property
     def labels(self) -> Mapping[str, str]:
         """`metadata.labels`, empty if there are none."""
-        labels = self.metadata.labels or {}
-        if labels.get(EXECUTOR_ID_LABEL) == IN_NAME:
-            return {**labels, EXECUTOR_ID_LABEL: id_text(self.name)}
-        return labels
+        return self.metadata.labels
 
     @property
     def profile(self) -> str:
         """The profile from its label, `"default"` if the label is missing."""
-        labels = self.metadata.labels
+        labels = self.metadata.shared_labels
         return labels.get(PROFILE_LABEL, DEFAULT_PROFILE) if labels else DEFAULT_PROFILE
 
     @property
     def memory_step(self) -> int:
         """How often its memory was raised, 0 if the label is missing or no number."""
-        labels = self.metadata.labels
+        labels = self.metadata.shared_labels
         text = labels.get(MEMORY_STEP_LABEL, "") if labels else ""
         return int(text) if text.isdecimal() and len(text) <= _LONGEST_STEP else 0
 
@@ -311,7 +335,7 @@ def fleet_selector(app_id: str, *, active_only: bool = True) -> str:
 
 def executor_id(pod: Pod) -> int | None:
     """Return the executor id from the pod's label, None if it is no id, or if the pod's name contains another."""
-    found, labels = id_in_name(pod.metadata.name), pod.metadata.labels
+    found, labels = id_in_name(pod.metadata.name), pod.metadata.shared_labels
     return found if labels and labels.get(EXECUTOR_ID_LABEL) in {IN_NAME, str(found)} else None
 
 
@@ -342,9 +366,14 @@ def container_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (pod.status.container_statuses if pod.status else None) or ()
 
 
+def init_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """Return `status.initContainerStatuses`, empty if it is missing. Native sidecars are among them."""
+    return (pod.status.init_container_statuses if pod.status else None) or ()
+
+
 def restarts(pod: Pod) -> int:
-    """Return how often its containers were restarted."""
-    return sum(status.restart_count for status in container_statuses(pod))
+    """Return how often its containers were restarted, sidecars among the init containers included."""
+    return sum(status.restart_count for status in (*container_statuses(pod), *init_statuses(pod)))
 
 
 def ends(statuses: Iterable[ContainerStatus]) -> list[TerminatedState]:

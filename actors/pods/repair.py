@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import force_setattr
 
-from actors.pods.api_pod import ApiPod
+from actors.pods.api_pod import ApiPod, made_container
 from actors.pods.pod import time_of
 
 __all__ = ["UNREADABLE_TIME", "pod_from"]
@@ -42,6 +42,7 @@ def pod_from(value: Any) -> ApiPod:
         raise msgspec.ValidationError("Object has no usable `name` or `uid` - at `$.metadata`")
     if pod.metadata.deletion_timestamp is None and value["metadata"].get("deletionTimestamp") is not None:
         force_setattr(pod.metadata, "deletion_timestamp", UNREADABLE_TIME)
+    force_setattr(pod, "made_container", made_container(value))
     return pod
 
 

@@ -9,12 +9,14 @@ import msgspec
 from actors.pods.pod import (
     EXECUTOR_ID_LABEL,
     Pod,
+    PodStatus,
     TerminatedState,
     container_statuses,
     ends,
     executor_id,
     is_selected,
 )
+from actors.pods.stuck import crashes_in_place
 
 __all__ = [
     "STRANGE",
@@ -35,6 +37,9 @@ __all__ = [
     "surely_runs_on",
 ]
 
+
+_RESTARTING: Final = frozenset({"Always", "OnFailure"})
+"""Restart policies of a container that outlives its own end."""
 
 STRANGE: Final = "it is not of this fleet, and the API server ignores our label selector"
 """Why a pod is set aside that our selector does not match."""
@@ -70,6 +75,9 @@ class PodSucceeded(PodState, frozen=True):
     final: ClassVar[bool] = True
     ended_first: bool = False
     """It was observed before a deletion of the pod began, which the timestamps, of whole seconds, may not tell."""
+    last_alive: Pod | None = None
+    """Its last observation in which it had not ended, None if there was none. The final status may say less: the
+    kubelet overwrites what a container waited for, and a rejected pod has no containers any more."""
 
 
 class PodFailed(PodState, frozen=True):
@@ -77,6 +85,8 @@ class PodFailed(PodState, frozen=True):
 
     final: ClassVar[bool] = True
     ended_first: bool = False
+    """As of `PodSucceeded`."""
+    last_alive: Pod | None = None
     """As of `PodSucceeded`."""
 
 
@@ -115,10 +125,15 @@ def malformed(pod: Pod, app_id: str | None = None) -> str | None:
 
 
 def executor_container(pod: Pod, rules: PodRules) -> str | None:
-    """Return the name of the executor's container: the one in `rules`, else the first, None if there is none."""
+    """Return the name of the executor's container, None if the pod has none.
+
+    It is the container that the fleet made, wherever a webhook puts others. In a pod that does not say which that is,
+    it is the one in `rules`, else the first.
+    """
     containers = (pod.spec.containers if pod.spec else None) or ()
     names = [container.name for container in containers]
-    return rules.executor_container if rules.executor_container in names else next(iter(names), None)
+    known = [name for name in (pod.made_container, rules.executor_container) if name in names]
+    return next(iter((*known, *names)), None)
 
 
 def executor_end(pod: Pod, rules: PodRules) -> TerminatedState | None:
@@ -142,7 +157,7 @@ def classify(pod: Pod, rules: PodRules) -> PodState:
         return PodSucceeded(pod)
     if phase == "failed":
         return PodFailed(pod)
-    ended = _ended_containers(pod, rules) if status.container_statuses and len(status.container_statuses) > 1 else None
+    ended = _ended_containers(pod, rules) if _has_neighbours(status) else None
     if ended is not None:
         return PodFailed(pod) if ended != 0 else PodSucceeded(pod)
     if pod.terminating:
@@ -157,7 +172,8 @@ def classify(pod: Pod, rules: PodRules) -> PodState:
 def runs_on(before: PodState | None, state: PodState) -> bool:
     """Whether a running pod still runs and its metadata and spec are the same: a container was restarted.
 
-    Nobody decides anything by the status of a pod while it runs. Whoever shows it reads it in the newest snapshot.
+    Nobody decides anything by the status of a pod while it runs, except that it is stuck in a crash loop. Whoever shows
+    it reads it in the newest snapshot.
     """
     if not isinstance(before, PodRunning) or not isinstance(state, PodRunning):
         return False
@@ -168,13 +184,14 @@ def runs_on(before: PodState | None, state: PodState) -> bool:
         and new.owner_references == old.owner_references
         and new.finalizers == old.finalizers
         and (pod.spec is last.spec or pod.spec == last.spec)
+        and (not crashes_in_place(pod) or crashes_in_place(last))
     )
 
 
 def surely_runs_on(before: PodState, pod: Pod) -> bool:
     """Whether `classify` and `runs_on` would say that a pod runs on, if it has the very parts of its last observation.
 
-    Nearly every change is such a one, and to ask for no more takes half as long.
+    Nearly every change is such a one, of a pod with one container, and to ask for no more takes half as long.
     """
     last, status = before.pod, pod.status
     return (
@@ -183,17 +200,42 @@ def surely_runs_on(before: PodState, pod: Pod) -> bool:
         and status.phase == "Running"
         and pod.metadata is last.metadata
         and pod.spec is last.spec
-        and ((statuses := status.container_statuses) is None or len(statuses) <= 1)
+        and not status.init_container_statuses
+        and (
+            not (statuses := status.container_statuses)
+            or (len(statuses) == 1 and ((state := statuses[0].state) is None or state.waiting is None))
+        )
     )
+
+
+def _has_neighbours(status: PodStatus) -> bool:
+    """Whether other containers may run on after the executor's: further ones, or sidecars among the init containers."""
+    statuses = status.container_statuses
+    return statuses is not None and (len(statuses) > 1 or (len(statuses) == 1 and bool(status.init_container_statuses)))
 
 
 def _ended_containers(pod: Pod, rules: PodRules) -> int | None:
     """Return the exit code that ends a pod of several containers before its phase changes, None while it is alive.
 
-    A failed sidecar decides first: an executor that ends after it does not make the pod a success.
+    A failed sidecar decides first: an executor that ends after it does not make the pod a success. A container that the
+    kubelet restarts does not end the pod, nor does a sidecar among the init containers.
     """
-    end = executor_end(pod, rules)
-    own = end.exit_code if end is not None else None
+    own = executor_end(pod, rules)
+    decisive = [own] if own is not None and not _may_restart(pod, executor_container(pod, rules)) else []
     if rules.check_all_containers:
-        return next((end.exit_code for end in ends(container_statuses(pod)) if end.exit_code != 0), own)
-    return own
+        failed = (
+            end
+            for status in container_statuses(pod)
+            for end in ends((status,))
+            if end.exit_code != 0 and not _may_restart(pod, status.name)
+        )
+        decisive = [*failed, *decisive]
+    return decisive[0].exit_code if decisive else None
+
+
+def _may_restart(pod: Pod, name: str | None) -> bool:
+    """Whether the kubelet may restart this container in its pod, by a policy of the container's own (KEP-5307)."""
+    return any(
+        container.name == name and (container.restart_policy in _RESTARTING or bool(container.restart_policy_rules))
+        for container in (pod.spec.containers if pod.spec else None) or ()
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from actors.pods.pod import Pod, container_statuses
+from actors.pods.pod import Pod, container_statuses, init_statuses
 from actors.text import one_line
 
 if TYPE_CHECKING:
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from actors.pods.pod import ContainerStatus, WaitingState
 
-__all__ = ["Stuck", "StuckKind", "does_not_start", "is_gated", "never_heals", "why_gated", "why_stuck"]
+__all__ = [
+    "Stuck",
+    "StuckKind",
+    "crashes_in_place",
+    "does_not_start",
+    "is_gated",
+    "never_heals",
+    "why_gated",
+    "why_stuck",
+]
 
 
 class StuckKind(Enum):
@@ -29,7 +38,9 @@ class StuckKind(Enum):
     CONFIG = "config"
     """The kubelet cannot create its container: a missing secret, a command that does not exist."""
     INIT = "init container"
-    """An init container fails again and again."""
+    """An init container, which may be a sidecar, fails again and again."""
+    CRASHING = "crash loop"
+    """A container fails again and again in a pod that runs, as its own restart policy restarts it."""
     UNSCHEDULABLE = "unschedulable"
     """No node fits."""
     SLOW = "slow"
@@ -69,7 +80,7 @@ KINDS: Final[Mapping[str, StuckKind]] = {
 """Waiting reasons of the kubelet (`pkg/kubelet/images`, `pkg/kubelet/kuberuntime`, `pkg/kubelet/container`)."""
 
 CRASHING: Final = "CrashLoopBackOff"
-"""The reason of an init container that fails again and again."""
+"""The reason of a container that fails again and again, and is restarted in its pod each time."""
 
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 """What the API server itself says of a pod with gates; it says no more than the gates do."""
@@ -85,15 +96,24 @@ def why_stuck(pod: Pod) -> Stuck | None:
     """
     if is_gated(pod):
         return None
-    status = pod.status
-    init = (status.init_container_statuses if status else None) or ()
+    init = init_statuses(pod)
     for container, waiting in _waiting((*init, *container_statuses(pod))):
         reason = waiting.reason or ""
-        kind = StuckKind.INIT if reason == CRASHING and container in init else KINDS.get(reason)
+        kind = KINDS.get(reason)
+        if reason == CRASHING:
+            kind = StuckKind.INIT if container in init else StuckKind.CRASHING
         if kind is not None:
             message = f"{container.name}: {waiting.message}" if waiting.message else container.name
             return Stuck(kind, reason, one_line(message), heals=reason not in NEVER_HEAL)
     return _unschedulable(pod)
+
+
+def crashes_in_place(pod: Pod) -> bool:
+    """Return whether a container of the pod is in a crash loop: the kubelet restarts it, more and more seldom.
+
+    The API says that such a pod runs.
+    """
+    return any(waiting.reason == CRASHING for _, waiting in _waiting((*init_statuses(pod), *container_statuses(pod))))
 
 
 def never_heals(pod: Pod) -> bool:

@@ -132,7 +132,8 @@ class Merge:
         elif not self._is_before_list(pod):
             self._add_again(pod, absent)
         elif not is_old(pod.resource_version, absent.state.pod.resource_version):
-            self._absent[pod.uid] = replace(absent, state=classify(pod, self._history.rules))
+            state = _after(absent.state, classify(pod, self._history.rules))
+            self._absent[pod.uid] = replace(absent, state=state)
 
     def _new_event(self, event: PodEvent) -> None:
         """An event about a pod that the snapshot does not have.
@@ -282,7 +283,7 @@ class Merge:
     def _add_again(self, pod: Pod, absent: Absent) -> None:
         """Put an absent pod back into the snapshot, unless another pod has its executor id."""
         del self._absent[pod.uid]
-        if not self._add(absent.executor_id, pod):
+        if not self._add(absent.executor_id, pod, absent.state):
             self._infer_ends({pod.uid: absent})
 
     def _valid_id(self, pod: Pod) -> int | None:
@@ -311,7 +312,7 @@ class Merge:
             self._set_aside[key] = None
             self.malformed.append(pod)
 
-    def _add(self, number: int, pod: Pod) -> bool:
+    def _add(self, number: int, pod: Pod, earlier: PodState | None = None) -> bool:
         """Add the pod to the snapshot. Return False if another pod has its place."""
         if not self._makes_room(number, pod):
             return False
@@ -319,14 +320,12 @@ class Merge:
         self._tombstones.pop(pod.uid, None)
         self._set_aside.pop(pod.uid, None)
         self._waiting[number] = None
-        self._put(number, pod, self._edit.get(number))
+        self._put(number, pod, self._edit.get(number), earlier)
         return True
 
-    def _put(self, number: int, pod: Pod, before: PodState | None) -> None:
-        """Set the state of a pod in the snapshot, `before` until now."""
-        state = classify(pod, self._history.rules)
-        if state.final and pod.terminating:
-            state = _after(before, state)
+    def _put(self, number: int, pod: Pod, before: PodState | None, earlier: PodState | None = None) -> None:
+        """Set the state of a pod in the snapshot, `before` until now; `earlier` is its own while it was absent."""
+        state = _after(earlier or before, classify(pod, self._history.rules))
         if runs_on(before, state):
             self._edit.renew(number, state)
             return
@@ -389,11 +388,13 @@ class Merge:
 
 
 def _after(before: PodState | None, state: PodState) -> PodState:
-    """Return the state of a pod as it follows another one: it remembers that it ended before its deletion began."""
-    if not (isinstance(before, PodSucceeded | PodFailed) and isinstance(state, PodSucceeded | PodFailed)):
+    """Return the state of a pod as it follows another one: an end remembers what was observed before."""
+    if not isinstance(state, PodSucceeded | PodFailed) or before is None or before.pod.uid != state.pod.uid:
         return state
-    ended_first = before.pod.uid == state.pod.uid and (before.ended_first or not before.pod.terminating)
-    return msgspec.structs.replace(state, ended_first=True) if ended_first else state
+    if isinstance(before, PodSucceeded | PodFailed):
+        ended_first = before.ended_first or not before.pod.terminating
+        return msgspec.structs.replace(state, ended_first=ended_first, last_alive=before.last_alive)
+    return msgspec.structs.replace(state, last_alive=before.pod)
 
 
 def _end_state(state: PodState) -> PodState:

@@ -85,7 +85,7 @@ def pod(
         metadata=ObjectMeta(
             name=ids.pod_name(app_id, executor_id),
             uid=uid or f"uid-{executor_id}",
-            labels=ours | dict(labels or {}),
+            shared_labels=ours | dict(labels or {}),
             deletion_timestamp=DELETION if terminating else None,
         ),
         spec=PodSpec(

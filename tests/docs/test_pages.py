@@ -109,7 +109,9 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
     named = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", FENCE.sub("", read(page))))
     of_others = {
         "BackendDoor",
+        "ContainerStatusUnknown",
         "DaskTaskRunner",
+        "DeadlineExceeded",
         "ErrImagePull",
         "FailedPreStopHook",
         "ImagePullBackOff",
@@ -120,6 +122,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "PodCluster",
         "BatchSpanProcessor",
         "SharedInformer",
+        "StartError",
         "TimeoutError",
     }
     of_events = set(get_args(Reason))

@@ -80,7 +80,7 @@ ids = st.integers(1, 6)
 
 
 def _pod(executor_id: int, name: str, profile: str, node: str) -> Pod:
-    meta = ObjectMeta(name=name, uid=str(executor_id), labels={PROFILE_LABEL: profile})
+    meta = ObjectMeta(name=name, uid=str(executor_id), shared_labels={PROFILE_LABEL: profile})
     return Pod(meta, PodSpec(node_name=node), PodStatus(), ip=name)
 
 

@@ -168,7 +168,7 @@ class Model:
 
     def pod(self, one: One) -> Pod:
         name = f"etl-exec-{one.id}"
-        meta = ObjectMeta(name=name, uid=f"uid-{one.id}", labels={PROFILE_LABEL: one.profile})
+        meta = ObjectMeta(name=name, uid=f"uid-{one.id}", shared_labels={PROFILE_LABEL: one.profile})
         return Pod(meta, PodSpec(node_name=one.node or ""), PodStatus(phase="Running"), ip=self.ip(one))
 
     def ip(self, one: One) -> str | None:

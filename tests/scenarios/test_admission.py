@@ -44,7 +44,7 @@ class Admission(InProcessPodApi):
         made = super()._answer(kube.Create(manifest))
         if not self.silent:
             return made
-        metadata = msgspec.structs.replace(made.metadata, labels=request.manifest["metadata"]["labels"])
+        metadata = msgspec.structs.replace(made.metadata, shared_labels=request.manifest["metadata"]["labels"])
         return msgspec.structs.replace(made, metadata=metadata)
 
 

@@ -62,7 +62,7 @@ def pod(
         metadata=ObjectMeta(
             name=pod_name(executor_id),
             uid=uid or f"uid-{executor_id}",
-            labels=labels(executor_id, app_id),
+            shared_labels=labels(executor_id, app_id),
             deletion_timestamp=DELETION if terminating else None,
             owner_references=(OwnerReference(kind="Pod", name="driver", uid=owner_uid),) if owner_uid else None,
         ),

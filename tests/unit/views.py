@@ -117,7 +117,7 @@ def going(subject: Pod, *, grace: int = 30, now: datetime = STARTED) -> Pod:
 def labelled(subject: Pod, **labels: str) -> Pod:
     """The same pod with other labels, their keys written with `__` for `-` and without the prefix."""
     more = {f"executor-pods/{key.replace('__', '-')}": value for key, value in labels.items()}
-    metadata = msgspec.structs.replace(subject.metadata, labels={**subject.labels, **more})
+    metadata = msgspec.structs.replace(subject.metadata, shared_labels={**subject.labels, **more})
     return msgspec.structs.replace(subject, metadata=metadata)
 
 

@@ -13,10 +13,11 @@ from actors.cli.operate.tables import UNKNOWN, ago, columns, events_table
 from actors.cli.operate.target import run, show, warn
 from actors.cli.streams import say
 from actors.errors import ApiError, NotFound
-from actors.inspection.executors import container_of, observe
+from actors.inspection.executors import observe
 from actors.inspection.fields import items, text, time, value
 from actors.inspection.fleets import owners_of
 from actors.kube.api import CLAIMS, PODS
+from actors.pods.state import PodRules, executor_container
 from actors.text import LONGEST_LINE, one_line, rfc3339
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def show_logs(
             _say_gone(fleet, executor_id, (), cluster.now())
             return EXIT_FAILED
         pod = seen.pod.name
-        name = container or container_of(cluster.ask(kube.GetObject(PODS, pod)))
+        name = container or executor_container(seen.pod, PodRules())
         write = _as_lines if sys.stdout.isatty() else _as_bytes
         write(cluster.api.read_log(pod, container=name, follow=follow, previous=previous, tail=tail))
         return EXIT_OK

@@ -10,16 +10,17 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from actors.kube.api import ObjectPage, PodPage
 from actors.kube.deduplication import PodDeduplicator, PodHeader
 from actors.kube.http.bounds import MIB
-from actors.pods.api_pod import ApiPod
+from actors.pods.api_pod import ApiPod, has_several_containers, made_container
 from actors.pods.repair import pod_from
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from actors.pods.pod import Pod
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NOT_A_POD",
     "Complaints",
+    "MadeContainers",
     "anything",
     "is_allowed",
     "json_items",
@@ -153,7 +155,37 @@ def repaired(body: bytes | msgspec.Raw) -> ApiPod:
     Raises:
         ValueError: the body is not JSON, or not a pod.
     """
-    return pod_from(json.loads(bytes(body).decode("utf-8", "replace"), parse_int=_number))
+    return pod_from(_loaded(body))
+
+
+def plain(body: bytes | msgspec.Raw) -> object:
+    """Decode JSON as it is, None if it is none."""
+    try:
+        return _loaded(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _loaded(body: bytes | msgspec.Raw) -> Any:
+    return json.loads(bytes(body).decode("utf-8", "replace"), parse_int=_number)
+
+
+@final
+class MadeContainers:
+    """Finds the fleet's container in the JSON of decoded pods: their JSON is looked for only if it is needed."""
+
+    __slots__ = ("_by_pod", "_sources")
+
+    def __init__(self, sources: Callable[[], Iterable[tuple[ApiPod, msgspec.Raw]]]) -> None:
+        """`sources` returns the pods, each with its JSON."""
+        self._sources = sources
+        self._by_pod: Mapping[int, msgspec.Raw] | None = None
+
+    def __call__(self, pod: ApiPod) -> str | None:
+        """Return the name of the container that the fleet made, see `made_container`."""
+        if self._by_pod is None:
+            self._by_pod = {id(one): raw for one, raw in self._sources()}
+        return made_container(plain(self._by_pod[id(pod)]))
 
 
 def _number(digits: str) -> float:
@@ -171,6 +203,8 @@ def pod(body: bytes) -> Pod:
         found = _POD.decode(body)
     except NOT_A_POD:
         found = repaired(body)
+    if has_several_containers(found):
+        force_setattr(found, "made_container", made_container(plain(body)))
     if not found.metadata.name:
         raise msgspec.ValidationError("Object has no `name` - at `$.metadata`")
     return found.pod()
@@ -266,7 +300,8 @@ def _known_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicat
     if changed:
         items = _RAW_LIST.decode(body).items or ()
         decoded = {at: one for at in changed if (one := _one_pod(items[at], complaints)) is not None}
-        listed = deduplicator.listed(decoded.values(), page.metadata.resource_version)
+        made_of = MadeContainers(lambda: [(one, items[at]) for at, one in decoded.items()])
+        listed = deduplicator.listed(decoded.values(), page.metadata.resource_version, made_of)
         for at, found in zip(decoded, listed.pods, strict=True):
             pods[at] = found
     versions = [header.metadata.resource_version for header, pod in zip(headers, pods, strict=True) if pod is not None]
@@ -279,10 +314,13 @@ def _new_page(body: bytes, complaints: Complaints, deduplicator: PodDeduplicator
     try:
         page = _LIST.decode(body)
         pods: Sequence[ApiPod] = page.items or ()
+        made_of = MadeContainers(lambda: zip(pods, _RAW_LIST.decode(body).items or (), strict=True))
     except NOT_A_POD:
         page = _RAW_LIST.decode(body)
-        pods = [pod for raw in page.items or () if (pod := _one_pod(raw, complaints)) is not None]
-    kept = deduplicator.listed(pods, page.metadata.resource_version)
+        usable = [(pod, raw) for raw in page.items or () if (pod := _one_pod(raw, complaints)) is not None]
+        pods = [pod for pod, _ in usable]
+        made_of = MadeContainers(lambda: usable)
+    kept = deduplicator.listed(pods, page.metadata.resource_version, made_of)
     return _page(page.metadata, kept.pods, kept.versions, malformed=len(page.items or ()) - len(pods))
 
 

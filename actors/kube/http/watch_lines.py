@@ -14,13 +14,13 @@ from actors.kube.api import WatchEvents
 from actors.kube.deduplication import Connection
 from actors.kube.http.body import TooLarge
 from actors.kube.http.bounds import AnswerBounds
-from actors.kube.http.decode import NOT_A_POD, status, version_of
+from actors.kube.http.decode import NOT_A_POD, MadeContainers, status, version_of
 from actors.kube.status import error_from_status
 from actors.pods.api_pod import ApiEvent
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from actors.errors import ApiError
     from actors.kube.deduplication import PodDeduplicator
@@ -128,14 +128,14 @@ class WatchDecoder:
             return self._one_by_one(lines)
         if events:
             self._advance_to(_newest(events))
-            self._take_events(events)
+            self._take_events(events, lambda: map(_object, _split(lines)))
         return [self._flush()] if self._pending and not more else [], None
 
     def _one_by_one(self, lines: Lines) -> tuple[list[WatchEvents], Exception | None]:
         """Decode lines that are not all events of pods."""
         reads: list[WatchEvents] = []
         error: Exception | None = None
-        for line in filter(bytes.strip, bytes(lines).split(b"\n")):
+        for line in _split(lines):
             try:
                 error = self._take(line, reads)
             except (ValueError, RecursionError) as unreadable:
@@ -159,8 +159,10 @@ class WatchDecoder:
         self._urgent = self._pending = False
         return events
 
-    def _take_events(self, events: Sequence[ApiEvent]) -> None:
-        changed, ends_some = self._deduplicator.watched(events, self._connection)
+    def _take_events(self, events: Sequence[ApiEvent], raws: Callable[[], Iterable[msgspec.Raw]]) -> None:
+        """Take decoded events; `raws` returns the JSON of their pods."""
+        made_of = MadeContainers(lambda: zip((event.pod for event in events), raws(), strict=True))
+        changed, ends_some = self._deduplicator.watched(events, self._connection, made_of)
         self._events += changed
         self._unchanged += len(events) - len(changed)
         self._urgent = self._urgent or ends_some
@@ -172,7 +174,7 @@ class WatchDecoder:
         except NOT_A_POD as why:
             return self._take_other(_RAW_LINE.decode(line), why, reads)
         self._advance_to(event.pod.metadata.resource_version)
-        self._take_events((event,))
+        self._take_events((event,), lambda: (_object(line),))
         return None
 
     def _take_other(self, line: _RawLine, why: Exception, reads: list[WatchEvents]) -> ApiError | None:
@@ -189,7 +191,7 @@ class WatchDecoder:
         if line.type not in _KNOWN_TYPES:
             logger.warning("watch event of unknown type: type=%.40r", self._complaints.redacted(line.type))
         elif line.type != "BOOKMARK" and (pod := self._complaints.repaired(line.object, why)) is not None:
-            self._take_events((ApiEvent(cast("EventType", line.type), pod),))
+            self._take_events((ApiEvent(cast("EventType", line.type), pod),), lambda: (line.object,))
             return None
         self._malformed += 1
         return None
@@ -203,6 +205,15 @@ class WatchDecoder:
 def _newest(events: Sequence[ApiEvent]) -> str:
     """Return the version of the last event that has one."""
     return next((version for event in reversed(events) if (version := event.pod.metadata.resource_version)), "")
+
+
+def _split(lines: Lines) -> Iterable[bytes]:
+    return filter(bytes.strip, bytes(lines).split(b"\n"))
+
+
+def _object(line: bytes) -> msgspec.Raw:
+    """Return the pod's JSON of a line that is an event."""
+    return _RAW_LINE.decode(line).object
 
 
 def _bookmark(raw: msgspec.Raw) -> _BookmarkMeta | None:

@@ -51,7 +51,7 @@ def test_a_terminating_executor_counts_only_when_replacements_wait_for_its_end(
 
 
 def of_profile(pod: Pod, profile: str) -> Pod:
-    metadata = msgspec.structs.replace(pod.metadata, labels={**pod.labels, PROFILE_LABEL: profile})
+    metadata = msgspec.structs.replace(pod.metadata, shared_labels={**pod.labels, PROFILE_LABEL: profile})
     return msgspec.structs.replace(pod, metadata=metadata)
 
 

@@ -138,16 +138,27 @@ def test_one_that_is_being_ended_is_not_counted() -> None:
     assert rig.follow(1.0).failed == {}
 
 
-def test_a_deleted_stuck_executor_is_counted_when_it_is_gone() -> None:
+def test_a_deleted_stuck_executor_is_counted_once_before_it_is_replaced() -> None:
+    """A terminating executor is replaced at once, so its failure counts then, not when its node has ended it."""
     rig = Rig()
     rig.view.show(waiting(1, "InvalidImageName"))
     rig.follow(0.0)
     assert (rig.starts.replaced("uid-1"), rig.starts.replaced("uid-1")) == (True, False)
     rig.view.show(going(waiting(1, "InvalidImageName")))
-    assert rig.follow(1.0).failed == {}
+    assert rig.follow(1.0).failed == {"default": 1}
+    rig.view.show(going(failed(1, 137, reason="ContainerStatusUnknown")))
     rig.view.end(1)
-    assert rig.follow(2.0).failed == {"default": 1}
+    assert rig.follow(2.0).failed == {}
     assert rig.starts.replaced("uid-1"), "nothing is kept of one that is gone"
+
+
+def test_one_that_others_delete_before_it_runs_is_no_failure_but_short_lived() -> None:
+    rig = Rig()
+    rig.view.show(waiting(1, "ImagePullBackOff"))
+    rig.follow(0.0)
+    rig.view.show(going(waiting(1, "ImagePullBackOff")), going(failed(1, 137, reason="ContainerStatusUnknown")))
+    early = rig.follow(1.0)
+    assert (early.failed, early.short_lived) == ({}, {"default": [1]})
 
 
 @pytest.mark.parametrize("state", [running(1), waiting(1, "ContainerCreating")], ids=["running", "starting"])

@@ -42,7 +42,7 @@ CHILDREN = [
 
 
 def driver_pod(*, ready: bool = True, uid: str = "uid-of-driver") -> Pod:
-    metadata = msgspec.structs.replace(pod(1).metadata, name="driver-0", uid=uid, labels={})
+    metadata = msgspec.structs.replace(pod(1).metadata, name="driver-0", uid=uid, shared_labels={})
     condition = Condition(type="Ready", status="True" if ready else "False")
     return msgspec.structs.replace(
         pod(1), metadata=metadata, status=PodStatus(phase="Running", conditions=(condition,))

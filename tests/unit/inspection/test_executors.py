@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.inspection.executors import ObservedExecutor, ObservedState, container_of, is_executor, observe
+from actors.inspection.executors import ObservedExecutor, ObservedState, is_executor, observe
 from actors.pods.loss import LossKind
 from tests.unit.hostile import HOSTILE
 from tests.unit.inspection.objects import NOW, RUNNING, at, pod
@@ -32,8 +32,15 @@ def test_a_running_executor_runs_since_its_container_began() -> None:
 
 
 def test_the_executors_container_is_the_one_that_has_our_variables() -> None:
-    assert container_of(pod()) == "main"
-    assert container_of({"spec": {"containers": [{"name": "a", "env": "?"}, 7]}}) is None
+    ended = {"terminated": {"exitCode": 3, "finishedAt": at(5)}}
+    beside = {"name": "sidecar", "state": RUNNING}
+    found = seen(pod(containerStatuses=[beside, {"name": "main", "state": ended}]))
+    assert (found.state, found.loss.exit_code if found.loss is not None else None) == (ObservedState.ENDED, 3)
+
+
+def test_a_running_executor_says_that_it_is_in_a_crash_loop() -> None:
+    found = seen(pod(state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}))
+    assert (found.state, found.why) == (ObservedState.RUNNING, "CrashLoopBackOff: main: back-off 40s")
 
 
 def test_a_pending_executor_is_stuck_if_its_pod_says_why_or_takes_too_long() -> None:

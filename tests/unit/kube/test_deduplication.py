@@ -128,6 +128,7 @@ def test_shared_labels_equal_the_decoded_ones() -> None:
     a, b = listed(pod(1), pod(2), deduplicator=deduplicator)
     assert a.labels == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "1"}
     assert dict(b.labels) == {PROFILE_LABEL: "default", EXECUTOR_ID_LABEL: "2"}
+    assert (a.metadata.labels, b.metadata.labels) == (a.labels, b.labels)
     assert b.labels.get("another") is None
     assert len(b.labels) == 2
     assert repr(a.labels) == repr(dict(a.labels))
@@ -144,7 +145,7 @@ def test_a_pods_identity_is_kept_once_however_often_it_changes() -> None:
     changed["metadata"]["resourceVersion"] = "8"
     [second] = watched(changed, deduplicator=deduplicator)
     assert second is not first
-    for field in ("uid", "name", "labels"):
+    for field in ("uid", "name", "shared_labels"):
         assert getattr(first.metadata, field) is getattr(second.metadata, field), field
     assert first.spec is second.spec
     assert first.status is second.status
@@ -545,3 +546,75 @@ def test_labels_of_nothing_but_an_id_are_not_mistaken_for_another_empty_value(*,
     assert dict(found["app-exec-1"].labels) == {EXECUTOR_ID_LABEL: "1"}
     assert found["app-exec-2"].status is not None
     assert found["app-exec-2"].status.container_statuses == ()
+
+
+# ── pods of several containers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def injected(number: int, **fields: Any) -> dict[str, Any]:
+    """A pod with a proxy that a webhook put in front of the fleet's container."""
+    made = {"name": "worker", "env": [{"name": "EXECUTOR_ID", "value": str(number)}]}
+    return {**pod(number), "spec": {"containers": [{"name": "proxy"}, made]}, **fields}
+
+
+def made_containers(pods: tuple[Pod, ...]) -> list[str | None]:
+    return [each.made_container for each in pods]
+
+
+def test_the_fleets_container_is_found_in_lists_watches_and_single_pods() -> None:
+    several = (pod(1), injected(2), injected(3))
+    assert made_containers(listed(*several)) == [None, "worker", "worker"]
+    assert made_containers(watched(*several, deduplicator=PodDeduplicator())) == [None, "worker", "worker"]
+    assert decode.pod(json.dumps(injected(2)).encode()).made_container == "worker"
+
+
+def test_the_fleets_container_is_found_beside_a_pod_that_does_not_decode() -> None:
+    broken = injected(1) | {"status": {"phase": "Running", "containerStatuses": "text"}}
+    assert made_containers(listed(broken, injected(2))) == ["worker", "worker"]
+    assert made_containers(watched(broken, injected(2), deduplicator=PodDeduplicator())) == ["worker", "worker"]
+
+
+def test_the_fleets_container_is_found_in_a_poll_that_knows_most_pods() -> None:
+    deduplicator = PodDeduplicator()
+    listed(pod(1), pod(2), pod(3), deduplicator=deduplicator)
+    deduplicator.begin_list()
+    assert made_containers(listed(pod(1), pod(2), pod(3), injected(4), deduplicator=deduplicator)) == [
+        *[None] * 3,
+        "worker",
+    ]
+
+
+def test_the_fleets_container_stays_known_while_its_pod_changes() -> None:
+    deduplicator = PodDeduplicator()
+    watch = Watch(deduplicator)
+    watch.brings(injected(1))
+    changes = (
+        at(8, injected(1, status={"phase": "Running", "podIP": "10.0.0.9"})),
+        at(9, injected(1, status={"phase": "Failed"})),
+        at(10, injected(1) | {"metadata": pod(1)["metadata"] | {"deletionTimestamp": "2024-01-01T00:00:09Z"}}),
+    )
+    for change in changes:
+        assert made_containers(tuple(event.pod for event in watch.brings(change).events)) == ["worker"]
+    deduplicator.begin_list()
+    assert made_containers(listed(changes[-1], deduplicator=deduplicator)) == ["worker"]
+
+
+ENDED = {"name": "executor", "state": {"terminated": {"exitCode": 3}}, "restartCount": 0}
+BESIDE = {"name": "proxy", "state": {"running": {}}, "restartCount": 0}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "urgent"),
+    [
+        ({"containerStatuses": [ENDED], "initContainerStatuses": [BESIDE]}, True),
+        ({"containerStatuses": [ENDED, BESIDE]}, True),
+        ({"containerStatuses": [RUNNING, BESIDE]}, False),
+        ({"containerStatuses": [ENDED]}, False),
+    ],
+    ids=["beside a sidecar", "beside another container", "none", "alone, so it is restarted"],
+)
+def test_a_read_is_urgent_when_a_container_ends_beside_another(statuses: dict[str, Any], *, urgent: bool) -> None:
+    watch = Watch(PodDeduplicator())
+    watch.brings(pod(1))
+    assert watch.brings(at(8, pod(1, **statuses))).urgent is urgent
+    assert not watch.brings(at(9, pod(1, **statuses, podIP="10.0.0.9"))).urgent, "it was told before"

@@ -107,7 +107,7 @@ def test_a_killed_executor_is_not_reported_as_disconnected() -> None:
 def with_labels(**labels: str) -> Pod:
     """Return executor 1's pod with additional labels."""
     plain = running(1)
-    metadata = msgspec.structs.replace(plain.metadata, labels={**plain.labels, **labels})
+    metadata = msgspec.structs.replace(plain.metadata, shared_labels={**plain.labels, **labels})
     return msgspec.structs.replace(plain, metadata=metadata)
 
 

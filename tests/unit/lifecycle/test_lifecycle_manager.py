@@ -43,6 +43,7 @@ from actors.pods.id_map import IdMap
 from actors.pods.loss import SCALED_DOWN, LossKind, LossReason
 from actors.pods.pod import ContainerStatus, PodStatus
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
+from actors.pods.stuck import StuckKind
 from tests.unit.builders import pod
 from tests.unit.views import (
     RULES,
@@ -758,6 +759,28 @@ def test_a_stuck_pod_is_reported_once_per_cause(rig: Callable[..., Rig]) -> None
     assert stuck(subject) == []
 
 
+def test_a_running_pod_in_a_crash_loop_is_reported_as_stuck_once(rig: Callable[..., Rig]) -> None:
+    subject = rig()
+    subject.round(running(1))
+    for _ in range(2):
+        crashing = waiting(1, "CrashLoopBackOff", "back-off 40s")
+        subject.round(msgspec.structs.replace(running(1), status=phased(crashing, "Running")))
+        subject.round(running(1))
+    [stuck] = subject.backend.take_all(StuckObserved)
+    assert (stuck.executor_id, stuck.stuck.kind, stuck.stuck.message) == (
+        1,
+        StuckKind.CRASHING,
+        "executor: back-off 40s",
+    )
+    assert subject.backend.take_all(RemoveExecutor) == []
+
+
+def phased(subject: Pod, phase: str) -> PodStatus:
+    """Its status in another phase."""
+    assert subject.status is not None
+    return msgspec.structs.replace(subject.status, phase=phase)
+
+
 def test_a_gated_pod_is_never_reported_as_stuck(rig: Callable[..., Rig]) -> None:
     subject = rig()
     subject.round(unschedulable(1, "gated", gated=True))
@@ -862,7 +885,10 @@ def test_an_excess_pending_executor_is_reported_as_scaled_down(rig: Callable[...
     subject.view.end(1, 2)
     subject.round()
     reasons = {report.executor_id: report.reason for report in subject.backend.take_all(RemoveExecutor)}
-    assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.KILLED_BY_DRIVER, 2: LossKind.DELETED}
+    assert {i: reason.kind for i, reason in reasons.items()} == {
+        1: LossKind.KILLED_BY_DRIVER,
+        2: LossKind.NEVER_STARTED,
+    }
     assert "was scaled down" in reasons[1].message
 
 
@@ -878,14 +904,21 @@ def test_a_decommissioned_executor_that_finishes_is_reported_so_and_one_that_fai
     assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, code, kind is LossKind.EXITED)
 
 
-def test_a_deleted_pod_that_could_never_run_is_reported_as_never_started(rig: Callable[..., Rig]) -> None:
+def test_a_deleted_pod_that_never_ran_is_reported_as_never_started_with_what_it_waited_for(
+    rig: Callable[..., Rig],
+) -> None:
+    """A kubelet overwrites it when the pod is deleted, by an end that nobody saw."""
     subject = rig()
-    subject.round(waiting(1, "InvalidImageName", "invalid reference format"), waiting(2, "ImagePullBackOff"))
+    waits = {1: waiting(1, "InvalidImageName", "invalid reference format"), 2: waiting(2, "ImagePullBackOff")}
+    subject.round(*waits.values())
+    subject.round(*map(going, waits.values()))
+    subject.round(*(going(failed(i, 137, reason="ContainerStatusUnknown")) for i in waits))
     subject.view.end(1, 2)
     subject.round()
     reasons = {report.executor_id: report.reason for report in subject.backend.take_all(RemoveExecutor)}
-    assert {i: reason.kind for i, reason in reasons.items()} == {1: LossKind.NEVER_STARTED, 2: LossKind.DELETED}
-    assert "invalid reference format" in reasons[1].message
+    assert {i: (r.kind, r.exit_code) for i, r in reasons.items()} == dict.fromkeys(waits, (LossKind.NEVER_STARTED, -1))
+    assert "waiting (InvalidImageName: invalid reference format)" in reasons[1].message
+    assert "waiting (ImagePullBackOff)" in reasons[2].message
 
 
 def test_a_killed_one_is_left_until_its_time_is_over(rig: Callable[..., Rig]) -> None:

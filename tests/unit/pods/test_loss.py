@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.pods.loss import LossKind, RequestedEnd, explain, missing, never_started, stopped_with_fleet
+from actors.pods.loss import CAUSED_BY_APP, LossKind, RequestedEnd, explain, missing, never_started, stopped_with_fleet
 from actors.pods.pod import (
     Condition,
     ContainerSpec,
@@ -24,6 +24,7 @@ from actors.pods.pod import (
 from actors.pods.state import PodDeleted, PodFailed, PodRules, PodState, PodSucceeded, PodTerminating
 from actors.text import rfc3339
 from tests.unit.builders import pod
+from tests.unit.views import unschedulable
 
 BY_US = RequestedEnd("was ended by us")
 RULES = PodRules()
@@ -181,10 +182,30 @@ def test_a_sidecar_that_failed_a_pod_before_its_deletion_is_not_the_deletions_do
     assert (reason.kind, reason.exit_code) == (LossKind.EXITED, 4)
 
 
-def test_a_sidecar_out_of_memory_that_ended_the_executor_too_is_reported() -> None:
-    subject = made_of(executor=ended(0), sidecar=ended(137, reason="OOMKilled"))
+@pytest.mark.parametrize(
+    ("executor", "kind"),
+    [(RUNNING, LossKind.EXITED), (ended(0), LossKind.EXITED), (ended(0, after=-1), LossKind.FINISHED)],
+    ids=["running", "ended then", "ended before"],
+)
+def test_a_sidecar_that_was_out_of_memory_is_not_the_executor_out_of_memory(
+    executor: ContainerState, kind: LossKind
+) -> None:
+    subject = made_of(executor=executor, sidecar=ended(137, reason="OOMKilled"))
 
-    assert explain(7, PodFailed(subject), RULES).kind is LossKind.OOM_KILLED
+    assert explain(7, PodFailed(subject), RULES).kind is kind
+
+
+def test_a_sidecar_among_the_init_containers_does_not_fail_an_executor_that_finished() -> None:
+    subject = made_of(inits={"proxy": ended(137, reason="OOMKilled", after=-5)}, executor=ended(0))
+
+    assert explain(7, PodSucceeded(subject), RULES).kind is LossKind.FINISHED
+
+
+def test_sidecars_that_do_not_count_do_not_fail_an_executor_that_finished() -> None:
+    subject = made_of(executor=ended(0), sidecar=ended(4, after=-5))
+
+    assert explain(7, PodFailed(subject), RULES).kind is LossKind.EXITED
+    assert explain(7, PodFailed(subject), PodRules(check_all_containers=False)).kind is LossKind.FINISHED
 
 
 def test_a_disruption_that_was_cancelled_is_ignored() -> None:
@@ -278,7 +299,7 @@ def test_else_it_is_the_first_ended_containers() -> None:
 
     reason = explain(7, PodFailed(subject), RULES)
 
-    assert (reason.kind, reason.exit_code) == (LossKind.OOM_KILLED, 5)
+    assert (reason.kind, reason.exit_code) == (LossKind.EXITED, 5)
 
 
 def test_an_init_container_counts_only_if_it_failed() -> None:
@@ -370,7 +391,95 @@ def test_every_kind_has_a_message_for_every_state() -> None:
                 requested = BY_US if killed else None
                 reason = explain(7, state, RULES, requested=requested, released=released, node_lost=lost)
                 assert reason.message.startswith("executor 7 (pod app-exec-7) ")
-                assert reason.caused_by_app == (reason.kind in {LossKind.EXITED, LossKind.OOM_KILLED})
+                assert reason.caused_by_app == (reason.kind in CAUSED_BY_APP)
+
+
+UNASKED = "SIGTERM: by its kubelet after a failed liveness or startup probe, or by a process in its pod"
+
+
+def test_a_sigterm_without_a_deletion_names_who_may_have_sent_it() -> None:
+    assert f"exit code 143 ({UNASKED})" in explain(7, PodFailed(made_of(executor=ended(143))), RULES).message
+    deleted = explain(7, PodFailed(made_of(deleted=True, executor=ended(143, after=2))), RULES)
+    assert "exit code 143 (SIGTERM: it was told to end)" in deleted.message
+
+
+def test_an_end_that_nobody_saw_has_no_exit_code_and_is_called_unseen() -> None:
+    reason = explain(7, PodFailed(made_of(executor=ended(255, reason="Unknown"))), RULES)
+
+    assert (
+        reason.message
+        == "executor 7 (pod app-exec-7) was lost with its node; containers: executor ended unseen (Unknown)"
+    )
+
+
+def test_a_pod_without_a_node_that_was_deleted_says_what_it_waited_for() -> None:
+    reason = explain(7, PodDeleted(unschedulable(7, "0/5 nodes are available")), RULES)
+
+    assert reason.kind is LossKind.NEVER_STARTED
+    assert reason.message == (
+        "executor 7 (pod app-exec-7) never started: its pod was deleted before"
+        "; it waited: Unschedulable: 0/5 nodes are available"
+    )
+
+
+# ── what was observed before ─────────────────────────────────────────────────────────────────────────────────────
+
+
+ALIVE = made_of(phase="Running", executor=RUNNING)
+TERMINATING = made_of(phase="Running", executor=RUNNING, deleted=True)
+DISRUPTED = made_of(phase="Running", executor=RUNNING, disrupted="EvictionByEvictionAPI")
+
+
+@pytest.mark.parametrize("behind", [0, 3, 30, 300])
+def test_a_pod_that_was_alive_after_its_deletion_began_was_ended_by_it_whatever_its_nodes_clock_says(
+    behind: int,
+) -> None:
+    subject = made_of(deleted=True, executor=ended(143, after=-behind))
+    state = PodFailed(subject, last_alive=TERMINATING)
+
+    assert explain(7, state, RULES).kind is LossKind.DELETED
+    assert explain(7, state, RULES, requested=BY_US).kind is LossKind.KILLED_BY_DRIVER
+
+
+def test_a_pod_that_was_alive_after_it_was_disrupted_was_ended_by_it_whatever_its_nodes_clock_says() -> None:
+    subject = made_of(executor=ended(143, after=-300))
+    assert subject.status is not None
+    condition = Condition("DisruptionTarget", "True", "EvictionByEvictionAPI", last_transition=rfc3339(BEGUN))
+    subject = msgspec.structs.replace(subject, status=msgspec.structs.replace(subject.status, conditions=(condition,)))
+
+    assert explain(7, PodFailed(subject, last_alive=DISRUPTED), RULES).kind is LossKind.EVICTED
+    assert explain(7, PodFailed(subject, last_alive=ALIVE), RULES).kind is LossKind.EXITED
+
+
+def test_an_executor_that_was_alive_when_it_was_told_to_end_ended_for_that_whatever_its_nodes_clock_says() -> None:
+    state = PodFailed(made_of(executor=ended(143, after=-300)))
+    told = RequestedEnd("was ended by us", BEGUN)
+
+    assert explain(7, state, RULES, requested=told).kind is LossKind.EXITED
+    alive = RequestedEnd("was ended by us", BEGUN, was_alive=True)
+    assert explain(7, state, RULES, requested=alive).kind is LossKind.KILLED_BY_DRIVER
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        made_of(reason="NodeAffinity"),
+        made_of(reason="OutOfmemory", executor=ended(137)),
+        made_of(reason="SomethingNew", message="Pod was rejected: no more room", executor=ended(143)),
+    ],
+    ids=["without its containers", "after they were ended", "for a reason that is not known"],
+)
+def test_a_pod_that_ran_and_that_its_node_then_refused_was_evicted(subject: Pod) -> None:
+    """A kubelet that was restarted admits its pods again."""
+    reason = explain(7, PodFailed(subject, last_alive=ALIVE), RULES)
+
+    assert (reason.kind, reason.caused_by_app) == (LossKind.EVICTED, False)
+
+
+def test_a_kubelet_that_makes_room_for_a_critical_pod_preempts() -> None:
+    subject = made_of(reason="Preempting", disrupted="TerminationByKubelet", executor=ended(137))
+
+    assert explain(7, PodFailed(subject), RULES).kind is LossKind.PREEMPTED
 
 
 # ── without an observed end ──────────────────────────────────────────────────────────────────────────────────────

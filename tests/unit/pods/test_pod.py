@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -23,12 +25,14 @@ from actors.pods.pod import (
     Pod,
     PodSpec,
     PodStatus,
+    RestartRule,
     RunningState,
     TerminatedState,
     WaitingState,
     claims_of,
     executor_id,
     fleet_selector,
+    restarts,
 )
 from actors.pods.state import (
     STRANGE,
@@ -142,14 +146,17 @@ def test_an_id_that_is_no_plain_number_from_1_is_malformed(text: str) -> None:
 
 
 def labelled(text: str) -> Pod:
-    metadata = ObjectMeta(name=f"app-exec-{text}", uid="u", labels={EXECUTOR_ID_LABEL: text})
+    metadata = ObjectMeta(name=f"app-exec-{text}", uid="u", shared_labels={EXECUTOR_ID_LABEL: text})
     return Pod(metadata=metadata, status=PodStatus())
 
 
 @pytest.mark.parametrize("name", ["", "stray", "app-exec-8", "app-exec-17", "exec-7", "app-exec-07"])
 def test_a_pod_whose_name_is_not_that_of_its_executor_is_malformed(name: str) -> None:
     subject = labelled("7")
-    assert executor_id(msgspec.structs.replace(subject, metadata=ObjectMeta(name=name, labels=subject.labels))) is None
+    assert (
+        executor_id(msgspec.structs.replace(subject, metadata=ObjectMeta(name=name, shared_labels=subject.labels)))
+        is None
+    )
 
 
 def test_an_id_is_counted_on_from_only_if_billions_may_follow_it() -> None:
@@ -162,7 +169,7 @@ def test_an_id_is_counted_on_from_only_if_billions_may_follow_it() -> None:
 def test_a_pod_that_the_selector_does_not_match_is_malformed_to_those_who_know_the_application(key: str) -> None:
     subject = pod()
     labels = {**subject.labels, key: "true"}
-    other = msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, labels=labels))
+    other = msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, shared_labels=labels))
     assert (malformed(other), malformed(other, "app")) == (None, STRANGE)
     assert malformed(subject, "app") is None
 
@@ -193,6 +200,23 @@ def test_the_executors_container_is_the_named_one_else_the_first() -> None:
     assert executor_container(subject, RULES) == "executor"
     assert executor_container(subject, PodRules(executor_container="other")) == "sidecar"
     assert executor_container(pod(), RULES) is None
+
+
+def test_the_executors_container_is_the_one_that_the_fleet_made_whatever_stands_before_it_or_has_the_name() -> None:
+    subject = msgspec.structs.replace(with_containers(executor=RUNNING, worker=RUNNING), made_container="worker")
+
+    assert executor_container(subject, RULES) == "worker"
+    assert executor_container(msgspec.structs.replace(subject, made_container="gone"), RULES) == "executor"
+
+
+def test_the_restarts_of_a_pod_are_those_of_its_containers_and_sidecars() -> None:
+    status = PodStatus(
+        container_statuses=(ContainerStatus("executor", 2), ContainerStatus("log", 1)),
+        init_container_statuses=(ContainerStatus("proxy", 4),),
+    )
+
+    assert restarts(msgspec.structs.replace(pod(), status=status)) == 7
+    assert restarts(msgspec.structs.replace(pod(), status=None)) == 0
 
 
 # ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -271,6 +295,44 @@ def test_the_phase_decides_for_a_single_container() -> None:
     assert type(classify(with_containers("Pending", executor=WAITING), RULES)) is PodPending
 
 
+def with_sidecar(executor: ContainerState, proxy: ContainerState = RUNNING, *, terminating: bool = False) -> Pod:
+    """A running pod with a sidecar among its init containers."""
+    subject = with_containers(executor=executor, terminating=terminating)
+    assert subject.status is not None
+    status = msgspec.structs.replace(subject.status, init_container_statuses=(ContainerStatus("proxy", state=proxy),))
+    return msgspec.structs.replace(subject, status=status)
+
+
+@pytest.mark.parametrize("rules", [RULES, EXECUTOR_ONLY])
+@pytest.mark.parametrize("terminating", [False, True])
+@pytest.mark.parametrize(("code", "state"), [(0, PodSucceeded), (3, PodFailed)])
+def test_the_executors_container_ends_a_pod_whose_sidecar_among_the_init_containers_runs_on(
+    code: int, state: type[PodState], *, terminating: bool, rules: PodRules
+) -> None:
+    assert type(classify(with_sidecar(exited(code), terminating=terminating), rules)) is state
+
+
+@pytest.mark.parametrize("proxy", [RUNNING, WAITING, exited(0), exited(137)])
+def test_a_sidecar_among_the_init_containers_never_ends_a_pod(proxy: ContainerState) -> None:
+    assert type(classify(with_sidecar(RUNNING, proxy), RULES)) is PodRunning
+
+
+RULE = RestartRule("Restart")
+RESTARTED_BY = [{"restart_policy": "Always"}, {"restart_policy": "OnFailure"}, {"restart_policy_rules": (RULE,)}]
+
+
+@pytest.mark.parametrize("policy", RESTARTED_BY)
+@pytest.mark.parametrize("name", ["executor", "sidecar"])
+def test_a_container_that_the_kubelet_restarts_does_not_end_a_pod_that_runs(name: str, policy: dict[str, Any]) -> None:
+    states = {each: exited(1) if each == name else RUNNING for each in ("executor", "sidecar")}
+    subject = with_containers(executor=states["executor"], sidecar=states["sidecar"])
+    containers = (ContainerSpec(each, **(policy if each == name else {})) for each in ("executor", "sidecar"))
+    restarting = msgspec.structs.replace(subject, spec=PodSpec(containers=tuple(containers)))
+
+    assert type(classify(subject, RULES)) is PodFailed
+    assert type(classify(restarting, RULES)) is PodRunning
+
+
 def test_final_states_are_succeeded_failed_and_deleted() -> None:
     final = {state for state in PodState.__subclasses__() if state.final}
 
@@ -334,7 +396,7 @@ def test_a_running_pod_runs_on_whatever_its_status_says(after: Pod) -> None:
     [
         PodFailed(pod()),
         PodTerminating(pod(terminating=True)),
-        PodRunning(changed(labels={})),
+        PodRunning(changed(shared_labels={})),
         PodRunning(changed(finalizers=("a/b",))),
         PodRunning(changed(owner_references=(OwnerReference(uid="u"),))),
         PodRunning(msgspec.structs.replace(pod(), spec=PodSpec("node"))),
@@ -372,7 +434,7 @@ def test_the_quick_way_knows_a_restart_by_the_parts_that_stay() -> None:
         (PodRunning(LAST), msgspec.structs.replace(RESTARTED, status=None)),
         (PodRunning(LAST), msgspec.structs.replace(RESTARTED, status=PodStatus("Failed"))),
         (PodRunning(LAST), msgspec.structs.replace(RESTARTED, spec=PodSpec("node"))),
-        (PodRunning(LAST), restarted(labels={})),
+        (PodRunning(LAST), restarted(shared_labels={})),
         (PodRunning(LAST), restarted(finalizers=("a/b",))),
         (PodRunning(LAST), restarted(owner_references=(OwnerReference(uid="u"),))),
         (PodRunning(LAST), restarted(deletion_timestamp=DELETION)),
@@ -386,3 +448,33 @@ def test_the_quick_way_knows_a_restart_by_the_parts_that_stay() -> None:
 def test_the_quick_way_leaves_any_other_change_to_the_rules(before: PodState, after: Pod) -> None:
     assert not surely_runs_on(before, after)
     assert not runs_on(before, classify(after, RULES))
+
+
+CRASHING = ContainerState(waiting=WaitingState("CrashLoopBackOff", "back-off 40s"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (LAST, msgspec.structs.replace(LAST, status=with_containers(executor=CRASHING).status)),
+        (with_sidecar(RUNNING), with_sidecar(RUNNING, CRASHING)),
+        (with_sidecar(RUNNING), with_sidecar(CRASHING)),
+    ],
+    ids=["the executor", "its sidecar", "the executor beside a sidecar"],
+)
+def test_a_running_pod_does_not_just_run_on_when_a_crash_loop_begins_but_while_it_lasts(
+    before: Pod, after: Pod
+) -> None:
+    after = msgspec.structs.replace(after, metadata=before.metadata, spec=before.spec)
+
+    assert not surely_runs_on(PodRunning(before), after)
+    assert not runs_on(PodRunning(before), PodRunning(after))
+    assert runs_on(PodRunning(after), PodRunning(after))
+    assert runs_on(PodRunning(after), PodRunning(before))
+
+
+def test_the_quick_way_leaves_the_end_of_an_executor_beside_a_sidecar_to_the_rules() -> None:
+    before = with_sidecar(RUNNING)
+    after = msgspec.structs.replace(with_sidecar(exited(3)), metadata=before.metadata, spec=before.spec)
+
+    assert not surely_runs_on(PodRunning(before), after)

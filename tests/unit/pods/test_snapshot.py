@@ -19,7 +19,7 @@ STATES = (PodPending, PodRunning, PodTerminating, PodFailed, PodSucceeded)
 def of_profile(profile: str) -> Pod:
     subject = pod()
     labels = {**subject.labels, PROFILE_LABEL: profile}
-    return msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, labels=labels))
+    return msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, shared_labels=labels))
 
 
 def snapshot_of(*states: PodState) -> PodsSnapshot:

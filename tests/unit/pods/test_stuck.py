@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from actors.pods.pod import ContainerStatus, Pod, PodStatus
-from actors.pods.stuck import StuckKind, does_not_start, never_heals, why_gated, why_stuck
+from actors.pods.stuck import StuckKind, crashes_in_place, does_not_start, never_heals, why_gated, why_stuck
 from tests.unit.views import STARTED, pending, running, unschedulable, waiting
 
 MINUTES = timedelta(minutes=5)
@@ -40,11 +40,14 @@ def test_a_pod_that_is_starting_is_not_stuck(reason: str) -> None:
     assert why_stuck(running(1)) is None
 
 
-def test_a_crash_loop_counts_for_init_containers_only() -> None:
-    stuck = why_stuck(waiting(1, "CrashLoopBackOff", "back-off 40s", init=True))
+@pytest.mark.parametrize(("init", "kind"), [(True, StuckKind.INIT), (False, StuckKind.CRASHING)])
+def test_a_crash_loop_is_that_of_an_init_container_or_of_a_restarted_one(init: bool, kind: StuckKind) -> None:
+    stuck = why_stuck(waiting(1, "CrashLoopBackOff", "back-off 40s", init=init))
     assert stuck is not None
-    assert (stuck.kind, stuck.heals) == (StuckKind.INIT, True)
-    assert why_stuck(waiting(1, "CrashLoopBackOff")) is None
+    assert (stuck.kind, stuck.heals) == (kind, True)
+    assert crashes_in_place(waiting(1, "CrashLoopBackOff", init=init))
+    assert not crashes_in_place(waiting(1, "ImagePullBackOff", init=init))
+    assert not crashes_in_place(running(1))
 
 
 def test_a_gated_pod_waits_for_its_gate_with_the_words_of_whoever_holds_it() -> None:

@@ -1276,7 +1276,7 @@ def test_a_create_that_was_not_sent_made_no_pod(world: World) -> None:
 def test_a_pod_that_is_not_what_was_requested_is_deleted_by_its_uid_and_reported_as_refused(world: World) -> None:
     world.create(1)
     made = pod(1, uid="made")
-    world.answer_next("create", replace(made, metadata=replace(made.metadata, labels=None)))
+    world.answer_next("create", replace(made, metadata=replace(made.metadata, shared_labels=None)))
     failed = world.allocator.take(PodCreateFailed)
     assert isinstance(failed.error, Altered)
     assert "label executor-pods/app-id is missing" in failed.error.message

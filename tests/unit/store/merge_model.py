@@ -56,7 +56,7 @@ class Thing:
             metadata=ObjectMeta(
                 name=self.name,
                 uid=self.uid,
-                labels=LABELS[self.number],
+                shared_labels=LABELS[self.number],
                 deletion_timestamp=DELETION if self.terminating else None,
             ),
             status=PodStatus(phase=self.phase),

@@ -503,7 +503,7 @@ def test_when_the_first_one_has_ended_the_copy_takes_its_place() -> None:
 def malformed_pod(uid: str, version: int) -> Pod:
     subject = pod(1, version=version, uid=uid)
     labels = {**subject.labels, EXECUTOR_ID_LABEL: "seven"}
-    return msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, labels=labels))
+    return msgspec.structs.replace(subject, metadata=msgspec.structs.replace(subject.metadata, shared_labels=labels))
 
 
 def test_a_malformed_pod_is_set_aside_once_and_harms_no_other() -> None:

@@ -625,8 +625,8 @@ def test_a_malformed_pod_is_set_aside_logged_once_and_harms_no_other(
     world: World, kit: Kit, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = pod(2, uid="broken")
-    assert isinstance(broken.metadata.labels, dict)
-    broken.metadata.labels[EXECUTOR_ID_LABEL] = "two"
+    assert isinstance(broken.metadata.shared_labels, dict)
+    broken.metadata.shared_labels[EXECUTOR_ID_LABEL] = "two"
     for version in (10, 11):
         world.list(pod(1), broken, version=version)
     assert set(world.one.subscribe().snapshot.states) == {1}
@@ -640,7 +640,7 @@ def test_a_second_pod_of_an_executor_id_is_set_aside_and_its_reason_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     original = pod(1)
-    copied = ObjectMeta(name="copy-exec-1", uid="copy", labels=original.metadata.labels)
+    copied = ObjectMeta(name="copy-exec-1", uid="copy", shared_labels=original.metadata.shared_labels)
     world.list(original, Pod(metadata=copied, status=original.status, resource_version="9"), version=10)
     assert world.one.subscribe().snapshot.states[1].pod.uid == "uid-1"
     assert "another pod has its executor id" in caplog.text

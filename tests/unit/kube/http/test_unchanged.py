@@ -195,7 +195,7 @@ def test_no_op_events_are_dropped() -> None:
 
 def test_after_a_reset_a_pod_has_the_version_of_the_list() -> None:
     """The version of the known object belongs to the old history."""
-    metadata = ObjectMeta(name="e-exec-1", uid="u-1", labels={EXECUTOR_ID_LABEL: "1"})
+    metadata = ObjectMeta(name="e-exec-1", uid="u-1", shared_labels={EXECUTOR_ID_LABEL: "1"})
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"), resource_version="30")
     history = History(PodRules())
     for requested_at, version, listed_at in ((1.0, "40", "30"), (5.0, "20", "15")):
