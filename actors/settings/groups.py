@@ -23,6 +23,7 @@ from actors.settings.types import (
     Duration,
     Group,
     Label,
+    Owner,
     Pacing,
     Parallelism,
     Rate,
@@ -183,15 +184,20 @@ class ExecutorSettings(ShapeSettings):
 
     Spark: `spark.kubernetes.executor.podDeletionCost`.
     """
+    owned_by: Owner = "driver"
+    """With what Kubernetes deletes the executors, if `driver_pod_name` is set: with the driver's pod (`"driver"`), or
+    with what controls that pod (`"controller"`), such as its ReplicaSet, StatefulSet or Job. A controller outlives the
+    driver's pod, so that the next pod can adopt the executors.
+    """
     own_claims: bool = True
-    """Whether the driver's pod owns the executors' claims, so that they outlive the executors and are deleted with the
-    driver. If not, or without `driver_pod_name`, each executor's pod owns its claims and they are deleted with it: they
-    are then generic ephemeral volumes, whose claims the cluster creates and names `<pod>-<name>`.
+    """Whether the owner of the executors (`owned_by`) owns their claims, so that they outlive the executors and are
+    deleted with that owner. If not, or without `driver_pod_name`, each executor's pod owns its claims and they are
+    deleted with it: they are then generic ephemeral volumes, whose claims the cluster creates and names `<pod>-<name>`.
 
     Spark: `spark.kubernetes.driver.ownPersistentVolumeClaim`.
     """
     reuse_claims: bool = True
-    """Whether an executor reuses the claims of an executor of its profile that ended, if the driver's pod owns them. A
+    """Whether an executor reuses the claims of an executor of its profile that ended, if `own_claims` keeps them. A
     claim is reused if it has the same `name` and class, is large enough, is used by no pod, and is older than
     `allocation.creation_timeout`. Without the right to list claims none is reused, and new ones are created.
 

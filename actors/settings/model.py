@@ -112,7 +112,8 @@ class Settings(Consistent):
     Spark: `spark.kubernetes.namespace`.
     """
     driver_pod_name: PodName | None = Field(default=None, examples=["etl-driver"])
-    """Name of the driver's own pod. It becomes the owner of the executors, so that they never outlive it.
+    """Name of the driver's own pod. It becomes the owner of the executors, so that they never outlive it, unless
+    `executor.owned_by` says otherwise.
 
     Spark: `spark.kubernetes.driver.pod.name`.
     """

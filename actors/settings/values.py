@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TolerationSettings,
         TolerationValues,
     )
-    from actors.settings.types import Pacing, ReplacementPolicy, RollPolicy, Switch
+    from actors.settings.types import Owner, Pacing, ReplacementPolicy, RollPolicy, Switch
 
     Duration: TypeAlias = str | timedelta
     ByteSize: TypeAlias = str | int
@@ -107,6 +107,7 @@ class ExecutorValues(ProfileValues, total=False):
     kill_label: str | None
     decommission_label: str | None
     decommission_deletion_cost: int | None
+    owned_by: Owner
     own_claims: bool
     reuse_claims: bool
     wait_to_reuse_claim: bool
