@@ -23,6 +23,7 @@ from actors.settings.types import (
     Duration,
     Group,
     Label,
+    OnSigterm,
     Owner,
     Pacing,
     Parallelism,
@@ -363,6 +364,12 @@ class BackendSettings(Group):
     """
     delete_on_stop: bool = True
     """Whether a stop deletes the fleet's pods."""
+    on_sigterm: OnSigterm = "stop"
+    """What SIGTERM means to `executor-pods run`, and to a program that leaves its `Fleet` because of it: a stop like
+    any other (`"stop"`), or a hand-over to the next driver with this `app_id` (`"hand-over"`). A hand-over releases the
+    Lease and leaves the executors alive; those that were killed are ended. A program with a `Backend` of its own hands
+    over by `StopBackend(delete_pods=False)`.
+    """
     delete_inactive_on_stop: bool = False
     """Whether a stop that deletes the fleet also deletes the pods that were kept because
     `executor.delete_on_termination` is off.
@@ -391,6 +398,11 @@ class BackendSettings(Group):
     if TYPE_CHECKING:
 
         def __init__(self, **values: Unpack[BackendValues]) -> None: ...
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether SIGTERM leaves the executors to the next driver."""
+        return self.on_sigterm == "hand-over"
 
     def _contradictions(self) -> Iterator[str]:
         if self.request_timeout >= self.shutdown_timeout:

@@ -298,6 +298,13 @@ class Settings(Consistent):
                 f"backend.request_timeout ({format_duration(self.backend.request_timeout)}): "
                 "a renewal that is not answered must not outlast the Lease"
             )
+        if self.backend.hands_over and not self.app_id_given:
+            yield 'backend.on_sigterm = "hand-over": needs app_id, by which the next driver finds the executors'
+        if self.backend.hands_over and self.driver_pod_name is not None and self.executor.owned_by == "driver":
+            yield (
+                'backend.on_sigterm = "hand-over": needs executor.owned_by = "controller", or no driver_pod_name: '
+                "Kubernetes deletes the executors with the driver's pod that owns them"
+            )
         if self.executor.wait_to_reuse_claim and self.driver_pod_name is None:
             yield "executor.wait_to_reuse_claim = true: needs driver_pod_name, the pod that owns the claims"
         for name in self.profile_names:

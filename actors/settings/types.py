@@ -48,6 +48,7 @@ __all__ = [
     "LabelValue",
     "MountPath",
     "ObjectName",
+    "OnSigterm",
     "OwnLabelKey",
     "Owner",
     "Pacing",
@@ -397,6 +398,7 @@ LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[str, BeforeValidator(_label_value)]
 MountPath = Annotated[str, AfterValidator(_mount_path)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
+OnSigterm = Literal["stop", "hand-over"]
 Owner = Literal["driver", "controller"]
 OwnLabelKey = Annotated[str, AfterValidator(_own_label_key)]
 Pacing = Literal["pipelined", "batch"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TolerationSettings,
         TolerationValues,
     )
-    from actors.settings.types import Owner, Pacing, ReplacementPolicy, RollPolicy, Switch
+    from actors.settings.types import OnSigterm, Owner, Pacing, ReplacementPolicy, RollPolicy, Switch
 
     Duration: TypeAlias = str | timedelta
     ByteSize: TypeAlias = str | int
@@ -154,6 +154,7 @@ class BackendValues(TypedDict, total=False):
     shutdown_timeout: Duration
     hang_timeout: Duration
     delete_on_stop: bool
+    on_sigterm: OnSigterm
     delete_inactive_on_stop: bool
     driver_ready_timeout: Duration
     lease: Switch

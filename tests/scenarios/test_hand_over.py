@@ -1,16 +1,20 @@
-"""One driver follows another, each in a pod of its own: the executors live on with what controls these pods."""
+"""One driver follows another: the executors live on, with what controls the pods of these drivers."""
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actors.errors import SettingsError
 from actors.messages import BackendFailed, ExecutorRemoved, ExecutorRunning
+from tests.scenarios.doors import KINDS, Stage
 from tests.scenarios.rivals import Rivals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from actors.local.store.object_store import ObjectStore
 
 FLEET = ["app-exec-1", "app-exec-2", "app-exec-3"]
@@ -146,3 +150,63 @@ def test_claims_belong_to_the_controller_too_and_are_reused_by_the_next_driver()
         assert sorted(name for name in cluster.pods() if "exec" in name) == ["app-exec-1", "app-exec-3", "app-exec-4"]
         assert second.stop().left_behind == ()
         assert cluster.store.list("persistentvolumeclaims", "default").items == []
+
+
+# ── SIGTERM ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def quiet() -> Iterator[list[int]]:
+    """A program that notes SIGTERM, and goes on until it leaves by itself."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    yield came
+    signal.signal(signal.SIGTERM, before)
+
+
+def run(kind: str, *, on_sigterm: str, at: str) -> tuple[list[int], list[int]]:
+    """A program that SIGTERM reaches at a moment. The ids that are left, and those of the next driver."""
+    stage = Stage(kind)
+    options: Any = {"app_id": "app", "instances": 3, "backend": {"on_sigterm": on_sigterm}}
+
+    async def program() -> None:
+        fleet = stage.fleet(**options)
+        if at == "before":
+            signal.raise_signal(signal.SIGTERM)
+        async with fleet:
+            await fleet.wait_for(running=3, timeout="1m")
+            if at == "inside":
+                signal.raise_signal(signal.SIGTERM)
+        if at == "after":
+            signal.raise_signal(signal.SIGTERM)
+
+    async def successor() -> list[int]:
+        async with stage.fleet(**options) as fleet:
+            await fleet.wait_for(running=3, timeout="1m")
+            return list(fleet.executors)
+
+    stage.run(program())
+    left = sorted(stage.cluster.pods)
+    return left, sorted(stage.run(successor()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("on_sigterm", "at", "is_left"),
+    [
+        ("hand-over", "inside", True),
+        ("hand-over", "before", False),
+        ("hand-over", "after", False),
+        ("hand-over", "never", False),
+        ("stop", "inside", False),
+    ],
+)
+def test_a_program_that_sigterm_reaches_within_its_fleet_hands_over(
+    kind: str, on_sigterm: str, at: str, quiet: list[int], *, is_left: bool
+) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    left, then = run(kind, on_sigterm=on_sigterm, at=at)
+    assert left == ([1, 2, 3] if is_left else [])
+    assert (then == [1, 2, 3]) is is_left, "the next driver adopts them, or makes its own"
+    assert len(quiet) == (at != "never"), "the program's own handler is called"
+    assert signal.getsignal(signal.SIGTERM) is handler
