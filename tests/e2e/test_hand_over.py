@@ -60,6 +60,23 @@ async def main():
 asyncio.run(main())
 """
 
+SERVICE = """
+from actors import AsyncFleet
+from aiohttp import web
+
+
+async def keep_fleet(app):
+    async with AsyncFleet("fleet.toml") as fleet:
+        await fleet.wait_for(running=2, timeout="1m")
+        print(*fleet.executors, flush=True)
+        yield
+
+
+app = web.Application()
+app.cleanup_ctx.append(keep_fleet)
+web.run_app(app, host="127.0.0.1", port=0, print=None)
+"""
+
 
 class Site:
     """The cluster, and a folder from which drivers start."""
@@ -169,6 +186,15 @@ def test_a_program_without_a_handler_hands_over_and_exits_with_143(site: Site, p
     assert site.executors() == before
     assert ends(second, signal.SIGINT)[0] != 143
     assert site.executors() == {}
+
+
+def test_a_program_whose_framework_handles_sigterm_hands_over_and_ends_as_that_wants(site: Site) -> None:
+    service = site.start("-c", SERVICE)
+    assert service.stdout is not None
+    assert service.stdout.readline() == "1 2\n"
+    before = site.executors()
+    assert ends(service) == (0, "")
+    assert site.executors() == before
 
 
 def test_a_command_with_a_cluster_of_its_own_stops(site: Site) -> None:
