@@ -35,7 +35,7 @@ class Sigterm:
         self._came = False
 
     def take(self) -> None:
-        """Handle the signal from now on, unless the program ignores it.
+        """Handle the signal from now on, unless the program ignores it, or handles it outside of Python.
 
         Raises:
             SettingsError: this is not the main thread, which alone can handle signals.
@@ -46,7 +46,7 @@ class Sigterm:
                 'in another one; set "stop", and hand over by stop(keep=True)'
             )
         self._before = signal.getsignal(signal.SIGTERM)
-        if self._before is not signal.SIG_IGN:
+        if self._before not in {signal.SIG_IGN, None}:
             self._process = os.getpid()
             signal.signal(signal.SIGTERM, self._handle)
 

@@ -59,7 +59,9 @@ def test_the_budget_counts_the_executors_of_this_fleet_but_those_that_leave(sett
 def test_the_executors_outlive_the_drivers_pod_and_find_its_next_one(settings: Settings) -> None:
     assert settings.backend.hands_over
     assert settings.executor.owned_by == "controller"
-    assert objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]["strategy"] == {"type": "Recreate"}
+    deployment = objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]
+    assert deployment["strategy"] == {"type": "Recreate"}
+    assert deployment["revisionHistoryLimit"] > 0, "the executors go with a ReplicaSet that is deleted"
     (service,) = objects("service.yaml").values()
     assert settings.driver_address is not None
     name, port = settings.driver_address.split(":")
