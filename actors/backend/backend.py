@@ -368,8 +368,8 @@ class Backend(Actor):
             self.timers.every("owner", OWNER_CHECK, _OwnerCheckDue())
             self._startup.begin()
 
-    def _place(self, makers: Mapping[str, Maker], owner: Manifest | None) -> Mapping[str, Maker]:
-        return makers if self._process is None else self._process.place(makers, owner)
+    def _place(self, makers: Mapping[str, Maker], owners: tuple[Manifest, ...]) -> Mapping[str, Maker]:
+        return makers if self._process is None else self._process.place(makers, owners)
 
     def _introduce(self, name: str) -> None:
         self._startup.introduce(name)

@@ -68,20 +68,20 @@ def makers(
     settings: Settings,
     api: PodApi,
     *,
-    owner: Manifest | None,
+    owners: tuple[Manifest, ...],
     backend: Address,
     children: Mapping[str, Address],
     counts: FleetCounts,
 ) -> Mapping[str, Maker]:
     """Return what makes each child that observes the fleet or writes to it, in the order of their start.
 
-    `owner` is the driver's pod as an ownerReference. These may run in another process than the Backend. Which `counts`
-    an actor continues is decided when it is made: after that process they are those that it has counted.
+    `owners` are those of the executors, as ownerReferences. These may run in another process than the Backend. Which
+    `counts` an actor continues is decided when it is made: after that process they are those that it has counted.
     """
     rules, app_id = settings.pod_rules, settings.app_id
     pool, store, lifecycle, watch = children[POOL], children[STORE], children[LIFECYCLE], children[WATCH]
     selector = fleet_selector(app_id)
-    manifests = ExecutorManifests(settings, namespace=api.namespace, owner=owner)
+    manifests = ExecutorManifests(settings, namespace=api.namespace, owners=owners)
     fenced = partial(_fenced, api)
 
     def make_pool(context: Context, *, api: PodApi) -> Actor:
@@ -109,7 +109,7 @@ def makers(
             store=store,
             pool=pool,
             backend=backend,
-            owner=owner,
+            owners=owners,
         ),
         ALLOCATOR: partial(
             Allocator,
@@ -129,19 +129,19 @@ def specs(
     settings: Settings,
     api: PodApi,
     *,
-    owner: Manifest | None,
+    owners: tuple[Manifest, ...],
     identity: str,
     marks: Marks,
     backend: Address,
     children: Mapping[str, Address],
     counts: FleetCounts,
     introduce: Callable[[str], None],
-    place: Callable[[Mapping[str, Maker], Manifest | None], Mapping[str, Maker]],
+    place: Callable[[Mapping[str, Maker], tuple[Manifest, ...]], Mapping[str, Maker]],
 ) -> tuple[ChildSpec, ...]:
     """Return the specs of the children in the order of their start.
 
-    `owner` is the driver's pod as an ownerReference, `identity` our name in the lease, `marks` what shows that
-    we have ended. `introduce` sends a child its first messages, at each of its starts. `place` decides where the
+    `owners` are those of the executors, the driver's pod first. `identity` is our name in the lease, `marks` what shows
+    that we have ended. `introduce` sends a child its first messages, at each of its starts. `place` decides where the
     children run that observe and write.
     """
     app_id = settings.app_id
@@ -153,6 +153,7 @@ def specs(
     def leaf(name: str, factory: Maker) -> ChildSpec:
         return ChildSpec(name, factory, lambda _: introduce(name), backoff=REFLECTOR, limit=None, isolated=True)
 
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": lease_name(app_id)}
     make_keeper = partial(LeaseKeeper, settings=settings, identity=identity, marks=marks, backend=backend)
     recorder = leaf(
         RECORDER,
@@ -160,17 +161,17 @@ def specs(
             partial(
                 EventRecorder,
                 app_id=app_id,
-                about=owner or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": lease_name(app_id)},
+                about=owners[0] if owners else lease,
                 instance=identity,
                 pace=TokenBucket(EVENTS_PER_SECOND, burst=EVENTS_AT_ONCE).spend,
             )
         ),
     )
-    made = makers(settings, api, owner=owner, backend=backend, children=children, counts=counts)
+    made = makers(settings, api, owners=owners, backend=backend, children=children, counts=counts)
     return (
         *((leaf(LEASE, fenced(make_keeper)),) if settings.uses_lease else ()),
         *((recorder,) if settings.records_events else ()),
-        *((leaf if name in SOURCES else linked)(name, make) for name, make in place(made, owner).items()),
+        *((leaf if name in SOURCES else linked)(name, make) for name, make in place(made, owners).items()),
     )
 
 

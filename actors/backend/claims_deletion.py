@@ -1,6 +1,6 @@
-"""Deletes the claims that the driver's pod owns, at a stop that deletes the fleet.
+"""Deletes the claims that the owner of the executors owns, at a stop that deletes the fleet.
 
-They would be deleted with the driver's pod. But that may live long, and run one fleet after another, each with an
+They would be deleted with that owner. But it may live long, and run one fleet after another, each with an
 `app_id` of its own: the claims of the earlier ones are never reused.
 """
 

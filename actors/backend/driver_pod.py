@@ -1,9 +1,11 @@
 """The driver's own pod, if the driver runs in one: read at the start, and polled until it is ready.
 
-The pod owns every executor, so that none outlives it. Executors connect to the driver through a Service, which routes
-only to ready pods. A driver that outlives its pod (deleted by force) would create executors that are garbage
-collected at once, sixty a second: so the pod is read again whenever an executor is deleted by others. A small state
-machine of the Backend, driven by messages.
+The pod owns every executor, so that none outlives it; or what controls the pod owns them too, so that they outlive the
+pod and not its controller. Executors connect to the driver through a Service, which routes only to ready pods. A driver
+that outlives its pod (deleted by force) would create executors that are garbage collected at once, sixty a second: so
+the pod is read again whenever an executor is deleted by others. If the executors outlive the pod, such a driver would
+keep the Lease from its successor: so the pod is read as often as the fleet is polled. A small state machine of the
+Backend, driven by messages.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, assert_never, get_
 from actors import kube
 from actors.backend.rbac import Right, lacking
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, SettingsError, Unauthorized
-from actors.manifests.executor_pod import owner_reference
+from actors.manifests.executor_pod import controller_reference, owner_reference
 from actors.messages.internal import ExecutorSeen, RemoveExecutor
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import Pod
@@ -69,9 +71,12 @@ class DriverPod:
         self._api = api
         self._name = settings.driver_pod_name or ""
         self._ready_timeout = settings.backend.driver_ready_timeout
+        self._is_outlived = settings.executor.owned_by == "controller"
+        """The executors may outlive the pod."""
+        self._look_every = settings.executor.api_polling_interval
         self.is_found = self.is_ready = not self._name
-        self.owner: Manifest | None = None
-        """The pod as an ownerReference, once found."""
+        self.owners: tuple[Manifest, ...] = ()
+        """Those of the executors, once the pod is found: the pod, then its controller if that is to own them."""
         self.failure: Exception | None = None
         """Why the backend must fail, None while it need not."""
         self.error: ApiError | None = None
@@ -98,6 +103,8 @@ class DriverPod:
         match message:
             case _Read(answer) if self._is_done:
                 self._check_existence(answer)
+            case _ReadDue():
+                self._read()
             case _ if self._is_done:
                 pass
             case _Read(Pod() as pod):
@@ -105,8 +112,6 @@ class DriverPod:
             case _Read(answer):
                 assert isinstance(answer, ApiError)
                 self._failed_to_read(answer)
-            case _ReadDue():
-                self._read()
             case _ReadyTimedOut():
                 seconds = self._ready_timeout.total_seconds()
                 logger.warning(
@@ -147,9 +152,13 @@ class DriverPod:
             self._is_gone()
             return
         if self._uid is None:
-            self._uid = pod.uid
+            owners = owner_reference(pod.name, pod.uid), controller_reference(pod) if self._is_outlived else None
+            self.owners = tuple(owner for owner in owners if owner is not None)
+            if self._is_outlived and len(self.owners) == 1:
+                self._fail(SettingsError(f'executor.owned_by = "controller": {_uncontrolled(pod)}'))
+                return
+            self._uid, self.is_found = pod.uid, True
             self._backend.timers.start("driver-pod.ready", self._ready_timeout, _ReadyTimedOut())
-            self.is_found, self.owner = True, owner_reference(pod.name, pod.uid)
         if _is_ready(pod):
             self._end()
         else:
@@ -177,10 +186,15 @@ class DriverPod:
         return elapsed(self._refused_at, now) >= PATIENCE
 
     def _is_gone(self) -> None:
-        """Fail: executors of an owner that is gone are garbage collected as fast as they are created."""
+        """Fail: executors of an owner that is gone are garbage collected as fast as they are created.
+
+        If they outlive the pod, they belong to the driver of the next pod.
+        """
         where = f"in namespace {self._api.namespace!r}"
         lacks = "there is no such pod" if self._uid is None else "there is no such pod any more"
-        self._fail(SettingsError(f"driver_pod_name = {self._name!r}: {lacks} {where} to own the executors"))
+        left = self._is_outlived and self._uid is not None
+        then = "; the executors are left to the driver of the next pod" if left else " to own the executors"
+        self._fail(SettingsError(f"driver_pod_name = {self._name!r}: {lacks} {where}{then}"))
 
     def _fail(self, error: Exception) -> None:
         self._finish()
@@ -192,11 +206,20 @@ class DriverPod:
     def _end(self) -> None:
         self._finish()
         self.is_ready = True
+        if self._is_outlived:
+            self._backend.timers.every("driver-pod.look", self._look_every, _ReadDue())
 
     def _finish(self) -> None:
         self._is_done = True
-        for key in ("driver-pod.read", "driver-pod.ready"):
+        for key in ("driver-pod.read", "driver-pod.ready", "driver-pod.look"):
             self._backend.timers.cancel(key)
+
+
+def _uncontrolled(pod: Pod) -> str:
+    return (
+        f"nothing controls the driver's pod {pod.name!r}; run it by a Deployment, a StatefulSet or a Job, "
+        'or set "driver"'
+    )
 
 
 def _is_ready(pod: Pod) -> bool:

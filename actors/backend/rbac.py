@@ -90,7 +90,7 @@ def _changes_pods(settings: Settings) -> bool:
 
 
 def makes_claims(settings: Settings) -> bool:
-    """Return whether the driver's pod owns claims. Those that an executor's pod owns are created by the cluster."""
+    """Return whether the driver creates claims. Those that an executor's pod owns are created by the cluster."""
     owned = settings.driver_pod_name is not None and settings.executor.own_claims
     return owned and any(settings.profile(name).claims for name in settings.profile_names)
 

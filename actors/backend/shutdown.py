@@ -453,16 +453,15 @@ class Shutdown:
         return not pod.terminating or (grace is not None and given is not None and given > ceil(grace.total_seconds()))
 
     def _delete_claims(self) -> None:
-        """Delete the claims of a fleet that is gone, if the driver's pod owns them."""
-        if self._only is None and self._makes_claims and self._driver_pod.owner is not None:
+        """Delete the claims of a fleet that is gone, if its executors do not own them."""
+        if self._only is None and self._makes_claims and self._driver_pod.owners:
             self._step = _Step.CLAIMS
             self._claims.begin()
         else:
             self._stop_others()
 
     def _claims_answered(self, message: ClaimsListed | ClaimDeleted) -> None:
-        owner = self._driver_pod.owner
-        if self._step is _Step.CLAIMS and owner is not None and self._claims.handle(message, owner):
+        if self._step is _Step.CLAIMS and self._claims.handle(message, self._driver_pod.owners[-1]):
             self._stop_others()
 
     def _lease_released(self, _: LeaseReleased) -> None:

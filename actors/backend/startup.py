@@ -70,7 +70,7 @@ class Startup:
     """The start of one Backend, and every restart of its children.
 
     Args:
-        specs: returns the specs of the children for an `owner`, the driver's pod.
+        specs: returns the specs of the children for the `owners` of the executors.
         sources: the last `Freshness` of each source; the Backend updates it.
         fail: called with the error that ends the backend.
     """
@@ -207,7 +207,7 @@ class Startup:
     def _start_children(self) -> None:
         """Start all children and send all requests. This happens once: a restarted child needs no new review."""
         self._has_children = True
-        for spec in self._specs(owner=self._driver_pod.owner):
+        for spec in self._specs(owners=self._driver_pod.owners):
             self._supervisor.start(spec)
         for right in self._reviews.awaited:
             if right != READ_NAMESPACE:

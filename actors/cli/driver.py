@@ -84,6 +84,8 @@ class StopFleet:
     """Stop the fleet in order. Further ones have no effect."""
 
     why: str
+    hands_over: bool = False
+    """Leave the executors to the next driver, whatever `backend.delete_on_stop` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,8 @@ class FleetDriver(Actor):
         match message:
             case UseBackend(backend):
                 self._backend = backend
-            case StopFleet(why):
-                self._stop_fleet(why)
+            case StopFleet(why, hands_over):
+                self._stop_fleet(why, hands_over=hands_over)
             case _TimeIsUp():
                 self._stop_fleet("time is up")
             case _KillDue():
@@ -219,14 +221,14 @@ class FleetDriver(Actor):
         self._backend.tell(RegisterExecutor(victim))
         self._plan.kill(self._pods[victim])
 
-    def _stop_fleet(self, why: str) -> None:
+    def _stop_fleet(self, why: str, *, hands_over: bool = False) -> None:
         if self._stopping is None and self._backend is not None and not self._failed:
             self._stopping = why
             self._show(stopping(self.clock.now(), why, len(self._pods), self._plan.grace))
             self.timers.cancel_all()
             if self._plan.force is not None:
                 self.timers.start("force", FORCE_AFTER, _ForceDue())
-            self._backend.tell(StopBackend())
+            self._backend.tell(StopBackend(delete_pods=False if hands_over else None))
 
     def _backend_ended(self, cause: BaseException | None) -> None:
         """Emit the last event, and a failure that the Backend could not report itself."""

@@ -3,7 +3,7 @@
 The handlers are installed before anything heavy is imported, and stay. Ctrl-C is always an item in the main thread's
 inbox, never an exception in the middle of something.
 
-Exit codes: 0 ended as asked (also by SIGTERM), 1 the fleet failed, 2 usage, 130 Ctrl-C.
+Exit codes: 0 ended as asked (also by SIGTERM), 1 the fleet failed, 2 usage, 130 Ctrl-C, 143 handed over after SIGTERM.
 """
 
 from __future__ import annotations

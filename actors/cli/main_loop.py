@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXIT_FAILED",
+    "EXIT_HANDED_OVER",
     "EXIT_INTERRUPTED",
     "EXIT_OK",
     "REDRAW_SECONDS",
@@ -46,6 +47,8 @@ EXIT_FAILED: Final = 1
 """The fleet failed, or could not be started."""
 EXIT_INTERRUPTED: Final = 130
 """Ctrl-C: 128 + SIGINT, as in shells."""
+EXIT_HANDED_OVER: Final = 143
+"""SIGTERM, and the executors are left to the next driver: 128 + SIGTERM. With 0, a Job would count as done."""
 
 REDRAW_SECONDS: Final = 0.5
 """Ages have seconds: at twice that rate, every second is visible."""
@@ -85,6 +88,7 @@ class MainLoop:
         patience: how long an orderly stop may take; None means any time.
         clock: measures it.
         log_format: of log records: notes of the output, or JSON on stderr.
+        hands_over: whether SIGTERM leaves the executors to the next driver.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class MainLoop:
         patience: timedelta | None,
         clock: Clock,
         log_format: LogFormat = "text",
+        hands_over: bool = False,
     ) -> None:
         self._inbox = inbox
         self._output = output
@@ -103,6 +108,7 @@ class MainLoop:
         self._patience = patience
         self._clock = clock
         self._log_format = log_format
+        self._hands_over = hands_over
         self._repeats = Repeats()
         self._exit_code: int | None = None
         self._deadline: Moment | None = None
@@ -188,6 +194,8 @@ class MainLoop:
             case signal.Signals.SIGINT:
                 self.remark("stopping the fleet; press Ctrl-C again to exit at once")
                 self._stop(EXIT_INTERRUPTED, "interrupted")
+            case signal.Signals.SIGTERM if self._hands_over:
+                self._stop(EXIT_HANDED_OVER, "SIGTERM received, handing over", hands_over=True)
             case signal.Signals.SIGTSTP:
                 self._write(self._output.suspend)
             case signal.Signals.SIGCONT:
@@ -197,13 +205,13 @@ class MainLoop:
             case _:
                 self._stop(EXIT_OK, f"{number.name} received")
 
-    def _stop(self, exit_code: int, why: str) -> None:
+    def _stop(self, exit_code: int, why: str, *, hands_over: bool = False) -> None:
         """Begin an orderly stop. The first reason decides the exit code, except that Ctrl-C always wins."""
         if self._exit_code is None or exit_code == EXIT_INTERRUPTED:
             self._exit_code = exit_code
         if self._deadline is None and self._patience is not None:
             self._deadline = later(self._clock.monotonic(), self._patience)
-        self._driver.tell(StopFleet(why))
+        self._driver.tell(StopFleet(why, hands_over))
 
     def _is_late(self) -> bool:
         return self._deadline is not None and self._clock.monotonic() > self._deadline

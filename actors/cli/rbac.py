@@ -67,7 +67,7 @@ _RULES: Final = (
         """\
       - create # the claims of an executor
       - list # claims to reuse, and to delete with the fleet; without it, none is
-      - delete # the claims, at a stop that deletes the fleet; without it, they stay until the driver's pod is gone
+      - delete # the claims, at a stop that deletes the fleet; without it, they stay until their owner is gone
 """,
         """\
   # Leave this rule out unless executor.claims, or those of a profile, and driver_pod_name are set.

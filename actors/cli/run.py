@@ -130,7 +130,15 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         backend = Backend.start(request.settings, driver, api, system=system, metrics=metrics)
         driver.tell(UseBackend(backend))
         patience = LOCAL_STOP if request.local else None
-        loop = MainLoop(inbox, output, driver=driver, patience=patience, clock=clock, log_format=request.log_format)
+        loop = MainLoop(
+            inbox,
+            output,
+            driver=driver,
+            patience=patience,
+            clock=clock,
+            log_format=request.log_format,
+            hands_over=request.settings.backend.hands_over and not request.local,  # a local cluster ends with us
+        )
         if metrics_url is not None:
             loop.remark(f"metrics at {metrics_url}", stays=True)
         if page is not None:

@@ -147,9 +147,10 @@ class Ledger(msgspec.Struct, frozen=True):
         return self._with(changed), kill, message
 
     def killed_ids(self) -> frozenset[int]:
-        """Return the killed executors that have not ended."""
+        """Return the killed executors that have not ended, without retired ones that may still drain."""
         entries = self.entries.values()
-        return frozenset(e.executor_id for e in entries if e.killed is not None and e.removed_at is None)
+        killed = (e for e in entries if e.killed is not None and (e.drained or not e.killed.retired))
+        return frozenset(e.executor_id for e in killed if e.removed_at is None)
 
     def drained(self, executor_id: int) -> Ledger | None:
         """A terminating executor is drained. None if it is not terminating."""

@@ -21,6 +21,7 @@ from actors.backend.shutdown import stop_limit
 from actors.errors import ExecutorPodsError, FleetEnded
 from actors.fleet.goals import Goal
 from actors.fleet.owner import FleetOwner, LeaveFleet
+from actors.fleet.sigterm import Sigterm
 from actors.fleet.stream import Event, EventBuffer
 from actors.fleet.view import FleetView
 from actors.fleet.waiting import Pause, Waitable, run
@@ -150,6 +151,7 @@ class Door:
         self.view.add_reader(self._first[0])
         self.calls: Calls | None = None
         """Calls `on_event`; set before the fleet is entered."""
+        self._sigterm = Sigterm(self._hand_over)
         self._owner: Address | None = None
         self._process: int | None = None
         self._targets_change = object()
@@ -171,6 +173,8 @@ class Door:
         self._owner = self.system.address("fleet")
         limit = self.settings.backend.start_timeout + MARGIN
         try:
+            if self.settings.backend.hands_over and not self._local:  # a local cluster ends with the program
+                self._sigterm.take()
             self._leave_at_exit()
             if self.calls is not None:
                 buffer = EventBuffer(self._max_events)
@@ -213,7 +217,7 @@ class Door:
         if isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
             return ()
         yield from self._until_over(may_be_left=not isinstance(error, Exception | None))
-        self._forget_at_exit()
+        self._forget_process()
         if error is not None:
             return self.view.left_behind
         if not self.view.is_over:
@@ -234,12 +238,12 @@ class Door:
             raise
         except BaseException:
             if may_be_left:
-                self._forget_at_exit()
+                self._forget_process()
                 logger.warning("interrupted while the fleet stops, pods may be left: app_id=%s", self.app_id)
                 raise
             logger.warning("interrupted, the fleet stops first; a second interrupt leaves it: app_id=%s", self.app_id)
             yield from self._until_over(may_be_left=True)
-            self._forget_at_exit()
+            self._forget_process()
             raise
 
     @property
@@ -264,6 +268,15 @@ class Door:
 
     def _forget_at_exit(self) -> None:
         atexit.unregister(self._exit)
+
+    def _forget_process(self) -> None:
+        """Leave no trace in the process."""
+        self._forget_at_exit()
+        self._sigterm.give_back()
+
+    def _hand_over(self) -> None:
+        """SIGTERM came, and the program is about to leave."""
+        self.keep = True
 
     def _exit(self) -> None:
         run(self.leave(error=SystemExit()), self.system)

@@ -1,7 +1,7 @@
-"""Adoption: makes our driver's pod the owner of the fleet's pods. Pure.
+"""Adoption: gives the fleet's pods the owners that this driver gives its own. Pure.
 
-Pods that an earlier incarnation of the driver created are owned by that driver's pod. Kubernetes collects them once
-that owner is gone, unless they get ours.
+Pods that an earlier incarnation of the driver created have its owners: that driver's pod, or the ReplicaSet of an
+earlier rollout. Kubernetes collects them once those are gone, unless they get ours.
 """
 
 from __future__ import annotations
@@ -25,26 +25,38 @@ class Adoption:
     """The live pods that still have to be adopted.
 
     Args:
-        owner: the driver's pod as an ownerReference; None if the driver runs in no pod, and nothing is adopted.
+        owners: of the executors, as ownerReferences; none if the driver runs in no pod, and nothing is adopted.
     """
 
-    def __init__(self, owner: Manifest | None) -> None:
-        self._owner = owner
+    def __init__(self, owners: tuple[Manifest, ...]) -> None:
+        self._owners = owners
+        self._uids = frozenset(str(owner["uid"]) for owner in owners)
         self._open: dict[int, AdoptPod] = {}
+        self._had: dict[int, str] = {}
+        """The UIDs of pods that had all our owners, by executor."""
 
     def observe(self, executor_id: int, pod: Pod) -> AdoptPod | None:
-        """Return the request that a live pod needs, None if it is ours already."""
-        owner = self._owner
-        owners = pod.metadata.owner_references or ()
-        if owner is None or pod.terminating or any(own.uid == owner["uid"] for own in owners):
+        """Return the request that a live pod needs now, None if it needs none or has to wait for `unfinished`.
+
+        A pod that loses one of our owners waits: the garbage collector takes an owner that is gone off each pod as
+        often as the pod gets it.
+        """
+        if not self._owners:
+            return None
+        if self._uids <= {owner.uid for owner in pod.metadata.owner_references or ()}:
+            self._had[executor_id] = pod.uid
             self._open.pop(executor_id, None)
             return None
-        self._open[executor_id] = AdoptPod(pod.name, pod.uid, owner)
-        return self._open[executor_id]
+        if pod.terminating:
+            self._open.pop(executor_id, None)
+            return None
+        self._open[executor_id] = AdoptPod(pod.name, pod.uid, self._owners)
+        return self._open[executor_id] if self._had.get(executor_id) != pod.uid else None
 
     def forget(self, executor_id: int) -> None:
         """Forget an executor that ended or was abandoned."""
         self._open.pop(executor_id, None)
+        self._had.pop(executor_id, None)
 
     def unfinished(self, snapshot: PodsSnapshot) -> Iterator[AdoptPod]:
         """Yield the requests without an effect on pods in the snapshot: they may have been dropped or refused."""

@@ -89,7 +89,7 @@ class LifecycleManager(Actor):
         store: the SnapshotStore.
         pool: the RequestPool.
         backend: receives the reports.
-        owner: the driver's pod as an ownerReference, None if it runs in none.
+        owners: of the executors, as ownerReferences.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class LifecycleManager(Actor):
         store: Address,
         pool: Address,
         backend: Address,
-        owner: Manifest | None = None,
+        owners: tuple[Manifest, ...] = (),
     ) -> None:
         super().__init__(context)
         self._settings = settings.executor
@@ -111,7 +111,7 @@ class LifecycleManager(Actor):
         self._store = store
         self._pool = pool
         self._backend = backend
-        self._adoption = Adoption(owner)
+        self._adoption = Adoption(owners)
         self._snapshot: PodsSnapshot | None = None
         """The newest snapshot, None before the first full sync."""
         self._states: Mapping[int, PodState] = {}

@@ -26,8 +26,9 @@ from actors.pods.pod import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
+    from actors.pods.pod import Pod
     from actors.settings import ClaimSettings, Settings
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "ExecutorManifests",
     "check_template",
     "claim_name",
+    "controller_reference",
     "owner_reference",
 ]
 
@@ -71,26 +73,45 @@ def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
     }
 
 
+def controller_reference(pod: Pod) -> dict[str, Any] | None:
+    """The reference that makes what controls a pod an owner beside that pod, None if nothing controls it.
+
+    The garbage collector deletes an object with its last owner. This owner is not the controller of executors: a
+    ReplicaSet takes itself off the owners of each pod that it controls and does not select.
+    """
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller:
+            return {
+                "apiVersion": owner.api_version,
+                "kind": owner.kind,
+                "name": owner.name,
+                "uid": owner.uid,
+                "controller": False,
+                "blockOwnerDeletion": False,
+            }
+    return None
+
+
 class ExecutorManifests:
     """Makes the pods and claims of one fleet's executors, in one namespace."""
 
-    def __init__(self, settings: Settings, *, namespace: str, owner: Mapping[str, Any] | None = None) -> None:
-        """`owner` is the `owner_reference` of the driver's pod."""
+    def __init__(self, settings: Settings, *, namespace: str, owners: Sequence[Mapping[str, Any]] = ()) -> None:
+        """`owners` are the ownerReferences of all pods and claims, the one that lasts longest last."""
         self._shapes = {name: shapes_of(settings, name) for name in settings.profile_names}
         """By profile and memory step."""
         self._app_id = settings.app_id
         self._prefix = settings.pod_prefix
         self._driver_address = settings.driver_address
         self._namespace = namespace
-        self._owner = owner
+        self._owners = owners
         self._variables = {name: self._environment(settings, name) for name in settings.profile_names}
         """By profile: the variables that every executor gets, but for its id. All pods share them: hundreds wait for
         their POSTs, and the more objects there are, the more often the interpreter looks for garbage among them."""
 
     @property
     def owner_uid(self) -> str | None:
-        """The UID of the driver's pod, if it owns the executors."""
-        return self._owner["uid"] if self._owner is not None else None
+        """The UID of the owner that lasts longest, None if there is none."""
+        return self._owners[-1]["uid"] if self._owners else None
 
     def pod_name(self, executor_id: int) -> str:
         """The name of an executor's pod."""
@@ -130,8 +151,8 @@ class ExecutorManifests:
             EXECUTOR_ID_LABEL: str(executor_id),
             **({MEMORY_STEP_LABEL: str(memory_step)} if memory_step else {}),
         }
-        if self._owner is not None:
-            metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), dict(self._owner)]
+        if self._owners:
+            metadata["ownerReferences"] = [*(metadata.get("ownerReferences") or ()), *map(dict, self._owners)]
         executor = executor_of(pod["spec"]["containers"], shape.container)
         executor["env"] = [
             {"name": "EXECUTOR_ID", "value": str(executor_id)},
@@ -154,7 +175,7 @@ class ExecutorManifests:
                     "name": claim_name(self._prefix, executor_id, index),
                     "namespace": self._namespace,
                     "labels": {**self._labels(profile), CLAIM_LABEL: claim.name},
-                    **({} if self._owner is None else {"ownerReferences": [dict(self._owner)]}),
+                    **({"ownerReferences": [*map(dict, self._owners)]} if self._owners else {}),
                 },
             )
             for index, claim in enumerate(self._shapes[profile][0].claims)

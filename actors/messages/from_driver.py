@@ -275,7 +275,8 @@ class GetFleetStatus(Question[FleetStatus]):
 class StopBackend(Question[None]):
     """Stop. `delete_pods` says whether the fleet is deleted first; None means the setting `backend.delete_on_stop`.
 
-    Killed executors that have not ended are deleted in either case, without waiting for their grace period.
+    Killed executors that have not ended are deleted in either case, without waiting for their grace period. Retired
+    ones that have not drained are left with the fleet.
 
     Answered with None when the stop begins. `BackendStopped` says that it has ended; `BackendFailed`, that the backend
     crashed while it stopped, which leaves the fleet as it is then.

@@ -119,6 +119,8 @@ class OwnerReference(_Json, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
+    api_version: str = ""
+    controller: bool | None = None
 
 
 class ObjectMeta(_Json, frozen=True):

@@ -77,5 +77,7 @@ def _usable(value: Any, kind: inspect.Type) -> Any:
             return value if type(value) is int and least <= value <= limit else msgspec.UNSET
         case inspect.StrType() if isinstance(value, str):
             return value
+        case inspect.BoolType() if isinstance(value, bool):
+            return value
         case _:
             return msgspec.UNSET

@@ -190,13 +190,13 @@ def label(message: LabelPod) -> Request:
 
 
 def adopt(message: AdoptPod) -> Request:
-    """PATCH the owner of one pod, with its UID as precondition.
+    """PATCH the owners of one pod, with its UID as precondition.
 
     The patch replaces the whole list: the API refuses two owners that are controllers, and the old one is gone. A pod
     whose owner is gone may be collected at any moment, so adoptions go before POSTs.
     """
-    changes = {"ownerReferences": [dict(message.owner)]}
-    request = _patch("adopt", message, changes, [str(message.owner["uid"])])
+    changes = {"ownerReferences": [*map(dict, message.owners)]}
+    request = _patch("adopt", message, changes, [str(owner["uid"]) for owner in message.owners])
     request.blocks_posts = True
     return request
 

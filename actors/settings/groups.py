@@ -23,6 +23,8 @@ from actors.settings.types import (
     Duration,
     Group,
     Label,
+    OnSigterm,
+    Owner,
     Pacing,
     Parallelism,
     Rate,
@@ -183,15 +185,20 @@ class ExecutorSettings(ShapeSettings):
 
     Spark: `spark.kubernetes.executor.podDeletionCost`.
     """
+    owned_by: Owner = "driver"
+    """With what Kubernetes deletes the executors, if `driver_pod_name` is set: with the driver's pod (`"driver"`), or
+    with what controls that pod (`"controller"`), such as its ReplicaSet, StatefulSet or Job. A controller outlives the
+    driver's pod, so that the next pod can adopt the executors.
+    """
     own_claims: bool = True
-    """Whether the driver's pod owns the executors' claims, so that they outlive the executors and are deleted with the
-    driver. If not, or without `driver_pod_name`, each executor's pod owns its claims and they are deleted with it: they
-    are then generic ephemeral volumes, whose claims the cluster creates and names `<pod>-<name>`.
+    """Whether the owner of the executors (`owned_by`) owns their claims, so that they outlive the executors and are
+    deleted with that owner. If not, or without `driver_pod_name`, each executor's pod owns its claims and they are
+    deleted with it: they are then generic ephemeral volumes, whose claims the cluster creates and names `<pod>-<name>`.
 
     Spark: `spark.kubernetes.driver.ownPersistentVolumeClaim`.
     """
     reuse_claims: bool = True
-    """Whether an executor reuses the claims of an executor of its profile that ended, if the driver's pod owns them. A
+    """Whether an executor reuses the claims of an executor of its profile that ended, if `own_claims` keeps them. A
     claim is reused if it has the same `name` and class, is large enough, is used by no pod, and is older than
     `allocation.creation_timeout`. Without the right to list claims none is reused, and new ones are created.
 
@@ -361,6 +368,12 @@ class BackendSettings(Group):
     """
     delete_on_stop: bool = True
     """Whether a stop deletes the fleet's pods."""
+    on_sigterm: OnSigterm = "stop"
+    """What SIGTERM means to `executor-pods run`, and to a program that leaves its `Fleet` because of it: a stop like
+    any other (`"stop"`), or a hand-over to the next driver with this `app_id` (`"hand-over"`). A hand-over releases the
+    Lease and leaves the executors alive; those that were killed are ended. A program with a `Backend` of its own hands
+    over by `StopBackend(delete_pods=False)`.
+    """
     delete_inactive_on_stop: bool = False
     """Whether a stop that deletes the fleet also deletes the pods that were kept because
     `executor.delete_on_termination` is off.
@@ -389,6 +402,11 @@ class BackendSettings(Group):
     if TYPE_CHECKING:
 
         def __init__(self, **values: Unpack[BackendValues]) -> None: ...
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether SIGTERM leaves the executors to the next driver."""
+        return self.on_sigterm == "hand-over"
 
     def _contradictions(self) -> Iterator[str]:
         if self.shutdown_timeout is not None and self.request_timeout >= self.shutdown_timeout:

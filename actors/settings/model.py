@@ -112,7 +112,8 @@ class Settings(Consistent):
     Spark: `spark.kubernetes.namespace`.
     """
     driver_pod_name: PodName | None = Field(default=None, examples=["etl-driver"])
-    """Name of the driver's own pod. It becomes the owner of the executors, so that they never outlive it.
+    """Name of the driver's own pod. It becomes the owner of the executors, so that they never outlive it, unless
+    `executor.owned_by` says otherwise.
 
     Spark: `spark.kubernetes.driver.pod.name`.
     """
@@ -296,6 +297,13 @@ class Settings(Consistent):
                 f"backend.lease_duration = {format_duration(self.backend.lease_duration)}: must be longer than "
                 f"backend.request_timeout ({format_duration(self.backend.request_timeout)}): "
                 "a renewal that is not answered must not outlast the Lease"
+            )
+        if self.backend.hands_over and not self.app_id_given:
+            yield 'backend.on_sigterm = "hand-over": needs app_id, by which the next driver finds the executors'
+        if self.backend.hands_over and self.driver_pod_name is not None and self.executor.owned_by == "driver":
+            yield (
+                'backend.on_sigterm = "hand-over": needs executor.owned_by = "controller", or no driver_pod_name: '
+                "Kubernetes deletes the executors with the driver's pod that owns them"
             )
         if self.executor.wait_to_reuse_claim and self.driver_pod_name is None:
             yield "executor.wait_to_reuse_claim = true: needs driver_pod_name, the pod that owns the claims"

@@ -48,7 +48,9 @@ __all__ = [
     "LabelValue",
     "MountPath",
     "ObjectName",
+    "OnSigterm",
     "OwnLabelKey",
+    "Owner",
     "Pacing",
     "Parallelism",
     "PodName",
@@ -396,6 +398,8 @@ LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[str, BeforeValidator(_label_value)]
 MountPath = Annotated[str, AfterValidator(_mount_path)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
+OnSigterm = Literal["stop", "hand-over"]
+Owner = Literal["driver", "controller"]
 OwnLabelKey = Annotated[str, AfterValidator(_own_label_key)]
 Pacing = Literal["pipelined", "batch"]
 Parallelism = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]

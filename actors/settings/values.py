@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TolerationSettings,
         TolerationValues,
     )
-    from actors.settings.types import Pacing, ReplacementPolicy, RollPolicy, Switch
+    from actors.settings.types import OnSigterm, Owner, Pacing, ReplacementPolicy, RollPolicy, Switch
 
     Duration: TypeAlias = str | timedelta
     ByteSize: TypeAlias = str | int
@@ -109,6 +109,7 @@ class ExecutorValues(ProfileValues, total=False):
     kill_label: str | None
     decommission_label: str | None
     decommission_deletion_cost: int | None
+    owned_by: Owner
     own_claims: bool
     reuse_claims: bool
     wait_to_reuse_claim: bool
@@ -155,6 +156,7 @@ class BackendValues(TypedDict, total=False):
     shutdown_timeout: Duration | None
     hang_timeout: Duration
     delete_on_stop: bool
+    on_sigterm: OnSigterm
     delete_inactive_on_stop: bool
     driver_ready_timeout: Duration
     lease: Switch

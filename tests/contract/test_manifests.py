@@ -61,11 +61,20 @@ def apply(plane: ControlPlane, namespace: str, *what: str) -> subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, timeout=SAFETY, check=False)
 
 
-def driver_pod(plane: ControlPlane, namespace: str) -> str:
-    """The pod that the Deployment's controller would make; its name."""
-    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/executor-pods-driver"
-    template = plane.request("GET", path)["spec"]["template"]
-    pod = template | {"metadata": template["metadata"] | {"name": "executor-pods-driver-0"}}
+def replica_set(plane: ControlPlane, namespace: str) -> dict[str, Any]:
+    """The ReplicaSet that the Deployment's controller would make."""
+    path = f"/apis/apps/v1/namespaces/{namespace}"
+    spec = plane.request("GET", f"{path}/deployments/executor-pods-driver")["spec"]
+    made = {"metadata": {"name": "executor-pods-driver"}, "spec": {key: spec[key] for key in ("selector", "template")}}
+    return plane.request("POST", f"{path}/replicasets", made)
+
+
+def driver_pod(plane: ControlPlane, namespace: str, replicas: dict[str, Any], number: int = 0) -> str:
+    """A pod that the ReplicaSet's controller would make; its name."""
+    template, metadata = replicas["spec"]["template"], replicas["metadata"]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": metadata["name"], "uid": metadata["uid"]}
+    named = {"name": f"executor-pods-driver-{number}", "ownerReferences": [owner | {"controller": True}]}
+    pod = template | {"metadata": template["metadata"] | named}
     path = f"/api/v1/namespaces/{namespace}/pods?fieldValidation=Strict"
     created: str = plane.request("POST", path, pod)["metadata"]["name"]
     return created
@@ -109,7 +118,7 @@ class Process:
         assert given[0] == "executor-pods"
         here = {"/etc/executor-pods/config.toml": str(settings), "8080": "0", "0.0.0.0": "127.0.0.1"}
         arguments = [here.get(each, each) for each in given[1:]]
-        fields = {"metadata.name": pod, "status.podIP": "10.0.0.7"}
+        fields = {"metadata.name": pod}
         env = {each["name"]: fields[each["valueFrom"]["fieldRef"]["fieldPath"]] for each in self.container["env"]}
         kubeconfig = account(plane, namespace, "executor-pods-driver")
         outside = {name: value for name, value in os.environ.items() if not name.startswith("EXECUTOR_PODS_")}
@@ -131,11 +140,11 @@ class Process:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End as a pod does."""
+        """End as a pod does, and hand over."""
         self._limit.cancel()
         self._process.terminate()
         out, err = self._process.communicate(timeout=SAFETY)
-        assert self._process.returncode == 0 or any(error), out + err
+        assert self._process.returncode == 143 or any(error), out + err
 
     def asks(self, path: str) -> str:
         with urllib.request.urlopen(self._url + path, timeout=SAFETY) as response:
@@ -174,16 +183,26 @@ def test_all_that_belongs_together_is_applied_and_its_driver_makes_executors_whe
     files = yaml.safe_load((CONFIG / "kustomization.yaml").read_text())["resources"]
     objects = [each for name in files for each in yaml.safe_load_all((CONFIG / name).read_text())]
     assert len(done.stdout.splitlines()) == len(objects)
-    name = driver_pod(plane, namespace)
-    with Process(plane, namespace, name, config(plane, namespace, tmp_path)) as driver:
+    replicas = replica_set(plane, namespace)
+    name, settings = driver_pod(plane, namespace, replicas), config(plane, namespace, tmp_path)
+    with Process(plane, namespace, name, settings) as driver:
         driver.becomes_ready()
         assert [driver.hears("pending")["executor_id"] for _ in range(4)] == [1, 2, 3, 4]
         for path in (_budget(namespace), _policy(namespace)):
             assert len(_selected(plane, namespace, path)) == 4, path
-        assert driver.probes() == {"livenessProbe": "ok", "readinessProbe": "ok"}
+        assert driver.probes() == {"livenessProbe": "ok", "readinessProbe": "ok", "startupProbe": "ok"}
         assert 'executor_pods_target_executors{app_id="etl",profile="default"} 4.0' in driver.asks("/metrics")
-    left = plane.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-    assert [pod["metadata"]["name"] for pod in left] == [name]
+    left = _owners(plane, namespace)
+    plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+    successor = driver_pod(plane, namespace, replicas, 1)
+    with Process(plane, namespace, successor, settings) as driver:
+        driver.becomes_ready()
+        assert [driver.hears("pending")["executor_id"] for _ in range(4)] == [1, 2, 3, 4]
+        plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/etl-exec-4?gracePeriodSeconds=0")
+        assert driver.hears("pending")["executor_id"] == 5, "created after the others were adopted"
+    assert left == {f"etl-exec-{number}": [name, "executor-pods-driver"] for number in (1, 2, 3, 4)}
+    then = {f"etl-exec-{number}": [successor, "executor-pods-driver"] for number in (1, 2, 3, 5)}
+    assert _owners(plane, namespace) == then
 
 
 def test_executors_without_a_template_are_refused_there_and_the_driver_is_told_why(
@@ -205,6 +224,13 @@ def test_the_pod_template_that_is_shipped_is_restricted_too(plane: ControlPlane,
         plane.request("POST", path, template | {"metadata": template["metadata"] | {"name": "executor"}})
     with refused.value:
         assert refused.value.code == 403
+
+
+def _owners(plane: ControlPlane, namespace: str) -> dict[str, list[str]]:
+    """Executor → the names of its owners."""
+    path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=executor-pods/app-id=etl"
+    found = (pod["metadata"] for pod in plane.request("GET", path)["items"])
+    return {each["name"]: [owner["name"] for owner in each["ownerReferences"]] for each in found}
 
 
 def _budget(namespace: str) -> str:

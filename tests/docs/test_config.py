@@ -56,18 +56,31 @@ def test_the_budget_counts_the_executors_of_this_fleet_but_those_that_leave(sett
     assert spec["minAvailable"] == settings.executor.instances - 1
 
 
+def test_the_executors_outlive_the_drivers_pod_and_find_its_next_one(settings: Settings) -> None:
+    assert settings.backend.hands_over
+    assert settings.executor.owned_by == "controller"
+    deployment = objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]
+    assert deployment["strategy"] == {"type": "Recreate"}
+    assert deployment["revisionHistoryLimit"] > 0, "the executors go with a ReplicaSet that is deleted"
+    (service,) = objects("service.yaml").values()
+    assert settings.driver_address is not None
+    name, port = settings.driver_address.split(":")
+    assert name == service["metadata"]["name"]
+    assert int(port) in [each["port"] for each in service["spec"]["ports"] if each["name"] == "work"]
+
+
 def test_the_kubelet_asks_the_page_that_the_driver_serves() -> None:
     (driver,) = objects("driver.yaml")["Deployment/executor-pods-driver"]["spec"]["template"]["spec"]["containers"]
     (port,) = driver["ports"]
     assert driver["args"][:2] == ["--page-port", str(port["containerPort"])]
     assert driver["terminationMessagePolicy"] == "FallbackToLogsOnError", "no Event says why a driver failed"
-    probes = [driver[f"{kind}Probe"] for kind in ("liveness", "readiness")]
-    assert [probe["httpGet"] for probe in probes] == [
-        {"path": path, "port": port["name"]} for path in ("/livez", "/readyz")
-    ]
-    assert all(probe["timeoutSeconds"] > ANSWER_SECONDS for probe in probes)
+    live, ready, begun = (driver[f"{kind}Probe"] for kind in ("liveness", "readiness", "startup"))
+    paths = [probe["httpGet"] for probe in (live, ready, begun)]
+    assert paths == [{"path": path, "port": port["name"]} for path in ("/livez", "/readyz", "/livez")]
+    assert all(probe["timeoutSeconds"] > ANSWER_SECONDS for probe in (live, ready, begun))
     wait = BackendSettings().hang_timeout.total_seconds()
-    assert probes[0]["failureThreshold"] * KUBELET_PERIOD > wait
+    assert live["failureThreshold"] * KUBELET_PERIOD > wait
+    assert begun["failureThreshold"] * begun["periodSeconds"] >= 4 * wait
 
 
 def test_executors_may_reach_the_drivers_port_and_nobody_reaches_executors(settings: Settings) -> None:
@@ -111,4 +124,6 @@ def test_the_overlay_of_the_page_changes_images_and_settings_and_keeps_the_rest(
         (tmp_path / name).write_text(text)
     settings = Settings.load(tmp_path / "config.toml")
     assert settings.executor.instances == 8
+    assert settings.backend.hands_over
+    assert settings.executor.owned_by == "controller"
     check_template(settings)

@@ -129,6 +129,17 @@ def test_a_retired_executor_is_replaced_at_once_and_stays_until_it_is_drained() 
         assert "was retired by the driver" in ended(world, 1).message
 
 
+def test_a_stop_that_leaves_the_fleet_leaves_a_retired_executor_that_has_not_drained() -> None:
+    with fleet(3, executor=DRAINING) as world:
+        world.retire(1, 2)
+        world.advance(3)
+        world.backend.tell(ExecutorDrained(2))
+        assert world.stop(delete_pods=False).left_behind == ()
+        assert not is_going(world, 1)
+        assert names(world) == [name(1), name(3), name(4), name(5)]
+        assert sorted(world.removals()) == [2]
+
+
 def test_a_retired_executor_is_not_replaced_if_the_target_falls_with_it() -> None:
     with fleet(3, executor=DRAINING) as world:
         world.invariants.retarget(1)

@@ -316,7 +316,7 @@ class _Fleet:
         self._makers = makers(
             settings,
             _AnnouncedPodApi(MeteredPodApi(api, begin.counts.api, clock), outbox),
-            owner=begin.owner,
+            owners=begin.owners,
             backend=backend,
             children=self._addresses,
             counts=counts,

@@ -129,7 +129,7 @@ class FleetProcess:
         self._backend = backend
         self._counts = counts
         self._timers = timers
-        self._owner: Manifest | None = None
+        self._owners: tuple[Manifest, ...] = ()
         self._patience = settings.backend.hang_timeout
         self._process: _Process | None = None
         self._version = package_version()
@@ -145,9 +145,9 @@ class FleetProcess:
         process = self._process
         return None if process is None or process.ended else process.pid
 
-    def place(self, makers: Mapping[str, Maker], owner: Manifest | None) -> Mapping[str, Maker]:
-        """Return what makes these children where they are to run. `owner` is the driver's pod as an ownerReference."""
-        self._owner = owner
+    def place(self, makers: Mapping[str, Maker], owners: tuple[Manifest, ...]) -> Mapping[str, Maker]:
+        """Return what makes these children where they are to run. `owners` are those of the executors."""
+        self._owners = owners
         return {name: partial(self._make, make) for name, make in makers.items()}
 
     def hurry(self, patience: timedelta) -> None:
@@ -216,7 +216,7 @@ class FleetProcess:
         api = self._api
         return Begin(
             self._settings,
-            self._owner,
+            self._owners,
             api.namespace,
             api.access.namespace,
             api.access.credentials.current(),

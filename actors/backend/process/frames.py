@@ -66,8 +66,8 @@ class Begin:
     """The first frame: whose fleet it is, and how to reach the API server."""
 
     settings: Settings
-    owner: Manifest | None
-    """The driver's pod as an ownerReference."""
+    owners: tuple[Manifest, ...]
+    """Of the executors, as ownerReferences."""
     namespace: str
     access_namespace: str
     credential: Credential = field(repr=False)

@@ -1,7 +1,7 @@
 """Owner references, for garbage collection.
 
-An object is garbage if it has `metadata.ownerReferences` and none of its owners exists. A real cluster's collector
-finds garbage a moment later; this one finds it in the same step.
+An object is garbage if it has `metadata.ownerReferences` and none of its owners exists. If some do, those that do not
+are taken off. A real cluster's collector finds both a moment later; this one finds them in the same step.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class Owners:
         """Return the dependents of the owner with this UID, oldest first."""
         return list(self._dependents.get(uid, ()))
 
-    def is_garbage(self, obj: Mapping[str, Any]) -> bool:
-        """Return whether the object has owners and none exists, in its own namespace or cluster-wide."""
-        uids = _owner_uids(obj)
-        return bool(uids) and not any(self._exists(uid, obj["metadata"].get("namespace", "")) for uid in uids)
+    def existing(self, obj: Mapping[str, Any]) -> list[Any]:
+        """Return the owner references of the object whose owners exist, in its own namespace or cluster-wide."""
+        metadata = obj["metadata"]
+        namespace, references = metadata.get("namespace", ""), metadata.get("ownerReferences", ())
+        return [owner for owner in references if self._exists(owner["uid"], namespace)]
 
     def _exists(self, uid: str, namespace: str) -> bool:
         place = self._places.get(uid)

@@ -86,8 +86,13 @@ class State:
         return stored
 
     def _collect(self, table: Table, key: Key, obj: Object) -> None:
-        """Delete an object whose owners do not exist, once: a deletion that has begun is not begun again."""
-        if "deletionTimestamp" not in obj["metadata"] and self._owners.is_garbage(obj):
+        """Delete an object none of whose owners exists, or take those off it that do not. A begun deletion goes on."""
+        metadata, owners = obj["metadata"], self._owners.existing(obj)
+        if "deletionTimestamp" in metadata or len(owners) == len(metadata.get("ownerReferences", ())):
+            return
+        if owners:
+            self.put(table, key, obj | {"metadata": metadata | {"ownerReferences": owners}})
+        else:
             self.delete(table, key, None)
 
     def update(self, table: Table, key: Key, sent: Object, subresource: str | None) -> Object:
@@ -164,8 +169,8 @@ class State:
         self._commit(table, "DELETED", key, removed, None)
         for plural, dependent in self._owners.dependents(removed["metadata"]["uid"]):
             owned = self.tables[plural].objects.get(dependent)
-            if owned is not None and self._owners.is_garbage(owned):
-                self.delete(self.tables[plural], dependent, None)
+            if owned is not None:
+                self._collect(self.tables[plural], dependent, owned)
         if table.resource.plural == "pods":
             for name in claims.used_by(removed):
                 self._unprotect((key[0], name))

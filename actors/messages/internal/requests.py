@@ -153,13 +153,13 @@ class LabelPod:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPod:
-    """Make `owner` (an ownerReference) the owner of one pod of a previous driver, with its UID as precondition."""
+    """Make `owners` (ownerReferences) those of one pod of a previous driver, with its UID as precondition."""
 
     name: str
     uid: str
-    owner: Manifest
+    owners: tuple[Manifest, ...]
     observed_at: Moment | None = field(default=None, compare=False)
-    """When the pod was last observed without the owner, see `DeletePod`."""
+    """When the pod was last observed without one of them, see `DeletePod`."""
 
 
 @dataclass(frozen=True, slots=True)

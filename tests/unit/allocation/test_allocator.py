@@ -62,8 +62,8 @@ def kill(rig: Rig, executor_id: int) -> ExecutorKilled:
 class Rig:
     """An Allocator with probes for store, pool and backend, and a view of a cluster."""
 
-    owner: ClassVar[dict[str, Any] | None] = None
-    """The driver's pod, which owns executors and claims."""
+    owners: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """Of executors and claims."""
 
     def __init__(
         self, kit: Kit, *, executor: dict[str, Any] | None = None, profiles: tuple[str, ...] = (), **allocation: Any
@@ -75,7 +75,7 @@ class Rig:
         )
         self.view = View()
         shapes = {name: ProfileSettings() for name in profiles}
-        driver = self.owner["name"] if self.owner is not None else None
+        driver = self.owners[0]["name"] if self.owners else None
         fleet = settings(executor=executor, allocation=allocation, driver_pod_name=driver)
         self.settings = fleet.model_copy(update={"profiles": shapes})
         self.epoch = 0
@@ -85,7 +85,7 @@ class Rig:
         make = partial(
             Allocator,
             settings=self.settings,
-            manifests=ExecutorManifests(self.settings, namespace="default", owner=self.owner),
+            manifests=ExecutorManifests(self.settings, namespace="default", owners=self.owners),
             store=self.store.address,
             pool=self.pool.address,
             lifecycle=self.lifecycle.address,

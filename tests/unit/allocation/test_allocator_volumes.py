@@ -36,7 +36,7 @@ DATA: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 class Disks(Rig):
     """An Allocator whose executors have a claim each, which the driver's pod owns."""
 
-    owner = owner_reference("driver", "u")
+    owners = (owner_reference("driver", "u"),)
 
     def __init__(self, kit: Kit, *, executor: dict[str, Any] | None = None, **allocation: Any) -> None:
         super().__init__(kit, executor={"claims": [DATA], **(executor or {})}, **allocation)

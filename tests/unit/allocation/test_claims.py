@@ -27,7 +27,7 @@ def manifest(executor_id: int = 1, *, profile: str = "default", **wanted: Any) -
     """A claim as the API returns it a while after its creation."""
     claims = [ClaimSettings(**{**WANTED, **wanted})]
     settings = Settings(app_id="app", executor={"image": "i", "claims": claims}, profiles={"big": {}})
-    (made,) = ExecutorManifests(settings, namespace="space", owner=OWNER).claims(executor_id, profile)
+    (made,) = ExecutorManifests(settings, namespace="space", owners=(OWNER,)).claims(executor_id, profile)
     stored = {"creationTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
     return {**made, "metadata": {**made["metadata"], **stored}, "status": {"phase": "Bound"}}
 

@@ -49,7 +49,7 @@ class Rig:
     def __init__(self, *claims: dict[str, Any], owner: bool = True, **executor: Any) -> None:
         everywhere: Any = {"image": "i", "claims": list(claims or (DATA,)), **executor}
         settings = Settings(app_id="app", driver_pod_name="driver", executor=everywhere, profiles={"big": {}})
-        self.manifests = ExecutorManifests(settings, namespace="space", owner=OWNER if owner else None)
+        self.manifests = ExecutorManifests(settings, namespace="space", owners=(OWNER,) if owner else ())
         self.volumes = Volumes(settings, self.manifests)
         self.profiles = Profiles(settings)
         self.view = View()

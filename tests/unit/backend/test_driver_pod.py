@@ -21,7 +21,7 @@ from actors.messages import (
     GetFleetStatus,
     StopBackend,
 )
-from actors.pods.pod import Condition, Pod, PodStatus
+from actors.pods.pod import Condition, OwnerReference, Pod, PodStatus
 from actors.settings.model import Settings
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import pod
@@ -41,8 +41,14 @@ CHILDREN = [
 ]
 
 
-def driver_pod(*, ready: bool = True, uid: str = "uid-of-driver") -> Pod:
-    metadata = msgspec.structs.replace(pod(1).metadata, name="driver-0", uid=uid, shared_labels={})
+RING = OwnerReference(kind="ReplicaSet", name="driver", uid="uid-of-ring", api_version="apps/v1", controller=True)
+
+
+def driver_pod(*, ready: bool = True, uid: str = "uid-of-driver", owner: OwnerReference | None = None) -> Pod:
+    owners = None if owner is None else (owner,)
+    metadata = msgspec.structs.replace(
+        pod(1).metadata, name="driver-0", uid=uid, shared_labels={}, owner_references=owners
+    )
     condition = Condition(type="Ready", status="True" if ready else "False")
     return msgspec.structs.replace(
         pod(1), metadata=metadata, status=PodStatus(phase="Running", conditions=(condition,))
@@ -52,12 +58,13 @@ def driver_pod(*, ready: bool = True, uid: str = "uid-of-driver") -> Pod:
 class Rig:
     """A Backend whose driver runs in the pod `driver-0`, on an API whose every answer is the test's."""
 
-    def __init__(self, kit: Kit, **backend: Any) -> None:
+    def __init__(self, kit: Kit, *, owned_by: str = "driver", **backend: Any) -> None:
         self.kit = kit
         self.api = ManualPodApi("jobs")
         self.driver = kit.probe("driver")
         waiting: Any = {"lease": False, **backend}
-        subject = Settings(app_id="app", driver_pod_name="driver-0", executor={"image": "worker:1"}, backend=waiting)
+        executor: Any = {"image": "worker:1", "owned_by": owned_by}
+        subject = Settings(app_id="app", driver_pod_name="driver-0", executor=executor, backend=waiting)
         self.backend = Backend.start(subject, self.driver.address, self.api, system=kit.system)
         kit.settle()
 
@@ -109,6 +116,47 @@ def test_a_ready_pod_blocks_nothing_and_owns_every_executor(rig: Rig) -> None:
     assert rig.driver.take_all(AllocationBlocked) == []
     rig.kit.advance(timedelta(minutes=5))
     assert rig.api.open("get") == (), "it is not looked at again"
+
+
+def test_what_controls_the_pod_owns_every_executor_beside_it(kit: Kit) -> None:
+    rig = Rig(kit, owned_by="controller")
+    rig.found(driver_pod(owner=RING))
+    rig.listed()
+    owners = rig.api.take("create").request.manifest["metadata"]["ownerReferences"]
+    assert [(each["apiVersion"], each["kind"], each["uid"], each["controller"]) for each in owners] == [
+        ("v1", "Pod", "uid-of-driver", True),
+        ("apps/v1", "ReplicaSet", "uid-of-ring", False),
+    ]
+
+
+def test_a_pod_that_executors_outlive_is_looked_at_as_often_as_the_fleet_is_polled(kit: Kit) -> None:
+    rig = Rig(kit, owned_by="controller")
+    rig.found(driver_pod(owner=RING))
+    rig.listed()
+    for answer in (
+        driver_pod(owner=RING),
+        driver_pod(owner=RING, ready=False),
+        Unavailable("503"),
+        Forbidden("no", status=403),
+    ):
+        kit.advance(30 * SECOND)
+        rig.found(answer)
+    assert rig.driver.take_all(BackendFailed) == []
+    kit.advance(30 * SECOND)
+    rig.found(NotFound("gone", status=404))
+    assert "the executors are left to the driver of the next pod" in str(rig.driver.take(BackendFailed).cause)
+
+
+@pytest.mark.parametrize("owner", [None, msgspec.structs.replace(RING, controller=None)], ids=["none", "another"])
+def test_a_pod_that_nothing_controls_fails_the_start_and_nothing_is_made(
+    kit: Kit, owner: OwnerReference | None
+) -> None:
+    rig = Rig(kit, owned_by="controller")
+    rig.found(driver_pod(owner=owner))
+    cause = rig.driver.take(BackendFailed).cause
+    assert isinstance(cause, SettingsError)
+    assert "nothing controls the driver's pod 'driver-0'" in str(cause)
+    assert [call.operation for call in rig.api.calls] == ["get"]
 
 
 def test_a_missing_pod_fails_the_start_with_its_name_the_namespace_and_the_setting(rig: Rig) -> None:

@@ -567,6 +567,7 @@ class Loop:
         fail: Exception | None = None,
         alive: bool = True,
         log_format: LogFormat = "text",
+        hands_over: bool = False,
     ) -> None:
         self.screen = Screen(fail)
         self.screen.on_refresh = lambda: kit.clock.move_to(kit.clock.elapsed + timedelta(seconds=1))
@@ -578,13 +579,15 @@ class Loop:
             patience=patience,
             clock=kit.clock,
             log_format=log_format,
+            hands_over=hands_over,
         )
         if not alive:
             driver.stop()
             kit.settle()
         self.exit_code = loop.run()
         kit.settle()
-        self.stops = [stop.why for stop in driver.take_all(StopFleet)]
+        self.told = driver.take_all(StopFleet)
+        self.stops = [stop.why for stop in self.told]
 
 
 STOPPED = event("stopped")
@@ -623,6 +626,39 @@ def test_keys_the_terminals_signals_and_what_the_backend_answers_reach_the_outpu
 )
 def test_the_exit_code_has_the_reason_of_the_end(kit: Kit, items: list[Event | signal.Signals], exit_code: int) -> None:
     assert Loop(kit, *items).exit_code == exit_code
+
+
+HANDED_OVER = StopFleet("SIGTERM received, handing over", hands_over=True)
+
+
+@pytest.mark.parametrize(
+    ("items", "told", "exit_code"),
+    [
+        ([signal.SIGTERM, STOPPED], [HANDED_OVER], 143),
+        ([signal.SIGTERM, signal.SIGTERM, STOPPED], [HANDED_OVER, HANDED_OVER], 143),
+        ([signal.SIGTERM, event("stopped", left_behind=("etl-exec-1",))], [HANDED_OVER], 143),
+        ([signal.SIGHUP, STOPPED], [StopFleet("SIGHUP received")], 0),
+        ([signal.SIGINT, STOPPED], [StopFleet("interrupted")], 130),
+        ([Key("y"), signal.SIGTERM, STOPPED], [StopFleet("a key was pressed"), HANDED_OVER], 0),
+        ([signal.SIGTERM, signal.SIGINT, STOPPED], [HANDED_OVER, StopFleet("interrupted")], 130),
+    ],
+    ids=str,
+)
+def test_of_a_driver_that_hands_over_only_sigterm_leaves_the_executors(
+    kit: Kit, items: list[Item | None], told: list[StopFleet], exit_code: int
+) -> None:
+    loop = Loop(kit, *items, hands_over=True)
+    assert (loop.told, loop.exit_code) == (told, exit_code)
+
+
+def test_the_first_stop_decides_whether_the_executors_are_left(kit: Kit) -> None:
+    for first, then, delete in ((HANDED_OVER, StopFleet("x"), False), (StopFleet("x"), HANDED_OVER, None)):
+        run = Run(kit, Plan())
+        run.tell(BackendStarted("etl", "batch"), first, then)
+        assert run.backend.take_all(StopBackend) == [StopBackend(delete_pods=delete)]
+        run.driver.stop()
+        run.backend.stop()
+        kit.settle()
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])

@@ -41,7 +41,7 @@ from actors.messages.internal import (
 )
 from actors.pods.id_map import IdMap
 from actors.pods.loss import SCALED_DOWN, LossKind, LossReason
-from actors.pods.pod import ContainerStatus, PodStatus
+from actors.pods.pod import ContainerStatus, OwnerReference, Pod, PodStatus
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
 from actors.pods.stuck import StuckKind
 from tests.unit.builders import pod
@@ -77,16 +77,18 @@ def kill(rig: Rig, executor_id: int, *, after: float = 0.0) -> ExecutorKilled:
 class Rig:
     """A LifecycleManager with probes as store, pool and backend, and a view of a cluster."""
 
-    def __init__(self, kit: Kit, *, start: bool = True, owner: dict[str, Any] | None = None, **executor: Any) -> None:
+    def __init__(
+        self, kit: Kit, *, start: bool = True, owners: tuple[dict[str, Any], ...] = (), **executor: Any
+    ) -> None:
         self.kit = kit
         self.store, self.pool, self.backend = (kit.probe(name) for name in ("store", "pool", "backend"))
         self.view = View()
         self.settings = settings(executor=executor)
-        self.manager = self.spawn(owner)
+        self.manager = self.spawn(owners)
         if start:
             self.know()
 
-    def spawn(self, owner: dict[str, Any] | None = None) -> Address:
+    def spawn(self, owners: tuple[dict[str, Any], ...] = ()) -> Address:
         make = partial(
             LifecycleManager,
             namespace="default",
@@ -95,7 +97,7 @@ class Rig:
             store=self.store.address,
             pool=self.pool.address,
             backend=self.backend.address,
-            owner=owner,
+            owners=owners,
         )
         return self.kit.spawn(make, name="lifecycle-manager")
 
@@ -935,10 +937,10 @@ def test_a_killed_one_is_left_until_its_time_is_over(rig: Callable[..., Rig]) ->
 
 def test_pods_of_an_earlier_incarnation_get_the_new_drivers_pod_as_their_owner(kit: Kit) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
-    subject = Rig(kit, owner=owner)
+    subject = Rig(kit, owners=(owner,))
     subject.round(running(1, owner_uid="old"), running(2), running(3, owner_uid="new"), failed(4))
     adopted = subject.pool.take_all(AdoptPod)
-    assert adopted == [AdoptPod("app-exec-1", "uid-1", owner), AdoptPod("app-exec-2", "uid-2", owner)]
+    assert adopted == [AdoptPod(f"app-exec-{number}", f"uid-{number}", (owner,)) for number in (1, 2)]
 
 
 def test_a_missing_executors_pod_that_appears_later_is_deleted_and_not_reported(rig: Callable[..., Rig]) -> None:
@@ -1113,7 +1115,7 @@ def test_a_label_without_an_observed_effect_is_requested_again_at_each_full_sync
 
 def test_nothing_is_requested_for_a_pod_that_may_have_left_the_fleet(kit: Kit) -> None:
     """As long as the API does not say whether it lives."""
-    subject = Rig(kit, owner=OWNER, **MARKS, disconnect_timeout=timedelta(seconds=10))
+    subject = Rig(kit, owners=(OWNER,), **MARKS, disconnect_timeout=timedelta(seconds=10))
     subject.round(running(1), running(2), synced=True)
     subject.tell(kill(subject, 1))
     subject.tell(ExecutorDecommissioned(2))
@@ -1163,7 +1165,7 @@ OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new"}
 
 
 def test_the_fleet_is_taken_over_after_the_first_full_sync(kit: Kit) -> None:
-    subject = Rig(kit, owner=OWNER)
+    subject = Rig(kit, owners=(OWNER,))
     subject.tell(TakeOver(1))
     subject.round(running(1))
     assert subject.backend.take_all(TakenOver) == [], "nothing was listed yet"
@@ -1173,7 +1175,7 @@ def test_the_fleet_is_taken_over_after_the_first_full_sync(kit: Kit) -> None:
 
 
 def test_adoptions_that_were_requested_without_the_lease_are_requested_again_at_the_takeover(kit: Kit) -> None:
-    subject = Rig(kit, owner=OWNER)
+    subject = Rig(kit, owners=(OWNER,))
     subject.round(running(1), running(2), running(3), synced=True)
     subject.round(running(1, owner_uid="new"))
     subject.view.end(2)
@@ -1185,7 +1187,7 @@ def test_adoptions_that_were_requested_without_the_lease_are_requested_again_at_
 
 
 def test_an_adoption_without_an_observed_effect_is_requested_again_at_each_full_sync(kit: Kit) -> None:
-    subject = Rig(kit, owner=OWNER)
+    subject = Rig(kit, owners=(OWNER,))
     subject.round(running(1), synced=True)
     subject.pool.take_all()
     subject.round()
@@ -1196,8 +1198,39 @@ def test_an_adoption_without_an_observed_effect_is_requested_again_at_each_full_
     assert subject.pool.take_all(AdoptPod) == []
 
 
+RING = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "driver-7", "uid": "rs-new"}
+
+
+def owned(executor_id: int, *uids: str) -> Pod:
+    """A running pod with these owners."""
+    subject = running(executor_id)
+    owners = tuple(OwnerReference(uid=uid) for uid in uids)
+    metadata = msgspec.structs.replace(subject.metadata, owner_references=owners)
+    return msgspec.structs.replace(subject, metadata=metadata)
+
+
+def test_a_pod_that_lacks_one_of_several_owners_gets_all(kit: Kit) -> None:
+    subject = Rig(kit, owners=(OWNER, RING))
+    subject.round(owned(1, "old", "rs-old"), owned(2, "rs-new"), owned(3, "rs-new", "new"), owned(4, "new"))
+    adopted = [AdoptPod(f"app-exec-{number}", f"uid-{number}", (OWNER, RING)) for number in (1, 2, 4)]
+    assert subject.pool.take_all(AdoptPod) == adopted
+
+
+def test_an_owner_that_a_pod_has_lost_comes_back_with_a_full_sync_only(kit: Kit) -> None:
+    """The garbage collector takes it off again at once if that owner is gone."""
+    subject = Rig(kit, owners=(OWNER, RING))
+    subject.round(owned(1, "new", "rs-new"), synced=True)
+    for _ in range(5):
+        subject.round(owned(1, "rs-new"))
+        subject.round(owned(1, "new", "rs-new"))
+    subject.round(owned(1, "rs-new"))
+    assert subject.pool.take_all(AdoptPod) == []
+    subject.round(synced=True)
+    assert subject.pool.take_all(AdoptPod) == [AdoptPod("app-exec-1", "uid-1", (OWNER, RING))]
+
+
 def test_a_terminating_pod_is_not_adopted(kit: Kit) -> None:
-    subject = Rig(kit, owner=OWNER)
+    subject = Rig(kit, owners=(OWNER,))
     subject.round(going(running(1)), synced=True)
     assert subject.pool.take_all(AdoptPod) == []
 

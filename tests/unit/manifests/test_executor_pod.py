@@ -15,11 +15,12 @@ from actors.manifests.executor_pod import (
     ExecutorManifests,
     check_template,
     claim_name,
+    controller_reference,
     owner_reference,
 )
 from actors.pods.api_pod import ApiPod
 from actors.pods.ids import LAST_BELIEVED_ID, pod_name
-from actors.pods.pod import PodStatus, executor_id
+from actors.pods.pod import ObjectMeta, OwnerReference, Pod, PodStatus, executor_id
 from actors.pods.state import PodRules, executor_container, malformed
 from actors.settings.model import Settings
 
@@ -59,7 +60,7 @@ def settings(profile: dict[str, Any] | None = None, *, driver_address: str | Non
 def made(
     *,
     driver_address: str | None = None,
-    owner: dict[str, Any] | None = None,
+    owners: tuple[dict[str, Any], ...] = (),
     claims: dict[str, str] | None = None,
     profile: dict[str, Any] | None = None,
     name: str = "big",
@@ -67,11 +68,11 @@ def made(
 ) -> dict[str, Any]:
     """The pod of executor 7, of the profile "big"."""
     subject = settings(profile, driver_address=driver_address, **executor)
-    return ExecutorManifests(subject, namespace="space", owner=owner).pod(7, name, claims or {})
+    return ExecutorManifests(subject, namespace="space", owners=owners).pod(7, name, claims or {})
 
 
-def claimed(*, owner: dict[str, Any] | None = None, reused: tuple[str, ...] = (), **executor: Any) -> list[Any]:
-    return ExecutorManifests(settings(**executor), namespace="space", owner=owner).claims(7, "big", reused)
+def claimed(*, owners: tuple[dict[str, Any], ...] = (), reused: tuple[str, ...] = (), **executor: Any) -> list[Any]:
+    return ExecutorManifests(settings(**executor), namespace="space", owners=owners).claims(7, "big", reused)
 
 
 def changed(**spec: Any) -> dict[str, Any]:
@@ -188,9 +189,9 @@ def test_the_drivers_address_is_in_the_environment_when_it_is_set() -> None:
 def test_the_owner_is_added_to_the_templates_owners() -> None:
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "v"}
 
-    assert made(owner=OWNER)["metadata"]["ownerReferences"] == [OWNER]
+    assert made(owners=(OWNER,))["metadata"]["ownerReferences"] == [OWNER]
     owned = {**TEMPLATE, "metadata": {"ownerReferences": [theirs]}}
-    assert made(pod_template=owned, owner=OWNER)["metadata"]["ownerReferences"] == [theirs, OWNER]
+    assert made(pod_template=owned, owners=(OWNER,))["metadata"]["ownerReferences"] == [theirs, OWNER]
     assert "ownerReferences" not in made()["metadata"]
 
 
@@ -264,6 +265,36 @@ def test_an_owner_is_the_controller_and_does_not_block_its_own_deletion() -> Non
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+SET = OwnerReference(kind="ReplicaSet", name="etl-driver-7f", uid="b4", api_version="apps/v1", controller=True)
+
+
+def owned(*owners: OwnerReference) -> Pod:
+    return Pod(ObjectMeta(name="etl-driver-7f-x", uid="f00", owner_references=owners or None))
+
+
+def test_what_controls_the_drivers_pod_is_an_owner_that_does_not_control_executors() -> None:
+    config = OwnerReference(kind="ConfigMap", name="etl", uid="c", api_version="v1")
+    assert controller_reference(owned(config, SET)) == {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "etl-driver-7f",
+        "uid": "b4",
+        "controller": False,
+        "blockOwnerDeletion": False,
+    }
+    assert controller_reference(owned(config)) is None
+    assert controller_reference(owned()) is None
+
+
+def test_the_owner_that_lasts_longest_is_the_last_one() -> None:
+    beside = controller_reference(owned(SET))
+    assert beside is not None
+    manifests = ExecutorManifests(settings(), namespace="space", owners=(OWNER, beside))
+    assert manifests.owner_uid == "b4"
+    assert manifests.pod(7, "big")["metadata"]["ownerReferences"] == [OWNER, beside]
+    assert ExecutorManifests(settings(), namespace="space").owner_uid is None
 
 
 # ── settings over the template ───────────────────────────────────────────────────────────────────────────────────
@@ -527,7 +558,7 @@ def test_claims_are_mounted_into_the_executors_container_only() -> None:
 
 
 def test_a_claim_is_made_with_the_fleets_labels_and_owner() -> None:
-    (claim,) = claimed(claims=[{**CLAIM, "storage_class": "fast", "access_modes": ["ReadWriteMany"]}], owner=OWNER)
+    (claim,) = claimed(claims=[{**CLAIM, "storage_class": "fast", "access_modes": ["ReadWriteMany"]}], owners=(OWNER,))
 
     assert claim == {
         "apiVersion": "v1",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
 
 SETTINGS = Settings(app_id="app", executor={"image": "worker:1"})
-REQUESTED = ExecutorManifests(SETTINGS, namespace="space", owner=owner_reference("driver", "d")).pod(7, "default")
+REQUESTED = ExecutorManifests(SETTINGS, namespace="space", owners=(owner_reference("driver", "d"),)).pod(7, "default")
 
 
 def created(**changes: Any) -> Pod:

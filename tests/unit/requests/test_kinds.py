@@ -172,7 +172,7 @@ def test_labels_are_the_same_request_in_whatever_order_they_are() -> None:
 
 def test_an_adoption_replaces_every_owner_with_the_uid_as_precondition() -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "new", "controller": True}
-    call = adopt(AdoptPod("a", "u", owner)).call
+    call = adopt(AdoptPod("a", "u", (owner,))).call
     assert call == kube.Patch("a", {"metadata": {"uid": "u", "ownerReferences": [owner]}})
 
 

@@ -298,7 +298,7 @@ def test_what_was_carried_out_is_sent_again_only_once_its_pod_was_observed_anew(
         world.tell(
             DeletePod("a", DeleteOptions(uid="u"), observed_at),
             LabelPod("b", "u", {"x": "y"}, observed_at=observed_at),
-            AdoptPod("c", "u", {"uid": "driver"}, observed_at),
+            AdoptPod("c", "u", ({"uid": "driver"},), observed_at),
         )
         return world.open()
 
@@ -354,7 +354,7 @@ def test_what_would_write_to_a_pod_that_has_left_is_withdrawn(world: World) -> N
 
 def test_no_pod_is_created_before_every_adoption_is_answered(world: World) -> None:
     for executor_id in (1, 2):
-        world.tell(AdoptPod(pod_name(executor_id), f"uid-{executor_id}", {"uid": "driver"}))
+        world.tell(AdoptPod(pod_name(executor_id), f"uid-{executor_id}", ({"uid": "driver"},)))
     world.create(3)
     world.tell(DeletePod("app-exec-9"))
     assert world.open() == ["patch app-exec-1", "patch app-exec-2", "delete app-exec-9"]
@@ -404,7 +404,7 @@ def test_a_delete_that_waits_already_goes_first_once_it_has_to(world: World) -> 
 
 
 def test_an_adoption_that_always_fails_blocks_no_post_for_long(world: World) -> None:
-    world.tell(AdoptPod(pod_name(1), "uid-1", {"uid": "driver"}))
+    world.tell(AdoptPod(pod_name(1), "uid-1", ({"uid": "driver"},)))
     world.create(3)
     for _ in range(BLOCKING_TRIES):
         assert "create app-exec-3" not in world.open()

@@ -88,6 +88,7 @@ DEFAULTS = {
     "executor.kill_label": None,
     "executor.decommission_label": None,
     "executor.decommission_deletion_cost": None,
+    "executor.owned_by": "driver",
     "executor.own_claims": True,
     "executor.reuse_claims": True,
     "executor.wait_to_reuse_claim": False,
@@ -114,6 +115,7 @@ DEFAULTS = {
     "backend.shutdown_timeout": None,
     "backend.hang_timeout": "30s",
     "backend.delete_on_stop": True,
+    "backend.on_sigterm": "stop",
     "backend.delete_inactive_on_stop": False,
     "backend.driver_ready_timeout": "1m",
     "backend.lease": "auto",
@@ -406,8 +408,10 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
         (2**31, "must be at most 2147483647"),
         (-(2**31) - 1, "must be at least -2147483648"),
     ],
+    "executor.owned_by": [("pod", "must be 'driver' or 'controller'")],
     "allocation.max_created": [(0, "must be at least 1")],
     "backend.lease": [(value, 'must be "auto", true or false') for value in ("perhaps", 1, None)],
+    "backend.on_sigterm": [("leave", "must be 'stop' or 'hand-over'")],
     "backend.lease_duration": [("1500ms", "must be whole seconds, as a Lease has them")],
     "roll.policy": [("random", "must be 'id', 'age' or 'failures'")],
     "executor.prefix": [("a_b", None), ("-a", None)],
@@ -582,6 +586,17 @@ def test_a_field_of_a_pod_that_is_no_setting_is_left_to_the_template(table: str,
             {"executor": {"wait_to_reuse_claim": True}},
             "executor.wait_to_reuse_claim = true: needs driver_pod_name, the pod that owns the claims",
         ),
+        (
+            {"backend": {"on_sigterm": "hand-over"}},
+            'backend.on_sigterm = "hand-over": needs app_id, by which the next driver finds the executors',
+        ),
+        (
+            {"app_id": "etl", "driver_pod_name": "driver", "backend": {"on_sigterm": "hand-over"}},
+            (
+                'backend.on_sigterm = "hand-over": needs executor.owned_by = "controller", or no driver_pod_name: '
+                "Kubernetes deletes the executors with the driver's pod that owns them"
+            ),
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(values: dict[str, object], line: str) -> None:
@@ -598,6 +613,14 @@ def test_values_that_contradict_each_other_are_refused(values: dict[str, object]
         {"backend": {"lease_duration": "1s"}},
         {"executor": {"wait_to_reuse_claim": True}, "driver_pod_name": "driver"},
         {"executor": {"own_claims": False}},
+        {"executor": {"owned_by": "controller"}},  # on a laptop, with the settings of the cluster
+        {"app_id": "etl", "backend": {"on_sigterm": "hand-over"}},
+        {
+            "app_id": "etl",
+            "driver_pod_name": "driver",
+            "executor": {"owned_by": "controller"},
+            "backend": {"on_sigterm": "hand-over"},
+        },
         {"backend": {"delete_inactive_on_stop": True, "delete_on_stop": False}},  # a stop may be asked to delete
     ],
 )

@@ -53,9 +53,9 @@ class Fleet:
         self.process = made
         self.addresses = {name: self.system.address(name) for name in children.MOVABLE}
         here = children.makers(
-            self.settings, api, owner=None, backend=self.backend, children=self.addresses, counts=self.counts
+            self.settings, api, owners=(), backend=self.backend, children=self.addresses, counts=self.counts
         )
-        self.makers = self.process.place(here, None)
+        self.makers = self.process.place(here, ())
 
     def __enter__(self) -> Self:
         return self

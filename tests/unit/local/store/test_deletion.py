@@ -222,6 +222,30 @@ def test_an_object_whose_new_owners_do_not_exist_is_deleted(bench: Bench) -> Non
     assert bench.status("child", {"phase": "Running"})["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
+def test_an_owner_that_is_gone_is_taken_off_an_object_that_another_one_owns(bench: Bench) -> None:
+    first, other = bench.pod("first"), bench.pod("other")
+    child = _owned("child", first, other)
+    references = child["metadata"]["ownerReferences"]
+    bench.store.create("pods", "default", child)
+    seen = bench.watch()
+    bench.delete("first")
+    assert bench.get("child")["metadata"]["ownerReferences"] == references[1:]
+    bench.patch("child", {"metadata": {"ownerReferences": references}})
+    assert bench.get("child")["metadata"]["ownerReferences"] == references[1:]
+    assert seen.types[-3:] == ["MODIFIED"] * 3, "without the first owner, with it, and without it again"
+    bench.delete("other")
+    assert bench.names() == []
+
+
+def test_a_deletion_that_has_begun_keeps_its_owners(bench: Bench) -> None:
+    first, other = bench.pod("first"), bench.pod("other")
+    bench.store.create("pods", "default", _owned("child", first, other))
+    bench.store.bind("default", "child", "n")
+    bench.delete("child")
+    bench.delete("first")
+    assert len(bench.get("child")["metadata"]["ownerReferences"]) == 2
+
+
 def test_a_namespace_is_deleted_with_its_content(bench: Bench) -> None:
     bench.store.create("namespaces", None, {"metadata": {"name": "team"}})
     bench.store.create("pods", "team", manifest("a"))
