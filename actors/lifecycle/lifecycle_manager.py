@@ -371,6 +371,7 @@ class LifecycleManager(Actor):
             finished=DECOMMISSIONED if decommissioned else None,
             released=released,
             node_lost=node_lost,
+            waited=self._pending.cause(executor_id),
         )
         if isinstance(state, PodSucceeded):
             expected = requested is not None or decommissioned or pod.terminating

@@ -39,6 +39,8 @@ class PendingPods:
         """Pending pods, as last observed."""
         self._reported: dict[int, set[StuckKind]] = {}
         """The causes that were reported, until the executor has ended."""
+        self._causes: dict[int, Stuck] = {}
+        """The last cause of each, until it runs or the executor has ended."""
         self._pending: dict[int, Moment] = {}
         """Since when each is pending, the earliest first; without those whose timeout is over."""
         self._unschedulable: dict[int, Moment] = {}
@@ -46,21 +48,30 @@ class PendingPods:
 
     def __len__(self) -> int:
         """Return the number of executors that are remembered."""
-        return len(self._pods.keys() | self._reported.keys() | self._pending.keys() | self._unschedulable.keys())
+        known = (self._pods, self._reported, self._causes, self._pending, self._unschedulable)
+        return len({executor_id for each in known for executor_id in each})
 
     def follow(self, executor_id: int, state: PodState, now: Moment) -> Stuck | None:
         """Record the state of a live pod; return the cause to report at once, if any."""
         if isinstance(state, PodPending):
             return self.observe(executor_id, state.pod, now)
         self.leave(executor_id)
-        crashes = isinstance(state, PodRunning) and crashes_in_place(state.pod)
-        return self._unless_reported(executor_id, why_stuck(state.pod)) if crashes else None
+        if not isinstance(state, PodRunning):
+            return None
+        self._causes.pop(executor_id, None)
+        return self._unless_reported(executor_id, why_stuck(state.pod)) if crashes_in_place(state.pod) else None
+
+    def cause(self, executor_id: int) -> Stuck | None:
+        """Return why an executor that never ran did not start, when that was observed last."""
+        return self._causes.get(executor_id)
 
     def observe(self, executor_id: int, pod: Pod, now: Moment) -> Stuck | None:
         """Record a pending pod; return the cause to report at once, if any."""
         self._pods[executor_id] = pod
         self._pending.setdefault(executor_id, now)
         stuck = why_stuck(pod)
+        if stuck is not None:
+            self._causes[executor_id] = stuck
         if stuck is None or stuck.kind is not StuckKind.UNSCHEDULABLE:
             self._unschedulable.pop(executor_id, None)
             return self._unless_reported(executor_id, stuck)
@@ -78,6 +89,7 @@ class PendingPods:
         """Forget an executor that ended or was abandoned."""
         self.leave(executor_id)
         self._reported.pop(executor_id, None)
+        self._causes.pop(executor_id, None)
 
     def overdue(self, now: Moment) -> Iterator[tuple[int, Pod, Stuck]]:
         """Yield, once, the pods whose timeout is over, with the cause to report."""

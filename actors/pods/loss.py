@@ -20,7 +20,7 @@ from actors.pods.loss_kind import (
 )
 from actors.pods.pod import ContainerStatus, Pod, TerminatedState, container_statuses, init_statuses
 from actors.pods.state import PodDeleted, PodRules, PodState, PodSucceeded
-from actors.pods.stuck import StuckKind, why_stuck
+from actors.pods.stuck import Stuck, why_stuck
 from actors.text import LONGEST_LINE, LONGEST_TEXT, JsonReady, one_line, rfc3339
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def explain(
     finished: str | None = None,
     released: bool = False,
     node_lost: bool = False,
+    waited: Stuck | None = None,
 ) -> LossReason:
     """Return why an executor ended.
 
@@ -105,6 +106,7 @@ def explain(
         finished: the loss message after the executor's name, if it was decommissioned and ends with exit code 0.
         released: its pod left our selector and still exists.
         node_lost: it has been terminating for so long that its node must be lost.
+        waited: why it did not start, when that was observed last: its kubelet takes it back when the pod is deleted.
     """
     pod, end = state.pod, first_end(state.pod, rules)
     kind = decide(state, rules, requested=requested, released=released, node_lost=node_lost)
@@ -115,7 +117,7 @@ def explain(
     if finished is not None and kind in (LossKind.EXITED, LossKind.FINISHED) and code == 0:
         kind, headline = LossKind.KILLED_BY_DRIVER, finished
     subject = f"executor {executor_id} (pod {pod.name}) {headline}"
-    return _reason(kind, _message(subject, state, kind, code, end), code)
+    return _reason(kind, _message(subject, state, kind, code, end, waited=waited), code)
 
 
 def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
@@ -199,7 +201,9 @@ _HEADLINES: Final = {
 }
 
 
-def _message(subject: str, state: PodState, kind: LossKind, code: int, end: TerminatedState | None) -> str:
+def _message(
+    subject: str, state: PodState, kind: LossKind, code: int, end: TerminatedState | None, *, waited: Stuck | None
+) -> str:
     pod, parts = state.pod, [subject]
     if code != NO_EXIT_CODE:
         parts.append(f" with exit code {code}{_meaning(code, kind)}")
@@ -210,11 +214,10 @@ def _message(subject: str, state: PodState, kind: LossKind, code: int, end: Term
         parts.append(f"; pod status: {_why(status.reason, status.message)}")
     if kind in DISRUPTED and (condition := disruption(pod)) is not None:
         parts.append(f"; {condition.type}: {_why(condition.reason, condition.message)}")
-    alive = last_alive(state)
-    if kind is not LossKind.NEVER_STARTED:
-        parts.append(_containers(pod))
+    if kind is LossKind.NEVER_STARTED:
+        parts.append(_waited(last_alive(state) or pod, waited))
     else:
-        parts.append(_waited(pod if alive is None else alive))
+        parts.append(_containers(pod))
     if end is not None and was_seen(end) and end.message:
         parts.append("; termination message: " + _last_words(end.message))
     return "".join(parts)
@@ -227,12 +230,10 @@ def _meaning(code: int, kind: LossKind) -> str:
     return f" ({UNASKED_SIGTERM if kind is LossKind.EXITED and code == SIGTERM else EXIT_CODES[code]})"
 
 
-def _waited(pod: Pod) -> str:
-    """Return what the containers of a pod that never ran waited for, when it was observed alive last."""
-    stuck = why_stuck(pod)
-    if stuck is not None and stuck.kind is StuckKind.UNSCHEDULABLE:  # no container says so
-        return f"; it waited: {_why(stuck.reason, stuck.message)}{_containers(pod)}"
-    return _containers(pod)
+def _waited(pod: Pod, waited: Stuck | None) -> str:
+    """Return what a pod that never ran waited for. `pod` is its last observation alive, or its only one."""
+    stuck = why_stuck(pod) or waited
+    return _containers(pod) if stuck is None else f"; it waited: {_why(stuck.reason, stuck.message)}"
 
 
 def _containers(pod: Pod) -> str:

@@ -909,18 +909,19 @@ def test_a_decommissioned_executor_that_finishes_is_reported_so_and_one_that_fai
 def test_a_deleted_pod_that_never_ran_is_reported_as_never_started_with_what_it_waited_for(
     rig: Callable[..., Rig],
 ) -> None:
-    """A kubelet overwrites it when the pod is deleted, by an end that nobody saw."""
+    """A kubelet takes it back when the pod is deleted, and then reports an end that nobody saw."""
     subject = rig()
     waits = {1: waiting(1, "InvalidImageName", "invalid reference format"), 2: waiting(2, "ImagePullBackOff")}
     subject.round(*waits.values())
     subject.round(*map(going, waits.values()))
+    subject.round(*(going(waiting(i, "ContainerCreating")) for i in waits))
     subject.round(*(going(failed(i, 137, reason="ContainerStatusUnknown")) for i in waits))
     subject.view.end(1, 2)
     subject.round()
     reasons = {report.executor_id: report.reason for report in subject.backend.take_all(RemoveExecutor)}
     assert {i: (r.kind, r.exit_code) for i, r in reasons.items()} == dict.fromkeys(waits, (LossKind.NEVER_STARTED, -1))
-    assert "waiting (InvalidImageName: invalid reference format)" in reasons[1].message
-    assert "waiting (ImagePullBackOff)" in reasons[2].message
+    assert "it waited: InvalidImageName: executor: invalid reference format" in reasons[1].message
+    assert "it waited: ImagePullBackOff: executor" in reasons[2].message
 
 
 def test_a_killed_one_is_left_until_its_time_is_over(rig: Callable[..., Rig]) -> None:

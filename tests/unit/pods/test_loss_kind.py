@@ -251,7 +251,7 @@ def test_an_eviction_is_one_whatever_the_nodes_clock_says_once_it_was_observed(c
 def test_what_a_pod_waited_for_is_in_the_message_though_its_kubelet_overwrote_it() -> None:
     message = never_ran("CreateContainerConfigError").end().message
     assert "never started: its pod was deleted before" in message
-    assert "executor waiting (CreateContainerConfigError: the kubelet's words)" in message
+    assert "it waited: CreateContainerConfigError: executor: the kubelet's words" in message
 
 
 @pytest.mark.parametrize("reason", sorted(REJECTIONS | {"OutOfcpu", "OutOfexample.com/gpu"}))
