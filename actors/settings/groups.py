@@ -346,7 +346,11 @@ class BackendSettings(Group):
     Spark: `spark.scheduler.minRegisteredResourcesRatio`.
     """
     start_timeout: Duration = timedelta(seconds=30)
-    """How long the first full list may take before the backend counts as failed."""
+    """How long the first full list may take before the backend counts as failed.
+
+    An API server that starts itself is waited for, as long as its `Retry-After` says. A refusal (400, 401, 403, 404)
+    ends the start sooner, once it has lasted for 5 s.
+    """
     request_timeout: Duration = timedelta(seconds=10)
     """How long one request to the API may take, from the name lookup to the last byte."""
     shutdown_timeout: Duration = timedelta(seconds=30)
