@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, assert_never, get_
 from actors import kube
 from actors.backend.rbac import Right, lacking
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, SettingsError, Unauthorized
+from actors.kube.retries import Patience, retry_delay
 from actors.manifests.executor_pod import controller_reference, owner_reference
 from actors.messages.internal import ExecutorSeen, RemoveExecutor
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import Pod
 from actors.pods.state import PodTerminating
-from actors.runtime import elapsed
+from actors.runtime import Backoff, elapsed
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -34,11 +35,10 @@ __all__ = ["DriverPod", "DriverPodMessage"]
 
 logger = get_logger(__name__)
 
-PATIENCE: Final = timedelta(seconds=5)
-"""How long an error that no retry should help must last to end the start. A server, or a proxy before it, that starts
-itself may answer 401, 404 or 400 for a moment."""
-
 READ_EVERY: Final = timedelta(seconds=1)
+
+_PACE: Final = Backoff(initial=READ_EVERY, maximum=READ_EVERY, jitter=0)
+"""The delay after an error, unless the server asks for a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class DriverPod:
         self._is_outlived = settings.executor.owned_by == "controller"
         """The executors may outlive the pod."""
         self._look_every = settings.executor.api_polling_interval
+        self._max_retry_after = settings.api.max_retry_after
         self.is_found = self.is_ready = not self._name
         self.owners: tuple[Manifest, ...] = ()
         """Those of the executors, once the pod is found: the pod, then its controller if that is to own them."""
@@ -84,8 +85,7 @@ class DriverPod:
         self._uid: str | None = None
         """Set once the pod is found."""
         self._is_done = False
-        self._refused_at: Moment | None = None
-        """When the GET was first answered with an error that no retry should help, None after another answer."""
+        self._patience = Patience()
         self._suspected_at: Moment | None = None
         """When the pod was last read because an executor was deleted."""
 
@@ -167,23 +167,20 @@ class DriverPod:
     def _failed_to_read(self, error: ApiError) -> None:
         """Retry, unless no retry helps. Once the pod is found, only its end is such an error."""
         self.error = error if self._uid is None else None
-        if not isinstance(error, Unauthorized | BadRequest):
-            self._refused_at = None
+        if not isinstance(error, Unauthorized | BadRequest | Forbidden):
+            self._patience.renew()
         match error:
             case NotFound():
                 self._is_gone()
-            case Forbidden() if self._uid is None:
-                self._fail(lacking((Right("get"),), self._api.namespace, said=error))
-            case Unauthorized() | BadRequest() if self._uid is None and self._lasts():
-                self._fail(error)
+            case Unauthorized() | BadRequest() | Forbidden() if self._uid is None and self._has_lasted():
+                is_right = isinstance(error, Forbidden)
+                self._fail(lacking((Right("get"),), self._api.namespace, said=error) if is_right else error)
             case _:
                 logger.debug("reading the driver's pod failed, retrying: pod=%s error=%s", self._name, error)
-                self._retry()
+                self._retry(error)
 
-    def _lasts(self) -> bool:
-        now = self._backend.clock.monotonic()
-        self._refused_at = now if self._refused_at is None else self._refused_at
-        return elapsed(self._refused_at, now) >= PATIENCE
+    def _has_lasted(self) -> bool:
+        return self._patience.ends(self._backend.clock.monotonic())
 
     def _is_gone(self) -> None:
         """Fail: executors of an owner that is gone are garbage collected as fast as they are created.
@@ -200,8 +197,9 @@ class DriverPod:
         self._finish()
         self.failure = error
 
-    def _retry(self) -> None:
-        self._backend.timers.start("driver-pod.read", READ_EVERY, _ReadDue())
+    def _retry(self, error: ApiError | None = None) -> None:
+        delay = retry_delay(_PACE, 0, error, self._backend.entropy, self._max_retry_after)
+        self._backend.timers.start("driver-pod.read", delay, _ReadDue())
 
     def _end(self) -> None:
         self._finish()

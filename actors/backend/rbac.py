@@ -105,7 +105,9 @@ class Reviews:
     """Why a right could not be reviewed: the last such error."""
 
     def answered(self, right: Right, answer: bool | ApiError) -> Reviews:
-        """Add one answer. A review that failed does not count against the right."""
+        """Add one answer. A review that failed does not count against the right, nor one before it is granted."""
+        if right in self.missing and answer is True:
+            return replace(self, missing=tuple(other for other in self.missing if other != right))
         if right not in self.awaited:
             return self
         awaited = tuple(other for other in self.awaited if other != right)

@@ -7,20 +7,22 @@ answers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors import kube
-from actors.backend.driver_pod import PATIENCE, DriverPod, DriverPodMessage
+from actors.backend.driver_pod import DriverPod, DriverPodMessage
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
+from actors.kube.retries import PATIENCE, requested_wait, retry_delay
 from actors.messages import BackendStarted
 from actors.messages.internal import KeepLease, Relist, StartPolling, StartWatching, names
+from actors.runtime import Backoff
 from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import timedelta
 
     from actors.executors.executors import Executors
     from actors.executors.kills import Kills
@@ -39,6 +41,11 @@ READ_NAMESPACE: Final = Right("get", kube.NAMESPACES)
 """Not needed, and never reviewed: the request itself is answered. A Role cannot grant it where it is of use, because in
 a namespace that does not exist there is none."""
 
+ASK_EVERY: Final = timedelta(seconds=1)
+"""How often a right that is missing is reviewed again, while that is not believed yet."""
+
+_PACE: Final = Backoff(initial=ASK_EVERY, maximum=ASK_EVERY, jitter=0)
+
 Outcome: TypeAlias = bool | ApiError
 """Whether rights and first list are complete, or the error that ends the start."""
 
@@ -56,6 +63,13 @@ class _NamespaceRead:
     """The server's answer about our namespace."""
 
     answer: kube.Manifest | ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class _AskDue:
+    """Time to ask again about this right."""
+
+    right: Right
 
 
 class _TimedOut:
@@ -95,6 +109,7 @@ class Startup:
         self._api = api
         self._app_id = settings.app_id
         self._timeout = settings.backend.start_timeout
+        self._max_retry_after = settings.api.max_retry_after
         self._reviews = Reviews((*needed(settings), READ_NAMESPACE))
         self._supervisor = supervisor
         self._specs = specs
@@ -118,6 +133,7 @@ class Startup:
             **dict.fromkeys(DriverPod.handles, self._driver_pod_changed),
             _NamespaceRead: self._namespace_read,
             _Reviewed: self._reviewed,
+            _AskDue: self._ask_due,
             _TimedOut: self._timed_out,
             _PatienceOver: self._patience_over,
         }
@@ -159,7 +175,7 @@ class Startup:
         if not self.is_done:
             outcome = opened(self._reviews, self._sources.values(), self._api.namespace)
             if isinstance(outcome, ApiError):
-                self._refused(outcome)
+                self._refused()
             if outcome is not True:
                 return
             self._begin_fleet()
@@ -210,12 +226,25 @@ class Startup:
         for spec in self._specs(owners=self._driver_pod.owners):
             self._supervisor.start(spec)
         for right in self._reviews.awaited:
-            if right != READ_NAMESPACE:
-                review = kube.ReviewAccess(right.verb, right.resource)
-                self._api.send(review, partial(_tell_answer, self._backend.myself, right))
+            self._ask(right)
+
+    def _ask(self, right: Right) -> None:
         myself = self._backend.myself
-        read = kube.GetObject(kube.NAMESPACES, self._api.namespace)
-        self._api.send(read, lambda answer: myself.tell(_NamespaceRead(answer)))
+        if right == READ_NAMESPACE:
+            read = kube.GetObject(kube.NAMESPACES, self._api.namespace)
+            self._api.send(read, lambda answer: myself.tell(_NamespaceRead(answer)))
+        else:
+            review = kube.ReviewAccess(right.verb, right.resource)
+            self._api.send(review, partial(_tell_answer, myself, right))
+
+    def _ask_again(self, right: Right, error: ApiError | None = None) -> None:
+        """Ask after `ASK_EVERY`, or after the server's Retry-After if that is longer."""
+        delay = retry_delay(_PACE, 0, error, self._backend.entropy, self._max_retry_after)
+        self._backend.timers.start(f"ask {right}", delay, _AskDue(right))
+
+    def _ask_due(self, message: _AskDue) -> None:
+        if not self._is_over and not self.is_done:
+            self._ask(message.right)
 
     def _begin_fleet(self) -> None:
         self.is_done = True
@@ -236,12 +265,21 @@ class Startup:
             self.advance()
 
     def _reviewed(self, message: _Reviewed) -> None:
-        self._reviews = self._reviews.answered(message.right, message.answer)
+        right, answer = message.right, message.answer
+        if isinstance(answer, ApiError) and requested_wait(answer) is not None:
+            self._ask_again(right, answer)
+            return
+        self._reviews = self._reviews.answered(right, answer)
+        if right in self._reviews.missing:
+            self._ask_again(right)
         self.advance()
 
     def _namespace_read(self, message: _NamespaceRead) -> None:
         """Fail if there is no such namespace. Whether we may read it does not matter."""
         namespace, answer = self._api.namespace, message.answer
+        if isinstance(answer, ApiError) and requested_wait(answer) is not None:
+            self._ask_again(READ_NAMESPACE, answer)
+            return
         if isinstance(answer, NotFound) and f'namespaces "{namespace}" not found' in answer.message:
             if not self._is_over:
                 self._fail(NotFound(f"there is no namespace {namespace!r}; create it, or set namespace", status=404))
@@ -249,11 +287,9 @@ class Startup:
         self._reviews = self._reviews.answered(READ_NAMESPACE, True)  # noqa: FBT003 - as the answer of a review
         self.advance()
 
-    def _refused(self, error: ApiError) -> None:
-        """Fail if a right is missing. Any other error has to last."""
-        if isinstance(error, Forbidden):
-            self._fail(error)
-        elif not self._backend.timers.active("patience"):
+    def _refused(self) -> None:
+        """Fail once that has lasted."""
+        if not self._backend.timers.active("patience"):
             self._backend.timers.start("patience", PATIENCE, _PatienceOver())
 
     def _patience_over(self, _: _PatienceOver) -> None:

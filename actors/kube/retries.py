@@ -1,6 +1,7 @@
 """The delay before a retry: client-go's reflector backoff, or the server's `Retry-After`, which is bounded.
 
-Pure, except for the entropy passed in. Nothing here sleeps: the caller sets a timer.
+A refusal that no retry should help is retried, too, until it has lasted. Pure, except for the entropy passed in.
+Nothing here sleeps: the caller sets a timer.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from actors.errors import TooManyRequests, Unavailable
-from actors.runtime import Backoff
+from actors.runtime import Backoff, elapsed
 
 if TYPE_CHECKING:
     from actors.errors import ApiError
-    from actors.runtime import Entropy
+    from actors.runtime import Entropy, Moment
 
 
-__all__ = ["MAX_RETRY_AFTER", "REFLECTOR", "lacks_server", "retry_delay"]
+__all__ = ["MAX_RETRY_AFTER", "PATIENCE", "REFLECTOR", "Patience", "lacks_server", "requested_wait", "retry_delay"]
 
 NO_SERVER: Final = frozenset({0, 502, 503, 504})
 """0: no connection, or no answer in time. 502 and 504: a gateway without a server, or without an answer in time. 503: a
@@ -55,6 +56,34 @@ def retry_delay(
     `Retry-After` alone is not enough: priority-and-fairness answers 1 s whatever the load.
     """
     delay = backoff.delay(failures, entropy)
-    if isinstance(error, TooManyRequests | Unavailable) and error.retry_after is not None:
-        delay = max(delay, entropy.jittered(min(error.retry_after, longest), RETRY_AFTER_JITTER))
+    if (asked := requested_wait(error, longest)) is not None:
+        delay = max(delay, entropy.jittered(asked, RETRY_AFTER_JITTER))
     return delay
+
+
+def requested_wait(answer: object, longest: timedelta = MAX_RETRY_AFTER) -> timedelta | None:
+    """Return the `Retry-After` of an answer, at most `longest`; None if the answer has none."""
+    if isinstance(answer, TooManyRequests | Unavailable) and answer.retry_after is not None:
+        return min(answer.retry_after, longest)
+    return None
+
+
+PATIENCE: Final = timedelta(seconds=5)
+"""How long a refusal that no retry should help must last to be believed. A server that starts itself, or a proxy before
+it, may answer 401, 404 or 400 for a moment, and 403 until it has read its roles."""
+
+
+class Patience:
+    """Since when each request is refused."""
+
+    def __init__(self) -> None:
+        self._since: Moment | None = None
+
+    def ends(self, now: Moment) -> bool:
+        """Note a refusal; return whether requests have been refused for `PATIENCE`."""
+        self._since = now if self._since is None else self._since
+        return elapsed(self._since, now) >= PATIENCE
+
+    def renew(self) -> None:
+        """Note another answer than a refusal."""
+        self._since = None

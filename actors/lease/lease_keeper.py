@@ -25,6 +25,7 @@ from actors.errors import (
     Unavailable,
 )
 from actors.kube.api import LEASES, Call, Manifest, PodApi
+from actors.kube.retries import Patience, requested_wait
 from actors.lease.marks import NO_MARKS, Marks, has_pod_ended
 from actors.lease.process_mark import has_ended
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
@@ -172,6 +173,9 @@ class LeaseKeeper(Actor):
         """A holder that was found to have ended."""
         self._error: ApiError | None = None
         """The last error, None after a success."""
+        self._patience = Patience()
+        """With a missing right, renewed by each write that succeeds."""
+        self._max_retry_after = settings.api.max_retry_after
         self._call: Call | None = None
         """The call in flight."""
         self.at_end(self._cancel)
@@ -357,6 +361,7 @@ class LeaseKeeper(Actor):
         if self._received(written.answer, written=True) is None:
             return
         self._error = None
+        self._patience.renew()
         age = elapsed(written.sent_at, self.clock.monotonic())
         left = self._duration * RENEW_DEADLINE - age
         if left > timedelta(0):
@@ -397,11 +402,13 @@ class LeaseKeeper(Actor):
     def _failed(self, error: ApiError, *, written: bool) -> None:
         """Read again: another driver was faster, the API does not answer, or it refuses.
 
-        A refusal is reported once a class: its words may differ each time.
+        A refusal is reported once a class: its words may differ each time. A missing right is reported once that has
+        lasted: until then a lease that we hold is ours.
         """
         self._error = error
         if isinstance(error, Forbidden):
-            self._not_held(f"it may not be read or written: {error}", refusal=type(error), forbidden=True)
+            if self._patience.ends(self.clock.monotonic()):
+                self._not_held(f"it may not be read or written: {error}", refusal=type(error), forbidden=True)
         elif not isinstance(error, Conflict | AlreadyExists):
             logger.debug("reading or writing the lease failed, retrying: lease=%s error=%s", self._name, error)
             passes = isinstance(error, Unavailable | TooManyRequests)
@@ -409,7 +416,7 @@ class LeaseKeeper(Actor):
                 holder = "" if self._last is None else self._last.holder
                 held = f"is held by {_quoted(holder)}, and " if holder else ""
                 self._not_held(f"it {held}cannot be acquired: {error}", refusal=type(error))
-        self._again(RETRY)
+        self._again(max(RETRY, requested_wait(error, self._max_retry_after) or RETRY))
 
     def _again(self, delay: timedelta) -> None:
         """Read or renew after `delay`, at most a third of the duration."""

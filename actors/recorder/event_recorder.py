@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from actors import kube
 from actors.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound, QuotaExceeded
 from actors.kube.api import EVENTS, LEASES
+from actors.kube.retries import Patience
 from actors.messages import AllocationBlocked, AllocationUnblocked
 from actors.recorder.book import EventBook, Series
 from actors.recorder.event import event_name, first_event, next_event
@@ -89,6 +90,8 @@ class EventRecorder(Actor):
         self._is_waiting = False
         """A request is under way."""
         self._is_off = False
+        self._patience = Patience()
+        """With a missing right."""
 
     def receive(self, message: object) -> None:
         """Handle one message."""
@@ -167,6 +170,7 @@ class EventRecorder(Actor):
         if isinstance(answer, ApiError):
             self._failed(answer)
             return
+        self._patience.renew()
         metadata = answer.get("metadata")
         uid = metadata.get("uid") if isinstance(metadata, Mapping) else None
         if not isinstance(uid, str) or not uid:
@@ -191,11 +195,13 @@ class EventRecorder(Actor):
                 return
             case _:
                 series.exists, series.written = True, message.count
+                self._patience.renew()
         self._write()
 
     def _failed(self, error: ApiError) -> None:
-        """Write nothing more if we have no right, else pause."""
-        if isinstance(error, Forbidden) and not isinstance(error, QuotaExceeded):
+        """Write nothing more if we have no right after a pause either, else pause."""
+        is_right_missing = isinstance(error, Forbidden) and not isinstance(error, QuotaExceeded)
+        if is_right_missing and self._patience.ends(self.clock.monotonic()):
             logger.info("Kubernetes Events are not written, a right is missing: error=%s", error)
             self._is_off = True
             self._book.clear()

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 from actors.errors import ApiError, Refused
+from actors.kube.retries import retry_delay
 from actors.messages.internal import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
-from actors.runtime import Actor, Address, Context
+from actors.runtime import Actor, Address, Backoff, Context
 from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
@@ -46,6 +47,8 @@ class PollSource(Actor):
     ) -> None:
         super().__init__(context)
         self._interval = settings.executor.api_polling_interval
+        self._pace = Backoff(initial=self._interval, maximum=self._interval, jitter=JITTER)
+        self._max_retry_after = settings.api.max_retry_after
         self._from_cache = settings.executor.polling_from_cache
         self._store = store
         self._backend = backend
@@ -87,12 +90,18 @@ class PollSource(Actor):
                 return
             case ReplaceSnapshot() as listed:
                 self._polled(listed)
+                self._poll_again(None)
             case ApiError() as error:
                 if not self._failing:
                     logger.warning("polling fails, retrying every interval: error=%s", error)
                 self._failing = True
                 self._freshness.failed(error)
-        self.timers.start("poll", self.entropy.jittered(self._interval, JITTER), _PollDue())
+                self._poll_again(error)
+
+    def _poll_again(self, error: ApiError | None) -> None:
+        """Wait for the interval, or for the server's Retry-After if that is longer."""
+        delay = retry_delay(self._pace, 0, error, self.entropy, self._max_retry_after)
+        self.timers.start("poll", delay, _PollDue())
 
     def _polled(self, listed: ReplaceSnapshot) -> None:
         self._polls += 1

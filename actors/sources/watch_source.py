@@ -55,6 +55,10 @@ STABLE_LIFETIME: Final = timedelta(seconds=10)
 """A connection that lasted so long, and longer than the delay before it, resets the backoff. client-go waits for two
 minutes: after an API server was flapping, its watch stays closed for up to a minute although the server is back."""
 
+FIRST_LIST: Final = 1 / 15
+"""Of `backend.start_timeout`: the longest backoff before the first LIST, by default two seconds, and four with jitter.
+So a start that waits for its server continues soon after the server is ready."""
+
 ABANDON_AFTER: Final = timedelta(minutes=5)
 """A stream that could not be resumed for so long is abandoned, so that the store can drop its tombstones. By then
 etcd has compacted its version anyway."""
@@ -106,6 +110,8 @@ class WatchSource(Actor):
         self._selector = selector
         self._store = store
         self._max_retry_after = settings.api.max_retry_after
+        longest = min(REFLECTOR.maximum, max(REFLECTOR.initial, settings.backend.start_timeout * FIRST_LIST))
+        self._backoff = replace(REFLECTOR, maximum=longest)
         self._max_pods = settings.api.max_pods
         self._silence = settings.source.inactivity_timeout
         self._list_silence = min(settings.backend.request_timeout, self._silence)
@@ -200,6 +206,7 @@ class WatchSource(Actor):
         self._stream += 1
         self._has_stream = True
         self._version = listed.resource_version
+        self._backoff = REFLECTOR
         logger.debug("listed: pods=%d version=%s stream=%d", len(listed.pods), self._version, self._stream)
         self._store.tell(replace(listed, stream=self._stream))
         self._recovered()
@@ -283,7 +290,7 @@ class WatchSource(Actor):
 
     def _back_off(self, error: ApiError | None) -> None:
         """Retry after the backoff, or after the server's Retry-After if that is longer."""
-        delay = retry_delay(REFLECTOR, self._failures, error, self.entropy, self._max_retry_after)
+        delay = retry_delay(self._backoff, self._failures, error, self.entropy, self._max_retry_after)
         self._failures += 1
         self._last_delay = delay
         self.timers.start("retry", delay, _RetryDue())

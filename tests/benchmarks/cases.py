@@ -198,6 +198,13 @@ CASES: Final[dict[str, Case]] = {
         compares="seconds",
         more_is_better=False,
     ),
+    "streaming": Case(
+        "The whole fleet listed by an API server of this machine: in pages, and as a streaming list",
+        "streaming",
+        tuple(Run("ours", {"pods": pods}, f"{pods:,} pods") for pods in (1_000, 5_000)),
+        (Run("ours", {"pods": 100}, "100 pods"),),
+        repeats=1,
+    ),
     "events": Case(
         "Events end to end, from HTTP to the driver; one event in an HTTP chunk, as an API server sends them",
         "events",

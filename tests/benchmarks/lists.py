@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +13,12 @@ from tests.benchmarks.pods import APP_ID, NAMESPACE, name
 from tests.benchmarks.serving import Serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from actors.runtime import Address
 
-__all__ = ["PAGE", "measure"]
+__all__ = ["PAGE", "measure", "snapshots"]
 
 SAFETY_SECONDS: Final = 60.0
 """After this long a list has failed."""
@@ -41,6 +43,13 @@ def _timed(look: Callable[[], int], pods: int) -> dict[str, float]:
 
 
 def _ours(serving: Serving, pods: int) -> dict[str, float]:
+    with snapshots(serving.kubeconfig, NAMESPACE, streaming=False) as look:
+        return _timed(look, pods)
+
+
+@contextmanager
+def snapshots(kubeconfig: Path, namespace: str, *, streaming: bool) -> Iterator[Callable[[], int]]:
+    """Yield what lists the fleet anew, until a subscriber has the snapshot, and returns its size."""
     from actors import kube  # noqa: PLC0415 - each process loads what it measures
     from actors.messages.internal import (  # noqa: PLC0415 - see above
         AddSubscriber,
@@ -54,8 +63,8 @@ def _ours(serving: Serving, pods: int) -> dict[str, float]:
     from actors.sources.watch_source import WatchSource  # noqa: PLC0415 - see above
     from actors.store.snapshot_store import SnapshotStore  # noqa: PLC0415 - see above
 
-    settings, system = Settings(app_id=APP_ID), ActorSystem()
-    api = kube.connect(serving.kubeconfig)
+    settings, system = Settings(app_id=APP_ID, source={"streaming_list": streaming}), ActorSystem()
+    api = kube.connect(kubeconfig, namespace=namespace)
     shown = threading.Event()
 
     class Subscriber(Actor):
@@ -99,10 +108,9 @@ def _ours(serving: Serving, pods: int) -> dict[str, float]:
             each.stop()
         return Subscriber.size
 
-    figures = _timed(look, pods)
+    yield look
     api.close()
     system.close()
-    return figures
 
 
 def _kubernetes(serving: Serving, pods: int) -> dict[str, float]:

@@ -52,7 +52,9 @@ class ControlPlane:
         self._folder = folder
         self._running = ExitStack()
         self.kubeconfig = folder / "kubeconfig"
+        self.authority = str(folder / "certs" / "apiserver.crt")
         self.server = ""
+        self.server_pid = 0
 
     def start(self) -> None:
         for _ in range(STARTS - 1):
@@ -81,7 +83,7 @@ class ControlPlane:
                 "Content-Type": "application/merge-patch+json" if patch else "application/json",
             },
         )
-        context = ssl.create_default_context(cafile=str(self._folder / "certs" / "apiserver.crt"))
+        context = ssl.create_default_context(cafile=self.authority)
         with urllib.request.urlopen(request, context=context, timeout=30) as response:
             answer = response.read()
         found: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
@@ -105,7 +107,7 @@ class ControlPlane:
             f"--etcd-servers=http://127.0.0.1:{etcd}",
             f"--secure-port={port}",
             "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
             f"--cert-dir={self._folder}/certs",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._folder}/sa.pub",
@@ -115,6 +117,7 @@ class ControlPlane:
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         )
+        self.server_pid = server.pid
         self._wait_until(lambda: self.request("GET", "/readyz"), "kube-apiserver", server)
 
     def _run(self, program: str, *flags: str) -> subprocess.Popen[bytes]:

@@ -682,7 +682,7 @@ def test_a_holder_whose_right_is_revoked_stops_writing() -> None:
         first.door.forbidden.update({("get", LEASES.plural), ("patch", LEASES.plural)})
         cluster.advance(60)
         assert cluster.holder() is second
-        assert "may not be read or written" in first.heard(AllocationBlocked)[0].cause
+        assert 'cannot get resource "leases"' in first.heard(AllocationBlocked)[0].cause
 
 
 @pytest.mark.parametrize("verb", ["get", "create", "patch"])

@@ -8,13 +8,15 @@ import sys
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from queue import Empty, SimpleQueue
+from threading import Event
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from actors import kube
 from actors.cli.streams import say
 from actors.errors import ApiError
 from actors.inspection.reading import FleetReader
-from actors.runtime import SystemClock
+from actors.kube.retries import requested_wait
+from actors.runtime import SystemClock, elapsed
 from actors.text import get_logger, one_line
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from actors.inspection.reading import Ask
     from actors.kube.api import Request
     from actors.kube.http.pod_api import HttpPodApi
+    from actors.runtime import Moment
 
 __all__ = ["Cluster", "interruptible", "verbose"]
 
@@ -47,7 +50,7 @@ class Cluster:
         kubeconfig: see `kube.connect`.
         context: see `kube.connect`.
         namespace: by default the context's.
-        limit: of each request.
+        limit: of each try, and of all tries that the server asks for by `Retry-After`.
 
     Raises:
         SettingsError: no kubeconfig, context or credential is usable.
@@ -111,28 +114,37 @@ class Cluster:
         yield from self._answers(self.api, requests)
 
     def _answers(self, api: HttpPodApi, requests: Iterable[Request[A]]) -> Iterator[tuple[Request[A], A | ApiError]]:
-        answers: SimpleQueue[tuple[Request[A], A | ApiError]] = SimpleQueue()
+        answers: SimpleQueue[tuple[Request[A], Moment, A | ApiError]] = SimpleQueue()
         left, under_way = iter(requests), 0
         while True:
             while under_way < _TOGETHER and (request := next(left, None)) is not None:
-                self._send(api, request, answers)
+                self._send(api, request, self.clock.monotonic(), answers)
                 under_way += 1
             if not under_way:
                 return
-            answered = _next(answers)
-            under_way -= 1
-            yield answered
+            request, began, answer = _next(answers)
+            wait = requested_wait(answer)
+            if wait is not None and elapsed(began, self.clock.monotonic()) + wait < self._limit:
+                Event().wait(wait.total_seconds())
+                self._send(api, request, began, answers)
+            else:
+                under_way -= 1
+                yield request, answer
 
     def _send(
-        self, api: HttpPodApi, request: Request[A], answers: SimpleQueue[tuple[Request[A], A | ApiError]]
+        self,
+        api: HttpPodApi,
+        request: Request[A],
+        began: Moment,
+        answers: SimpleQueue[tuple[Request[A], Moment, A | ApiError]],
     ) -> None:
-        began = self.clock.monotonic()
+        """Send a request, which was first sent when it `began`."""
 
         def reply(answer: A | ApiError) -> None:
             took = self.clock.monotonic() - began
             result = answer if isinstance(answer, ApiError) else "ok"
             logger.debug("asked: request=%s seconds=%.3f answer=%s", one_line(repr(request), 300), took, result)
-            answers.put((request, answer))
+            answers.put((request, began, answer))
 
         api.send(request, reply)
 

@@ -16,9 +16,18 @@ import pykka
 import pytest
 
 from actors.backend.backend import Backend
-from actors.backend.driver_pod import PATIENCE
-from actors.errors import ApiError, Forbidden, NotFound, Refused, SettingsError, Unauthorized, Unavailable
+from actors.errors import (
+    ApiError,
+    Forbidden,
+    NotFound,
+    Refused,
+    SettingsError,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 from actors.kube.api import PodPage
+from actors.kube.retries import PATIENCE
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet, StayUnscheduled
 from actors.local.store.object_store import ObjectStore
@@ -304,6 +313,63 @@ def test_an_error_that_passes_in_time_fails_no_start(kit: Kit, error: ApiError) 
     assert subject.driver.take_all(BackendFailed) == []
 
 
+def test_a_refusal_that_passes_in_time_fails_no_start(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(LIST_DENIED)
+    subject.review("list", "watch")
+    kit.advance(2 * SECOND)
+    subject.answer_list(PodPage((), "7"))
+    subject.driver.expect_nothing()
+    subject.review()
+    subject.driver.take(BackendStarted)
+    kit.advance(2 * PATIENCE)
+    assert subject.driver.take_all(BackendFailed) == []
+    assert subject.api.open("may") == ()
+
+
+def test_a_right_that_is_missing_is_reviewed_every_second(kit: Kit) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(PodPage((), "7"))
+    subject.review("delete")
+    for _ in range(4):
+        assert subject.api.open("may") == ()
+        kit.advance(SECOND)
+        (again,) = subject.api.open("may")
+        assert again.request.verb == "delete"
+        subject.review("delete")
+    subject.driver.expect_nothing()
+    kit.advance(SECOND)
+    assert isinstance(subject.driver.take(BackendFailed).cause, Forbidden)
+
+
+@pytest.mark.parametrize("kind", [TooManyRequests, Unavailable])
+def test_what_the_server_asks_to_wait_for_is_asked_again_when_it_wants(
+    kit: Kit, kind: type[TooManyRequests | Unavailable]
+) -> None:
+    subject = Starting(kit, reviewed=False)
+    subject.answer_list(PodPage((), "7"))
+    subject.review(otherwise=kind("storage is (re)initializing", retry_after=10 * SECOND))
+    kit.advance(9.9 * SECOND)
+    assert subject.api.open("may", "get_object") == ()
+    kit.advance(5.1 * SECOND)
+    subject.driver.expect_nothing()
+    subject.api.take("get_object").answer(NotFound('namespaces "default" not found', status=404))
+    kit.settle()
+    assert isinstance(subject.driver.take(BackendFailed).cause, NotFound)
+
+
+def test_a_server_that_asks_to_wait_for_longer_delays_the_start_to_its_timeout_at_most(kit: Kit) -> None:
+    subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}), reviewed=False)
+    subject.answer_list(PodPage((), "7"))
+    subject.review(otherwise=TooManyRequests("storage is (re)initializing", retry_after=30 * SECOND))
+    kit.advance(19 * SECOND)
+    subject.driver.expect_nothing()
+    kit.advance(SECOND)
+    subject.driver.take(BackendStarted)
+    kit.advance(60 * SECOND)
+    assert subject.api.open("may") == ()
+
+
 def test_an_api_that_does_not_answer_fails_the_start_after_its_timeout(kit: Kit) -> None:
     subject = Starting(kit, settings(backend={"start_timeout": timedelta(seconds=20)}))
     kit.advance(timedelta(seconds=19))
@@ -426,6 +492,7 @@ def test_a_missing_right_fails_the_start_with_a_line_that_says_what_to_grant(
     subject = Starting(kit, reviewed=False)
     subject.answer_list(PodPage((), "1"))
     subject.review("delete")
+    kit.advance(PATIENCE)
     cause = subject.driver.take(BackendFailed).cause
     line = (
         'the account may not delete pods in namespace "default": grant verb "delete" on resource "pods" '
@@ -443,6 +510,7 @@ def test_a_refused_list_waits_for_the_reviews_so_that_one_line_names_all_missing
     subject.answer_list(LIST_DENIED)
     subject.driver.expect_nothing()
     subject.review("list", "watch")
+    kit.advance(PATIENCE)
     line = str(subject.driver.take(BackendFailed).cause)
     assert 'grant verbs "list" and "watch" on resource "pods"' in line
     assert line.endswith(f"the server says: {LIST_DENIED}")
@@ -451,6 +519,7 @@ def test_a_refused_list_waits_for_the_reviews_so_that_one_line_names_all_missing
 def test_a_refused_list_fails_the_start_whatever_the_reviews_say(kit: Kit) -> None:
     subject = Starting(kit)
     subject.answer_list(LIST_DENIED)
+    kit.advance(PATIENCE)
     assert 'the account may not list pods in namespace "default"' in str(subject.driver.take(BackendFailed).cause)
 
 

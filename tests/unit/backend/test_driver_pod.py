@@ -10,7 +10,16 @@ import msgspec
 import pytest
 
 from actors.backend.backend import Backend
-from actors.errors import ApiError, BadRequest, Forbidden, NotFound, SettingsError, Unauthorized, Unavailable
+from actors.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    SettingsError,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 from actors.kube.api import PodPage
 from actors.messages import (
     AllocationBlocked,
@@ -170,6 +179,10 @@ def test_a_missing_pod_fails_the_start_with_its_name_the_namespace_and_the_setti
 
 
 def test_a_pod_that_may_not_be_read_fails_the_start_with_what_to_grant(rig: Rig) -> None:
+    for _ in range(5):
+        rig.found(Forbidden('pods "driver-0" is forbidden', status=403))
+        rig.driver.expect_nothing()
+        rig.kit.advance(SECOND)
     rig.found(Forbidden('pods "driver-0" is forbidden', status=403))
     message = str(rig.driver.take(BackendFailed).cause)
     assert 'the account may not get pods in namespace "jobs": grant verb "get" on resource "pods"' in message
@@ -187,9 +200,20 @@ def test_an_error_that_no_retry_helps_ends_the_start(rig: Rig, error: ApiError) 
 
 
 def test_an_error_that_passes_is_no_trouble(rig: Rig) -> None:
-    for error in (Unauthorized("who?", status=401), Unavailable("busy")) * 5:
+    for error in (Unauthorized("who?", status=401), Forbidden("no role yet", status=403), Unavailable("busy")) * 5:
         rig.found(error)
         rig.kit.advance(SECOND)
+    rig.found(driver_pod())
+    rig.listed()
+    rig.driver.take(BackendStarted)
+
+
+@pytest.mark.parametrize("kind", [TooManyRequests, Unavailable])
+def test_the_pod_is_read_again_when_the_server_wants(rig: Rig, kind: type[TooManyRequests | Unavailable]) -> None:
+    rig.found(kind("storage is (re)initializing", retry_after=10 * SECOND))
+    rig.kit.advance(9.9 * SECOND)
+    assert rig.api.open("get") == ()
+    rig.kit.advance(5.1 * SECOND)
     rig.found(driver_pod())
     rig.listed()
     rig.driver.take(BackendStarted)

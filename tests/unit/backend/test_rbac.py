@@ -135,6 +135,13 @@ def test_an_unexpected_answer_changes_nothing() -> None:
     assert isinstance(reviews.error, Unavailable)
 
 
+def test_a_right_that_is_granted_later_is_missing_no_more() -> None:
+    reviews = answers((DELETE_PODS, False), (WATCH_PODS, False))
+    assert reviews.answered(DELETE_PODS, True).missing == (WATCH_PODS,)  # noqa: FBT003 - the answer of a review
+    for still in (False, Unavailable("no answer")):
+        assert reviews.answered(DELETE_PODS, still) == reviews
+
+
 def test_nothing_is_abandoned_when_all_were_answered() -> None:
     reviews = answers((LIST_PODS, True))
     assert reviews.abandoned() == reviews

@@ -436,6 +436,33 @@ def test_a_token_that_others_could_read_on_the_way_is_warned_of(url: str, readab
     assert is_readable_on_the_way(url) is readable
 
 
+STARTS = {"kind": "Status", "message": "storage is (re)initializing", "reason": "TooManyRequests", "code": 429}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_command_asks_again_as_long_as_a_server_that_starts_wants(
+    status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ScriptedServer() as server:
+        for _ in range(3):
+            server.answers(status, STARTS, {"Retry-After": "0"})
+        empty = {"metadata": {"resourceVersion": "1"}, "items": []}
+        server.answers(200, {"kind": "PodList", "apiVersion": "v1", **empty})
+        server.answers(200, {"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", **empty})
+        code = execute(SimpleQueue(), ["list", "--kubeconfig", str(server.kubeconfig(tmp_path))])
+    assert (code, len(server.asked)) == (0, 5), capsys.readouterr().err
+
+
+def test_a_command_says_at_once_what_would_take_longer_than_its_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ScriptedServer() as server:
+        server.answers(429, STARTS, {"Retry-After": "60"})
+        assert execute(SimpleQueue(), ["list", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == 1
+    assert "storage is (re)initializing" in capsys.readouterr().err
+    assert len(server.asked) == 1
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"\xff", b"[" * 100_000])
 def test_whatever_answers_instead_of_a_driver_is_said(
     body: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]

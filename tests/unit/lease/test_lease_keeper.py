@@ -19,6 +19,7 @@ from actors.errors import (
     Invalid,
     NotFound,
     Refused,
+    TooManyRequests,
     Unavailable,
 )
 from actors.lease.lease_keeper import LeaseKeeper
@@ -122,7 +123,11 @@ def test_a_lease_that_we_may_create_and_not_renew_is_never_ours(rig: Rig) -> Non
     rig.read(NotFound("no such lease"))
     rig.api.take("create_object").answer(lease("me", 1))
     rig.kit.settle()
-    rig.written(Forbidden("leases is forbidden", status=403))
+    for _ in range(3):
+        rig.backend.expect_nothing()
+        rig.written(Forbidden("leases is forbidden", status=403))
+        rig.kit.advance(3 * SECOND)
+        rig.read(lease("me", 1))
     (report,) = rig.backend.take_all()
     assert isinstance(report, LeaseNotHeld)
     assert report.forbidden
@@ -278,7 +283,7 @@ def test_a_write_whose_answer_is_lost_is_followed_by_a_read(rig: Rig) -> None:
 
 def test_an_account_without_the_right_is_reported_as_such_and_retries(rig: Rig) -> None:
     rig.tell(KeepLease())
-    for _ in range(2):
+    for _ in range(4):
         rig.read(Forbidden("leases is forbidden", status=403))
         rig.kit.advance(3 * SECOND)
     (report,) = rig.backend.take_all(LeaseNotHeld)
@@ -319,12 +324,40 @@ def test_a_holders_name_is_shown_as_text(rig: Rig) -> None:
 
 def test_refusals_of_several_classes_in_turn_are_reported_once_each(rig: Rig) -> None:
     rig.tell(KeepLease())
-    for _ in range(3):
+    for _ in range(4):
         for error in (Invalid("invalid", status=422), Forbidden("forbidden", status=403)):
             rig.read(lease("", 1))
             rig.written(error)
             rig.kit.advance(3 * SECOND)
     assert [report.forbidden for report in rig.backend.take_all(LeaseNotHeld)] == [False, True]
+
+
+def test_a_right_that_is_missing_for_a_moment_is_not_reported(rig: Rig) -> None:
+    rig.tell(KeepLease())
+    rig.read(Forbidden("no roles are known yet", status=403))
+    rig.kit.advance(3 * SECOND)
+    rig.read(lease("", 1))
+    rig.written(lease("me", 2))
+    rig.backend.take(LeaseHeld)
+    rig.kit.advance(6 * SECOND)
+    rig.read(Forbidden("no roles are known yet", status=403))
+    rig.kit.advance(3 * SECOND)
+    rig.read(lease("me", 2))
+    rig.written(lease("me", 3))
+    assert rig.backend.take_all(LeaseNotHeld) == []
+
+
+@pytest.mark.parametrize("kind", [TooManyRequests, Unavailable])
+def test_the_lease_is_read_again_when_the_server_wants_but_before_it_expires(
+    rig: Rig, kind: type[TooManyRequests | Unavailable]
+) -> None:
+    rig.tell(KeepLease())
+    for asked, soonest, latest in ((3, 3, 3.6), (60, 5, 6)):
+        rig.read(kind("storage is (re)initializing", retry_after=asked * SECOND))
+        rig.kit.advance((soonest - 0.1) * SECOND)
+        assert rig.api.open() == ()
+        rig.kit.advance((latest - soonest + 0.1) * SECOND)
+        assert len(rig.api.open("get_object")) == 1
 
 
 def test_a_create_that_the_server_refuses_is_reported_in_its_words(rig: Rig) -> None:

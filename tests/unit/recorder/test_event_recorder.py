@@ -296,22 +296,38 @@ def test_a_name_is_valid_however_long_the_pods_is(kit: Kit) -> None:
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+FORBIDDEN = Forbidden('events is forbidden: User "x" cannot create resource "events"', status=403)
+
+
 def test_without_the_right_nothing_is_written_any_more_and_one_line_says_so(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "actors")
     rig.tell(lost(1))
-    rig.created(Forbidden('events is forbidden: User "x" cannot create resource "events"', status=403))
+    rig.created(FORBIDDEN)
     rig.tell(lost(2), FleetFailed("too many"))
+    rig.advance(PAUSE.total_seconds())
+    rig.created(FORBIDDEN)
     rig.advance(7200)
-    assert len(rig.api.calls) == 1
+    assert len(rig.api.calls) == 2
     (line,) = (record.getMessage() for record in caplog.records)
     assert line.startswith("Kubernetes Events are not written, a right is missing: error=")
+
+
+def test_a_right_that_is_missing_for_a_moment_ends_no_writing(rig: Rig) -> None:
+    rig.tell(lost(1))
+    for _ in range(2):
+        rig.created(FORBIDDEN)
+        rig.advance(PAUSE.total_seconds())
+        rig.created()
+        rig.advance(3600)
+        rig.tell(FleetFailed("too many"))
 
 
 @pytest.mark.parametrize(
     "error",
     [
+        FORBIDDEN,
         Unavailable("no connection"),
         TooManyRequests("slow down", status=429),
         QuotaExceeded("exceeded quota", status=403),

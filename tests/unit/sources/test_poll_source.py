@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.errors import Refused, Unavailable
+from actors.errors import Refused, TooManyRequests, Unavailable
 from actors.kube.api import PodPage
 from actors.messages.internal import Freshness, Polled, ReplaceSnapshot, Source, StartPolling
 from actors.settings import ExecutorSettings, Settings
@@ -147,6 +147,15 @@ def test_a_failed_poll_is_reported_and_the_next_one_comes_after_an_interval(worl
     world.store.expect_nothing()
     assert world.backend.take(Freshness) == Freshness(Source.POLL, None, error)
     assert INTERVAL.total_seconds() <= world.seconds_to_next_list() <= LONGEST.total_seconds()
+
+
+@pytest.mark.parametrize("kind", [TooManyRequests, Unavailable])
+def test_a_retry_after_that_is_longer_than_the_interval_is_honoured(
+    world: World, kind: type[TooManyRequests | Unavailable]
+) -> None:
+    world.started().seconds_to_next_list()
+    world.answer(kind("slow down", retry_after=timedelta(seconds=50)))
+    assert 50 <= world.seconds_to_next_list() <= 75
 
 
 def test_a_failure_does_not_forget_when_the_last_full_sync_was(world: World, kit: Kit) -> None:

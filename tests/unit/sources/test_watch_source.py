@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SILENCE = timedelta(seconds=70)
 MOMENT = timedelta(microseconds=1)
+SECOND = timedelta(seconds=1)
 TWICE = "Cannot start the watcher twice."
 SHORTEST = BACKOFF.initial
 """Of the first backoff; jitter makes it up to twice as long."""
@@ -230,11 +231,12 @@ def test_a_broken_stream_is_resumed_after_a_backoff_and_not_listed_anew(world: W
 
 
 def test_the_backoff_doubles_to_half_a_minute_with_jitter(world: World) -> None:
-    world.tell(StartWatching())
+    stream = world.watching()
     pauses = []
     for _ in range(10):
-        world.fail(Unavailable("no route"))
-        pauses.append(world.wait_for("list").total_seconds())
+        world.end(stream, Unavailable("no route"))
+        pauses.append(world.wait_for("watch").total_seconds())
+        stream = world.api.take("watch")
     floors = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0, 30.0]
     assert all(floor <= pause <= 2 * floor for floor, pause in zip(floors, pauses, strict=True))
     assert len(set(pauses[6:])) == 4, "jitter"
@@ -289,13 +291,36 @@ def test_a_retry_after_that_is_longer_than_the_backoff_is_honoured(
 
 
 def test_a_retry_after_that_is_shorter_than_the_backoff_does_not_shorten_it(world: World) -> None:
-    world.tell(StartWatching())
+    stream = world.watching()
     slow_down = TooManyRequests("slow down", status=429, retry_after=timedelta(seconds=1))
     for _ in range(5):
-        world.fail(slow_down)
-        world.wait_for("list")
-    world.fail(slow_down)
-    assert world.wait_for("list") >= timedelta(seconds=25)
+        world.end(stream, slow_down)
+        world.wait_for("watch")
+        stream = world.api.take("watch")
+    world.end(stream, slow_down)
+    assert world.wait_for("watch") >= timedelta(seconds=25)
+
+
+@pytest.mark.parametrize(
+    ("start_timeout", "longest"),
+    [(SECOND, SHORTEST), (30 * SECOND, 2 * SECOND), (timedelta(hours=1), 30 * SECOND)],
+)
+def test_the_backoff_before_the_first_list_is_a_small_part_of_the_time_that_a_start_may_take(
+    kit: Kit, start_timeout: timedelta, longest: timedelta
+) -> None:
+    world = World(kit, Settings(app_id="app", backend={"start_timeout": start_timeout}))
+    world.tell(StartWatching())
+    for _ in range(10):
+        world.fail(TooManyRequests("storage is (re)initializing", status=429, retry_after=SHORTEST))
+        pause = world.wait_for("list")
+    assert longest <= pause <= 2 * longest
+
+
+def test_a_retry_after_is_honoured_before_the_first_list(world: World) -> None:
+    wanted = timedelta(seconds=20)
+    world.tell(StartWatching())
+    world.fail(TooManyRequests("storage is (re)initializing", status=429, retry_after=wanted))
+    assert wanted <= world.wait_for("list") <= 1.5 * wanted
 
 
 def test_a_failed_list_is_reported_and_requested_again(world: World) -> None:
