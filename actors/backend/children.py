@@ -79,7 +79,8 @@ def makers(
     `counts` an actor continues is decided when it is made: after that process they are those that it has counted.
     """
     rules, app_id = settings.pod_rules, settings.app_id
-    pool, store, lifecycle, watch = children[POOL], children[STORE], children[LIFECYCLE], children[WATCH]
+    pool, store, lifecycle = children[POOL], children[STORE], children[LIFECYCLE]
+    poll, watch = children[POLL], children[WATCH]
     selector = fleet_selector(app_id)
     manifests = ExecutorManifests(settings, namespace=api.namespace, owners=owners)
     fenced = partial(_fenced, api)
@@ -96,7 +97,9 @@ def makers(
         )
 
     def make_store(context: Context) -> Actor:
-        return SnapshotStore(context, settings=settings, rules=rules, watch_source=watch, counts=counts.store)
+        return SnapshotStore(
+            context, settings=settings, rules=rules, watch_source=watch, poll_source=poll, counts=counts.store
+        )
 
     return {
         POOL: fenced(make_pool),

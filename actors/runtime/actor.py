@@ -190,22 +190,32 @@ class Actor(pykka.ThreadingActor):
         try:
             return self.receive(message) if type(message) not in OWN else self.__handle_own(message)
         except Refused as refusal:
-            if self.__asked:
-                raise
-            logger.warning("message refused: actor=%s message=%s reason=%s", self.name, type(message).__name__, refusal)
-        except BaseException as error:
+            if not self.__answer(refusal):
+                kind = type(message).__name__
+                logger.warning("message refused: actor=%s message=%s reason=%s", self.name, kind, refusal)
+        except BaseException as error:  # noqa: BLE001 - it is logged, and reported to the owner and to who asked
             self.__crashed(error, message)
-            if self.__asked and isinstance(error, Exception):
-                raise
-            if self.__asked:
-                raise ActorCrashed(f"{self.name} crashed while it handled {type(message).__name__}") from error
+            if isinstance(error, Exception):
+                self.__answer(error)
+            else:
+                crashed = ActorCrashed(f"{self.name} crashed while it handled {type(message).__name__}")
+                crashed.__cause__ = error
+                self.__answer(crashed)
         return None
 
-    @property
-    def __asked(self) -> bool:
-        """Whether somebody waits for an answer to the message that the actor handles now."""
+    def __answer(self, error: Exception) -> bool:
+        """Answer with an error. Return whether somebody waits for an answer.
+
+        Pykka would log each before it answers, and a handler of the program that raises would be the answer's end.
+        """
         current = self.handle.mailbox.current
-        return current is not None and current.reply_to is not None
+        if current is None or current.reply_to is None:
+            return False
+        try:
+            current.reply_to.set_exception((type(error), error, error.__traceback__))
+        except BaseException:  # from who was answered
+            logger.exception("the answer to a message failed: actor=%s", self)
+        return True
 
     def __handle_own(self, message: Any) -> None:
         match message:
@@ -238,7 +248,7 @@ class Actor(pykka.ThreadingActor):
         for callback in self.__at_end:
             try:
                 callback()
-            except Exception:
+            except BaseException:  # the owner is still to be notified
                 logger.exception("callback at the end of an actor failed: actor=%s", self)
         self.timers.cancel_all()
         if not self.handle.end(cause):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pykka import ActorRegistry
 
 from actors.errors import ExecutorPodsError
-from actors.text import get_logger
+from actors.text import get_logger, logging_survived
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,9 +110,10 @@ class Handle(Sender):
         for callback in callbacks:
             try:
                 callback()
-            except Exception:
+            except BaseException:  # nobody but the owner can go on from here
                 logger.exception("callback at the end of an actor failed: actor=%s", self.name)
-        ActorRegistry.unregister(self.ref)
+        with logging_survived:  # it logs when it is done
+            ActorRegistry.unregister(self.ref)
         if self._tell_owner is not None:
             self._tell_owner(Terminated(self.name, self.incarnation, cause))
         self.ref.actor_stopped.set()

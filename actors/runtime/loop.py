@@ -6,6 +6,9 @@ this thread to the next, a message costs neither.
 
 An actor that blocks holds the others up for two seconds at most: then another thread goes on with them, and the blocked
 one finishes its message in its own. No actor may depend on which thread runs it.
+
+If the thread dies, as a trace function or another thread of the program can make it, a new one goes on. Only the actor
+that it ran is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.clock import SystemClock
-from actors.runtime.handle import Sender, running
+from actors.runtime.handle import Lost, Sender, running
 from actors.runtime.mailbox import Mailbox, MailboxClosed
 from actors.runtime.timers import TimerHeap
 from actors.text import get_logger
@@ -205,6 +208,12 @@ class Loop:
             raise
 
     def _run(self, over: threading.Event) -> None:
+        try:
+            self._take_turns(over)
+        except BaseException:  # no actor's, no callback's: `_watch` starts another thread
+            logger.exception("the actors' thread has failed")
+
+    def _take_turns(self, over: threading.Event) -> None:
         thread, turns = threading.current_thread(), 0
         _thread.loop = self
         with self._lock:  # until who started it is done: from then on, `_thread` changes in a turn or in `_ends` only
@@ -240,8 +249,9 @@ class Loop:
             mailbox.context.run(actor._actor_loop_running)  # noqa: SLF001 - Pykka's own loop
         except MailboxClosed:
             pass
-        except BaseException:  # from who was answered
-            logger.exception("the answer to a message failed: actor=%s", mailbox.name)
+        except BaseException as error:  # of the runtime itself: what the actor raises ends within its loop
+            logger.exception("the loop of an actor failed: actor=%s", mailbox.name)
+            _give_up(mailbox, error)
         mailbox.busy_since = mailbox.current = None
         with self._lock:
             if self._thread is thread:
@@ -304,10 +314,26 @@ class Loop:
         turn = 0
         while not over.wait(LOOK_EVERY):
             with self._lock:
-                blocked = self._current
-                if blocked is not None and self._turn == turn:
-                    self._take_over(blocked, over)
+                lost = self._current
+                is_dead = self._thread is not None and not self._thread.is_alive() and self._go_on(over)
+                if not is_dead and self._current is not None and self._turn == turn:
+                    self._take_over(self._current, over)
                 turn = self._turn
+            if is_dead and lost is not None:
+                _give_up(lost, Lost(f"the thread that ran {lost.name} has died"))
+
+    def _go_on(self, over: threading.Event) -> bool:
+        """Start a thread in place of a dead one. Return whether that was possible: if not, the next look tries."""
+        try:
+            self._start_thread(over)
+        except RuntimeError as error:
+            logger.warning("no thread for the actors, whose last one has failed: error=%s", error)
+            return False
+        self._current = None
+        for mailbox in self._alive:
+            for _ in range(mailbox.depth):  # the loop was told of each, but may have taken one and not handled it
+                self._ready.put(mailbox)
+        return True
 
     def _take_over(self, blocked: _LoopMailbox, over: threading.Event) -> None:
         try:
@@ -318,6 +344,13 @@ class Loop:
         logger.debug("the other actors go on in another thread: actor=%s", blocked.name)
         self._stuck.add(blocked)
         self._current = None
+
+
+def _give_up(mailbox: _LoopMailbox, cause: BaseException) -> None:
+    """End an actor within whose message its loop has failed. Between two messages, nothing is lost."""
+    actor, running.sender = mailbox.actor, _NO_ACTOR
+    if actor is not None and mailbox.current is not None:
+        actor.handle.end(cause, abandon=True)
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from actors.runtime.clock import Clock, SystemClock
 from actors.runtime.entropy import Entropy
 from actors.runtime.loop import Loop
 from actors.runtime.mailbox import DeadLetters
+from actors.text import logging_survived
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,8 @@ class ActorSystem:
         actor = factory(Context(self, name, address.incarnation + 1, address, owner))
         try:
             address.incarnation, address.handle = actor.context.incarnation, actor.handle
-            ActorRegistry.register(actor.actor_ref)
+            with logging_survived:  # it logs when it is done
+                ActorRegistry.register(actor.actor_ref)
             actor._start_actor_loop()  # noqa: SLF001 - what Pykka's `start` does after registering
         except BaseException:
             if actor.handle.claim():

@@ -212,7 +212,7 @@ class TimerHeap:
 
 @final
 class TimerThread:
-    """A heap and a condition. The first timer starts the thread; `close` stops it and drops all timers."""
+    """A heap and a condition. A timer starts the thread if there is none; `close` stops it and drops all timers."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._changed = threading.Condition()
@@ -227,7 +227,7 @@ class TimerThread:
             RuntimeError: the thread could not be started; nothing is scheduled.
         """
         with self._changed:
-            if self._thread is None and not self._closed:
+            if (self._thread is None or not self._thread.is_alive()) and not self._closed:
                 thread = threading.Thread(target=self._run, name="executor-pods/timers", daemon=True)
                 thread.start()
                 self._thread = thread

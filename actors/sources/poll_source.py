@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from actors.errors import ApiError, Refused
 from actors.kube.retries import retry_delay
-from actors.messages.internal import Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
+from actors.messages.internal import LookAgain, Polled, ReplaceSnapshot, Source, StartPolling, ToPollSource
 from actors.runtime import Actor, Address, Backoff, Context
 from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList
@@ -39,6 +39,11 @@ class _PollDue:
     """The next poll is due."""
 
 
+@dataclass(frozen=True, slots=True)
+class _LookDue:
+    """The poll is due that the store has asked for."""
+
+
 class PollSource(Actor):
     """After `StartPolling`, sends one LIST per interval to the store as `ReplaceSnapshot`."""
 
@@ -63,13 +68,19 @@ class PollSource(Actor):
         """Successful LISTs. A failed one does not count, so that its retry is consistent if it was to be."""
         self._failing = False
 
-    def receive(self, message: ToPollSource | PageArrived | _PollDue) -> object:
+    def receive(self, message: ToPollSource | PageArrived | _PollDue | _LookDue) -> object:
         """One case a message."""
         match message:
             case StartPolling():
                 self._start()
             case _PollDue():
                 self._listing.start(consistent=not self._from_cache or self._polls % CONSISTENT_EVERY == 0)
+            case LookAgain(after):
+                if not self.timers.active("look"):
+                    self.timers.start("look", after, _LookDue())
+            case _LookDue():
+                self.timers.cancel("poll")  # it would abandon this one
+                self._listing.start()
             case PageArrived():
                 self._arrived(message)
             case _:

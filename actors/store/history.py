@@ -25,6 +25,7 @@ __all__ = [
     "SEEN_GRANULE",
     "SEEN_KEPT",
     "Absent",
+    "Doubt",
     "History",
     "Merged",
     "Progress",
@@ -53,6 +54,18 @@ class Tombstone:
     """When its end was reported: a LIST requested later cannot contain the pod as it was."""
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A LIST has contradicted the history: the cluster was restored from a backup, or an API server is behind."""
+
+    at: Moment
+    """When that LIST arrived."""
+    version: str
+    """Its version."""
+    behind: bool
+    """Its version is below one that was handled: an API server that is behind answers so, too."""
+
+
 @dataclass(slots=True)
 class Progress:
     """How far the store has read. Each merge changes its own copy; the one of a `History` never changes."""
@@ -72,6 +85,8 @@ class Progress:
     """When the last event arrived; a LIST requested earlier may be older than that event."""
     reset_at: Moment = -math.inf
     """When the last reset was detected; a LIST requested earlier may belong to the history before it."""
+    doubt: Doubt | None = None
+    """Until a second LIST confirms it, or anything refutes it."""
 
     def copy(self) -> Progress:
         """Return a copy, to change. Much faster than `dataclasses.replace`, and each step of the store begins so."""
@@ -84,12 +99,15 @@ class Progress:
             self.seen,
             self.event_at,
             self.reset_at,
+            self.doubt,
         )
 
     def see(self, version: str, now: Moment) -> None:
-        """Record that a version was handled at `now`."""
+        """Record that a version was handled at `now`. If it is a new one, the history goes on."""
         self.seen = see(self.seen, version, now)
         if not is_later(self.version, version):
+            if self.doubt is not None and self.doubt.behind and is_later(version, self.version):
+                self.doubt = None
             self.version = version
 
     def synced(self, requested_at: Moment) -> None:
@@ -130,6 +148,8 @@ class Merged:
     """WatchSource must LIST again."""
     reset: bool = False
     """The cluster was restored from a backup: its history is a different one."""
+    look_again: bool = False
+    """PollSource must LIST after `SECOND_LOOK`: a LIST has contradicted the history for the first time."""
     applied: bool = True
     """False if the whole input was dropped."""
     malformed: tuple[Pod, ...] = ()

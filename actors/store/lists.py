@@ -1,18 +1,21 @@
 """Decides whether a LIST counts: outdated LISTs, abandoned streams, and resets of the cluster. Pure.
 
-A reset means that the cluster was restored from a backup and its versions went back. `actors.store.merge` has the rules
-for single pods.
+A reset means that the cluster was restored from a backup and its versions went back. An API server that is behind
+answers as a restored one does, so one LIST is not believed: see `_doubted`. `actors.store.merge` has the rules for
+single pods.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from immutables import Map
 
 from actors.kube.resource_version import is_later, number_of
-from actors.store.history import Merged, Progress, highest_before
+from actors.runtime import elapsed
+from actors.store.history import Doubt, Merged, Progress, highest_before
 from actors.store.merge import Merge, last_seen
 
 if TYPE_CHECKING:
@@ -23,7 +26,11 @@ if TYPE_CHECKING:
     from actors.runtime import Moment
     from actors.store.history import History
 
-__all__ = ["abandon_stream", "apply_list"]
+__all__ = ["SECOND_LOOK", "abandon_stream", "apply_list"]
+
+SECOND_LOOK: Final = timedelta(seconds=5)
+"""A reset is believed if a LIST that was requested so long after the first one contradicts the history, too. An API
+server that is behind, as after a pause or while etcd elects a leader, has caught up by then; a restore takes longer."""
 
 
 def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
@@ -33,7 +40,9 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
         return _drop_list(history, stream)
     others, missing = _compared(history, listed.pods)
     differing = _differing(history, listed, others)
-    if listed.consistent and _proves_reset(history, listed, differing):
+    if listed.consistent and _contradicts_history(history, listed, differing):
+        if not _confirms(progress.doubt, listed):
+            return _doubted(history, listed, now)
         if listed.requested_at < progress.event_at:  # the LIST may lack later events
             return replace(_drop_list(history, stream), relist=True)
         return _reset(history, listed, now)
@@ -47,6 +56,7 @@ def apply_list(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged
     merge.progress.see(version, now)
     if listed.consistent:
         merge.progress.synced(listed.requested_at)
+        merge.progress.doubt = None
     return replace(merge.finish(), relist=outdated)
 
 
@@ -113,6 +123,27 @@ def _end_stream(history: History, stream: int) -> Merged:
     return merge.finish()
 
 
+def _confirms(doubt: Doubt | None, listed: ReplaceSnapshot) -> bool:
+    """Whether a LIST that contradicts the history, as one did before, comes from a history that goes on, too."""
+    return (
+        doubt is not None
+        and elapsed(doubt.at, listed.requested_at) >= SECOND_LOOK
+        and not is_later(doubt.version, listed.resource_version)
+    )
+
+
+def _doubted(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
+    """Drop a LIST that contradicts the history, and ask for another one.
+
+    If an API server was behind, the next LIST is of the known history again, or the watch goes on with newer versions.
+    """
+    merged, version = _drop_list(history, listed.stream), listed.resource_version
+    progress = merged.history.progress.copy()
+    if progress.doubt is None or is_later(progress.doubt.version, version):
+        progress.doubt = Doubt(now, version, behind=is_later(progress.version, version))
+    return replace(merged, history=replace(merged.history, progress=progress), look_again=True)
+
+
 def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
     """Forget all versions and tombstones and apply the LIST: pods that it lacks have ended.
 
@@ -133,7 +164,7 @@ def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
     return replace(merge.finish(), reset=True, relist=not starts)
 
 
-def _proves_reset(history: History, listed: ReplaceSnapshot, differing: Iterable[Pod]) -> bool:
+def _contradicts_history(history: History, listed: ReplaceSnapshot, differing: Iterable[Pod]) -> bool:
     """Whether a consistent LIST contradicts the known history.
 
     A consistent LIST cannot be below a version that was handled before its request, nor contain a pod that ended before

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from actors.messages.internal import (
     AddSubscriber,
     BatchDone,
+    LookAgain,
     Relist,
     ReplaceSnapshot,
     SnapshotBatch,
@@ -26,7 +27,7 @@ from actors.metrics.counts import StoreCounts
 from actors.pods.state import PodRules, malformed
 from actors.runtime import Actor, Address, Context, elapsed
 from actors.store.history import History
-from actors.store.lists import abandon_stream, apply_list
+from actors.store.lists import SECOND_LOOK, abandon_stream, apply_list
 from actors.store.merge import Merge
 from actors.text import get_logger
 
@@ -96,6 +97,7 @@ class SnapshotStore(Actor):
         settings: Settings,
         rules: PodRules,
         watch_source: Address,
+        poll_source: Address,
         counts: StoreCounts | None = None,
     ) -> None:
         super().__init__(context)
@@ -104,6 +106,7 @@ class SnapshotStore(Actor):
         self._merge: Merge | None = None
         """The events since `_history`; finished when a batch or a LIST needs the snapshot."""
         self._watch_source = watch_source
+        self._poll_source = poll_source
         self._min_round_interval = settings.store.min_round_interval
         self._subscriptions: dict[Address, _Subscription] = {}
         self._seq = 0
@@ -162,6 +165,14 @@ class SnapshotStore(Actor):
                 listed.resource_version,
                 len(listed.pods),
             )
+        if merged.look_again:
+            logger.info(
+                "list contradicts what is known, looking again: version=%s known=%s pods=%d",
+                listed.resource_version,
+                self._history.progress.version,
+                len(listed.pods),
+            )
+            self._poll_source.tell(LookAgain(SECOND_LOOK))
         logger.debug(
             "list merged: version=%s pods=%d applied=%s", listed.resource_version, len(listed.pods), merged.applied
         )

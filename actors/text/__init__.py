@@ -9,16 +9,18 @@ values as JSON. It never decides what a text means.
 from actors.text.ages import age
 from actors.text.escape import LONGEST_TEXT, one_line
 from actors.text.json_values import JsonReady, rfc3339
-from actors.text.logger import LONGEST_LINE, fields_of, get_logger, log_with
+from actors.text.logger import LONGEST_LINE, Log, fields_of, get_logger, log_with, logging_survived
 
 __all__ = [
     "LONGEST_LINE",
     "LONGEST_TEXT",
     "JsonReady",
+    "Log",
     "age",
     "fields_of",
     "get_logger",
     "log_with",
+    "logging_survived",
     "one_line",
     "rfc3339",
 ]

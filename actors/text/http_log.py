@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 from typing import Any, final
 
+from actors.text.logger import Log
+
 __all__ = ["HttpLog"]
 
 
 @final
-class HttpLog(logging.LoggerAdapter[logging.Logger]):
+class HttpLog(Log):
     """aiohttp's log: that a client does not speak HTTP is one quiet line, without what the client sent.
 
     Args:
-        logger: of the server's module.
+        log: of the server's module.
         malformed: aiohttp's error for what is not HTTP; this room does not load aiohttp.
     """
 
-    def __init__(self, logger: logging.Logger, malformed: type[Exception]) -> None:
-        super().__init__(logger)
+    def __init__(self, log: Log, malformed: type[Exception]) -> None:
+        super().__init__(log.logger)
         self._malformed = malformed
 
     def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
@@ -27,4 +29,4 @@ class HttpLog(logging.LoggerAdapter[logging.Logger]):
         if isinstance(error, self._malformed):
             super().log(logging.DEBUG, "malformed request refused: error=%s", type(error).__name__)
         else:
-            super().log(level, msg, *args, **options)
+            super().log(level, msg, *args, **{**options, "stacklevel": options.get("stacklevel", 1) + 1})

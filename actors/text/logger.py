@@ -2,24 +2,30 @@
 
 A line of the log reads `event in a few words: key=value`. Each of its keys is an attribute of the record, as with
 `extra=`, so that every formatter that writes JSON has it; and so is what `log_with` has set, such as `app_id`.
+
+Handlers, filters and record factories are the program's, and run where we log. What they raise is told on stderr and
+costs a line of the log: it never reaches the code that logs.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import sys
+import threading
 import traceback
 from contextvars import ContextVar
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from actors.text.escape import CUT, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
 
-__all__ = ["LONGEST_LINE", "fields_of", "get_logger", "log_with"]
+__all__ = ["LONGEST_LINE", "Log", "fields_of", "get_logger", "log_with", "logging_survived"]
 
 LONGEST_LINE: Final = 8_000
 """Characters of a message that is made of several texts, and of a line of the log."""
@@ -48,11 +54,69 @@ def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
     return {name: value for name, value in record.__dict__.items() if name not in _OWN}
 
 
-def get_logger(name: str) -> logging.Logger:
-    """Return the logger of a module. Each record that it makes is text: its message is one line."""
+def get_logger(name: str) -> Log:
+    """Return the log of a module. Each record that it makes is text: its message is one line."""
     logger = logging.getLogger(name)  # noqa: TID251 - the one place
     logger.addFilter(_as_text)  # which adds it once
-    return logger
+    return Log(logger)
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose methods raise nothing of what the program's handlers, filters and record factory raise.
+
+    `logger` is the one of the module `logging`.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logger)
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        """Log a line. All other methods that log one call this."""
+        if self.isEnabledFor(level):
+            options["stacklevel"] = options.get("stacklevel", 1) + 1
+            with logging_survived:
+                self.logger.log(level, msg, *args, **options)
+
+
+@final
+class _LoggingSurvived:
+    """What is raised in its `with` ends there, and is told on stderr, as `logging.Handler.handleError` does.
+
+    Except Ctrl-C and the program's `sys.exit` in the main thread: they are for that thread.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            return True
+        if isinstance(error, KeyboardInterrupt | SystemExit) and _is_main_thread():
+            return False
+        if logging.raiseExceptions:
+            _tell(error)
+        return True
+
+
+logging_survived: Final = _LoggingSurvived()
+"""For records that no `Log` makes, such as those of another package's call that does nothing after it has logged."""
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _tell(error: BaseException) -> None:
+    """Write an error to stderr. The program may have put anything there."""
+    try:
+        if sys.stderr is not None:
+            print("A line of the log is lost: its handling failed.", file=sys.stderr)  # noqa: T201 - no log is left
+            traceback.print_exception(error)
+    except BaseException as another:
+        if isinstance(another, KeyboardInterrupt | SystemExit) and _is_main_thread():
+            raise
 
 
 def _as_text(record: logging.LogRecord) -> bool:

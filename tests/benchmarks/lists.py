@@ -86,7 +86,10 @@ def snapshots(kubeconfig: Path, namespace: str, *, streaming: bool) -> Iterator[
         subscriber = system.spawn(Subscriber, name="subscriber", owner=None)
 
         def store_of(context: Context) -> SnapshotStore:
-            return SnapshotStore(context, settings=settings, rules=settings.pod_rules, watch_source=subscriber)
+            rules = settings.pod_rules
+            return SnapshotStore(
+                context, settings=settings, rules=rules, watch_source=subscriber, poll_source=subscriber
+            )
 
         store = system.spawn(store_of, name="store", owner=None)
         store.tell(AddSubscriber(subscriber, timedelta(hours=1)))

@@ -273,8 +273,9 @@ class Household(Actor):
         )
 
     def _store(self, context: Context) -> SnapshotStore:
-        watch = self._supervisor.address(WATCH)
-        store = SnapshotStore(context, settings=self._settings, rules=self._settings.pod_rules, watch_source=watch)
+        watch, poll = self._supervisor.address(WATCH), self._supervisor.address(POLL)
+        rules = self._settings.pod_rules
+        store = SnapshotStore(context, settings=self._settings, rules=rules, watch_source=watch, poll_source=poll)
         self._notes.stores.append(store)
         return store
 

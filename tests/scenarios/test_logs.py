@@ -10,7 +10,7 @@ import pytest
 
 from actors.messages import RegisterExecutor
 from actors.text import fields_of, get_logger
-from tests.scenarios.fleets import fleet, name
+from tests.scenarios.fleets import fleet, name, names
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
@@ -124,3 +124,35 @@ def test_every_record_of_a_fleet_has_its_app_id_and_that_of_an_end_its_executor_
         assert "exited with exit code 3" in str(fields_of(removed)["reason"])
         get_logger("actors.of_the_test").warning("it is not an actor's")
         assert "app_id" not in fields_of(caplog.records[-1]), "whoever runs the actors has fields of its own"
+
+
+class _FullDisk(logging.Handler):
+    """Raises at each record, and counts them."""
+
+    records = 0
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self.records += 1
+        raise OSError(28, "No space left on device")
+
+
+def test_a_fleet_whose_log_cannot_be_written_starts_replaces_scales_and_stops() -> None:
+    library, handler = logging.getLogger("actors"), _FullDisk()
+    level = library.level
+    library.addHandler(handler)
+    library.setLevel(logging.DEBUG)
+    try:
+        with fleet(3) as world:
+            world.kubelet.exit(name(1), 3)
+            world.advance(60)
+            assert sorted(names(world)) == [name(2), name(3), name(4)]
+            world.crash("allocator")
+            world.target(5)
+            world.advance(60)
+            assert world.running() == 5
+            world.stop()
+            assert names(world) == []
+    finally:
+        library.removeHandler(handler)
+        library.setLevel(level)
+    assert handler.records > 20

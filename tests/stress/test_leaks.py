@@ -147,7 +147,11 @@ class Years:
         settings = Settings(app_id="app")
         self._store = kit.spawn(
             lambda context: SnapshotStore(
-                context, settings=settings, rules=settings.pod_rules, watch_source=kit.system.address("watch-source")
+                context,
+                settings=settings,
+                rules=settings.pod_rules,
+                watch_source=kit.system.address("watch-source"),
+                poll_source=kit.system.address("poll-source"),
             ),
             name="snapshot-store",
         )

@@ -285,7 +285,7 @@ class _Fleet:
     def __init__(self, outbox: _Outbox, begin: Begin) -> None:
         self._outbox = outbox
         settings = begin.settings
-        log = get_logger("actors")
+        log = get_logger("actors").logger
         log.setLevel(begin.level)
         log.propagate = False
         log.addHandler(_LogHandler(outbox))

@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
-from actors.text import get_logger, log_with
+from actors.text import get_logger, log_with, logging_survived
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,9 +51,7 @@ class LogRecords:
     def _run(self) -> None:
         log_with(app_id=self._app_id)
         while (attributes := self._waiting.get()) is not None:
-            try:
+            with logging_survived:
                 record = logging.makeLogRecord(dict(attributes))
                 if (log := get_logger(record.name)).isEnabledFor(record.levelno):
-                    log.handle(record)
-            except BaseException:  # noqa: BLE001 - a `sys.exit` in a handler must not end what is told
-                traceback.print_exc()
+                    log.logger.handle(record)

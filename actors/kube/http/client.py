@@ -121,7 +121,7 @@ class Client:
             body = self._read(response, request)
         except (WireCut, WireLate):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever happened, the call completes with one of our errors
+        except BaseException as error:  # noqa: BLE001 - whatever happened, the call completes with one of our errors
             self._drop()
             return failures.lost(error, server, sent=wire.sent, write=request.write)
         finally:

@@ -114,7 +114,7 @@ class Stream(OpenStream):
             self._read(response)
         except WireCut:
             pass  # the stream has ended: nothing else cuts the wire
-        except Exception as error:  # noqa: BLE001 - whatever happened, the sink gets the end, as one of our errors
+        except BaseException as error:  # noqa: BLE001 - whatever happened, the sink gets the end, as one of our errors
             self._flush()
             self.end(failures.lost(error, self._server, sent=self._wire.sent, write=False))
         finally:

@@ -17,6 +17,7 @@ __all__ = [
     "AddSubscriber",
     "BatchDone",
     "Freshness",
+    "LookAgain",
     "Polled",
     "Relist",
     "ReplaceSnapshot",
@@ -136,8 +137,15 @@ class StartPolling:
     """Poll every `executor.api_polling_interval`. Twice is refused."""
 
 
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """A LIST has contradicted what is known: poll once `after` this time, whatever the interval, and consistently."""
+
+    after: timedelta
+
+
 ToWatchSource: TypeAlias = StartWatching | Relist | RetryNow
-ToPollSource: TypeAlias = StartPolling
+ToPollSource: TypeAlias = StartPolling | LookAgain
 
 
 # ── From the sources, to Backend ───────────────────────────────────────────────────────────────────────────────

@@ -351,6 +351,7 @@ def test_the_store_counts_events_and_reads_of_which_a_bookmark_is_one(kit: Kit) 
             settings=Settings(app_id="app"),
             rules=PodRules(),
             watch_source=kit.probe("watch-source").address,
+            poll_source=kit.probe("poll-source").address,
             counts=counts,
         ),
         name="store",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import sys
 import threading
 import time
@@ -14,13 +15,14 @@ import pytest
 from pykka._envelope import Envelope
 
 from actors.errors import Refused
-from actors.runtime import Actor, ActorSystem, Address, Context, loop
+from actors.runtime import Actor, ActorDeadError, ActorSystem, Address, Context, Terminated, loop
 from actors.runtime.handle import Hung
 from actors.runtime.mailbox import Reply
 from tests.unit.runtime.stage import SAFETY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
 WAIT = timedelta(seconds=SAFETY)
 
@@ -343,6 +345,105 @@ def test_who_fails_when_it_is_answered_holds_up_no_actor(room: Room, caplog: pyt
     worker.handle.mailbox.put(Envelope(partial(fail, Refused("no")), reply))
     assert worker.ask("thread", WAIT) is thread
     assert "the answer to a message failed: actor=a-1" in caplog.text
+
+
+# ── a thread that dies ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kills_the_thread_in(function: str) -> Callable[[], None]:
+    """Return what ends its thread when a function of the loop is called next, as a trace function of a program can."""
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == function:
+            raise SystemExit("a trace function")
+
+    return lambda: sys.settrace(trace)
+
+
+@pytest.fixture
+def untraced() -> None:
+    """Nothing, but where a debugger or coverage traces: it would replace the test's function."""
+    if sys.gettrace() is not None:
+        pytest.skip("this thread is traced already")
+
+
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("function", ["_turn_of", "_rest", "_next", "take"])
+def test_another_thread_goes_on_with_all_that_waits_when_the_actors_thread_dies(
+    room: Room, function: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = room.worker("first"), room.worker("second")
+    thread = first.ask("thread", WAIT)
+    second.tell("soon")
+    first.tell(kills_the_thread_in(function))
+    for number in range(10):
+        first.tell(number)
+    thread.join(SAFETY)
+    assert not thread.is_alive()
+    assert first.ask("thread", WAIT) is not thread
+    assert first.ask("all", WAIT)[-10:] == list(range(10))
+    second.tell("soon")
+    while "due" not in second.ask("all", WAIT):
+        pass
+    assert "the actors' thread has failed" in caplog.text
+
+
+@pytest.mark.usefixtures("untraced")
+def test_an_actor_whose_loop_fails_within_a_message_is_lost_and_no_other(room: Room) -> None:
+    owner, other = room.worker("owner"), room.worker("other")
+    lost = room.system.spawn(lambda context: Worker(context, room), name="lost", owner=owner)
+    thread = other.ask("thread", WAIT)
+    lost.tell(kills_the_thread_in("is_set"))
+    with pytest.raises(ActorDeadError):
+        lost.ask("all", WAIT)
+    assert other.ask("thread", WAIT) is thread
+    (terminated,) = owner.ask("all", WAIT)
+    assert isinstance(terminated, Terminated)
+    assert isinstance(terminated.cause, SystemExit)
+
+
+# ── what the program's logging raises ───────────────────────────────────────────────────────────────────────────
+
+
+class Failing(logging.Handler):
+    """Raises at each record."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__()
+        self._error = error
+
+    def emit(self, _: logging.LogRecord) -> None:
+        raise self._error("a handler")
+
+
+@pytest.mark.parametrize("error", [OSError, SystemExit, KeyboardInterrupt])
+def test_an_actor_starts_answers_crashes_and_ends_whatever_a_handler_of_all_logs_raises(
+    room: Room, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pykka logs too, each start and end at DEBUG."""
+    caplog.set_level(logging.DEBUG)
+    owner, handler = room.worker("owner"), Failing(error)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        spawned: list[Address] = []
+        for name in ("other", "crashes"):
+            spawn = partial(room.system.spawn, lambda context: Worker(context, room), name=name, owner=owner)
+            owner.ask(lambda spawn=spawn: spawned.append(spawn()), WAIT)  # Ctrl-C is for the main thread only
+        other, crashes = spawned
+        thread = other.ask("thread", WAIT)
+        with pytest.raises(Refused, match="not now"):
+            other.ask(partial(fail, Refused("not now")), WAIT)
+        other.tell(partial(fail, Refused("not now")))
+        with pytest.raises(ZeroDivisionError):
+            crashes.ask(partial(fail, ZeroDivisionError()), WAIT)
+        other.tell(partial(loop.at_rest, partial(fail, ZeroDivisionError())))
+        assert other.ask("thread", WAIT) is thread
+        other.stop()
+        while len([message for message in owner.ask("all", WAIT) if isinstance(message, Terminated)]) < 2:
+            pass
+    finally:
+        root.removeHandler(handler)
 
 
 class Interrupted:

@@ -10,7 +10,7 @@ import pytest
 
 from actors.errors import Refused, TooManyRequests, Unavailable
 from actors.kube.api import PodPage
-from actors.messages.internal import Freshness, Polled, ReplaceSnapshot, Source, StartPolling
+from actors.messages.internal import Freshness, LookAgain, Polled, ReplaceSnapshot, Source, StartPolling
 from actors.settings import ExecutorSettings, Settings
 from actors.sources.poll_source import JITTER, PollSource
 from actors.testing.manual_api import ManualPodApi
@@ -288,3 +288,49 @@ def test_a_stop_abandons_the_list_under_way(world: World, kit: Kit) -> None:
     kit.settle()
     assert world.api.calls[0].cancelled
     world.store.expect_nothing()
+
+
+# ── the store looks again ────────────────────────────────────────────────────────────────────────────────────────
+
+SOON = timedelta(seconds=5)
+
+
+def test_the_store_gets_another_list_soon_and_then_one_an_interval_later(world: World, kit: Kit) -> None:
+    world.started()
+    world.tell(LookAgain(SOON))
+    assert world.seconds_to_next_list() == SOON.total_seconds()
+    world.answer(PodPage((pod(1),), "7"))
+    assert world.store.take(ReplaceSnapshot).consistent
+    assert INTERVAL.total_seconds() <= world.seconds_to_next_list() <= LONGEST.total_seconds()
+
+
+def test_the_other_list_is_consistent_though_polls_come_from_the_servers_cache(kit: Kit) -> None:
+    settings = Settings(app_id="app", executor=ExecutorSettings(image="x", polling_from_cache=True))
+    world = World(kit, settings).started()
+    for _ in range(2):
+        world.seconds_to_next_list()
+        world.answer(PodPage((), "7"))
+    assert [listed.consistent for listed in world.store.take_all(ReplaceSnapshot)] == [True, False]
+    world.tell(LookAgain(SOON))
+    world.seconds_to_next_list()
+    world.answer(PodPage((), "7"))
+    assert world.store.take(ReplaceSnapshot).consistent
+
+
+def test_a_store_that_asks_again_meanwhile_gets_one_list_at_the_first_ones_time(world: World, kit: Kit) -> None:
+    world.started()
+    world.tell(LookAgain(SOON))
+    kit.advance(SOON / 2)
+    world.tell(LookAgain(SOON))
+    assert world.seconds_to_next_list() == SOON.total_seconds() / 2
+    world.answer(PodPage((), "7"))
+    assert world.seconds_to_next_list() >= INTERVAL.total_seconds()
+
+
+def test_a_poll_that_is_due_does_not_abandon_the_list_for_another_look(world: World, kit: Kit) -> None:
+    world.started()
+    kit.advance(INTERVAL - SOON)
+    world.tell(LookAgain(SOON - MOMENT))
+    kit.advance(SOON)
+    world.answer(PodPage((), "7"))
+    assert world.store.take(ReplaceSnapshot).resource_version == "7"

@@ -29,8 +29,12 @@ __all__ = ["STEPS", "Script", "Violation", "run"]
 
 Script: TypeAlias = "Sequence[tuple[int, int]]"
 
-PAUSES: Final = (0.0, 0.01, 0.15, 1.0)
-"""Seconds between steps: none (two words at one moment), within and beyond a granule of what was seen."""
+PAUSES: Final = (0.0, 0.01, 0.15, 6.0)
+"""Seconds between steps: none (two words at one moment), within and beyond a granule of what was seen, and longer than
+it takes until a second list confirms a first one."""
+
+CONFIRMED_AFTER: Final = 5.0
+"""Seconds."""
 
 LABELS: Final = {number: {EXECUTOR_ID_LABEL: str(number)} for number in range(1, 5)}
 
@@ -84,6 +88,8 @@ class Listing:
     epoch: int = -1
     version: int = 0
     things: tuple[Thing, ...] = ()
+    lies: bool = False
+    """A replica that is behind has answered as if it were not."""
 
 
 Told: TypeAlias = (
@@ -126,6 +132,11 @@ class World:
         """The highest version in a snapshot, by UID."""
         self.handled: list[tuple[float, int]] = []
         self.resets = 0
+        self.looks: list[float] = []
+        """When the store asked for another look."""
+        self.contradicted: tuple[float, int, int] | None = None
+        """The first list below a handled version: when it came, its version, and the highest one handled by then."""
+        self.has_lied = False
 
     # ── the cluster ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,10 +240,13 @@ class World:
                 self.polls.append(Listing(self.now, consistent=argument % 4 != 0))
 
     def answer_poll(self, argument: int) -> None:
-        """Answer waiting polls; the answers may arrive much later."""
+        """Answer waiting polls; the answers may arrive much later. Once, a replica that is behind answers any list."""
         for index, poll in enumerate(self.polls):
             if poll.epoch < 0 and (argument // 2 % 4 or index == 0):
-                self.polls[index] = self.answer(poll, argument % 2)
+                lies = argument >= 48 and not self.has_lied
+                self.has_lied = self.has_lied or lies
+                answered = self.answer(replace(poll, consistent=poll.consistent and not lies), argument % 2)
+                self.polls[index] = replace(answered, consistent=poll.consistent, lies=lies)
 
     def hand_poll(self, argument: int) -> None:
         answered = [poll for poll in self.polls if poll.epoch >= 0]
@@ -321,22 +335,43 @@ class World:
         pods = tuple(thing.pod() for thing in listing.things)
         answer = ReplaceSnapshot(pods, str(listing.version), listing.requested_at, listing.consistent, stream)
         merged = apply_list(self.history, answer, self.now)
+        self.check_proof(listing, merged)
+        if merged.look_again:
+            if not (listing.lies or self.words - {listing.epoch}):
+                raise Violation(f"the list at {listing.version} is doubted without a reason")
+            self.looks.append(self.now)
         if merged.reset:
             if not self.words - {listing.epoch}:
                 raise Violation(f"a reset was found where there was none, by the list at {listing.version}")
+            self.looks, self.contradicted = [], None
             self.resets += 1
             self.words, self.shown, self.handled = set(), {}, []
             self.base, self.told = (listing.epoch, listing.version), Counter()
-        elif listing.consistent and any(
-            version > listing.version for at, version in self.handled if at + 0.2 < listing.requested_at
-        ):
-            raise Violation(f"the reset that the list at {listing.version} proves was not found")
         if merged.applied:
             self.words.add(listing.epoch)
             self.handled.append((self.now, listing.version))
         self.check(merged)
         self.step = Merge(self.history)
         self.relist = self.relist or merged.relist
+
+    def check_proof(self, listing: Listing, merged: Merged) -> None:
+        """Check that two lists prove a reset, and one does not."""
+        if merged.reset and not any(at + CONFIRMED_AFTER <= listing.requested_at + 1e-6 for at in self.looks):
+            raise Violation(f"a reset was believed at the first look, by the list at {listing.version}")
+        is_below = listing.consistent and any(
+            version > listing.version for at, version in self.handled if at + 0.2 < listing.requested_at
+        )
+        if not is_below:
+            self.contradicted = None if listing.consistent and merged.applied else self.contradicted
+            return
+        if merged.applied and not merged.reset:
+            raise Violation(f"the list at {listing.version} was applied, though it contradicts what was handled")
+        highest = max(version for _, version in self.handled)
+        first = self.contradicted
+        if first is None or listing.version < first[1] or first[2] < highest:
+            self.contradicted = (self.now, listing.version, highest)
+        elif first[0] + CONFIRMED_AFTER + 1e-6 < listing.requested_at and not (merged.reset or merged.relist):
+            raise Violation(f"the reset that the list at {listing.version} proves was not found")
 
     def check_step(self) -> None:
         """Check that many reads in one step report the same as one by one."""
@@ -402,7 +437,7 @@ class World:
     def settle(self) -> None:
         """Let everything catch up: run both sources until two polls in a row change nothing."""
         for _ in range(4):
-            self.now += 1.0
+            self.now += 6.0
             self.lag = [0, 0]
             self.other(0)
             self.ask_all()
@@ -430,7 +465,7 @@ class World:
         while self.polls:
             self.answer_poll(0)
             self.hand_poll(0)
-        self.now += 1.0
+        self.now += 6.0
         self.ask_poll(1)
         self.answer_poll(0)
         self.hand_poll(0)

@@ -12,7 +12,7 @@ from actors.messages.internal import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, PodEvent
 from actors.pods.state import PodDeleted, PodFailed, PodPending, PodRules, PodRunning
 from actors.store.history import SEEN_GRANULE, SEEN_KEPT, History, Merged, highest_before, see
-from actors.store.lists import abandon_stream, apply_list
+from actors.store.lists import SECOND_LOOK, abandon_stream, apply_list
 from actors.store.merge import Merge
 from tests.unit.builders import apply_events, event, pod
 
@@ -48,6 +48,16 @@ class Store:
         return self._take(
             apply_list(self.history, ReplaceSnapshot(pods, str(version), at, consistent, stream), self.now)
         )
+
+    def twice(self, version: int | str, *pods: Pod, stream: int | None = None, asked: float | None = None) -> Merged:
+        """Apply a LIST, and another one with the same pods so long later that it confirms what the first one says.
+
+        `asked` is when the first one was requested.
+        """
+        first = self.list(version, *pods, stream=stream, asked=asked)
+        assert (first.reset, first.applied, first.look_again) == (False, False, True), "nobody believes one list"
+        self.now += SECOND_LOOK.total_seconds()
+        return self.list(version, *pods, stream=None if stream is None else stream + 1)
 
     def give_up(self, stream: int) -> Merged:
         return self._take(abandon_stream(self.history, stream))
@@ -203,7 +213,7 @@ def test_a_list_with_a_pod_that_matches_our_selector_again_proves_no_reset() -> 
 
     merged = store.list(3, pod(1, version=3))
 
-    assert not merged.reset
+    assert not merged.look_again
     assert store.shown == {1: ("uid-1", "3")}
 
 
@@ -321,7 +331,7 @@ def test_a_list_with_an_absent_pod_as_it_was_is_from_a_cache_or_proves_a_reset()
 
     restored = watched(1, pod(1, version=1))
     restored.list(5)
-    merged = restored.list(6, pod(1, version=1))
+    merged = restored.twice(6, pod(1, version=1))
     assert (merged.reset, restored.shown) == (True, {1: ("uid-1", "1")})
 
 
@@ -391,7 +401,7 @@ def test_a_stale_list_from_a_cache_takes_no_pod_back_in_time() -> None:
 
     merged = store.list(3, pod(1, version=1), consistent=False)
 
-    assert not merged.reset
+    assert not merged.look_again
     assert store.shown == {1: ("uid-1", "5")}
 
 
@@ -620,7 +630,7 @@ def test_a_list_below_a_version_handled_before_its_request_proves_a_reset() -> N
     store = watched(5, pod(1, version=5), pod(2, version=4))
     store.events(version=50)  # a bookmark counts too
 
-    merged = store.list(20, pod(1, version=3), pod(9, version=19))
+    merged = store.twice(20, pod(1, version=3), pod(9, version=19))
 
     assert (merged.reset, merged.relist) == (True, True)
     assert store.shown == {1: ("uid-1", "3"), 9: ("uid-9", "19")}
@@ -631,7 +641,7 @@ def test_a_list_below_a_version_handled_before_its_request_proves_a_reset() -> N
 def test_a_list_with_a_pod_older_than_known_proves_a_reset() -> None:
     store = watched(5, pod(1, version=5))
 
-    assert store.list(30, pod(1, version=4)).reset
+    assert store.twice(30, pod(1, version=4)).reset
     assert store.shown == {1: ("uid-1", "4")}
 
 
@@ -639,7 +649,7 @@ def test_a_list_with_an_ended_pod_proves_a_reset() -> None:
     store = watched(1, pod(1, version=1))
     store.events(event("DELETED", pod(1, version=2, terminating=True)))
 
-    merged = store.list(30, pod(1, version=1))
+    merged = store.twice(30, pod(1, version=1))
 
     assert merged.reset
     assert store.shown == {1: ("uid-1", "1")}
@@ -652,7 +662,7 @@ def test_a_version_handled_after_the_lists_request_proves_nothing() -> None:
 
     merged = store.list(4, pod(1, version=1), pod(2, version=1), asked=asked)
 
-    assert not merged.reset
+    assert not merged.look_again
     assert store.shown == {1: ("uid-1", "8")}
 
 
@@ -663,16 +673,17 @@ def test_a_list_later_than_a_change_that_it_lacks_proves_a_reset() -> None:
     store.events(event("MODIFIED", pod(1, version=8)))
 
     late = store.list(10, pod(1, version=7), asked=asked)
-    assert (late.applied, late.reset, late.relist) == (False, False, True), "the next LIST decides"
-    assert store.list(10, pod(1, version=7)).reset
+    assert (late.applied, late.reset, late.look_again) == (False, False, True)
+    store.now += SECOND_LOOK.total_seconds()
+    assert store.list(11, pod(1, version=7)).reset
 
 
 def test_a_list_from_a_cache_never_proves_a_reset() -> None:
     store = watched(5, pod(1, version=5))
     store.events(event("DELETED", pod(1, version=6, terminating=True)))
 
-    assert not store.list(4, consistent=False).reset
-    assert not store.list(30, pod(1, version=5), consistent=False).reset
+    assert not store.list(4, consistent=False).look_again
+    assert not store.list(30, pod(1, version=5), consistent=False).look_again
     assert store.shown == {}
 
 
@@ -682,17 +693,17 @@ def test_a_reset_forgets_every_version_tombstone_and_absence() -> None:
     store.list(60, pod(2, version=1))
     assert "uid-3" in {ended.uid for ended in store.merged.ended} | set(store.history.absent)
 
-    merged = store.list(20, pod(2, version=1))
+    merged = store.twice(20, pod(2, version=1))
 
     assert merged.reset
     assert (dict(store.history.tombstones), dict(store.history.absent)) == ({}, {})
-    assert not store.list(21, pod(1, version=21), pod(2, version=1)).reset
+    assert not store.list(21, pod(1, version=21), pod(2, version=1)).look_again
     assert store.shown == {1: ("uid-1", "21"), 2: ("uid-2", "1")}
 
 
 def test_after_a_reset_the_old_stream_is_dropped_and_the_watchs_next_list_counts() -> None:
     store = watched(50, pod(1, version=50))
-    store.list(20, pod(1, version=5))
+    assert store.twice(20, pod(1, version=5)).reset
 
     assert not store.events(event("MODIFIED", pod(1, version=51)), stream=1).applied
     assert store.list(22, pod(1, version=5), stream=2).applied
@@ -704,7 +715,7 @@ def test_a_list_requested_before_a_reset_was_detected_is_dropped() -> None:
     """It may be of the old history: its versions would make all of the new one look old."""
     store = watched(50, pod(1, version=50))
     asked = store.now
-    store.list(20, pod(1, version=5))
+    assert store.twice(20, pod(1, version=5)).reset
 
     late = store.list(60, pod(1, version=55), asked=asked, stream=2)
 
@@ -714,8 +725,8 @@ def test_a_list_requested_before_a_reset_was_detected_is_dropped() -> None:
 
 def test_the_watchs_next_list_counts_after_any_number_of_resets() -> None:
     store = watched(50)
-    store.list(20)
-    store.list(10)
+    assert store.twice(20).reset
+    assert store.twice(10).reset
 
     assert not store.list(11, stream=2).relist
     assert store.events(event("ADDED", pod(1, version=12)), stream=2).applied
@@ -736,10 +747,10 @@ def test_a_list_with_an_older_streams_number_is_merged_as_a_poll_and_its_watch_l
 def test_a_watchs_own_list_that_proves_a_reset_is_not_requested_again() -> None:
     store = watched(50)
 
-    merged = store.list(20, stream=2)
+    merged = store.twice(20, stream=2)
 
     assert (merged.reset, merged.relist) == (True, False)
-    assert store.events(event("ADDED", pod(1, version=21)), stream=2).applied
+    assert store.events(event("ADDED", pod(1, version=21)), stream=3).applied
 
 
 def test_versions_handled_at_one_moment_prove_nothing() -> None:
@@ -747,7 +758,7 @@ def test_versions_handled_at_one_moment_prove_nothing() -> None:
     store = watched(5, pod(1, version=5))
     store.events(event("MODIFIED", pod(1, version=9)))
 
-    assert not store.list(8, pod(1, version=5), asked=store.now).reset
+    assert not store.list(8, pod(1, version=5), asked=store.now).look_again
 
 
 # ── versions that are no numbers ─────────────────────────────────────────────────────────────────────────────────
@@ -771,7 +782,7 @@ def test_ends_are_reported_and_forgotten_with_opaque_versions() -> None:
     assert uids(store.list("b").ended) == ["uid-2"]
     store.list("c")
     store.list("d")
-    assert not store.merged.reset
+    assert not store.merged.look_again
     assert (dict(store.history.tombstones), dict(store.history.absent)) == ({}, {})
 
 

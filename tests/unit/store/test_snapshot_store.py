@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from actors.messages.internal import (
     AddSubscriber,
     BatchDone,
+    LookAgain,
     Relist,
     ReplaceSnapshot,
     SnapshotBatch,
@@ -64,10 +65,14 @@ class Subscriber:
 class World:
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
-        self.watch = kit.probe("watch-source")
+        self.watch, self.poll = kit.probe("watch-source"), kit.probe("poll-source")
         self.store = kit.spawn(
             lambda context: SnapshotStore(
-                context, settings=Settings(app_id="app"), rules=PodRules(), watch_source=self.watch.address
+                context,
+                settings=Settings(app_id="app"),
+                rules=PodRules(),
+                watch_source=self.watch.address,
+                poll_source=self.poll.address,
             ),
             name="snapshot-store",
         )
@@ -592,9 +597,18 @@ def test_a_reset_is_logged_once_and_the_watch_lists_again(
     world.list(pod(1, version=95), version=100)
     world.one.subscribe()
     kit.advance(timedelta(milliseconds=500))
+    caplog.set_level(logging.INFO)
     world.list(pod(7, version=3), version=5, stream=None)
+    look = world.poll.take(LookAgain)
+    world.watch.expect_nothing()
+    kit.advance(look.after)
+    while not world.one.has_nothing():
+        world.one.handle()
+    world.list(pod(7, version=3), version=6, stream=None)
     assert world.watch.take(Relist) == Relist()
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    world.poll.expect_nothing()
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]
+    kit.advance(MIN_ROUND)
     batch = world.one.handle()
     assert set(batch.snapshot.states) == {7}
     assert [ended.executor_id for ended in batch.ended] == [1]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 import unicodedata
+from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import given
@@ -13,10 +17,12 @@ from hypothesis import strategies as st
 
 from actors.errors import ApiError, Forbidden, SettingsError
 from actors.text import LONGEST_LINE, LONGEST_TEXT, fields_of, get_logger, log_with, one_line
+from actors.text.http_log import HttpLog
 from tests.unit.hostile import ACTS, HOSTILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ class _Kept(logging.Handler):
 
 @pytest.fixture
 def kept() -> Iterator[_Kept]:
-    logger, handler = get_logger("actors.test_text"), _Kept()
+    logger, handler = get_logger("actors.test_text").logger, _Kept()
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
@@ -141,5 +147,142 @@ def test_a_log_record_has_the_fields_of_its_thread_and_any_formatter_finds_them(
 
 
 def test_taking_a_logger_twice_does_not_filter_twice() -> None:
-    assert get_logger("actors.test_text") is get_logger("actors.test_text")
-    assert len(get_logger("actors.test_text").filters) == 1
+    assert get_logger("actors.test_text").logger is get_logger("actors.test_text").logger
+    assert len(get_logger("actors.test_text").logger.filters) == 1
+
+
+def test_a_log_record_says_which_line_has_logged_it(kept: _Kept) -> None:
+    log = get_logger("actors.test_text")
+    log.warning("driver died")
+    HttpLog(log, ValueError).warning("driver died")
+    log.error("driver died", exc_info=RuntimeError("boom"))
+    assert {(record.funcName, record.pathname) for record in kept.records} == {
+        ("test_a_log_record_says_which_line_has_logged_it", __file__)
+    }
+
+
+# ── what the program's logging raises ────────────────────────────────────────────────────────────────────────────
+
+RAISED = [
+    OSError(28, "No space left on device"),
+    RuntimeError("boom"),
+    MemoryError(),
+    SystemExit(3),
+    KeyboardInterrupt(),
+]
+
+
+def _fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+class _Failing(logging.Handler):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
+    def emit(self, _: logging.LogRecord) -> None:
+        _fail(self._error)
+
+
+@contextmanager
+def _failing_handler(error: BaseException) -> Iterator[None]:
+    logger, handler = logging.getLogger("actors"), _Failing(error)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def _failing_filter(error: BaseException) -> Iterator[None]:
+    logger, fails = logging.getLogger("actors.test_text"), partial(_fail, error)
+    logger.addFilter(lambda _: fails())
+    try:
+        yield
+    finally:
+        logger.removeFilter(logger.filters[-1])
+
+
+@contextmanager
+def _failing_factory(error: BaseException) -> Iterator[None]:
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(lambda *_, **__: _fail(error))
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(before)
+
+
+def _in_a_thread(function: Callable[[], object]) -> list[BaseException]:
+    """Return what the function raises in a thread that is not the main one."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - whatever it is
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return raised
+
+
+@pytest.mark.parametrize("failing", [_failing_handler, _failing_filter, _failing_factory])
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+def test_what_logging_raises_costs_a_line_of_the_log_and_is_told_on_stderr(
+    failing: Callable[[BaseException], AbstractContextManager[None]],
+    error: BaseException,
+    kept: _Kept,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = get_logger("actors.test_text")
+    with failing(error):
+        assert _in_a_thread(lambda: log.warning("driver died")) == []
+        assert _in_a_thread(lambda: log.error("driver died", exc_info=RuntimeError("its cause"))) == []
+    told = capsys.readouterr().err
+    assert told.count("A line of the log is lost: its handling failed.") == 2
+    assert type(error).__name__ in told
+    kept.records.clear()
+    log.warning("driver died")
+    assert [record.getMessage() for record in kept.records] == ["driver died"]
+
+
+def test_ctrl_c_and_the_programs_exit_while_the_main_thread_logs_reach_it() -> None:
+    for error in (KeyboardInterrupt(), SystemExit(3)):
+        with _failing_handler(error), pytest.raises(type(error)):
+            get_logger("actors.test_text").warning("driver died")
+    with _failing_handler(OSError("disk full")):
+        get_logger("actors.test_text").warning("driver died")
+
+
+def test_a_value_that_cannot_be_shown_costs_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Odd:
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    assert _in_a_thread(lambda: get_logger("actors.test_text").warning("target set: totals=%s", Odd())) == []
+    assert "SystemExit: 3" in capsys.readouterr().err
+
+
+def test_a_stderr_that_fails_or_is_missing_takes_nothing_more_than_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    for stderr in (Full(), None):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with _failing_handler(RuntimeError("boom")):
+            get_logger("actors.test_text").warning("driver died")
+
+
+def test_who_wants_no_word_of_what_logging_raises_gets_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    with _failing_handler(RuntimeError("boom")):
+        get_logger("actors.test_text").warning("driver died")
+    assert capsys.readouterr().err == ""
