@@ -38,7 +38,7 @@ __all__ = [
 
 NO_IMAGE: Final = "executor-pods/local"
 """The image of a container that wants none; any other is named in an event, because it is not run."""
-_BUILT_IN_EXECUTOR: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("executor.py")))
+_BUILT_IN_EXECUTOR: Final = (sys.executable, "-I", "-S", str(Path(__file__).parent / "processes" / "executor.py"))
 
 _INHERITED: Final = frozenset(
     {

@@ -28,7 +28,7 @@ from actors.local.kubelet.containers import (
     unsupported,
 )
 from actors.local.kubelet.pod_run import LOOPBACK, ContainerRun, LogFile, PodRun, RunningHook
-from actors.local.kubelet.processes import NOT_FOUND
+from actors.local.kubelet.processes.processes import NOT_FOUND
 from actors.local.kubelet.recorder import EventRecorder
 from actors.local.kubelet.scheduler import Scheduler
 from actors.local.store.object_store import ApiStatus, ObjectStore
@@ -37,7 +37,7 @@ from actors.runtime import Clock, Scheduled
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from actors.local.kubelet.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
+    from actors.local.kubelet.processes.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
 
 __all__ = ["Later", "PodRunner"]
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from actors.local.kubelet.nodes import NodeLifecycle, local_node
 from actors.local.kubelet.pod_runner import PodRunner
-from actors.local.kubelet.processes import (
+from actors.local.kubelet.processes.processes import (
     LauncherLost,
     Processes,
     ProcessEvent,

@@ -11,7 +11,7 @@ subreaper what the launcher leaves. If the guardian is killed, the launcher kill
 socket ends only after all that, as both hold it.
 
 It is run by path, isolated (`python -I -S launcher.py`), starts in some 20 ms, and must never import anything of this
-library. Requests and events are JSON, one per line, exchanged with `actors.local.kubelet.processes`:
+library. Requests and events are JSON, one per line, exchanged with `actors.local.kubelet.processes.processes`:
 
     {"start": key, "argv": [...], "env": {...}, "cwd": path or null, "log": path}
     {"signal": key, "number": 15, "group": false}

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 import pytest
 
 import actors
-from actors.local.kubelet.processes import (
+from actors.local.kubelet.processes.processes import (
     LauncherLost,
     Processes,
     ProcessEvent,
@@ -25,7 +25,7 @@ from tests.unit.local.process_kit import SAFETY_SECONDS
 HOST = """
 import os, sys
 from pathlib import Path
-from actors.local.kubelet.processes import Processes
+from actors.local.kubelet.processes.processes import Processes
 processes = Processes(print)
 processes.open()
 command = "setsid sleep 1000 & sh -c 'echo up; exec sleep 1000' & exec sleep 1000"
