@@ -215,7 +215,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:
             raise typer.BadParameter("no image: set --image, executor.image or a pod template")
-        from actors.local.kubelet.containers import NO_IMAGE  # noqa: PLC0415 - only a run on the embedded cluster needs it
+        from actors.local.kubelet.processes.containers import NO_IMAGE  # noqa: PLC0415 - only a run on the embedded cluster needs it
 
         settings = settings.with_default_image(NO_IMAGE)
     from actors.cli.run import ClusterFaults, Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument

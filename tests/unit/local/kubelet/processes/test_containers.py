@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.local.kubelet.containers import NO_IMAGE, argv, expand, ignored, unsupported
+from actors.local.kubelet.processes.containers import NO_IMAGE, argv, expand, ignored, unsupported
 
 
 @pytest.mark.parametrize(
