@@ -85,7 +85,8 @@ def test_the_results_of_a_deleted_pod_are_lost_without_a_pause_and_taken_over_wi
         world.store.delete("pods", "default", name(1))
         work.go_on(20)
         assert (work.lost, work.taken) == (lost, 28 - lost)
-        assert names(world) == [name(i) for i in (2, 3, 4)], "it is replaced, and its pause ends when it is drained"
+        world.advance(42)
+        assert names(world) == [name(i) for i in (2, 3, 4)], "it is replaced, and gone once its pause was served"
         assert ended(world, 1).kind is LossKind.DELETED
 
 
@@ -100,6 +101,7 @@ def test_the_results_of_evicted_retired_and_scaled_down_executors_are_taken_over
         assert world.ask(ScaleExecutors(6, victims="oldest")) == (4, 5)
         work.go_on(10)
         assert (work.lost, work.taken) == (0, 50)
+        world.advance(42)  # the pause of the evicted one is served in full
         assert ended(world, 1).kind is LossKind.EVICTED
         assert {ended(world, i).kind for i in (2, 3, 4, 5)} == {LossKind.KILLED_BY_DRIVER}
         assert not any(ended(world, i).caused_by_app for i in (1, 2, 3, 4, 5))
@@ -194,12 +196,12 @@ def test_the_hang_up_of_a_retired_executor_is_no_disconnect() -> None:
         assert not world.heard(ExecutorRemoved)
 
 
-def test_a_retired_executor_that_somebody_else_deletes_keeps_its_deadline() -> None:
+def test_a_retired_executor_that_somebody_else_deletes_serves_its_whole_pause() -> None:
     with fleet(1, executor=DRAINING) as world:
         world.retire(1)
         world.advance(50)
         world.store.delete("pods", "default", name(1))
-        world.advance(9)
+        world.advance(59)
         assert name(1) in names(world)
         world.advance(5)
         assert name(1) not in names(world)

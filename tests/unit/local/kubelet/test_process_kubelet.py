@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.processes.containers import NO_IMAGE, argv
 from actors.local.store.object_store import ApiStatus
+from actors.runtime import Entropy
 from tests.unit.local.process_kit import Laptop, ended, is_alive, process_of
 
 if TYPE_CHECKING:
@@ -895,3 +897,70 @@ def test_hooks_that_a_process_cannot_have_are_listed_in_an_event(laptop: Laptop)
     laptop.wait_phase("a", "Succeeded")
     messages = [event["message"] for event in laptop.store.list("events", "default").items]
     assert any("lifecycle.preStop" in message for message in messages)
+
+
+# ── the delays of a node ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def slow_laptop(tmp_path: Path) -> Iterator[Laptop]:
+    """A node that takes its time, and whose clock the test moves."""
+    laptop = Laptop(tmp_path, delays=Delays(Entropy(1)))
+    laptop.kubelet.start()
+    yield laptop
+    laptop.kubelet.stop()
+
+
+def due(laptop: Laptop, least: float, most: float) -> None:
+    """Let the next timer be due, which waits for a time between these seconds."""
+    timer = laptop.timers.next()
+    assert least <= timer.delay.total_seconds() <= most
+    timer.fire()
+
+
+def test_with_delays_a_pod_starts_and_its_end_is_noticed_later(slow_laptop: Laptop, pipe: Path) -> None:
+    slow_laptop.create("a", ["sh", "-c", f"read x < {pipe}; exit 3"])
+    assert waiting(slow_laptop.wait("a", lambda pod: bool(waiting(pod)))) == "ContainerCreating"
+    due(slow_laptop, 0.7, 1.3)
+    process = process_of(slow_laptop.wait_phase("a", "Running"))
+    pipe.write_text("go\n")
+    noticed = slow_laptop.timers.next()
+    assert not is_alive(process)
+    assert 1 <= noticed.delay.total_seconds() <= 2
+    assert slow_laptop.store.get("pods", "default", "a")["status"]["phase"] == "Running"
+    noticed.fire()
+    assert ended(slow_laptop.wait_phase("a", "Failed"))["exitCode"] == 3
+
+
+def test_with_delays_a_deleted_pod_is_gone_some_time_after_its_end(slow_laptop: Laptop) -> None:
+    slow_laptop.create("a", ["sleep", "1000"], shareProcessNamespace=True)
+    due(slow_laptop, 0.7, 1.3)
+    slow_laptop.wait_phase("a", "Running")
+    slow_laptop.store.delete("pods", "default", "a")
+    assert slow_laptop.timers.next().delay == timedelta(seconds=30)
+    due(slow_laptop, 1, 2)
+    assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 143
+
+
+def test_with_delays_a_pod_that_is_deleted_while_it_is_prepared_starts_and_is_stopped(slow_laptop: Laptop) -> None:
+    slow_laptop.create("a", ["sleep", "1000"], shareProcessNamespace=True)
+    prepared = slow_laptop.timers.next()
+    slow_laptop.store.delete("pods", "default", "a")
+    prepared.fire()
+    assert slow_laptop.timers.next().delay == timedelta(seconds=30)
+    due(slow_laptop, 1, 2)
+    assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 143
+
+
+def test_with_delays_an_end_that_was_not_noticed_when_the_pod_is_deleted_keeps_its_code(
+    slow_laptop: Laptop, pipe: Path
+) -> None:
+    slow_laptop.create("a", ["sh", "-c", f"read x < {pipe}; exit 3"])
+    due(slow_laptop, 0.7, 1.3)
+    slow_laptop.wait_phase("a", "Running")
+    pipe.write_text("go\n")
+    noticed = slow_laptop.timers.next()
+    slow_laptop.store.delete("pods", "default", "a")
+    due(slow_laptop, 1, 2)
+    assert noticed.cancelled
+    assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 3
