@@ -47,8 +47,8 @@ class LocalCluster:
         failing_pulls: images that cannot be pulled, by `*` and `?`; see `fail_pulls`.
         lose_node_after: the time until the node is lost; see `lose_node`. None: it is not.
         node_outage: the time until a node lost so is back. None: it does not come back.
-        realistic: take the times of a real node: 0.7 to 1.3 s for a start, 1 to 2 s until an end is seen. Otherwise
-            both are seen at once.
+        realistic: take the times of a real node: 0.7 to 1.3 s for a start, 1 to 2 s until a pod's end is seen.
+            Otherwise both are seen at once.
     """
 
     def __init__(

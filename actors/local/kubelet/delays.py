@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from actors.runtime import Entropy
 
-__all__ = ["END", "START", "Delays"]
+__all__ = ["LOOK", "START", "Delays"]
 
 START: Final = (0.7, 1.3)
 """Seconds from a pod's binding until its containers start."""
-END: Final = (1.0, 2.0)
-"""Seconds until the end of a container is in its pod's status, and from a pod's end until its object is gone.
+_NOTICE: Final = (0.1, 0.9)
+"""Seconds until an end is in the status of its container."""
+_FINISH: Final = (0.9, 1.1)
+"""Seconds from there until the pod has its last phase or, if it was being deleted, its object is gone.
 
-Both measured on a node with kubelet 1.34 and containerd 1.6 that has the image. The kubelet looks for ended containers
-once a second (`genericPlegRelistPeriod`), and takes down a pod's network and volumes before it deletes the object."""
+All measured on a node with kubelet 1.34 and containerd 1.6 that has the image."""
+LOOK: Final = timedelta(seconds=1)
+"""How often a kubelet looks which containers run (`genericPlegRelistPeriod` in `pkg/kubelet`)."""
 
 
 class Delays:
@@ -33,9 +36,17 @@ class Delays:
         """Return the time from a pod's binding until its containers start."""
         return self._draw(START)
 
+    def notice(self) -> timedelta:
+        """Return the time until an end is in the status of its container."""
+        return self._draw(_NOTICE)
+
+    def finish(self) -> timedelta:
+        """Return the time from there until the pod's last phase, or until its object is gone."""
+        return self._draw(_FINISH)
+
     def end(self) -> timedelta:
-        """Return the time until an end is in the pod's status."""
-        return self._draw(END)
+        """Return the time for both: from an end until all of it is seen."""
+        return self.notice() + self.finish()
 
     def _draw(self, bounds: tuple[float, float]) -> timedelta:
         return timedelta(0) if self._entropy is None else timedelta(seconds=self._entropy.uniform(*bounds))

@@ -7,10 +7,10 @@ here. The status is a real kubelet's (`pkg/kubelet/kubelet_pods.go`, `pkg/kubele
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from actors.local.kubelet.container_run import STATUS_UNKNOWN, ContainerRun
-from actors.local.store.objects import rfc3339
+from actors.local.store.objects import FINAL_PHASES, rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +25,14 @@ LOOPBACK: Final = "127.0.0.1"
 
 _LEAST_GRACE: Final = timedelta(seconds=1)
 """A kubelet takes a shorter grace period for this: `calculateEffectiveGracePeriod` in `pkg/kubelet/pod_workers.go`."""
+
+
+class _Condition(NamedTuple):
+    """Whether a pod condition holds (`True` or `False`), and why."""
+
+    status: str
+    reason: str | None = None
+    message: str | None = None
 
 
 class PodRun:
@@ -56,13 +64,19 @@ class PodRun:
         """Its main containers, or its initialization, have ended for good: its sidecars are stopped."""
         self.terminating = False
         """It is being deleted: its containers are stopped. Its status is written again when all have ended."""
+        self.stopped = False
+        """All containers have ended for good: its network is taken down, its last status follows."""
         self.finished = False
-        """It has ended, and its end is about to be written, or was."""
+        """Its last status was written."""
         self.gone = False
         """Its object is gone: its status cannot be written."""
         self.timers: dict[str, Scheduled] = {}
         """The next step of each container that waits: a restart, the end of a hook, its turn, SIGKILL, or that its end
         is noticed; by its name. The pod's own next step has no name."""
+        self._given_up: str | None = None
+        """Its phase before `give_up`."""
+        self._shown = "Pending"
+        """The phase in its last status."""
         self._transitions: dict[str, tuple[str, str]] = {}
 
     # ── What it consists of ───────────────────────────────────────────────────────────────────────────────────────
@@ -125,6 +139,7 @@ class PodRun:
 
     def give_up(self) -> None:
         """Record that nothing more will be known of its containers (`TerminatePod` in `pkg/kubelet/status`)."""
+        self._given_up = self._phase()
         begun = [index for index, init in enumerate(self.inits) if "waiting" not in init.state or init.last_state]
         unknown = self.inits[: max(begun, default=0) + 1]
         if self.initialized:
@@ -198,12 +213,25 @@ class PodRun:
     # ── Its status ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def phase(self) -> str:
-        """Return the pod's phase: `getPhase` in `pkg/kubelet/kubelet_pods.go`."""
+        """Return the pod's phase, which is final only when all of its containers have stopped.
+
+        `SetPodStatus` in `pkg/kubelet/status` keeps the phase before that.
+        """
+        phase = self._phase()
+        if self._given_up is not None and phase not in FINAL_PHASES:
+            return "Failed"
+        is_final = self.finished or (self.stopped and self.terminating)
+        return phase if is_final or phase not in FINAL_PHASES else self._shown
+
+    def _phase(self) -> str:
+        """Return the phase of its containers: `getPhase` in `pkg/kubelet/kubelet_pods.go`."""
+        if self._given_up is not None:
+            return self._given_up
         if self.rejected is not None:
             return "Failed"
         codes = [main.exit_code for main in self.mains]
-        if self.finished:
-            return "Succeeded" if not any(code != 0 for code in codes) else "Failed"
+        if self.stopped and None not in codes:
+            return "Failed" if any(codes) else "Succeeded"
         regular = [init for init in self.inits if not init.is_sidecar]
         if any(init.exit_code not in {0, None} and not self._policy_restarts(init) for init in regular):
             return "Failed"
@@ -224,10 +252,10 @@ class PodRun:
 
     def status(self, now: datetime) -> dict[str, Any]:
         """Return the pod's `status`, as a patch of the one in the store."""
-        phase = self.phase()
+        self._shown = self.phase()
         status: dict[str, Any] = {
-            "phase": phase,
-            "conditions": self._conditions(phase, rfc3339(now)),
+            "phase": self._shown,
+            "conditions": self._conditions(self._phase(), rfc3339(now)),
             "hostIP": LOOPBACK,
             "hostIPs": [{"ip": LOOPBACK}],
             "startTime": rfc3339(self.began_at),
@@ -243,45 +271,47 @@ class PodRun:
         return status
 
     def _conditions(self, phase: str, now: str) -> list[dict[str, Any]]:
-        ready = self._unready(phase)
-        problems = {
-            "PodReadyToStartContainers": None if self.has_sandbox and not self.finished else (None, None),
-            "PodScheduled": None,
-            "Initialized": self._uninitialized(phase),
+        ready = self._ready_condition(phase)
+        known = {
+            "PodReadyToStartContainers": _Condition("True" if self.has_sandbox and not self.stopped else "False"),
+            "PodScheduled": _Condition("True"),
+            "Initialized": self._initialized_condition(phase),
             "ContainersReady": ready,
             "Ready": ready,
         }
-        return [self._condition(name, problem, now) for name, problem in problems.items()]
+        return [self._condition(name, condition, now) for name, condition in known.items()]
 
-    def _uninitialized(self, phase: str) -> tuple[str, str] | None:
+    def _initialized_condition(self, phase: str) -> _Condition:
         begun = any("waiting" not in main.state for main in self.mains)
         names = [init.name for init in self.inits if not self._has_served(init)]
-        if phase == "Succeeded" or begun or not names:
-            return None
-        return "ContainersNotInitialized", f"containers with incomplete status: [{' '.join(names)}]"
-
-    def _unready(self, phase: str) -> tuple[str, str | None] | None:
         if phase == "Succeeded":
-            return "PodCompleted", None
-        if phase == "Failed":
-            return "PodFailed", None
+            return _Condition("True", "PodCompleted")
+        if begun or not names:
+            return _Condition("True")
+        return _Condition(
+            "False", "ContainersNotInitialized", f"containers with incomplete status: [{' '.join(names)}]"
+        )
+
+    def _ready_condition(self, phase: str) -> _Condition:
+        if phase in FINAL_PHASES:
+            return _Condition("False", "PodCompleted" if phase == "Succeeded" else "PodFailed")
         sidecars = (init for init in self.inits if init.is_sidecar)
         names = [each.name for each in (*sidecars, *self.mains) if not each.is_running]
-        return ("ContainersNotReady", f"containers with unready status: [{' '.join(names)}]") if names else None
+        if not names:
+            return _Condition("True")
+        return _Condition("False", "ContainersNotReady", f"containers with unready status: [{' '.join(names)}]")
 
-    def _condition(self, name: str, problem: tuple[str | None, str | None] | None, now: str) -> dict[str, Any]:
+    def _condition(self, name: str, condition: _Condition, now: str) -> dict[str, Any]:
         """Return one condition; its transition time changes only with its status."""
-        status = "True" if problem is None else "False"
         previous = self._transitions.get(name)
-        since = previous[1] if previous is not None and previous[0] == status else now
-        self._transitions[name] = (status, since)
+        since = previous[1] if previous is not None and previous[0] == condition.status else now
+        self._transitions[name] = (condition.status, since)
         # an explicit None in a patch removes an earlier value
-        reason, message = problem or (None, None)
         return {
             "type": name,
-            "status": status,
+            "status": condition.status,
             "lastProbeTime": None,
             "lastTransitionTime": since,
-            "reason": reason,
-            "message": message,
+            "reason": condition.reason,
+            "message": condition.message,
         }

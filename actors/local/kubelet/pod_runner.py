@@ -14,6 +14,7 @@ from signal import SIGKILL
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.local.kubelet.container_run import STATUS_UNKNOWN, ContainerRun, Exit, LogFile
+from actors.local.kubelet.delays import LOOK, Delays
 from actors.local.kubelet.hooks import Hooks
 from actors.local.kubelet.pod_run import LOOPBACK, PodRun
 from actors.local.kubelet.processes.containers import (
@@ -39,7 +40,6 @@ from actors.text import get_logger
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from actors.local.kubelet.delays import Delays
     from actors.local.kubelet.processes.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
 
 __all__ = ["Later", "PodRunner"]
@@ -118,16 +118,25 @@ class PodRunner:
         container.started(event.pid, self._clock.now())
 
         def runs(exit_code: int) -> None:
-            container.runs()
             if exit_code:
+                container.runs()
                 self._events.record(run.pod, "FailedPostStartHook", "PostStartHook failed", "Warning")
                 self._stopper.stop(run, [container], run.grace, "FailedPostStartHook")
+                self._notice(run, container)
+            elif container.is_sidecar and container.key is not None:
+                self._in(run, container.name, LOOK, lambda: self._runs_now(run, container))
+                self._sync(run)
             else:
-                self._write_status(run)
-            self._notice(run, container)
+                self._runs_now(run, container)
 
         if not self._hooks.run(run, container, "postStart", runs):
             runs(0)
+
+    def _runs_now(self, run: PodRun, container: ContainerRun) -> None:
+        """Record that a container runs. A sidecar that ends before the kubelet looks does not count as started."""
+        container.runs()
+        self._write_status(run)
+        self._notice(run, container)
 
     def process_failed(self, failure: ProcessFailed) -> None:
         """Handle a container that could not be started."""
@@ -234,7 +243,7 @@ class PodRunner:
         """Take the next step of a pod, unless one is under way."""
         if run.finished:
             self._forget_if_gone(run)
-        elif run.is_busy:
+        elif run.is_busy or run.stopped:
             return
         elif run.is_deleted and not run.terminating:
             self._terminate(run)
@@ -248,11 +257,11 @@ class PodRunner:
     def _end(self, run: PodRun) -> None:
         """End a pod whose main containers have ended for good: stop its sidecars."""
         run.ending = True
-        if not run.live():
-            self._finish(run)
-            return
         self._write_status(run)
-        self._stop(run)
+        if run.live():
+            self._stop(run)
+        else:
+            self._stopped(run)
 
     def _terminate(self, run: PodRun) -> None:
         """Begin the pod's deletion: stop all containers. Its status is written again when all have ended.
@@ -272,13 +281,20 @@ class PodRunner:
         self._finish_if_ended(run)
 
     def _finish_if_ended(self, run: PodRun) -> None:
-        if not run.live() and not run.finished:
-            run.finished = True
-            self._in(run, _POD, self._delays.end(), lambda: self._finish(run))
+        if not run.live() and not run.stopped:
+            run.stopped = True
+            self._in(run, _POD, self._delays.notice(), lambda: self._stopped(run, write=True))
+
+    def _stopped(self, run: PodRun, *, write: bool = False) -> None:
+        """Write what the containers of a pod have ended with, if that is not written yet; then take the pod down."""
+        run.stopped = True
+        if write:
+            self._write_status(run)
+        self._in(run, _POD, self._delays.finish(), lambda: self._finish(run))
 
     def _finish(self, run: PodRun) -> None:
         """Write the last status of a pod. If it was being deleted, delete its object."""
-        run.finished = True
+        run.finished = run.stopped = True
         run.give_up()
         run.cancel_timers()
         self._write_status(run)
@@ -360,7 +376,7 @@ class PodRunner:
         elif container.stop is not None:
             self._ended(run, container)
         else:
-            self._in(run, container.name, self._delays.end(), lambda: self._ended(run, container))
+            self._in(run, container.name, self._delays.notice(), lambda: self._ended(run, container))
 
     def _ended(self, run: PodRun, container: ContainerRun) -> None:
         container.ended()

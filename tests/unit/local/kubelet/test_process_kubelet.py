@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.local.kubelet.delays import Delays
+from actors.local.kubelet.delays import LOOK, Delays
 from actors.local.kubelet.processes.containers import NO_IMAGE, argv
 from actors.local.store.object_store import ApiStatus
 from actors.runtime import Entropy
@@ -428,6 +428,13 @@ def sidecar(name: str, *command: str) -> dict[str, Any]:
     return {"name": name, "image": "none", "command": list(command), "restartPolicy": "Always"}
 
 
+def look(laptop: Laptop) -> None:
+    """Let the kubelet look whether a sidecar that has started still runs."""
+    timer = laptop.timers.next()
+    assert timer.delay == LOOK
+    timer.fire()
+
+
 def states(pod: dict[str, Any], kind: str = "initContainerStatuses") -> list[str]:
     return [next(iter(each["state"])) for each in pod["status"].get(kind, ())]
 
@@ -440,6 +447,8 @@ def test_sidecars_start_before_the_main_container_in_order_and_run_beside_it(lap
         sidecar("second", "sh", "-c", f"sleep 0.1; echo second >> {file}; exec sleep 1000"),
     ]
     laptop.create("a", ["sleep", "1000"], initContainers=inits)
+    look(laptop)
+    look(laptop)
     pod = laptop.wait_phase("a", "Running")
     assert states(pod) == ["running", "terminated", "running"]
     assert [each["ready"] for each in pod["status"]["initContainerStatuses"]] == [True, True, True]
@@ -449,6 +458,7 @@ def test_sidecars_start_before_the_main_container_in_order_and_run_beside_it(lap
 
 def test_a_pod_has_ended_when_its_main_container_and_then_its_sidecars_have(laptop: Laptop, pipe: Path) -> None:
     laptop.create("a", ["sh", "-c", f"read x < {pipe}; exit 3"], initContainers=[sidecar("proxy", "sleep", "1000")])
+    look(laptop)
     laptop.wait_phase("a", "Running")
     pipe.write_text("go\n")
     pod = laptop.wait("a", lambda pod: states(pod, "containerStatuses") == ["terminated"])
@@ -466,6 +476,7 @@ def test_a_pod_has_ended_when_its_main_container_and_then_its_sidecars_have(lapt
 def test_the_exit_code_of_a_sidecar_does_not_count(laptop: Laptop, pipe: Path) -> None:
     laptop.create("a", ["sh", "-c", f"read x < {pipe}"], initContainers=[sidecar("proxy", *obeys(pipe, 9))])
     pipe.read_text()
+    look(laptop)
     laptop.wait_phase("a", "Running")
     pipe.write_text("go\n")
     pod = laptop.wait_phase("a", "Succeeded")
@@ -477,6 +488,7 @@ def test_a_sidecar_is_restarted_with_backoff_and_counted_while_the_main_containe
 ) -> None:
     inits = [sidecar("proxy", "sh", "-c", f"read x < {pipe}; exit 0")]
     laptop.create("a", ["sleep", "1000"], initContainers=inits)
+    look(laptop)
     laptop.wait_phase("a", "Running")
     for restarts in (1, 2):
         pipe.write_text("go\n")
@@ -486,6 +498,7 @@ def test_a_sidecar_is_restarted_with_backoff_and_counted_while_the_main_containe
             pod = laptop.wait("a", lambda pod: states(pod) == ["waiting"])
             assert pod["status"]["phase"] == "Running"
             backoff.fire()
+        look(laptop)
         pod = laptop.wait(
             "a",
             lambda pod, restarts=restarts: (  # type: ignore[misc]  # mypy does not infer a default's type
@@ -505,6 +518,8 @@ def test_a_deletion_stops_the_main_container_first_and_then_the_sidecars_in_reve
 
     inits = [sidecar("first", *says("first")), sidecar("second", *says("second"))]
     pod = laptop.create("a", says("main"), initContainers=inits)
+    look(laptop)
+    look(laptop)
     laptop.wait_phase("a", "Running")
     for name in ("executor", "first", "second"):
         while "up" not in laptop.output(pod, name):
@@ -517,6 +532,7 @@ def test_a_deletion_stops_the_main_container_first_and_then_the_sidecars_in_reve
 
 def test_a_sidecar_whose_turn_does_not_come_gets_sigterm_at_the_end_of_the_grace_period(laptop: Laptop) -> None:
     laptop.create("a", ["sleep", "1000"], initContainers=[sidecar("proxy", "sleep", "1000")])
+    look(laptop)
     laptop.wait_phase("a", "Running")
     laptop.store.delete("pods", "default", "a", grace_period_seconds=7)
     timers = [laptop.timers.next() for _ in range(2)]
@@ -529,6 +545,14 @@ def test_a_sidecar_whose_turn_does_not_come_gets_sigterm_at_the_end_of_the_grace
     kill.fire()
     pod = laptop.wait_gone("a")
     assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+
+
+def test_a_sidecar_that_ends_before_the_kubelet_looks_holds_up_the_main_container(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"], initContainers=[sidecar("proxy", "false")])
+    pod = laptop.wait("a", lambda pod: "CrashLoopBackOff" in str(pod["status"]))
+    assert pod["status"]["phase"] == "Pending"
+    assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 1
+    assert states(pod, "containerStatuses") == ["waiting"]
 
 
 def test_a_restart_policy_of_an_init_container_other_than_always_is_refused_with_a_reason(laptop: Laptop) -> None:
@@ -926,9 +950,12 @@ def test_with_delays_a_pod_starts_and_its_end_is_noticed_later(slow_laptop: Lapt
     pipe.write_text("go\n")
     noticed = slow_laptop.timers.next()
     assert not is_alive(process)
-    assert 1 <= noticed.delay.total_seconds() <= 2
-    assert slow_laptop.store.get("pods", "default", "a")["status"]["phase"] == "Running"
+    assert 0.1 <= noticed.delay.total_seconds() <= 0.9
+    assert states(slow_laptop.store.get("pods", "default", "a"), "containerStatuses") == ["running"]
     noticed.fire()
+    pod = slow_laptop.wait("a", lambda pod: states(pod, "containerStatuses") == ["terminated"])
+    assert pod["status"]["phase"] == "Running"
+    due(slow_laptop, 0.9, 1.1)
     assert ended(slow_laptop.wait_phase("a", "Failed"))["exitCode"] == 3
 
 
@@ -938,7 +965,9 @@ def test_with_delays_a_deleted_pod_is_gone_some_time_after_its_end(slow_laptop: 
     slow_laptop.wait_phase("a", "Running")
     slow_laptop.store.delete("pods", "default", "a")
     assert slow_laptop.timers.next().delay == timedelta(seconds=30)
-    due(slow_laptop, 1, 2)
+    due(slow_laptop, 0.1, 0.9)
+    slow_laptop.wait_phase("a", "Failed")
+    due(slow_laptop, 0.9, 1.1)
     assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 143
 
 
@@ -948,7 +977,9 @@ def test_with_delays_a_pod_that_is_deleted_while_it_is_prepared_starts_and_is_st
     slow_laptop.store.delete("pods", "default", "a")
     prepared.fire()
     assert slow_laptop.timers.next().delay == timedelta(seconds=30)
-    due(slow_laptop, 1, 2)
+    due(slow_laptop, 0.1, 0.9)
+    slow_laptop.wait_phase("a", "Failed")
+    due(slow_laptop, 0.9, 1.1)
     assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 143
 
 
@@ -961,6 +992,7 @@ def test_with_delays_an_end_that_was_not_noticed_when_the_pod_is_deleted_keeps_i
     pipe.write_text("go\n")
     noticed = slow_laptop.timers.next()
     slow_laptop.store.delete("pods", "default", "a")
-    due(slow_laptop, 1, 2)
+    due(slow_laptop, 0.1, 0.9)
+    due(slow_laptop, 0.9, 1.1)
     assert noticed.cancelled
     assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 3
