@@ -93,6 +93,12 @@ _NodeOutage: TypeAlias = Annotated[
         help="With --lose-node: the node is back after this. Default: never.",
     ),
 ]
+_Realistic: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--realistic", help="The embedded cluster takes the times of a real node: for a start, and to notice an end."
+    ),
+]
 
 app = typer.Typer(
     help="Keeps a fleet of executor pods alive on Kubernetes.",
@@ -159,6 +165,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     fail_pulls: _FailPulls = None,
     lose_node: _LoseNode = None,
     node_outage: _NodeOutage = None,
+    realistic: _Realistic = False,
     output: Annotated[
         str,
         typer.Option(
@@ -201,8 +208,8 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         raise typer.BadParameter("--local has its own cluster: use neither --kubeconfig nor --context with it")
     if kill_every is not None and not local:
         raise typer.BadParameter("--kill-every needs --local")
-    if not local and (fail_pulls or lose_node is not None):
-        raise typer.BadParameter("--fail-pulls and --lose-node need --local")
+    if not local and (fail_pulls or lose_node is not None or realistic):
+        raise typer.BadParameter("--fail-pulls, --lose-node and --realistic need --local")
     _check_outage(lose_node, node_outage)
     if metrics_address is not None and metrics_port is None:
         raise typer.BadParameter("--metrics-address needs --metrics-port")
@@ -215,10 +222,10 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     if settings.executor.image is None and settings.executor.pod_template is None:
         if not local:
             raise typer.BadParameter("no image: set --image, executor.image or a pod template")
-        from actors.local.kubelet.containers import NO_IMAGE  # noqa: PLC0415 - only a run on the embedded cluster needs it
+        from actors.local.kubelet.processes.containers import NO_IMAGE  # noqa: PLC0415 - only a run on the embedded cluster needs it
 
         settings = settings.with_default_image(NO_IMAGE)
-    from actors.cli.run import ClusterFaults, Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
+    from actors.cli.run import ClusterPlan, Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
 
     return run_fleet(
         Request(
@@ -229,7 +236,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
             context=kube_context,
             run_for=run_for,
             kill_every=kill_every,
-            faults=ClusterFaults(tuple(fail_pulls or ()), lose_node, node_outage),
+            cluster=ClusterPlan(tuple(fail_pulls or ()), lose_node, node_outage, realistic),
             metrics_port=metrics_port,
             metrics_address=metrics_address or "127.0.0.1",
             page=_page(page_port, page_address or "127.0.0.1", page_token_file, page_host or ()),
@@ -352,12 +359,14 @@ def local(  # noqa: PLR0917 - as above
     fail_pulls: _FailPulls = None,
     lose_node: _LoseNode = None,
     node_outage: _NodeOutage = None,
+    realistic: _Realistic = False,
 ) -> int:
     """Run the embedded cluster alone, for kubectl and other clients, until Ctrl-C."""
     _check_outage(lose_node, node_outage)
-    from actors.cli.run import ClusterFaults, run_local  # noqa: PLC0415 - as above
+    from actors.cli.run import ClusterPlan, run_local  # noqa: PLC0415 - as above
 
-    return run_local(port, kubeconfig, ClusterFaults(tuple(fail_pulls or ()), lose_node, node_outage), context.obj)
+    plan = ClusterPlan(tuple(fail_pulls or ()), lose_node, node_outage, realistic)
+    return run_local(port, kubeconfig, plan, context.obj)
 
 
 def _check_outage(lose_node: timedelta | None, node_outage: timedelta | None) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from actors.page.plan import PagePlan
     from actors.settings.model import Settings
 
-__all__ = ["ClusterFaults", "Request", "run_fleet", "run_local"]
+__all__ = ["ClusterPlan", "Request", "run_fleet", "run_local"]
 
 LOCAL_STOP: Final = FORCE_AFTER + timedelta(seconds=3)
 """How long an orderly stop may take on the embedded cluster, which ends with the command and leaves nothing behind.
@@ -42,12 +42,13 @@ After `FORCE_AFTER` no pod is left; the rest is the Backend's, to report that.""
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterFaults:
-    """What goes wrong on the embedded cluster; see `LocalCluster`."""
+class ClusterPlan:
+    """What the embedded cluster is like, and what goes wrong on it; see `LocalCluster`."""
 
     failing_pulls: tuple[str, ...] = ()
     lose_node_after: timedelta | None = None
     node_outage: timedelta | None = None
+    realistic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Request:
     context: str | None = None
     run_for: timedelta | None = None
     kill_every: timedelta | None = None
-    faults: ClusterFaults = ClusterFaults()
+    cluster: ClusterPlan = ClusterPlan()
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     page: PagePlan | None = None
@@ -103,7 +104,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
             from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only this needs the HTTP server
 
             namespace = request.settings.namespace or "default"
-            cluster = stack.enter_context(LocalCluster(namespace=namespace, **asdict(request.faults)))
+            cluster = stack.enter_context(LocalCluster(namespace=namespace, **asdict(request.cluster)))
             kubeconfig, context = cluster.kubeconfig_path, None
             force = partial(cluster.store.delete_collection, "pods", namespace, grace_period_seconds=0)
             plan = replace(
@@ -187,7 +188,7 @@ def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, 
     return stack.enter_context(serve_metrics(request.metrics_address, request.metrics_port))
 
 
-def run_local(port: int, kubeconfig: Path | None, faults: ClusterFaults, inbox: Inbox) -> int:
+def run_local(port: int, kubeconfig: Path | None, plan: ClusterPlan, inbox: Inbox) -> int:
     """Run the embedded cluster alone until a signal comes; return the exit code.
 
     Raises:
@@ -195,7 +196,7 @@ def run_local(port: int, kubeconfig: Path | None, faults: ClusterFaults, inbox: 
     """
     from actors.local.cluster import LocalCluster  # noqa: PLC0415 - as above
 
-    with LocalCluster(port=port, kubeconfig=kubeconfig, **asdict(faults)) as cluster:
+    with LocalCluster(port=port, kubeconfig=kubeconfig, **asdict(plan)) as cluster:
         path = cluster.kubeconfig_path
         try:
             print(f"cluster ready; its pods are processes of this machine\nexport KUBECONFIG={path}", flush=True)

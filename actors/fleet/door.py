@@ -562,7 +562,7 @@ def _settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[s
     settings = _given_settings(given, values)
     if not local:
         return settings
-    from actors.local.kubelet.containers import NO_IMAGE  # noqa: PLC0415 - only a local fleet needs it
+    from actors.local.kubelet.processes.containers import NO_IMAGE  # noqa: PLC0415 - only a local fleet needs it
 
     return settings.with_default_image(NO_IMAGE)
 

@@ -12,6 +12,7 @@ from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, Self
 
 from actors.errors import SettingsError, needs_extra
+from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.process_kubelet import ProcessKubelet
 from actors.local.store.object_store import ObjectStore
 from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
@@ -46,6 +47,8 @@ class LocalCluster:
         failing_pulls: images that cannot be pulled, by `*` and `?`; see `fail_pulls`.
         lose_node_after: the time until the node is lost; see `lose_node`. None: it is not.
         node_outage: the time until a node lost so is back. None: it does not come back.
+        realistic: take the times of a real node: 0.7 to 1.3 s for a start, 1 to 2 s until a pod's end is seen.
+            Otherwise both are seen at once.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class LocalCluster:
         failing_pulls: Sequence[str] = (),
         lose_node_after: timedelta | None = None,
         node_outage: timedelta | None = None,
+        realistic: bool = False,
     ) -> None:
         if not 0 <= port <= _MAX_PORT:
             raise SettingsError(f"port {port}: not a port; allowed: 0 (any free one) to {_MAX_PORT}")
@@ -67,6 +71,7 @@ class LocalCluster:
         entropy = entropy or Entropy()
         self._victims = entropy.fork("victims")
         self._watch_entropy = entropy.fork("watches")
+        self._delays = Delays(entropy.fork("delays") if realistic else None)
         self._port = port
         self._kubeconfig_target = kubeconfig
         self._namespace = namespace
@@ -94,7 +99,9 @@ class LocalCluster:
             self._create_namespace()
             timers = TimerThread(self._clock)
             undo.callback(timers.close)
-            kubelet = ProcessKubelet(self.store, self._clock, timers, directory / "logs", max_pods=self._max_pods)
+            kubelet = ProcessKubelet(
+                self.store, self._clock, timers, directory / "logs", max_pods=self._max_pods, delays=self._delays
+            )
             kubelet.start()
             undo.callback(kubelet.stop)
             kubelet.fail_pulls(*self._failing_pulls)

@@ -17,6 +17,7 @@ from actors.kube.status import error_from_status
 from actors.local.faults.faulty_api import FaultyPodApi
 from actors.local.faults.kinds import DelayAnswer, Fault, Refuse
 from actors.local.inprocess import InProcessPodApi
+from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.scripted_kubelet import Run, ScriptedKubelet, StayWaiting
 from actors.local.schema.statuses import ApiStatus
 from actors.local.store.object_store import ObjectStore
@@ -91,10 +92,12 @@ class FakeCluster:
     Args:
         kit: the virtual time.
         auto_run: start each pod after `start_delay`; else pods are pending until `run`.
-        start_delay: the time from a pod's creation to its running.
+        start_delay: the time from a pod's creation to its running; by default a second, or what `realistic` draws.
         stop_delay: the time from a pod's deletion to its end; at most the pod's grace period.
         script: returns the plan of each pod, from its JSON: `Run`, `StayWaiting` or `StayUnscheduled` of
             `actors.testing`. It replaces `auto_run`.
+        realistic: add the times of a real node, drawn from the kit's seed: 0.7 to 1.3 s to a start, and 1 to 2 s until
+            the end of an executor is in its pod's status.
     """
 
     def __init__(
@@ -102,12 +105,15 @@ class FakeCluster:
         kit: Kit,
         *,
         auto_run: bool = True,
-        start_delay: timedelta = START_DELAY,
+        start_delay: timedelta | None = None,
         stop_delay: timedelta = timedelta(0),
         script: Script | None = None,
+        realistic: bool = False,
     ) -> None:
         self.store = ObjectStore(kit.clock, kit.entropy.fork("cluster"))
         """Every object of the cluster, for what the methods below cannot do."""
+        if start_delay is None:
+            start_delay = timedelta(0) if realistic else START_DELAY
         self.kubelet = ScriptedKubelet(
             self.store,
             kit.clock,
@@ -115,6 +121,7 @@ class FakeCluster:
             start_delay=start_delay,
             stop_delay=stop_delay,
             script=script or (lambda _: Run() if auto_run else StayWaiting()),
+            delays=Delays(kit.entropy.fork("delays")) if realistic else None,
         )
         self.requests: list[ApiRequest] = []
         """Every request so far, also those that an outage keeps from the cluster."""

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from actors import Backend, ExecutorRunning, Fleet, Settings
-from actors.local.kubelet import containers
+from actors.local.kubelet.processes import containers
 from tests.benchmarks.pods import APP_ID
 from tests.benchmarks.serving import Serving
 

@@ -101,6 +101,7 @@ def test_the_results_of_evicted_retired_and_scaled_down_executors_are_taken_over
         assert world.ask(ScaleExecutors(6, victims="oldest")) == (4, 5)
         work.go_on(10)
         assert (work.lost, work.taken) == (0, 50)
+        world.advance(42)  # the pause of the evicted one is served in full
         assert ended(world, 1).kind is LossKind.EVICTED
         assert {ended(world, i).kind for i in (2, 3, 4, 5)} == {LossKind.KILLED_BY_DRIVER}
         assert not any(ended(world, i).caused_by_app for i in (1, 2, 3, 4, 5))

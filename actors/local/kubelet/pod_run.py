@@ -6,183 +6,41 @@ here. The status is a real kubelet's (`pkg/kubelet/kubelet_pods.go`, `pkg/kubele
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from actors.local.store.objects import rfc3339
+from actors.local.kubelet.container_run import STATUS_UNKNOWN, ContainerRun
+from actors.local.store.objects import FINAL_PHASES, rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     from actors.runtime import Scheduled
 
-__all__ = ["LOOPBACK", "ContainerRun", "LogFile", "PodRun"]
+__all__ = ["LOOPBACK", "PodRun"]
 
 LOOPBACK: Final = "127.0.0.1"
 """The address of the node and of every pod: they are processes of this machine."""
 
-_FIRST_BACKOFF: Final = timedelta(seconds=10)
-_MAX_BACKOFF: Final = timedelta(minutes=5)
-_BACKOFF_RESET: Final = timedelta(minutes=10)
-"""Restart delays are 10s, 20s, 40s … up to 5 minutes, reset after 10 minutes without a failure; the first restart is
-immediate: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy. Pulls have the same
-backoff, from the first failure on: https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff"""
+_LEAST_GRACE: Final = timedelta(seconds=1)
+"""A kubelet takes a shorter grace period for this: `calculateEffectiveGracePeriod` in `pkg/kubelet/pod_workers.go`."""
 
 
-@dataclass(slots=True)
-class LogFile:
-    """A container's log file, and whether it may still grow."""
+class _Condition(NamedTuple):
+    """Whether a pod condition holds (`True` or `False`), and why."""
 
-    path: Path
-    complete: bool = False
-
-
-@dataclass(slots=True)
-class RunningHook:
-    """A lifecycle hook that runs."""
-
-    name: str
-    """`postStart` or `preStop`."""
-    key: str | None
-    """The launcher's key of its process; None of a hook that sleeps."""
-    over: Callable[[int], None]
-    """What follows its end, with its exit code."""
-
-
-@dataclass(slots=True)
-class ContainerRun:
-    """One container: its current run, and its restarts."""
-
-    spec: Mapping[str, Any]
-    init: bool
-    state: dict[str, Any] = field(default_factory=lambda: {"waiting": {"reason": "PodInitializing"}})
-    last_state: dict[str, Any] = field(default_factory=dict)
-    key: str | None = None
-    """The launcher's key of its process, None without a process."""
-    pid: int | None = None
-    started_at: datetime | None = None
-    restarts: int = 0
-    quick_failures: int = 0
-    """Consecutive runs shorter than `_BACKOFF_RESET`."""
-    failed_pulls: int = 0
-    """Consecutive pulls of its image that failed."""
-    attempted: bool = False
-    """A first start was attempted."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """The environment of its last run, which its hooks share."""
-    hook: RunningHook | None = None
-    """The lifecycle hook that runs, None while none does."""
-    hooks_run: int = 0
-    """How many hooks it has run. Makes the keys of their processes unique."""
-    out_of_memory: bool = False
-    """Its processes were killed for their memory."""
-    told: bool = False
-    """It received SIGTERM: its preStop hook is over, or it has none."""
-    log: LogFile | None = None
-    previous_log: LogFile | None = None
-
-    @property
-    def name(self) -> str:
-        """Its name in the pod's spec."""
-        return str(self.spec["name"])
-
-    @property
-    def is_stopping(self) -> bool:
-        """Its preStop hook runs. A kubelet does not notice before its end that the container has exited."""
-        return self.hook is not None and self.hook.name == "preStop"
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code of its last run, None while it runs or waits."""
-        terminated = self.state.get("terminated")
-        return int(terminated["exitCode"]) if terminated else None
-
-    def new_log(self, directory: Path) -> Path:
-        """Return the log file of its next run. The previous run's log is kept, older ones are removed."""
-        if self.previous_log is not None:
-            self.previous_log.path.unlink(missing_ok=True)
-        self.previous_log, self.log = self.log, LogFile(directory / f"{self.name}.{self.restarts}.log")
-        return self.log.path
-
-    def started(self, pid: int, now: datetime) -> None:
-        """Record that its process runs."""
-        self.pid, self.started_at = pid, now
-        self.state = {"running": {"startedAt": rfc3339(now)}}
-
-    def ended(self, exit_code: int, reason: str, message: str, now: datetime) -> None:
-        """Record that its process has ended, or could not be started."""
-        long_run = self.started_at is not None and now - self.started_at >= _BACKOFF_RESET
-        self.quick_failures = 0 if long_run else self.quick_failures + 1
-        terminated = {
-            "exitCode": exit_code,
-            "reason": reason,
-            "startedAt": rfc3339(self.started_at or now),
-            "finishedAt": rfc3339(now),
-        }
-        if message:
-            terminated["message"] = message
-        if self.pid is not None:
-            terminated["containerID"] = self._container_id()
-        self.state = {"terminated": terminated}
-        self.key = self.started_at = None
-        self.out_of_memory = False
-        if self.log is not None:
-            self.log.complete = True
-
-    def restart_delay(self) -> timedelta:
-        """Return the delay before its next restart."""
-        return _backoff(self.quick_failures - 2) if self.quick_failures >= 2 else timedelta()
-
-    def pull_failed(self) -> tuple[str, timedelta]:
-        """Record a failed pull of its image; return the error and the delay before the next pull."""
-        image = self.spec["image"]
-        message = f'rpc error: code = NotFound desc = failed to resolve image "{image}": not found (injected)'
-        self.state = {"waiting": {"reason": "ErrImagePull", "message": message}}
-        self.failed_pulls += 1
-        return message, _backoff(self.failed_pulls - 1)
-
-    def will_pull(self, error: str) -> str:
-        """Record that the next pull waits; return why."""
-        message = f'Back-off pulling image "{self.spec["image"]}"'
-        self.state = {"waiting": {"reason": "ImagePullBackOff", "message": f"{message}: ErrImagePull: {error}"}}
-        return message
-
-    def will_restart(self, delay: timedelta, pod_name: str) -> None:
-        """Record that its last run will be followed by another."""
-        self.restarts += 1
-        self.last_state, self.pid = self.state, None
-        seconds = f"{delay.total_seconds():.0f}s"
-        message = f"back-off {seconds} restarting failed container={self.name} pod={pod_name}"
-        self.state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-
-    def status(self) -> dict[str, Any]:
-        """Return its `v1.ContainerStatus`."""
-        running = "running" in self.state
-        image = self.spec.get("image") or ""
-        return {
-            "name": self.name,
-            "image": image,
-            "imageID": "",
-            "ready": self.exit_code == 0 if self.init else running,
-            "started": running,
-            "restartCount": self.restarts,
-            "state": self.state,
-            "lastState": self.last_state,
-        } | ({"containerID": self._container_id()} if self.pid is not None else {})
-
-    def _container_id(self) -> str:
-        """Contains the pid, so that a person who lists containers can find the process with `ps`."""
-        return f"process://{self.pid}"
-
-
-def _backoff(doublings: int) -> timedelta:
-    return min(_MAX_BACKOFF, _FIRST_BACKOFF * (1 << min(doublings, 10)))
+    status: str
+    reason: str | None = None
+    message: str | None = None
 
 
 class PodRun:
-    """One pod of this node, until its object is gone."""
+    """One pod of this node, until its object is gone.
+
+    A kubelet does one thing at a time for a pod: it starts or stops containers, or ends the pod. What comes meanwhile,
+    also a deletion, waits (`is_busy`): https://github.com/kubernetes/kubernetes/issues/113606
+    """
 
     def __init__(self, pod: Mapping[str, Any], now: datetime) -> None:
         spec = pod["spec"]
@@ -191,20 +49,42 @@ class PodRun:
         self.namespace: str = pod["metadata"]["namespace"]
         self.name: str = pod["metadata"]["name"]
         self.restart_policy: str = spec.get("restartPolicy") or "Always"
-        self.inits = [ContainerRun(container, init=True) for container in spec.get("initContainers") or ()]
-        self.mains = [ContainerRun(container, init=False) for container in spec["containers"]]
-        self.started_at = now
+        inits = spec.get("initContainers") or ()
+        initial = {"waiting": {"reason": "PodInitializing" if inits else "ContainerCreating"}}
+        self.inits = [ContainerRun(container, init=True, initial=initial) for container in inits]
+        self.mains = [ContainerRun(container, init=False, initial=initial) for container in spec["containers"]]
+        self.began_at = now
         self.rejected: tuple[str, str] | None = None
         """Reason and message, if the kubelet refused to run the pod."""
-        self.grace: int | None = None
-        """The grace period of its deletion, None while it is not being deleted."""
+        self.preparing = False
+        """The node prepares it: its network and its first containers."""
+        self.has_sandbox = False
+        """The node has prepared it: its containers may start."""
+        self.ending = False
+        """Its main containers, or its initialization, have ended for good: its sidecars are stopped."""
+        self.terminating = False
+        """It is being deleted: its containers are stopped. Its status is written again when all have ended."""
+        self.stopped = False
+        """All containers have ended for good: its network is taken down, its last status follows."""
         self.finished = False
-        """Its last status is written and, if it was being deleted, its object too is deleted."""
+        """Its last status was written."""
         self.gone = False
-        """Its object is gone: its status cannot be written, its processes must be killed."""
+        """Its object is gone: its status cannot be written."""
         self.timers: dict[str, Scheduled] = {}
-        """The next step of each container that waits: a restart, the end of a hook, or SIGKILL; by its name."""
+        """The next step of each container that waits: a restart, the end of a hook, its turn, SIGKILL, or that its end
+        is noticed; by its name. The pod's own next step has no name."""
+        self._given_up: str | None = None
+        """Its phase before `give_up`."""
+        self._shown = "Pending"
+        """The phase in its last status."""
         self._transitions: dict[str, tuple[str, str]] = {}
+
+    # ── What it consists of ───────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def full_name(self) -> str:
+        """Its name as a kubelet writes it (`format.Pod`)."""
+        return f"{self.name}_{self.namespace}({self.uid})"
 
     def containers(self) -> Iterator[ContainerRun]:
         """All containers, in the order of their start."""
@@ -212,11 +92,11 @@ class PodRun:
         yield from self.mains
 
     def live(self) -> list[ContainerRun]:
-        """The containers that have a process, or a preStop hook that goes on sleeping."""
-        return [container for container in self.containers() if container.key is not None or container.is_stopping]
+        """The containers that the kubelet still has to wait for."""
+        return [container for container in self.containers() if container.is_live]
 
     def cancel_timers(self) -> None:
-        """Cancel restarts, hooks that sleep, and SIGKILL."""
+        """Cancel every next step."""
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
@@ -227,8 +107,96 @@ class PodRun:
             if container.log is not None:
                 container.log.complete = True
 
+    # ── Its deletion ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_deleted(self) -> bool:
+        """Somebody has deleted it, perhaps by force."""
+        return self.gone or "deletionTimestamp" in self.pod["metadata"]
+
+    @property
+    def grace(self) -> timedelta:
+        """The grace period of its end, at least a second, also of a deletion by force."""
+        seconds = self.pod["metadata"].get("deletionGracePeriodSeconds")
+        if seconds is None:
+            seconds = self.pod["spec"].get("terminationGracePeriodSeconds") or 0
+        return max(_LEAST_GRACE, timedelta(seconds=seconds))
+
+    @property
+    def has_process_1(self) -> bool:
+        """The first process of a container is process 1 of its namespace: the kernel shields it from signals."""
+        return not (self.pod["spec"].get("shareProcessNamespace") or self.pod["spec"].get("hostPID"))
+
+    def may_end(self, container: ContainerRun) -> bool:
+        """Return whether it is a container's turn: a sidecar ends after the main containers and later sidecars.
+
+        `newTerminationOrdering` in `pkg/kubelet/kuberuntime/kuberuntime_termination_order.go`.
+        """
+        if not container.is_sidecar:
+            return True
+        later = self.inits[self.inits.index(container) + 1 :]
+        return not any(each.is_live for each in (*self.mains, *later))
+
+    def give_up(self) -> None:
+        """Record that nothing more will be known of its containers (`TerminatePod` in `pkg/kubelet/status`)."""
+        self._given_up = self._phase()
+        begun = [index for index, init in enumerate(self.inits) if "waiting" not in init.state or init.last_state]
+        unknown = self.inits[: max(begun, default=0) + 1]
+        if self.initialized:
+            unknown += self.mains
+        for container in self.containers():
+            container.blocked = None
+        for container in unknown:
+            if "terminated" not in container.state:
+                container.state = {"terminated": STATUS_UNKNOWN}
+
+    # ── Its course ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_busy(self) -> bool:
+        """The kubelet starts or stops a container, or waits for a hook."""
+        return self.preparing or any(
+            container.hook is not None
+            or (container.is_live and container.stop is not None)
+            or (container.key is not None and container.pid is None)
+            for container in self.containers()
+        )
+
     def restarts(self, container: ContainerRun) -> bool:
         """Return whether an ended container is to be restarted."""
+        if self.is_deleted or self.is_over:
+            return False
+        return container.is_sidecar or self._policy_restarts(container)
+
+    @property
+    def is_over(self) -> bool:
+        """All main containers have ended for good, or an init container has: sidecars do not count."""
+        ends = (init for init in self.inits if not init.is_sidecar and init.exit_code not in {0, None})
+        if any(not self._policy_restarts(init) for init in ends):
+            return True
+        return all(main.exit_code is not None and not self._policy_restarts(main) for main in self.mains)
+
+    def next_to_start(self) -> list[ContainerRun]:
+        """Return the containers to start next: the next init container, or else the main containers.
+
+        A sidecar that has once run holds up nothing afterwards, as in `computeInitContainerActions` of
+        `pkg/kubelet/kuberuntime`.
+        """
+        begun = max((index for index, init in enumerate(self.inits) if init.attempted), default=None)
+        if begun is not None and not self._has_served(self.inits[begun]):
+            return []
+        after = 0 if begun is None else begun + 1
+        following = self.inits[after : after + 1] or self.mains
+        return [container for container in following if not container.attempted]
+
+    @property
+    def initialized(self) -> bool:
+        """All init containers have succeeded, and its sidecars have started."""
+        return any("waiting" not in main.state or main.last_state for main in self.mains) or all(
+            self._has_served(init) for init in self.inits[-1:]
+        )
+
+    def _policy_restarts(self, container: ContainerRun) -> bool:
         failed = container.exit_code != 0
         match self.restart_policy:
             case "Never":
@@ -238,83 +206,112 @@ class PodRun:
             case _:
                 return failed or not container.init
 
-    def next_to_start(self) -> list[ContainerRun]:
-        """Return the containers to start next: the first unfinished init container, or else the main containers."""
-        for init in self.inits:
-            if init.exit_code != 0:
-                return [] if init.attempted else [init]
-        return [main for main in self.mains if not main.attempted]
+    @staticmethod
+    def _has_served(init: ContainerRun) -> bool:
+        return init.is_running if init.is_sidecar else init.exit_code == 0
 
-    @property
-    def initialized(self) -> bool:
-        """All init containers have succeeded."""
-        return all(init.exit_code == 0 for init in self.inits)
+    # ── Its status ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def phase(self) -> str:
-        """Return the pod's phase. An end that is followed by a restart does not count."""
+        """Return the pod's phase, which is final only when all of its containers have stopped.
+
+        `SetPodStatus` in `pkg/kubelet/status` keeps the phase before that.
+        """
+        phase = self._phase()
+        if self._given_up is not None and phase not in FINAL_PHASES:
+            return "Failed"
+        is_final = self.finished or (self.stopped and self.terminating)
+        return phase if is_final or phase not in FINAL_PHASES else self._shown
+
+    def _phase(self) -> str:
+        """Return the phase of its containers: `getPhase` in `pkg/kubelet/kubelet_pods.go`."""
+        if self._given_up is not None:
+            return self._given_up
         if self.rejected is not None:
             return "Failed"
-        if not self.initialized:
-            final = any(init.exit_code not in {0, None} and not self.restarts(init) for init in self.inits)
-            return "Failed" if final or (self.grace is not None and not self.live()) else "Pending"
         codes = [main.exit_code for main in self.mains]
-        if all(code is not None for code in codes):
-            return "Succeeded" if not any(codes) else "Failed"
-        begun = any("waiting" not in main.state or main.restarts for main in self.mains)
-        return "Running" if begun else "Pending"
+        if self.stopped and None not in codes:
+            return "Failed" if any(codes) else "Succeeded"
+        regular = [init for init in self.inits if not init.is_sidecar]
+        if any(init.exit_code not in {0, None} and not self._policy_restarts(init) for init in regular):
+            return "Failed"
+        sidecars = [init for init in self.inits if init.is_sidecar]
+        waits = [container for container in (*sidecars, *self.mains) if self._waits(container)]
+        if waits or any(init.exit_code is None and not init.last_state for init in regular):
+            return "Pending"
+        if any(container.is_running for container in (*sidecars, *self.mains)):
+            return "Running"
+        if any(self._policy_restarts(main) for main in self.mains):
+            return "Running"
+        return "Succeeded" if not any(codes) else "Failed"
+
+    @staticmethod
+    def _waits(container: ContainerRun) -> bool:
+        """Return whether it has never run."""
+        return "waiting" in container.state and not container.last_state
 
     def status(self, now: datetime) -> dict[str, Any]:
         """Return the pod's `status`, as a patch of the one in the store."""
-        phase = self.phase()
+        self._shown = self.phase()
         status: dict[str, Any] = {
-            "phase": phase,
-            "conditions": self._conditions(phase, rfc3339(now)),
+            "phase": self._shown,
+            "conditions": self._conditions(self._phase(), rfc3339(now)),
             "hostIP": LOOPBACK,
             "hostIPs": [{"ip": LOOPBACK}],
-            "podIP": LOOPBACK,
-            "podIPs": [{"ip": LOOPBACK}],
-            "startTime": rfc3339(self.started_at),
+            "startTime": rfc3339(self.began_at),
         }
         if self.rejected is not None:
             status["reason"], status["message"] = self.rejected
             return status
+        if self.has_sandbox:
+            status |= {"podIP": LOOPBACK, "podIPs": [{"ip": LOOPBACK}]}
         status["containerStatuses"] = [main.status() for main in self.mains]
         if self.inits:
             status["initContainerStatuses"] = [init.status() for init in self.inits]
         return status
 
     def _conditions(self, phase: str, now: str) -> list[dict[str, Any]]:
-        unready = [main.name for main in self.mains if "running" not in main.state]
-        uninitialized = [init.name for init in self.inits if init.exit_code != 0]
-        ready = self._unready(phase, unready)
-        initialized = (
-            ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(uninitialized)}]")
-            if uninitialized
-            else None
-        )
-        problems = {"PodScheduled": None, "Initialized": initialized, "ContainersReady": ready, "Ready": ready}
-        return [self._condition(name, problem, now) for name, problem in problems.items()]
+        ready = self._ready_condition(phase)
+        known = {
+            "PodReadyToStartContainers": _Condition("True" if self.has_sandbox and not self.stopped else "False"),
+            "PodScheduled": _Condition("True"),
+            "Initialized": self._initialized_condition(phase),
+            "ContainersReady": ready,
+            "Ready": ready,
+        }
+        return [self._condition(name, condition, now) for name, condition in known.items()]
 
-    def _unready(self, phase: str, unready: list[str]) -> tuple[str, str] | None:
+    def _initialized_condition(self, phase: str) -> _Condition:
+        begun = any("waiting" not in main.state for main in self.mains)
+        names = [init.name for init in self.inits if not self._has_served(init)]
         if phase == "Succeeded":
-            return "PodCompleted", ""
-        if phase == "Failed":
-            return "PodFailed", ""
-        return ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else None
+            return _Condition("True", "PodCompleted")
+        if begun or not names:
+            return _Condition("True")
+        return _Condition(
+            "False", "ContainersNotInitialized", f"containers with incomplete status: [{' '.join(names)}]"
+        )
 
-    def _condition(self, name: str, problem: tuple[str, str] | None, now: str) -> dict[str, Any]:
+    def _ready_condition(self, phase: str) -> _Condition:
+        if phase in FINAL_PHASES:
+            return _Condition("False", "PodCompleted" if phase == "Succeeded" else "PodFailed")
+        sidecars = (init for init in self.inits if init.is_sidecar)
+        names = [each.name for each in (*sidecars, *self.mains) if not each.is_running]
+        if not names:
+            return _Condition("True")
+        return _Condition("False", "ContainersNotReady", f"containers with unready status: [{' '.join(names)}]")
+
+    def _condition(self, name: str, condition: _Condition, now: str) -> dict[str, Any]:
         """Return one condition; its transition time changes only with its status."""
-        status = "True" if problem is None else "False"
         previous = self._transitions.get(name)
-        since = previous[1] if previous is not None and previous[0] == status else now
-        self._transitions[name] = (status, since)
+        since = previous[1] if previous is not None and previous[0] == condition.status else now
+        self._transitions[name] = (condition.status, since)
         # an explicit None in a patch removes an earlier value
-        reason, message = problem or (None, None)
         return {
             "type": name,
-            "status": status,
+            "status": condition.status,
             "lastProbeTime": None,
             "lastTransitionTime": since,
-            "reason": reason or None,
-            "message": message or None,
+            "reason": condition.reason,
+            "message": condition.message,
         }

@@ -1,43 +1,46 @@
-"""The work of the process kubelet: start, restart, signal and end the containers of pods, and write their statuses.
+"""The work of the process kubelet: start and restart the containers of pods, let them be stopped, write their statuses.
 
-All of it runs on the kubelet's one thread. Decisions about a pod are in `pod_run`, the translation of a container into
-a process is in `containers`.
+All of it runs on the kubelet's one thread. Decisions about a pod are in `pod_run`, stops in `stopper`, lifecycle hooks
+in `hooks`, the translation of a container into a process is in `containers`.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from pathlib import Path
-from signal import SIGKILL, SIGTERM
-from typing import TYPE_CHECKING, Any, TypeAlias
+from signal import SIGKILL
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from actors.local.kubelet.containers import (
-    SHUTDOWN_WINDOW,
+from actors.local.kubelet.container_run import STATUS_UNKNOWN, ContainerRun, Exit, LogFile
+from actors.local.kubelet.delays import LOOK, Delays
+from actors.local.kubelet.hooks import Hooks
+from actors.local.kubelet.pod_run import LOOPBACK, PodRun
+from actors.local.kubelet.processes.containers import (
+    CANNOT_START,
     CannotCreate,
     argv,
     environment,
-    hook_of,
     ignored,
     inherited_environment,
     log_tail,
     signal_name,
+    start_error,
     unsupported,
 )
-from actors.local.kubelet.pod_run import LOOPBACK, ContainerRun, LogFile, PodRun, RunningHook
-from actors.local.kubelet.processes import NOT_FOUND
 from actors.local.kubelet.recorder import EventRecorder
 from actors.local.kubelet.scheduler import Scheduler
+from actors.local.kubelet.stopper import Stopper
 from actors.local.store.object_store import ApiStatus, ObjectStore
 from actors.local.store.objects import FINAL_PHASES
 from actors.runtime import Clock, Scheduled
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from actors.local.kubelet.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
+    from pathlib import Path
+
+    from actors.local.kubelet.processes.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
 
 __all__ = ["Later", "PodRunner"]
 
@@ -45,6 +48,9 @@ logger = get_logger(__name__)
 
 Later: TypeAlias = Callable[[timedelta, Callable[[], None]], Scheduled]
 """Schedules an action on the kubelet's thread."""
+
+_POD: Final = ""
+"""The name of a pod's own timer."""
 
 
 class PodRunner:
@@ -60,6 +66,7 @@ class PodRunner:
         *,
         node: str,
         max_pods: int,
+        delays: Delays,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -67,12 +74,13 @@ class PodRunner:
         self._later = later
         self._log_dir = log_dir
         self._node = node
+        self._delays = delays
         self._environment = inherited_environment()
         self._events = EventRecorder(store, clock, host=node)
+        self._hooks = Hooks(processes, later)
+        self._stopper = Stopper(clock, later, processes, self._hooks, events=self._events, stopped=self._notice)
         self._runs: dict[str, PodRun] = {}
         self._by_key: dict[str, tuple[PodRun, ContainerRun]] = {}
-        self._hooks: dict[str, tuple[PodRun, ContainerRun]] = {}
-        """By the launcher's keys: containers whose hook runs a command."""
         self.failing_pulls: tuple[str, ...] = ()
         """Patterns of images whose pulls fail."""
         self.scheduler = Scheduler(store, self._events, node=node, max_pods=max_pods)
@@ -85,8 +93,7 @@ class PodRunner:
         run = self._runs.get(uid)
         if run is not None:
             run.pod = pod
-            if "deletionTimestamp" in pod["metadata"]:
-                self._terminate(run, pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+            self._sync(run)
         elif not node:
             self.scheduler.offer(pod)
         elif node == self._node and pod["status"].get("phase") not in FINAL_PHASES:
@@ -94,50 +101,55 @@ class PodRunner:
             self._accept(pod)
 
     def pod_gone(self, pod: Mapping[str, Any]) -> None:
-        """Handle the end of a pod's object, perhaps by a forced deletion: kill its processes."""
-        run = self._runs.get(pod["metadata"]["uid"])
-        if run is None:
-            self.scheduler.freed(pod["metadata"]["uid"])
-        else:
+        """Handle the end of a pod's object. Its containers get their grace period, also after a deletion by force."""
+        uid = pod["metadata"]["uid"]
+        self.scheduler.freed(uid)
+        run = self._runs.get(uid)
+        if run is not None:
             run.gone = True
-            self._kill_containers(run)
-            self._forget_if_ended(run)
+            self._sync(run)
 
     def process_started(self, event: ProcessStarted) -> None:
         """Handle a container's start."""
-        if event.key in self._hooks:
+        if self._hooks.has(event.key):
             return
         run, container = self._by_key[event.key]
         self._events.record(run.pod, "Started", f"Started container {container.name}")
+        container.started(event.pid, self._clock.now())
 
         def runs(exit_code: int) -> None:
             if exit_code:
+                container.runs()
                 self._events.record(run.pod, "FailedPostStartHook", "PostStartHook failed", "Warning")
-                self._signal(container, SIGKILL, group=True)
-            container.started(event.pid, self._clock.now())
-            self._write_status(run)
+                self._stopper.stop(run, [container], run.grace, "FailedPostStartHook")
+                self._notice(run, container)
+            elif container.is_sidecar and container.key is not None:
+                self._in(run, container.name, LOOK, lambda: self._runs_now(run, container))
+                self._sync(run)
+            else:
+                self._runs_now(run, container)
 
-        if run.grace is not None or not self._run_hook(run, container, "postStart", runs):
+        if not self._hooks.run(run, container, "postStart", runs):
             runs(0)
+
+    def _runs_now(self, run: PodRun, container: ContainerRun) -> None:
+        """Record that a container runs. A sidecar that ends before the kubelet looks does not count as started."""
+        container.runs()
+        self._write_status(run)
+        self._notice(run, container)
 
     def process_failed(self, failure: ProcessFailed) -> None:
         """Handle a container that could not be started."""
-        if self._hook_ended(failure.key, failure.exit_code):
+        if self._hooks.process_ended(failure.key, CANNOT_START):
             return
         run, container = self._by_key.pop(failure.key)
-        program = argv(container.spec, {})[0]
-        missing = failure.exit_code == NOT_FOUND and "/" not in program
-        message = {
-            "exec": f'exec: "{program}": {"executable file not found in $PATH" if missing else failure.message}',
-            "chdir": f'chdir to working directory "{container.spec.get("workingDir")}": {failure.message}',
-        }.get(failure.at, f"{failure.at}: {failure.message}")
-        container.ended(failure.exit_code, "ContainerCannotRun", message, self._clock.now())
+        message = start_error(container.spec, failure.at, failure.number, failure.message)
         self._events.record(run.pod, "Failed", f"Error: {message}", "Warning")
-        self._container_ended(run, container)
+        self._exited(run, container, CANNOT_START, "StartError", message)
 
     def process_exited(self, event: ProcessExited) -> None:
         """Handle a container's end."""
-        if self._hook_ended(event.key, event.exit_code):
+        if self._hooks.process_ended(event.key, event.exit_code):
             return
         run, container = self._by_key.pop(event.key)
         message = ""
@@ -145,11 +157,7 @@ class PodRunner:
         if event.exit_code != 0 and falls_back and container.log is not None:
             message = log_tail(container.log.path)
         reason = "OOMKilled" if container.out_of_memory else "Error" if event.exit_code else "Completed"
-        container.ended(event.exit_code, reason, message, self._clock.now())
-        if container.hook is not None and (container.hook.key is not None or not container.is_stopping):
-            self._abort_hook(run, container)  # the processes of a container end with it
-        if not container.is_stopping:
-            self._container_ended(run, container)
+        self._exited(run, container, event.exit_code, reason, message)
 
     def launcher_lost(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Handle the launcher's death: its processes are dead; start another launcher, and record the deaths.
@@ -160,27 +168,28 @@ class PodRunner:
         self._processes.open()
         lost, self._by_key = list(self._by_key.values()), {}
         for run, container in lost:
-            self._abort_hook(run, container)
-        self._hooks.clear()
+            code, reason, message = STATUS_UNKNOWN["exitCode"], STATUS_UNKNOWN["reason"], STATUS_UNKNOWN["message"]
+            container.exit, container.key = Exit(code, reason, message, self._clock.now()), None
+            if container.hook is None:
+                self._cancel(run, container.name)
         if meanwhile is not None:
             meanwhile()
-        message = "The container could not be located when the pod was terminated"
-        for _, container in lost:
-            container.ended(128 + SIGKILL, "ContainerStatusUnknown", message, self._clock.now())
+        self._hooks.lost()
         for run, container in lost:
-            self._container_ended(run, container)
+            self._notice(run, container)
 
     def kill(self, namespace: str, name: str, number: int) -> int:
         """Signal all processes of a pod; return how many containers were signalled."""
-        live = self._live(namespace, name)
-        for container in live:
+        found = self._with_process(namespace, name)
+        for container in found:
             logger.info("container signalled: pod=%s signal=%s", name, signal_name(number))
-            self._signal(container, number, group=True)
-        return len(live)
+            if container.key is not None:
+                self._processes.signal(container.key, number, group=True)
+        return len(found)
 
     def oom(self, namespace: str, name: str) -> int:
         """Kill all processes of a pod for their memory; return how many containers were killed."""
-        for container in self._live(namespace, name):
+        for container in self._with_process(namespace, name):
             container.out_of_memory = True
         return self.kill(namespace, name, SIGKILL)
 
@@ -192,13 +201,9 @@ class PodRunner:
             return None
         return found.previous_log if previous else found.log
 
-    def _live(self, namespace: str, name: str) -> list[ContainerRun]:
-        return [
-            container
-            for run in self._runs.values()
-            if (run.namespace, run.name) == (namespace, name)
-            for container in run.live()
-        ]
+    def _with_process(self, namespace: str, name: str) -> list[ContainerRun]:
+        runs = (run for run in self._runs.values() if (run.namespace, run.name) == (namespace, name))
+        return [container for run in runs for container in run.containers() if container.key is not None]
 
     def close(self) -> None:
         """Cancel all timers and end all followers of logs."""
@@ -207,24 +212,114 @@ class PodRunner:
             run.close_logs()
         self._runs.clear()
 
-    # ── Starting ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── The next step of a pod ────────────────────────────────────────────────────────────────────────────────────
 
     def _accept(self, pod: Mapping[str, Any]) -> None:
         """Run a pod that was bound to this node."""
         run = self._runs[pod["metadata"]["uid"]] = PodRun(pod, self._clock.now())
-        if "deletionTimestamp" in pod["metadata"]:
-            self._terminate(run, 0)
+        if run.is_deleted:
+            self._sync(run)
             return
         if problem := unsupported(pod):
             run.rejected = ("NotSupported", problem)
             self._events.record(pod, "NotSupported", problem, "Warning")
-            self._after_end(run)
+            self._finish(run)
             return
         if fields := ignored(pod):
             message = f"not applied to processes of this machine: {', '.join(fields)}"
             self._events.record(pod, "NotSupported", message, "Warning")
         (self._log_dir / run.uid).mkdir(mode=0o700, exist_ok=True)
+        self._write_status(run)
+        run.preparing = True
+        self._in(run, _POD, self._delays.start(), lambda: self._prepared(run))
+
+    def _prepared(self, run: PodRun) -> None:
+        """Start the first containers. Even a pod that was deleted meanwhile starts, and is stopped then."""
+        run.preparing, run.has_sandbox = False, True
         self._start_next(run)
+        self._sync(run)
+
+    def _sync(self, run: PodRun) -> None:
+        """Take the next step of a pod, unless one is under way."""
+        if run.finished:
+            self._forget_if_gone(run)
+        elif run.is_busy or run.stopped:
+            return
+        elif run.is_deleted and not run.terminating:
+            self._terminate(run)
+        elif run.terminating or run.ending:
+            self._finish_if_ended(run)
+        elif run.is_over:
+            self._end(run)
+        elif run.has_sandbox:
+            self._start_next(run)
+
+    def _end(self, run: PodRun) -> None:
+        """End a pod whose main containers have ended for good: stop its sidecars."""
+        run.ending = True
+        self._write_status(run)
+        if run.live():
+            self._stop(run)
+        else:
+            self._stopped(run)
+
+    def _terminate(self, run: PodRun) -> None:
+        """Begin the pod's deletion: stop all containers. Its status is written again when all have ended.
+
+        https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination
+        """
+        run.terminating = True
+        for container in run.containers():
+            container.ended()
+            container.blocked = None
+        self._write_status(run)
+        self._stop(run)
+
+    def _stop(self, run: PodRun) -> None:
+        run.cancel_timers()
+        self._stopper.stop(run, run.live(), run.grace)
+        self._finish_if_ended(run)
+
+    def _finish_if_ended(self, run: PodRun) -> None:
+        if not run.live() and not run.stopped:
+            run.stopped = True
+            self._in(run, _POD, self._delays.notice(), lambda: self._stopped(run, write=True))
+
+    def _stopped(self, run: PodRun, *, write: bool = False) -> None:
+        """Write what the containers of a pod have ended with, if that is not written yet; then take the pod down."""
+        run.stopped = True
+        if write:
+            self._write_status(run)
+        self._in(run, _POD, self._delays.finish(), lambda: self._finish(run))
+
+    def _finish(self, run: PodRun) -> None:
+        """Write the last status of a pod. If it was being deleted, delete its object."""
+        run.finished = run.stopped = True
+        run.give_up()
+        run.cancel_timers()
+        self._write_status(run)
+        if run.is_deleted and not run.gone:
+            self._remove(run)
+        self.scheduler.freed(run.uid)
+        self._forget_if_gone(run)
+
+    def _remove(self, run: PodRun) -> None:
+        """Delete the pod's object, the last step of its deletion, which only its kubelet may take."""
+        try:
+            self._store.delete("pods", run.namespace, run.name, grace_period_seconds=0, uid=run.uid)
+        except ApiStatus as status:
+            if status.code not in {404, 409}:  # already deleted by force
+                raise
+
+    def _forget_if_gone(self, run: PodRun) -> None:
+        if not run.gone:
+            return
+        run.cancel_timers()
+        run.close_logs()
+        self._runs.pop(run.uid, None)
+        shutil.rmtree(self._log_dir / run.uid, ignore_errors=True)
+
+    # ── Containers ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_next(self, run: PodRun) -> None:
         """Start the next containers, if it is their turn: one init container at a time, then all main containers."""
@@ -236,22 +331,17 @@ class PodRunner:
         if any(fnmatchcase(container.spec["image"], pattern) for pattern in self.failing_pulls):
             self._plan_pull(run, container)
             return
-        container.failed_pulls = 0
         pod = {**run.pod, "status": {"podIP": LOOPBACK, "hostIP": LOOPBACK}}
         try:
             env = environment(container.spec, pod, self._environment)
         except CannotCreate as problem:
-            container.state = {"waiting": {"reason": "CreateContainerConfigError", "message": str(problem)}}
+            container.blocked = {"reason": "CreateContainerConfigError", "message": str(problem)}
             self._events.record(pod, "Failed", f"Error: {problem}", "Warning")
             self._write_status(run)
             return
-        container.env = env
-        log = container.new_log(self._log_dir / run.uid)
-        container.key = f"{run.uid}/{container.name}/{container.restarts}"
-        container.state = {"waiting": {"reason": "ContainerCreating"}}
-        self._by_key[container.key] = (run, container)
-        arguments = argv(container.spec, env)
-        self._processes.start(container.key, arguments, env, container.spec.get("workingDir"), log)
+        key, log = container.begin(run.uid, env, self._log_dir / run.uid)
+        self._by_key[key] = (run, container)
+        self._processes.start(key, argv(container.spec, env), env, container.spec.get("workingDir"), log)
 
     def _plan_pull(self, run: PodRun, container: ContainerRun) -> None:
         """Fail to pull the container's image, and plan the next pull."""
@@ -261,171 +351,61 @@ class PodRunner:
         self._write_status(run)
         self._events.record(run.pod, "BackOff", container.will_pull(error))
         self._write_status(run)
-        run.timers[container.name] = self._later(delay, lambda: self._restart_due(run, container))
-
-    # ── Ending ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _container_ended(self, run: PodRun, container: ContainerRun) -> None:
-        if run.gone or run.grace is not None:
-            self._after_end(run)
-        elif run.restarts(container):
-            self._plan_restart(run, container)
-        else:
-            self._start_next(run)
-            self._after_end(run)
-
-    def _after_end(self, run: PodRun) -> None:
-        """Write the status after a final end of a container; finish the pod if it was the last."""
-        if run.gone:
-            self._forget_if_ended(run)
-            return
-        run.finished = not run.live() and (run.grace is not None or run.phase() in FINAL_PHASES)
-        self._write_status(run)
-        if not run.finished:
-            return
-        run.cancel_timers()
-        if run.grace is not None:
-            self._remove(run)
-        self.scheduler.freed(run.uid)
+        self._in(run, container.name, delay, lambda: self._start_container(run, container))
 
     def _plan_restart(self, run: PodRun, container: ContainerRun) -> None:
         delay = container.restart_delay()
-        container.will_restart(delay, run.name)
-        if not delay:
-            self._start_container(run, container)
-            return
-        self._events.record(run.pod, "BackOff", f"Back-off restarting failed container {container.name}", "Warning")
-        run.timers[container.name] = self._later(delay, lambda: self._restart_due(run, container))
-        self._write_status(run)
+        if delay:
+            container.will_restart(delay, run.full_name)
+            self._events.record(run.pod, "BackOff", f"Back-off restarting failed container {container.name}", "Warning")
+            self._write_status(run)
+        self._in(run, container.name, delay, lambda: self._start_container(run, container))
 
-    def _restart_due(self, run: PodRun, container: ContainerRun) -> None:
-        if run.timers.pop(container.name, None) is not None and not run.gone and run.grace is None:
-            self._start_container(run, container)
+    def _exited(self, run: PodRun, container: ContainerRun, code: int, reason: str, message: str) -> None:
+        """Record the end of a container's process, or the failure to start it."""
+        container.exit, container.key = Exit(code, reason, message, self._clock.now()), None
+        self._hooks.container_exited(container)
+        if container.hook is None:
+            self._cancel(run, container.name)
+        self._notice(run, container)
 
-    def _terminate(self, run: PodRun, grace: int) -> None:
-        """Begin the pod's deletion, or shorten it: then a preStop hook that runs begins anew with that grace period.
+    def _notice(self, run: PodRun, container: ContainerRun) -> None:
+        """Notice an end: once no hook is awaited, and at once if the kubelet itself stops the container."""
+        if container.exit is None or container.hook is not None:
+            self._sync(run)
+        elif container.stop is not None:
+            self._ended(run, container)
+        else:
+            self._in(run, container.name, self._delays.notice(), lambda: self._ended(run, container))
 
-        The order is a kubelet's (`killContainer` in `pkg/kubelet/kuberuntime`): the preStop hook, for the grace period
-        at the longest; SIGTERM; and SIGKILL when what is left of the grace period is over.
-        https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination
-        """
-        if run.finished or run.gone or run.grace == grace:
-            return
-        first, run.grace = run.grace is None, grace
-        run.cancel_timers()
-        live = run.live()
-        if not live:
-            self._after_end(run)
-            return
-        for container in live:
-            if first:
-                self._events.record(run.pod, "Killing", f"Stopping container {container.name}")
-            self._abort_hook(run, container)
-            if container.key is not None:
-                self._stop(run, container, timedelta(seconds=grace))
-        if grace == 0:
-            self._kill_containers(run)
-        if not run.live():  # the last one had exited while its hook slept
-            self._after_end(run)
+    def _ended(self, run: PodRun, container: ContainerRun) -> None:
+        container.ended()
+        for other in run.live():
+            self._stopper.proceed(run, other)
+        if run.restarts(container):
+            self._plan_restart(run, container)
+        elif not (run.is_deleted or run.is_over):
+            self._write_status(run)
+        self._sync(run)
 
-    def _stop(self, run: PodRun, container: ContainerRun, grace: timedelta) -> None:
-        """Stop a container: preStop hook, SIGTERM, SIGKILL. One that was told already has this long for the rest."""
-        began = self._clock.now()
+    # ── Timers and the store ──────────────────────────────────────────────────────────────────────────────────────
 
-        def hook_over(_: int) -> None:
-            self._tell(run, container, max(SHUTDOWN_WINDOW, grace - (self._clock.now() - began)))
+    def _in(self, run: PodRun, name: str, delay: timedelta, action: Callable[[], None]) -> None:
+        """Act after a delay, at once if there is none."""
 
-        if not (grace and not container.told and self._run_hook(run, container, "preStop", hook_over, at_most=grace)):
-            self._tell(run, container, grace)
+        def due() -> None:
+            run.timers.pop(name, None)
+            action()
 
-    def _tell(self, run: PodRun, container: ContainerRun, left: timedelta) -> None:
-        """Send SIGTERM, once, and SIGKILL when this much time is over."""
-        if container.key is None:  # it exited while its hook slept
-            self._container_ended(run, container)
-            return
-        if not container.told:
-            container.told = True
-            self._signal(container, SIGTERM, group=False)
-        run.timers[container.name] = self._later(left, lambda: self._kill(container))
+        if delay:
+            run.timers[name] = self._later(delay, due)
+        else:
+            action()
 
-    def _kill_containers(self, run: PodRun) -> None:
-        for container in run.live():
-            self._abort_hook(run, container)
-            self._kill(container)
-
-    def _kill(self, container: ContainerRun) -> None:
-        self._signal(container, SIGKILL, group=True)
-
-    def _signal(self, container: ContainerRun, number: int, *, group: bool) -> None:
-        if container.key is not None:
-            self._processes.signal(container.key, number, group=group)
-
-    # ── Lifecycle hooks ───────────────────────────────────────────────────────────────────────────────────────────
-
-    def _run_hook(
-        self,
-        run: PodRun,
-        container: ContainerRun,
-        name: str,
-        over: Callable[[int], None],
-        at_most: timedelta | None = None,
-    ) -> bool:
-        """Run a container's hook, if it has it, and call `over` when it has ended or taken `at_most`."""
-        hook = hook_of(container.spec, name)
-        if hook is None:
-            return False
-        container.hooks_run += 1
-        key = f"{container.key}/{name}/{container.hooks_run}" if hook.command else None
-        container.hook = RunningHook(name, key, over)
-        limits = [each for each in (at_most, None if key else hook.sleep) if each is not None]
-        if limits:
-            run.timers[container.name] = self._later(min(limits), lambda: self._hook_over(run, container))
-        if key is not None:
-            self._hooks[key] = run, container
-            folder = container.spec.get("workingDir")
-            self._processes.start(key, hook.command, container.env, folder, Path(os.devnull))
-        return True
-
-    def _hook_ended(self, key: str, exit_code: int) -> bool:
-        """Return whether the process that ended was a hook's. If the hook was not over, it is now."""
-        run, container = self._hooks.pop(key, (None, None))
-        if run is None or container is None:
-            return False
-        if container.hook is not None and container.hook.key == key:
-            self._hook_over(run, container, exit_code)
-        return True
-
-    def _hook_over(self, run: PodRun, container: ContainerRun, exit_code: int = 0) -> None:
-        hook = self._abort_hook(run, container)
-        if hook is not None:
-            hook.over(exit_code)
-
-    def _abort_hook(self, run: PodRun, container: ContainerRun) -> RunningHook | None:
-        """End the hook that runs, with its process, and return it."""
-        hook, container.hook = container.hook, None
-        if hook is not None:
-            if (timer := run.timers.pop(container.name, None)) is not None:
-                timer.cancel()
-            if hook.key is not None:
-                self._processes.signal(hook.key, SIGKILL, group=True)
-        return hook
-
-    def _remove(self, run: PodRun) -> None:
-        """Delete the pod's object, the last step of its deletion, which only its kubelet may take."""
-        try:
-            self._store.delete("pods", run.namespace, run.name, grace_period_seconds=0, uid=run.uid)
-        except ApiStatus as status:
-            if status.code not in {404, 409}:  # already deleted by force
-                raise
-
-    def _forget_if_ended(self, run: PodRun) -> None:
-        if run.live():
-            return
-        run.cancel_timers()
-        run.close_logs()
-        self._runs.pop(run.uid, None)
-        shutil.rmtree(self._log_dir / run.uid, ignore_errors=True)
-        self.scheduler.freed(run.uid)
+    @staticmethod
+    def _cancel(run: PodRun, name: str) -> None:
+        if (timer := run.timers.pop(name, None)) is not None:
+            timer.cancel()
 
     def _write_status(self, run: PodRun) -> None:
         """Write the pod's status. A strategic patch keeps conditions of other writers, such as a disruption."""

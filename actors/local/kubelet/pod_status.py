@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.local.kubelet.container_run import STATUS_UNKNOWN
 from actors.local.kubelet.pod_run import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Ended", "disruption", "ended", "running", "scripted_node", "unschedulable", "waiting"]
+__all__ = ["Ended", "disruption", "ended", "given_up", "running", "scripted_node", "unschedulable", "waiting"]
 
 Json: TypeAlias = dict[str, Any]
 
@@ -71,10 +72,13 @@ def running(pod: Mapping[str, Any], now: str) -> Json:
     }
 
 
-def ended(pod: Mapping[str, Any], how: Ended, now: str, only: str | None = None) -> Json:
-    """Return the status after the running containers (or the named one) ended; the last one ends the pod."""
+def ended(pod: Mapping[str, Any], how: Ended, now: str, only: str | None = None, *, at: str | None = None) -> Json:
+    """Return the status after the running containers (or the named one) ended; the last one ends the pod.
+
+    `now` is when the kubelet notices it, `at` when they ended: by default the same.
+    """
     statuses = [
-        _ended_container(status, how, now) if only in (None, status["name"]) else status
+        _ended_container(status, how, at or now) if only in (None, status["name"]) else status
         for status in pod["status"].get("containerStatuses", ())
     ]
     codes = [status["state"].get("terminated", {}).get("exitCode") for status in statuses]
@@ -86,10 +90,20 @@ def ended(pod: Mapping[str, Any], how: Ended, now: str, only: str | None = None)
     return patch
 
 
-def _ended_container(status: Json, how: Ended, now: str) -> Json:
+def given_up(pod: Mapping[str, Any], now: str) -> Json:
+    """Return the last status of a pod that is deleted while its containers wait: they end with an unknown status."""
+    state = {"terminated": STATUS_UNKNOWN}
+    return {
+        "phase": "Failed",
+        "conditions": _unready(now, "PodFailed"),
+        "containerStatuses": [_container(container, state) for container in pod["spec"]["containers"]],
+    }
+
+
+def _ended_container(status: Json, how: Ended, at: str) -> Json:
     if "terminated" in status["state"]:
         return status
-    terminated: Json = {"exitCode": how.exit_code, "reason": how.reason, "finishedAt": now}
+    terminated: Json = {"exitCode": how.exit_code, "reason": how.reason, "finishedAt": at}
     if how.message:
         terminated["message"] = how.message
     if started := status["state"].get("running", {}).get("startedAt"):

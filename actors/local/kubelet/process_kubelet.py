@@ -20,9 +20,10 @@ from queue import SimpleQueue
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.nodes import NodeLifecycle, local_node
 from actors.local.kubelet.pod_runner import PodRunner
-from actors.local.kubelet.processes import (
+from actors.local.kubelet.processes.processes import (
     LauncherLost,
     Processes,
     ProcessEvent,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
-    from actors.local.kubelet.pod_run import LogFile
+    from actors.local.kubelet.container_run import LogFile
     from actors.runtime import Clock, Scheduled, TimerService
 
 __all__ = ["ProcessKubelet"]
@@ -83,6 +84,7 @@ class ProcessKubelet:
         log_dir: for the containers' logs; created at the start and removed at the end.
         node: the node's name.
         max_pods: further pods stay unbound.
+        delays: how long starts and ends take; by default no time.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class ProcessKubelet:
         *,
         node: str = "local",
         max_pods: int = _DEFAULT_MAX_PODS,
+        delays: Delays | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -103,7 +106,16 @@ class ProcessKubelet:
         self._max_pods = max_pods
         self._inbox: SimpleQueue[_Message | _Stop] = SimpleQueue()
         self._processes = Processes(self._inbox.put)
-        self._runner = PodRunner(store, clock, self._processes, self._later, log_dir, node=node, max_pods=max_pods)
+        self._runner = PodRunner(
+            store,
+            clock,
+            self._processes,
+            self._later,
+            log_dir,
+            node=node,
+            max_pods=max_pods,
+            delays=delays or Delays(),
+        )
         self._lifecycle = NodeLifecycle(store, clock, self._later_in_any_case, node)
         self._held: list[_Message] | None = None
         """What the node has missed since it was lost; None while it is not lost."""

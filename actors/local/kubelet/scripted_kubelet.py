@@ -15,8 +15,9 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from actors.local.kubelet import pod_status
-from actors.local.kubelet.containers import SHUTDOWN_WINDOW, hook_of
+from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.pod_status import Ended
+from actors.local.kubelet.processes.containers import SHUTDOWN_WINDOW, hook_of
 from actors.local.kubelet.scheduler import is_schedulable
 from actors.local.schema.statuses import ApiStatus
 from actors.local.store.objects import FINAL_PHASES, rfc3339
@@ -85,8 +86,10 @@ class _Sandbox:
     timers: list[Scheduled] = field(default_factory=list)
     running: bool = False
     """Its containers have started and not all ended."""
-    grace: int | None = None
-    """The grace period of its deletion, None while it is not being deleted."""
+    terminating: bool = False
+    """It is being deleted, and the kubelet has begun to end it."""
+    exited: set[str | None] = field(default_factory=set)
+    """The containers that have exited, None for all: the kubelet may not have noticed yet."""
     asleep_until: datetime | None = None
     """Until when a preStop hook sleeps. A kubelet does not notice before that that a container has ended."""
 
@@ -102,6 +105,7 @@ class ScriptedKubelet:
         start_delay: from a pod's binding to its running, unless its plan has another.
         stop_delay: from SIGTERM to a pod's end, unless its plan has another; at most the grace period.
         script: the plan of each pod; by default pods run until they are deleted.
+        delays: what a start and an end take beside that; by default no time.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class ScriptedKubelet:
         start_delay: timedelta = timedelta(0),
         stop_delay: timedelta = timedelta(0),
         script: Script | None = None,
+        delays: Delays | None = None,
     ) -> None:
         self.script: Script = script or (lambda _: Run())
         """May be replaced at any time; applies to pods that are first seen later."""
@@ -123,6 +128,7 @@ class ScriptedKubelet:
         self._node = node
         self._start_delay = start_delay
         self._stop_delay = stop_delay
+        self._delays = delays or Delays()
         self._sandboxes: dict[str, _Sandbox] = {}
         self._held: list[Callable[[], None]] | None = None
         self._lock = RLock()  # the store and the timers may call from different threads
@@ -185,7 +191,8 @@ class ScriptedKubelet:
         with self._lock:
             sandbox = self._find(namespace, name)
             self._write(sandbox, pod_status.disruption("TerminationByKubelet", message, self._now()))
-            self._end(sandbox, Ended(_SIGKILL_EXIT, "Error"), extra={"reason": "Evicted", "message": message})
+            extra = {"reason": "Evicted", "message": message}
+            self._end(sandbox, Ended(_SIGKILL_EXIT, "Error"), self._now(), extra=extra)
 
     def disrupt(self, name: str, reason: str, *, message: str = "", namespace: str = "default") -> None:
         """Delete a pod, with the reason of a controller (`PreemptionByScheduler`, `EvictionByEvictionAPI`, …)."""
@@ -260,7 +267,8 @@ class ScriptedKubelet:
             case Run(start_delay):
                 self._bind(sandbox, bound=bound)
                 delay = self._start_delay if start_delay is None else start_delay
-                self._later(sandbox, delay + _sleeps(pod, "postStart"), lambda: self._start(sandbox))
+                delay += self._delays.start() + _sleeps(pod, "postStart")
+                self._later(sandbox, delay, lambda: self._start(sandbox))
 
     def _bind(self, sandbox: _Sandbox, *, bound: bool) -> None:
         if not bound:
@@ -279,46 +287,62 @@ class ScriptedKubelet:
             self._later(sandbox, plan.exits_after, lambda: self._exit(sandbox, how))
 
     def _terminate(self, sandbox: _Sandbox, pod: Mapping[str, Any]) -> None:
-        """End a pod that is being deleted, or end it sooner if its grace period was shortened.
+        """End a pod that is being deleted.
 
         The order is a kubelet's (`killContainer` in `pkg/kubelet/kuberuntime`): the preStop hook, for the grace period
         at the longest; SIGTERM; and SIGKILL when what is left of the grace period is over, 2 s later at the earliest. A
-        second DELETE with a shorter grace period ends the hook and begins anew with that grace period.
+        second DELETE with a shorter grace period changes nothing: see `actors.local.kubelet.stopper`.
         """
+        if sandbox.terminating:
+            return
+        sandbox.terminating = True
         if not sandbox.running:
-            self._delete(sandbox)
+            self._after(sandbox, self._delays.end(), lambda: self._give_up(sandbox))
+            return
+        if None in sandbox.exited:  # its end is noticed soon
             return
         seconds: int = pod["metadata"]["deletionGracePeriodSeconds"]
-        if sandbox.grace == seconds:
-            return
-        sandbox.grace = seconds
         grace, stop_delay, code, runs = timedelta(seconds=seconds), self._stop_delay, _SIGTERM_EXIT, None
         if isinstance(sandbox.plan, Run):
             stop_delay = stop_delay if sandbox.plan.stop_delay is None else sandbox.plan.stop_delay
             code, runs = sandbox.plan.stop_exit_code, sandbox.plan.pre_stop
         sleep = _sleeps(pod, "preStop")
         pause = min(grace, max(sleep, _command_runs(pod, runs)))
-        left = max(grace - pause, SHUTDOWN_WINDOW) if pause else grace
+        left = max(grace - pause, SHUTDOWN_WINDOW)
         sandbox.asleep_until = self._clock.now() + min(grace, sleep) if sleep else None
         how = Ended.with_code(code if stop_delay <= left else _SIGKILL_EXIT)
-        self._later(sandbox, pause + min(left, stop_delay), lambda: self._end(sandbox, how))
+        self._later(sandbox, pause + min(left, stop_delay), lambda: self._exit(sandbox, how))
 
     def _exit(self, sandbox: _Sandbox, how: Ended, *, only: str | None = None) -> None:
         """End containers that exit by themselves; while a preStop hook sleeps, that shows once it has slept."""
-        until, now = sandbox.asleep_until, self._clock.now()
-        if until is None or until <= now:
-            self._end(sandbox, how, only=only)
-        else:
-            self._later(sandbox, until - now, lambda: self._exit(sandbox, how, only=only))
+        if sandbox.exited & {only, None}:
+            return
+        sandbox.exited.add(only)
+        until, now = sandbox.asleep_until or self._clock.now(), self._clock.now()
+        delay, at = max(until - now, timedelta(0)) + self._delays.end(), self._now()
+        self._after(sandbox, delay, lambda: self._end(sandbox, how, at, only=only))
+
+    def _give_up(self, sandbox: _Sandbox) -> None:
+        """Write that nothing is known of the containers of a pod that never ran, and delete it."""
+        pod = self._read(sandbox)
+        if pod is not None and pod["spec"].get("nodeName") is not None:
+            self._write(sandbox, pod_status.given_up(pod, self._now()))
+        self._delete(sandbox)
 
     def _end(
-        self, sandbox: _Sandbox, how: Ended, *, only: str | None = None, extra: Mapping[str, Any] | None = None
+        self,
+        sandbox: _Sandbox,
+        how: Ended,
+        at: str,
+        *,
+        only: str | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Write that containers have ended; delete the pod if that was the last step of its deletion."""
         pod = self._read(sandbox)
         if pod is None:
             return
-        status = pod_status.ended(pod, how, self._now(), only)
+        status = pod_status.ended(pod, how, self._now(), only, at=at)
         if "phase" in status:
             sandbox.running = False
             _cancel_timers(sandbox)
@@ -359,6 +383,13 @@ class ScriptedKubelet:
 
     def _later(self, sandbox: _Sandbox, delay: timedelta, step: Callable[[], None]) -> None:
         sandbox.timers.append(self._timers.schedule(delay, lambda: self._do(step)))
+
+    def _after(self, sandbox: _Sandbox, delay: timedelta, step: Callable[[], None]) -> None:
+        """Take a step after a delay, at once if there is none."""
+        if delay:
+            self._later(sandbox, delay, step)
+        else:
+            step()
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

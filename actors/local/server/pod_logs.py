@@ -15,7 +15,7 @@ from actors.local.server.api_request import boolean, integer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from actors.local.kubelet.pod_run import LogFile
+    from actors.local.kubelet.container_run import LogFile
 
 __all__ = ["LogSource", "stream_log"]
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
+    from actors.local.kubelet.delays import Delays
+
 SAFETY_SECONDS = 30.0
 """No test waits this long unless something is broken."""
 
@@ -55,11 +57,13 @@ class HandTimers:
 class Laptop:
     """The embedded cluster without its HTTP server."""
 
-    def __init__(self, directory: Path, max_pods: int = 500) -> None:
+    def __init__(self, directory: Path, max_pods: int = 500, delays: Delays | None = None) -> None:
         self.store = ObjectStore(SystemClock(), Entropy())
         self.timers = HandTimers()
         self.log_dir = directory / "logs"
-        self.kubelet = ProcessKubelet(self.store, SystemClock(), self.timers, self.log_dir, max_pods=max_pods)
+        self.kubelet = ProcessKubelet(
+            self.store, SystemClock(), self.timers, self.log_dir, max_pods=max_pods, delays=delays
+        )
         self._seen: defaultdict[str, SimpleQueue[WatchMessage]] = defaultdict(SimpleQueue)
         """By pod: whoever waits for one misses nothing of another."""
         self.store.watch("pods", "default", lambda message: self._seen[message.object["metadata"]["name"]].put(message))

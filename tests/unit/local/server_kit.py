@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Middleware
 
-    from actors.local.kubelet.pod_run import LogFile
+    from actors.local.kubelet.container_run import LogFile
 
 SAFETY_SECONDS = 30.0
 

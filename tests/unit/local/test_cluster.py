@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ import yaml
 
 from actors.errors import SettingsError
 from actors.local.cluster import LocalCluster
+from actors.local.kubelet.delays import START
 from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
+from actors.runtime import SystemClock
 from tests.unit.local.process_kit import SAFETY_SECONDS
 
 if TYPE_CHECKING:
@@ -204,3 +206,20 @@ def test_pulls_fail_from_the_start_on_and_a_lost_node_is_back_on_request() -> No
     for fault in (cluster.lose_node, cluster.restore_node, cluster.fail_pulls):
         with pytest.raises(RuntimeError, match="is not running"):
             fault()
+
+
+class HundredfoldClock(SystemClock):
+    """A wall clock on which a second of a node's delay is a hundred: timestamps of the API have whole seconds."""
+
+    def now(self) -> datetime:
+        return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=100 * self.monotonic())
+
+
+def test_in_a_realistic_cluster_a_pod_starts_some_time_after_it_was_bound() -> None:
+    with LocalCluster(realistic=True, clock=HundredfoldClock()) as cluster:
+        pods = Pods(cluster)
+        pods.run("a")
+        status = cluster.store.get("pods", "default", "a")["status"]
+    bound = datetime.fromisoformat(status["startTime"])
+    started = datetime.fromisoformat(status["containerStatuses"][0]["state"]["running"]["startedAt"])
+    assert started - bound >= timedelta(seconds=99 * START[0])

@@ -119,6 +119,21 @@ def test_a_pod_that_is_about_to_run_can_get_stuck_and_run_after_all(kit: Kit) ->
     assert cluster.phases[1] == "Running"
 
 
+def test_a_realistic_cluster_takes_the_times_of_a_node(kit: Kit) -> None:
+    cluster = FakeCluster(kit, realistic=True)
+    fleet = Fleet(kit, cluster)
+    fleet.driver.take_all(ExecutorRunning)
+    assert cluster.phases == {1: "Running", 2: "Running"}
+    cluster.fail(1, 3)
+    assert fleet.removed(seconds=0.9) == {}
+    (end,) = fleet.removed(seconds=1.3).values()
+    assert (end.reason.kind, end.reason.exit_code) == (LossKind.EXITED, 3)
+    cluster.terminate(2)
+    assert fleet.removed(seconds=0.9) == {}
+    (end,) = fleet.removed(seconds=1.3).values()
+    assert (end.reason.kind, end.reason.exit_code) == (LossKind.DELETED, 143)
+
+
 def test_a_script_has_a_plan_for_each_pod(kit: Kit) -> None:
     fleet = Fleet(kit, FakeCluster(kit, script=lambda _: StayUnscheduled("no room")))
     kit.advance(minutes=10)

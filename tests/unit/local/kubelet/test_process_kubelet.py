@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.local.kubelet.containers import NO_IMAGE, argv
+from actors.local.kubelet.delays import LOOK, Delays
+from actors.local.kubelet.processes.containers import NO_IMAGE, argv
 from actors.local.store.object_store import ApiStatus
+from actors.runtime import Entropy
 from tests.unit.local.process_kit import Laptop, ended, is_alive, process_of
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def test_a_pod_is_bound_run_and_ready(laptop: Laptop) -> None:
     assert pod["spec"]["nodeName"] == "local"
     assert pod["status"]["podIP"] == "127.0.0.1"
     assert is_alive(process_of(pod))
-    assert conditions(pod) == dict.fromkeys(("PodScheduled", "Initialized", "ContainersReady", "Ready"), "True")
+    assert set(conditions(pod).values()) == {"True"}
 
 
 def test_exit_code_0_is_succeeded_and_completed(laptop: Laptop) -> None:
@@ -85,30 +87,28 @@ def test_a_killed_process_ends_with_128_and_the_signal(laptop: Laptop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "exit_code", "words"),
+    ("command", "folder", "words"),
     [
-        ("no-such-command", 127, 'exec: "no-such-command": executable file not found in $PATH'),
-        ("/no/such/command", 127, 'exec: "/no/such/command": No such file or directory'),
-        ("/etc/passwd", 126, 'exec: "/etc/passwd": Permission denied'),
+        ("no-such-command", None, 'exec: "no-such-command": executable file not found in $PATH'),
+        ("/no/such/command", None, 'exec: "/no/such/command": stat /no/such/command: no such file or directory'),
+        ("/etc/passwd", None, 'exec: "/etc/passwd": permission denied'),
+        ("true", "/no/such", 'chdir to cwd ("/no/such") set in config.json failed: no such file or directory'),
     ],
 )
-def test_a_command_that_cannot_run_fails_the_pod_with_a_shells_code(
-    laptop: Laptop, command: str, exit_code: int, words: str
+def test_a_command_that_cannot_start_fails_the_pod_with_the_code_and_the_words_of_containerd(
+    laptop: Laptop, command: str, folder: str | None, words: str
 ) -> None:
-    laptop.create("a", [command])
-    pod = laptop.wait_phase("a", "Failed")
-    assert (ended(pod)["exitCode"], ended(pod)["reason"], ended(pod)["message"]) == (
-        exit_code,
-        "ContainerCannotRun",
-        words,
-    )
+    laptop.create("a", [command], container={"workingDir": folder})
+    end = ended(laptop.wait_phase("a", "Failed"))
+    assert (end["exitCode"], end["reason"], end["startedAt"]) == (128, "StartError", "1970-01-01T00:00:00Z")
+    assert end["message"].startswith("failed to create containerd task: ")
+    assert f": {words}: " in end["message"]
 
 
-def test_a_missing_working_directory_is_named(laptop: Laptop) -> None:
-    laptop.create("a", ["true"], container={"workingDir": "/no/such/place"})
-    pod = laptop.wait_phase("a", "Failed")
-    assert ended(pod)["exitCode"] == 128
-    assert "/no/such/place" in ended(pod)["message"]
+def test_a_shell_that_cannot_find_its_command_ends_with_its_own_code(laptop: Laptop) -> None:
+    laptop.create("a", ["sh", "-c", "no-such-command"])
+    end = ended(laptop.wait_phase("a", "Failed"))
+    assert (end["exitCode"], end["reason"]) == (127, "Error")
 
 
 def test_a_process_finds_its_environment_and_nothing_of_the_hosts_secrets(
@@ -145,13 +145,9 @@ def test_an_unsupported_environment_keeps_the_pod_waiting_with_a_reason(
     laptop: Laptop, container: dict[str, Any], words: str
 ) -> None:
     laptop.create("a", ["true"], container=container)
-    pod = laptop.wait("a", lambda pod: "containerStatuses" in pod["status"])
-    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+    pod = laptop.wait("a", lambda pod: waiting(pod) == "CreateContainerConfigError")
     assert pod["status"]["phase"] == "Pending"
-    assert waiting["reason"] == "CreateContainerConfigError"
-    assert words in waiting["message"]
-    laptop.store.delete("pods", "default", "a")
-    laptop.wait_gone("a")
+    assert words in pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
 
 
 def test_the_built_in_executor_prints_its_identity_and_ends_with_0_on_sigterm(laptop: Laptop, pipe: Path) -> None:
@@ -181,32 +177,113 @@ def test_a_deletion_sends_sigterm_waits_for_the_grace_period_then_kills(laptop: 
         assert held_open.read() == ""  # ends with the last process that holds the pipe
 
 
-def test_a_process_that_obeys_sigterm_ends_before_its_grace_period(laptop: Laptop) -> None:
-    laptop.create("a", ["sleep", "1000"])
+def test_a_process_that_obeys_sigterm_ends_before_its_grace_period(laptop: Laptop, pipe: Path) -> None:
+    laptop.create("a", obeys(pipe))
+    pipe.read_text()
     laptop.wait_phase("a", "Running")
     laptop.store.delete("pods", "default", "a")
-    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 5
     assert laptop.timers.next().cancelled
 
 
-def test_a_deletion_that_is_made_shorter_counts_from_then(laptop: Laptop, pipe: Path) -> None:
-    laptop.create("a", ["sh", "-c", f"trap '' TERM; echo > {pipe}; exec sleep 1000"])
-    pipe.read_text()
+@pytest.mark.parametrize(("grace", "seconds"), [(1, 2), (2, 2), (3, 3)])
+def test_sigkill_comes_two_seconds_after_sigterm_at_the_earliest(laptop: Laptop, grace: int, seconds: int) -> None:
+    laptop.create("a", ["sleep", "1000"])
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=grace)
+    assert laptop.timers.next().delay == timedelta(seconds=seconds)
+
+
+def test_a_deletion_that_is_made_shorter_is_as_long_as_it_was_on_the_node(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"])
     laptop.wait_phase("a", "Running")
     laptop.store.delete("pods", "default", "a", grace_period_seconds=100)
-    first = laptop.timers.next()
+    kill = laptop.timers.next()
     laptop.store.delete("pods", "default", "a", grace_period_seconds=3)
-    second = laptop.timers.next()
-    assert first.cancelled
-    assert second.delay == timedelta(seconds=3)
+    laptop.create("b", ["true"])
+    laptop.wait_phase("b", "Succeeded")  # the kubelet handles pods in order: it has seen the second deletion
+    assert not kill.cancelled
+    assert laptop.timers.scheduled.empty()
+    kill.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 137
 
 
-def test_a_pod_that_was_deleted_by_force_still_has_its_process_killed(laptop: Laptop, pipe: Path) -> None:
-    laptop.create("a", ["sh", "-c", f"trap '' TERM; exec sleep 1000 > {pipe}"])
+def test_the_process_of_a_pod_that_is_deleted_by_force_still_gets_sigterm_and_two_seconds(
+    laptop: Laptop, pipe: Path
+) -> None:
+    laptop.create("a", ["sh", "-c", f"exec sleep 1000 > {pipe}"])
     with pipe.open() as held_open:
-        laptop.wait_phase("a", "Running")
+        process = process_of(laptop.wait_phase("a", "Running"))
         laptop.store.delete("pods", "default", "a", grace_period_seconds=0)
+        laptop.wait_gone("a")
+        kill = laptop.timers.next()
+        assert kill.delay == timedelta(seconds=2)
+        assert is_alive(process)
+        kill.fire()
         assert held_open.read() == ""
+
+
+# ── Process 1 ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows how a process handles a signal")
+
+
+def obeys(pipe: Path, code: int = 5) -> list[str]:
+    """A program that exits with this code on SIGTERM, from when a line is in the pipe."""
+    return ["sh", "-c", f"trap 'exit {code}' TERM; echo > {pipe}; while :; do sleep 0.02; done"]
+
+
+@only_linux
+@pytest.mark.parametrize("command", [["sleep", "1000"], ["sh", "-c", "trap '' TERM; exec sleep 1000"]])
+def test_a_program_without_a_handler_does_not_notice_sigterm_as_it_is_process_1(
+    laptop: Laptop, command: list[str]
+) -> None:
+    laptop.create("a", command)
+    process = process_of(laptop.wait_phase("a", "Running"))
+    laptop.store.delete("pods", "default", "a")
+    kill = laptop.timers.next()
+    assert is_alive(process)
+    assert Path(f"/proc/{process}/status").read_text().splitlines()[2].split()[1] in {"S", "R"}
+    kill.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 137
+
+
+WAITS = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("up", file=open(sys.argv[1], "w"))
+signal.sigwait([signal.SIGTERM])
+sys.exit(6)
+"""
+
+
+def test_a_program_that_blocks_sigterm_and_waits_for_it_gets_it(laptop: Laptop, pipe: Path) -> None:
+    laptop.create("a", [sys.executable, "-I", "-S", "-c", WAITS, str(pipe)])
+    pipe.read_text()
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 6
+
+
+def test_with_a_shared_process_namespace_sigterm_ends_a_program_without_a_handler(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"], shareProcessNamespace=True)
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+
+
+@only_linux
+def test_a_handler_that_is_installed_after_sigterm_does_not_see_it(laptop: Laptop, pipe: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    laptop.create("a", ["sh", "-c", f"read x < {go}; trap 'exit 5' TERM; echo > {pipe}; while :; do sleep 0.02; done"])
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a")
+    kill = laptop.timers.next()
+    go.write_text("go\n")
+    pipe.read_text()
+    kill.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 137
 
 
 def test_what_a_process_left_behind_in_its_group_is_killed_with_it(laptop: Laptop, pipe: Path, tmp_path: Path) -> None:
@@ -262,10 +339,10 @@ def test_restart_policy_on_failure_restarts_with_back_off(laptop: Laptop) -> Non
 
         return laptop.wait("a", holds)
 
-    pod = backing_off(2)
+    pod = backing_off(1)
     assert pod["status"]["phase"] == "Running"
     assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 6
-    for restarts, seconds in ((3, 10), (4, 20), (5, 40)):
+    for restarts, seconds in ((2, 10), (3, 20), (4, 40)):
         timer = laptop.timers.next()
         assert timer.delay == timedelta(seconds=seconds)
         timer.fire()
@@ -275,14 +352,6 @@ def test_restart_policy_on_failure_restarts_with_back_off(laptop: Laptop) -> Non
 def test_restart_policy_on_failure_lets_a_success_be_the_end(laptop: Laptop) -> None:
     laptop.create("a", ["true"], restartPolicy="OnFailure")
     assert laptop.wait_phase("a", "Succeeded")["status"]["containerStatuses"][0]["restartCount"] == 0
-
-
-def test_a_sidecar_container_is_refused_with_a_reason(laptop: Laptop) -> None:
-    inits = [{"name": "side", "image": "none", "command": ["sleep", "9"], "restartPolicy": "Always"}]
-    laptop.create("a", ["true"], initContainers=inits)
-    pod = laptop.wait_phase("a", "Failed")
-    assert pod["status"]["reason"] == "NotSupported"
-    assert "side" in pod["status"]["message"]
 
 
 def test_ignored_fields_are_listed_in_an_event(laptop: Laptop) -> None:
@@ -304,11 +373,201 @@ def test_an_image_and_claims_that_are_not_used_are_named_in_the_event(laptop: La
     ]
 
 
+# ── Pods that end before all of their containers have run ────────────────────────────────────────────────────────
+
+UNKNOWN = {
+    "exitCode": 137,
+    "reason": "ContainerStatusUnknown",
+    "message": "The container could not be located when the pod was terminated",
+}
+
+
+def test_a_waiting_container_of_a_pod_that_is_deleted_ends_with_an_unknown_status(laptop: Laptop) -> None:
+    laptop.kubelet.fail_pulls("*")
+    laptop.create("a", ["sleep", "1000"])
+    laptop.wait("a", lambda pod: waiting(pod) == "ImagePullBackOff")
+    laptop.store.delete("pods", "default", "a")
+    pod = laptop.wait_gone("a")
+    assert pod["status"]["phase"] == "Failed"
+    assert ended(pod) == UNKNOWN
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_a_container_that_waits_for_its_restart_ends_with_the_code_of_its_last_run(laptop: Laptop) -> None:
+    laptop.create("a", ["sh", "-c", "exit 6"], restartPolicy="Always")
+    laptop.wait("a", lambda pod: waiting(pod) == "CrashLoopBackOff")
+    laptop.store.delete("pods", "default", "a")
+    pod = laptop.wait_gone("a")
+    assert (ended(pod)["exitCode"], ended(pod)["reason"], pod["status"]["phase"]) == (6, "Error", "Failed")
+
+
+def test_a_pod_that_is_deleted_before_it_is_initialized_leaves_its_main_container_waiting(laptop: Laptop) -> None:
+    laptop.kubelet.fail_pulls("broken:*")
+    inits = [
+        {"name": "done", "image": "none", "command": ["true"]},
+        {"name": "stuck", "image": "broken:1", "command": ["true"]},
+        {"name": "later", "image": "none", "command": ["true"]},
+    ]
+    laptop.create("a", ["true"], initContainers=inits)
+    laptop.wait("a", lambda pod: "ImagePullBackOff" in str(pod["status"]))
+    laptop.store.delete("pods", "default", "a")
+    status = laptop.wait_gone("a")["status"]
+    assert [each["state"].get("waiting") for each in status["initContainerStatuses"]] == [
+        None,
+        {"reason": "PodInitializing"},
+        {"reason": "PodInitializing"},
+    ]
+    assert status["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    assert status["phase"] == "Failed"
+
+
+# ── Native sidecars ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sidecar(name: str, *command: str) -> dict[str, Any]:
+    return {"name": name, "image": "none", "command": list(command), "restartPolicy": "Always"}
+
+
+def look(laptop: Laptop) -> None:
+    """Let the kubelet look whether a sidecar that has started still runs."""
+    timer = laptop.timers.next()
+    assert timer.delay == LOOK
+    timer.fire()
+
+
+def states(pod: dict[str, Any], kind: str = "initContainerStatuses") -> list[str]:
+    return [next(iter(each["state"])) for each in pod["status"].get(kind, ())]
+
+
+def test_sidecars_start_before_the_main_container_in_order_and_run_beside_it(laptop: Laptop, tmp_path: Path) -> None:
+    file = tmp_path / "order"
+    inits = [
+        sidecar("first", "sh", "-c", f"echo first >> {file}; exec sleep 1000"),
+        {"name": "setup", "image": "none", "command": ["sh", "-c", f"echo setup >> {file}"]},
+        sidecar("second", "sh", "-c", f"sleep 0.1; echo second >> {file}; exec sleep 1000"),
+    ]
+    laptop.create("a", ["sleep", "1000"], initContainers=inits)
+    look(laptop)
+    look(laptop)
+    pod = laptop.wait_phase("a", "Running")
+    assert states(pod) == ["running", "terminated", "running"]
+    assert [each["ready"] for each in pod["status"]["initContainerStatuses"]] == [True, True, True]
+    assert file.read_text().split()[:2] == ["first", "setup"]
+    assert conditions(pod)["Initialized"] == conditions(pod)["Ready"] == "True"
+
+
+def test_a_pod_has_ended_when_its_main_container_and_then_its_sidecars_have(laptop: Laptop, pipe: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"read x < {pipe}; exit 3"], initContainers=[sidecar("proxy", "sleep", "1000")])
+    look(laptop)
+    laptop.wait_phase("a", "Running")
+    pipe.write_text("go\n")
+    pod = laptop.wait("a", lambda pod: states(pod, "containerStatuses") == ["terminated"])
+    assert pod["status"]["phase"] == "Running"
+    assert states(pod) == ["running"]
+    kill = laptop.timers.next()
+    assert kill.delay == timedelta(seconds=30)
+    kill.fire()
+    pod = laptop.wait_phase("a", "Failed")
+    assert ended(pod)["exitCode"] == 3
+    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 0
+
+
+def test_the_exit_code_of_a_sidecar_does_not_count(laptop: Laptop, pipe: Path) -> None:
+    laptop.create("a", ["sh", "-c", f"read x < {pipe}"], initContainers=[sidecar("proxy", *obeys(pipe, 9))])
+    pipe.read_text()
+    look(laptop)
+    laptop.wait_phase("a", "Running")
+    pipe.write_text("go\n")
+    pod = laptop.wait_phase("a", "Succeeded")
+    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 9
+
+
+def test_a_sidecar_is_restarted_with_backoff_and_counted_while_the_main_container_runs(
+    laptop: Laptop, pipe: Path
+) -> None:
+    inits = [sidecar("proxy", "sh", "-c", f"read x < {pipe}; exit 0")]
+    laptop.create("a", ["sleep", "1000"], initContainers=inits)
+    look(laptop)
+    laptop.wait_phase("a", "Running")
+    for restarts in (1, 2):
+        pipe.write_text("go\n")
+        if restarts == 2:
+            backoff = laptop.timers.next()
+            assert backoff.delay == timedelta(seconds=10)
+            pod = laptop.wait("a", lambda pod: states(pod) == ["waiting"])
+            assert pod["status"]["phase"] == "Running"
+            backoff.fire()
+        look(laptop)
+        pod = laptop.wait(
+            "a",
+            lambda pod, restarts=restarts: (  # type: ignore[misc]  # mypy does not infer a default's type
+                states(pod) == ["running"] and pod["status"]["initContainerStatuses"][0]["restartCount"] == restarts
+            ),
+        )
+        assert pod["status"]["phase"] == "Running"
+
+
+def test_a_deletion_stops_the_main_container_first_and_then_the_sidecars_in_reverse_order(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    file = tmp_path / "order"
+
+    def says(name: str) -> list[str]:
+        return ["sh", "-c", f"trap 'echo {name} >> {file}; exit 0' TERM; echo up; while :; do sleep 0.02; done"]
+
+    inits = [sidecar("first", *says("first")), sidecar("second", *says("second"))]
+    pod = laptop.create("a", says("main"), initContainers=inits)
+    look(laptop)
+    look(laptop)
+    laptop.wait_phase("a", "Running")
+    for name in ("executor", "first", "second"):
+        while "up" not in laptop.output(pod, name):
+            pass
+    laptop.store.delete("pods", "default", "a")
+    pod = laptop.wait_gone("a")
+    assert file.read_text().split() == ["main", "second", "first"]
+    assert states(pod) == ["terminated", "terminated"]
+
+
+def test_a_sidecar_whose_turn_does_not_come_gets_sigterm_at_the_end_of_the_grace_period(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"], initContainers=[sidecar("proxy", "sleep", "1000")])
+    look(laptop)
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=7)
+    timers = [laptop.timers.next() for _ in range(2)]
+    assert [timer.delay for timer in timers] == [timedelta(seconds=7)] * 2
+    turn, kill = timers
+    turn.fire()
+    last = laptop.timers.next()
+    assert last.delay == timedelta(seconds=2)
+    last.fire()
+    kill.fire()
+    pod = laptop.wait_gone("a")
+    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+
+
+def test_a_sidecar_that_ends_before_the_kubelet_looks_holds_up_the_main_container(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"], initContainers=[sidecar("proxy", "false")])
+    pod = laptop.wait("a", lambda pod: "CrashLoopBackOff" in str(pod["status"]))
+    assert pod["status"]["phase"] == "Pending"
+    assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 1
+    assert states(pod, "containerStatuses") == ["waiting"]
+
+
+def test_a_restart_policy_of_an_init_container_other_than_always_is_refused_with_a_reason(laptop: Laptop) -> None:
+    laptop.create("a", ["true"], initContainers=[sidecar("side", "true") | {"restartPolicy": "Never"}])
+    pod = laptop.wait_phase("a", "Failed")
+    assert pod["status"]["reason"] == "NotSupported"
+    assert "side" in pod["status"]["message"]
+
+
 # ── Faults ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def waiting(pod: dict[str, Any]) -> str:
-    reason: str = pod["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason", "")
+    (status,) = pod["status"].get("containerStatuses") or [{"state": {}}]
+    reason: str = status["state"].get("waiting", {}).get("reason", "")
     return reason
 
 
@@ -322,7 +581,7 @@ def test_a_pod_whose_image_cannot_be_pulled_waits_and_tries_again_with_backoff(l
     laptop.wait_phase("fine", "Succeeded")
     laptop.create("a", ["sleep", "1000"], container={"image": "broken:1"})
     for seconds in (10, 20, 40):
-        laptop.wait("a", lambda pod: "containerStatuses" in pod["status"] and waiting(pod) == "ErrImagePull")
+        laptop.wait("a", lambda pod: waiting(pod) == "ErrImagePull")
         pod = laptop.wait("a", lambda pod: waiting(pod) == "ImagePullBackOff")
         assert pod["status"]["phase"] == "Pending"
         timer = laptop.timers.next()
@@ -337,7 +596,7 @@ def test_a_pod_whose_image_cannot_be_pulled_waits_and_tries_again_with_backoff(l
 def test_a_pod_without_its_image_is_deleted_at_once(laptop: Laptop) -> None:
     laptop.kubelet.fail_pulls("*")
     laptop.create("a", ["sleep", "1000"])
-    laptop.wait("a", lambda pod: "containerStatuses" in pod["status"] and waiting(pod) == "ImagePullBackOff")
+    laptop.wait("a", lambda pod: waiting(pod) == "ImagePullBackOff")
     laptop.store.delete("pods", "default", "a")
     laptop.wait_gone("a")
 
@@ -423,7 +682,7 @@ def test_pods_beyond_the_nodes_room_wait_with_a_reason(tmp_path: Path) -> None:
     laptop = Laptop(tmp_path, max_pods=1)
     laptop.kubelet.start()
     try:
-        laptop.create("a", ["sleep", "1000"])
+        laptop.create("a", ["sleep", "1000"], shareProcessNamespace=True)
         laptop.wait_phase("a", "Running")
         laptop.create("b", ["sleep", "1000"])
         waiting = laptop.wait("b", lambda pod: bool(pod["status"].get("conditions")))
@@ -506,17 +765,16 @@ def test_a_start_that_fails_raises_its_cause_and_leaves_no_thread(
 
 # ── lifecycle hooks ──────────────────────────────────────────────────────────────────────────────────────────────
 
-OBEYS: list[str] = ["sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.02; done"]
-
 
 def hooked(laptop: Laptop, command: list[str], *, grace: int = 30, **hooks: dict[str, Any]) -> None:
     laptop.create("a", command, container={"lifecycle": hooks}, terminationGracePeriodSeconds=grace)
 
 
 def test_sigterm_comes_when_the_pre_stop_hook_has_slept_and_sigkill_when_the_grace_period_is_over(
-    laptop: Laptop,
+    laptop: Laptop, pipe: Path
 ) -> None:
-    hooked(laptop, ["sleep", "1000"], grace=40, preStop={"sleep": {"seconds": 10}})
+    hooked(laptop, obeys(pipe), grace=40, preStop={"sleep": {"seconds": 10}})
+    pipe.read_text()
     process = process_of(laptop.wait_phase("a", "Running"))
     laptop.store.delete("pods", "default", "a")
     pause = laptop.timers.next()
@@ -525,7 +783,7 @@ def test_sigterm_comes_when_the_pre_stop_hook_has_slept_and_sigkill_when_the_gra
     pause.fire()
     kill = laptop.timers.next()
     assert timedelta(seconds=39) < kill.delay <= timedelta(seconds=40), "the hook slept for no time here"
-    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 5
     assert kill.cancelled
 
 
@@ -544,17 +802,52 @@ def test_sigkill_comes_two_seconds_after_a_hook_that_the_grace_period_has_cut_of
     assert ended(laptop.wait_gone("a"))["exitCode"] == 137
 
 
-def test_a_second_delete_with_a_shorter_grace_period_ends_the_pause(laptop: Laptop) -> None:
-    hooked(laptop, ["sleep", "1000"], preStop={"sleep": {"seconds": 20}})
-    laptop.wait_phase("a", "Running")
+def test_a_second_delete_with_a_shorter_grace_period_does_not_end_the_pause(laptop: Laptop, pipe: Path) -> None:
+    hooked(laptop, obeys(pipe), preStop={"sleep": {"seconds": 20}})
+    pipe.read_text()
+    process = process_of(laptop.wait_phase("a", "Running"))
     laptop.store.delete("pods", "default", "a")
-    first = laptop.timers.next()
+    pause = laptop.timers.next()
     laptop.store.delete("pods", "default", "a", grace_period_seconds=1)
-    second = laptop.timers.next()
-    assert first.cancelled
-    assert second.delay == timedelta(seconds=1)
-    second.fire()
-    assert ended(laptop.wait_gone("a"))["exitCode"] == 143
+    laptop.create("b", ["true"])
+    laptop.wait_phase("b", "Succeeded")  # the kubelet handles pods in order: it has seen the second deletion
+    assert not pause.cancelled
+    assert laptop.timers.scheduled.empty()
+    assert is_alive(process)
+    pause.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 5
+
+
+def test_a_pause_goes_on_after_a_deletion_by_force(laptop: Laptop) -> None:
+    hooked(laptop, ["sleep", "1000"], preStop={"sleep": {"seconds": 20}})
+    process = process_of(laptop.wait_phase("a", "Running"))
+    laptop.store.delete("pods", "default", "a")
+    pause = laptop.timers.next()
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=0)
+    laptop.wait_gone("a")
+    laptop.create("b", ["true"])
+    laptop.wait_phase("b", "Succeeded")  # as above
+    assert not pause.cancelled
+    assert is_alive(process)
+
+
+def test_a_command_that_takes_longer_than_the_grace_period_goes_on_until_its_container_ends(
+    laptop: Laptop, pipe: Path
+) -> None:
+    slow = {"exec": {"command": ["sh", "-c", f"echo $$ > {pipe}; exec sleep 1000 > {pipe}"]}}
+    hooked(laptop, ["sleep", "1000"], preStop=slow)
+    laptop.wait_phase("a", "Running")
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=3)
+    with pipe.open() as held_open:
+        command = int(held_open.readline())
+        laptop.timers.next().fire()
+        kill = laptop.timers.next()
+        laptop.create("b", ["true"])
+        laptop.wait_phase("b", "Succeeded")  # the launcher handles requests in order
+        assert is_alive(command)
+        kill.fire()
+        laptop.wait_gone("a")
+        assert held_open.read() == ""  # ends with the last process that holds the pipe
 
 
 def test_an_executor_that_exits_while_the_hook_sleeps_is_gone_once_it_has_slept(laptop: Laptop, pipe: Path) -> None:
@@ -575,7 +868,7 @@ def test_a_command_of_the_hook_has_the_containers_environment_and_the_pause_ends
 ) -> None:
     hook = {"exec": {"command": ["sh", "-c", f'echo "$WHO drained" > {pipe}']}}
     container = {"lifecycle": {"preStop": hook}, "env": [{"name": "WHO", "value": "it"}]}
-    laptop.create("a", ["sleep", "1000"], container=container)
+    laptop.create("a", ["sleep", "1000"], container=container, shareProcessNamespace=True)
     laptop.wait_phase("a", "Running")
     laptop.store.delete("pods", "default", "a")
     assert pipe.read_text() == "it drained\n"
@@ -604,20 +897,23 @@ def test_a_container_runs_once_its_post_start_hook_is_over(laptop: Laptop) -> No
 
 def test_a_post_start_hook_that_fails_ends_its_container(laptop: Laptop) -> None:
     hooked(laptop, ["sleep", "1000"], postStart={"exec": {"command": ["false"]}})
+    laptop.timers.next().fire()
     assert ended(laptop.wait_phase("a", "Failed"))["exitCode"] == 137
-    reasons = {event["reason"] for event in laptop.store.list("events", "default").items}
-    assert "FailedPostStartHook" in reasons
+    assert "FailedPostStartHook" in reasons(laptop)
 
 
-def test_a_pod_that_is_deleted_by_force_while_it_pauses_is_killed(laptop: Laptop) -> None:
-    hooked(laptop, OBEYS, preStop={"exec": {"command": ["sleep", "1000"]}})
-    laptop.wait_phase("a", "Running")
-    laptop.store.delete("pods", "default", "a")
-    laptop.timers.next()
-    laptop.store.delete("pods", "default", "a", grace_period_seconds=0)
-    laptop.wait_gone("a")
+def test_a_pod_that_is_deleted_while_its_post_start_hook_runs_is_stopped_after_it(laptop: Laptop) -> None:
+    hooked(laptop, ["sleep", "1000"], postStart={"sleep": {"seconds": 20}})
+    pause = laptop.timers.next()
+    laptop.store.delete("pods", "default", "a", grace_period_seconds=3)
     laptop.create("b", ["true"])
-    laptop.wait_phase("b", "Succeeded")
+    laptop.wait_phase("b", "Succeeded")  # as above
+    assert not pause.cancelled
+    pause.fire()
+    kill = laptop.timers.next()
+    assert kill.delay == timedelta(seconds=3)
+    kill.fire()
+    assert ended(laptop.wait_gone("a"))["exitCode"] == 137
 
 
 def test_hooks_that_a_process_cannot_have_are_listed_in_an_event(laptop: Laptop) -> None:
@@ -625,3 +921,78 @@ def test_hooks_that_a_process_cannot_have_are_listed_in_an_event(laptop: Laptop)
     laptop.wait_phase("a", "Succeeded")
     messages = [event["message"] for event in laptop.store.list("events", "default").items]
     assert any("lifecycle.preStop" in message for message in messages)
+
+
+# ── the delays of a node ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def slow_laptop(tmp_path: Path) -> Iterator[Laptop]:
+    """A node that takes its time, and whose clock the test moves."""
+    laptop = Laptop(tmp_path, delays=Delays(Entropy(1)))
+    laptop.kubelet.start()
+    yield laptop
+    laptop.kubelet.stop()
+
+
+def due(laptop: Laptop, least: float, most: float) -> None:
+    """Let the next timer be due, which waits for a time between these seconds."""
+    timer = laptop.timers.next()
+    assert least <= timer.delay.total_seconds() <= most
+    timer.fire()
+
+
+def test_with_delays_a_pod_starts_and_its_end_is_noticed_later(slow_laptop: Laptop, pipe: Path) -> None:
+    slow_laptop.create("a", ["sh", "-c", f"read x < {pipe}; exit 3"])
+    assert waiting(slow_laptop.wait("a", lambda pod: bool(waiting(pod)))) == "ContainerCreating"
+    due(slow_laptop, 0.7, 1.3)
+    process = process_of(slow_laptop.wait_phase("a", "Running"))
+    pipe.write_text("go\n")
+    noticed = slow_laptop.timers.next()
+    assert not is_alive(process)
+    assert 0.1 <= noticed.delay.total_seconds() <= 0.9
+    assert states(slow_laptop.store.get("pods", "default", "a"), "containerStatuses") == ["running"]
+    noticed.fire()
+    pod = slow_laptop.wait("a", lambda pod: states(pod, "containerStatuses") == ["terminated"])
+    assert pod["status"]["phase"] == "Running"
+    due(slow_laptop, 0.9, 1.1)
+    assert ended(slow_laptop.wait_phase("a", "Failed"))["exitCode"] == 3
+
+
+def test_with_delays_a_deleted_pod_is_gone_some_time_after_its_end(slow_laptop: Laptop) -> None:
+    slow_laptop.create("a", ["sleep", "1000"], shareProcessNamespace=True)
+    due(slow_laptop, 0.7, 1.3)
+    slow_laptop.wait_phase("a", "Running")
+    slow_laptop.store.delete("pods", "default", "a")
+    assert slow_laptop.timers.next().delay == timedelta(seconds=30)
+    due(slow_laptop, 0.1, 0.9)
+    slow_laptop.wait_phase("a", "Failed")
+    due(slow_laptop, 0.9, 1.1)
+    assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 143
+
+
+def test_with_delays_a_pod_that_is_deleted_while_it_is_prepared_starts_and_is_stopped(slow_laptop: Laptop) -> None:
+    slow_laptop.create("a", ["sleep", "1000"], shareProcessNamespace=True)
+    prepared = slow_laptop.timers.next()
+    slow_laptop.store.delete("pods", "default", "a")
+    prepared.fire()
+    assert slow_laptop.timers.next().delay == timedelta(seconds=30)
+    due(slow_laptop, 0.1, 0.9)
+    slow_laptop.wait_phase("a", "Failed")
+    due(slow_laptop, 0.9, 1.1)
+    assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 143
+
+
+def test_with_delays_an_end_that_was_not_noticed_when_the_pod_is_deleted_keeps_its_code(
+    slow_laptop: Laptop, pipe: Path
+) -> None:
+    slow_laptop.create("a", ["sh", "-c", f"read x < {pipe}; exit 3"])
+    due(slow_laptop, 0.7, 1.3)
+    slow_laptop.wait_phase("a", "Running")
+    pipe.write_text("go\n")
+    noticed = slow_laptop.timers.next()
+    slow_laptop.store.delete("pods", "default", "a")
+    due(slow_laptop, 0.1, 0.9)
+    due(slow_laptop, 0.9, 1.1)
+    assert noticed.cancelled
+    assert ended(slow_laptop.wait_gone("a"))["exitCode"] == 3

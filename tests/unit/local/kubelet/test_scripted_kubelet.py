@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.scripted_kubelet import Run, ScriptedKubelet, StayUnscheduled, StayWaiting
+from actors.local.store.objects import rfc3339
 from actors.manifests.pause import pre_stop
+from actors.runtime import Entropy
 from tests.unit.local.bench import Bench, manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECOND = timedelta(seconds=1)
 
@@ -103,20 +109,25 @@ def test_a_pod_that_ignores_sigterm_is_killed_at_the_end_of_its_grace(bench: Ben
     assert _terminated(seen.messages[-1].object) == [(137, "Error")]
 
 
-def test_a_grace_made_shorter_ends_the_pod_sooner(bench: Bench) -> None:
+def test_a_grace_made_shorter_does_not_end_the_pod_sooner(bench: Bench) -> None:
     _running(bench, "a", stop_delay=timedelta(minutes=5))
     bench.delete("a")
     bench.advance(SECOND)
     bench.delete("a", grace=2)
-    bench.advance(2 * SECOND)
+    bench.advance(28 * SECOND)
+    assert bench.names() == ["a"]
+    bench.advance(SECOND)
     assert bench.names() == []
 
 
-def test_a_pod_deleted_before_its_start_is_removed(bench: Bench) -> None:
+def test_a_pod_deleted_before_its_start_ends_with_an_unknown_status(bench: Bench) -> None:
     _kubelet(bench)
     bench.pod("a")
+    seen = bench.watch()
     bench.delete("a")
     assert bench.names() == []
+    last = seen.messages[-1].object
+    assert (last["status"]["phase"], _terminated(last)) == ("Failed", [(137, "ContainerStatusUnknown")])
     bench.advance(timedelta(minutes=1))
     assert bench.timers.pending == 0
 
@@ -339,6 +350,13 @@ def test_the_grace_period_counts_from_the_begin_of_the_hook(bench: Bench) -> Non
     assert _terminated(seen.messages[-1].object) == [(137, "Error")]
 
 
+@pytest.mark.parametrize("grace", [1, 2])
+def test_sigkill_comes_two_seconds_after_a_deletion_at_the_earliest(bench: Bench, grace: int) -> None:
+    _running(bench, "a", stop_delay=timedelta(minutes=5))
+    bench.delete("a", grace=grace)
+    assert _gone_after(bench) == 2
+
+
 @pytest.mark.parametrize(("grace", "after"), [(6, 8), (7, 8), (8, 8), (9, 9)])
 def test_sigkill_comes_two_seconds_after_sigterm_at_the_earliest(bench: Bench, grace: int, after: float) -> None:
     _hooked(bench, grace, preStop=SLEEP, stop_delay=timedelta(minutes=5))
@@ -352,12 +370,12 @@ def test_a_hook_is_cut_off_at_the_end_of_the_grace_period(bench: Bench) -> None:
     assert _gone_after(bench) == 3
 
 
-def test_a_second_delete_with_a_shorter_grace_period_ends_the_pause(bench: Bench) -> None:
+def test_a_second_delete_with_a_shorter_grace_period_does_not_end_the_pause(bench: Bench) -> None:
     _hooked(bench, 60, preStop={"sleep": {"seconds": 30}}, stop_delay=timedelta(0))
     bench.delete("a")
     bench.advance(5 * SECOND)
     bench.delete("a", grace=1)
-    assert _gone_after(bench) == 1
+    assert _gone_after(bench) == 25
 
 
 def test_an_exit_shows_once_the_hook_has_slept(bench: Bench) -> None:
@@ -402,3 +420,56 @@ def test_a_container_runs_once_its_post_start_hook_has_slept(bench: Bench) -> No
     assert bench.get("a")["status"]["phase"] == "Pending"
     bench.advance(SECOND / 10)
     assert bench.get("a")["status"]["phase"] == "Running"
+
+
+# ── the delays of a node ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _delayed(bench: Bench, seed: int = 1) -> ScriptedKubelet:
+    return ScriptedKubelet(bench.store, bench.clock, bench.timers, delays=Delays(Entropy(seed)))
+
+
+def _steps(bench: Bench, holds: Callable[[], bool]) -> float:
+    """Seconds until something holds, to a hundredth."""
+    for hundredths in range(1000):
+        if holds():
+            return hundredths / 100
+        bench.advance(SECOND / 100)
+    raise AssertionError("it does not hold within ten seconds")
+
+
+def _life(bench: Bench, seed: int) -> tuple[float, float, float]:
+    """Seconds from creation to running, from exit to its status, from deletion to the end of another pod."""
+    kubelet = _delayed(bench, seed)
+    bench.pod("a")
+    start = _steps(bench, lambda: bench.get("a")["status"]["phase"] == "Running")
+    bench.pod("b")
+    bench.advance(2 * SECOND)
+    kubelet.exit("a", 3)
+    exited = rfc3339(bench.clock.now())
+    end = _steps(bench, lambda: bench.get("a")["status"]["phase"] == "Failed")
+    assert bench.get("a")["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] == exited
+    bench.delete("b")
+    return start, end, _steps(bench, lambda: "b" not in bench.names())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_delays_a_start_takes_about_a_second_and_an_end_is_seen_one_to_two_seconds_later(seed: int) -> None:
+    start, end, stop = _life(Bench(), seed)
+    assert 0.7 <= start <= 1.3
+    assert 1 <= end <= 2
+    assert 1 <= stop <= 2
+    assert _life(Bench(), seed) == (start, end, stop)
+
+
+def test_with_delays_a_container_still_ends_once(bench: Bench) -> None:
+    kubelet = _delayed(bench)
+    bench.pod("a")
+    bench.advance(2 * SECOND)
+    kubelet.exit("a", 3)
+    kubelet.exit("a", 4)
+    bench.delete("a")
+    seen = bench.watch()
+    bench.advance(2 * SECOND)
+    assert bench.names() == []
+    assert _terminated(seen.messages[-1].object) == [(3, "Error")]

@@ -12,7 +12,7 @@ import pytest
 import urllib3
 from aiohttp import web
 
-from actors.local.kubelet.pod_run import LogFile
+from actors.local.kubelet.container_run import LogFile
 from actors.local.server import api_server as server
 from actors.local.server import watch_stream
 from actors.local.store.object_store import ApiStatus

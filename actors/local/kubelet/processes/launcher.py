@@ -11,10 +11,10 @@ subreaper what the launcher leaves. If the guardian is killed, the launcher kill
 socket ends only after all that, as both hold it.
 
 It is run by path, isolated (`python -I -S launcher.py`), starts in some 20 ms, and must never import anything of this
-library. Requests and events are JSON, one per line, exchanged with `actors.local.kubelet.processes`:
+library. Requests and events are JSON, one per line, exchanged with `actors.local.kubelet.processes.processes`:
 
     {"start": key, "argv": [...], "env": {...}, "cwd": path or null, "log": path}
-    {"signal": key, "number": 15, "group": false}
+    {"signal": key, "number": 15, "group": false, "to_process_1": true}
     {"started": key, "pid": n}
     {"failed": key, "errno": n, "at": "exec", "message": "..."}
     {"exited": key, "pid": n, "code": n}
@@ -104,7 +104,7 @@ class _Launcher:
         if "start" in request:
             self._start(request)
         else:
-            self._signal(request["signal"], request["number"], group=request["group"])
+            self._signal(request["signal"], request["number"], request["group"], request["to_process_1"])
 
     def _start(self, request: dict[str, Any]) -> None:
         key = request["start"]
@@ -123,10 +123,10 @@ class _Launcher:
         self._pids[key], self._keys[pid] = pid, key
         self._tell({"started": key, "pid": pid})
 
-    def _signal(self, key: str, number: int, *, group: bool) -> None:
+    def _signal(self, key: str, number: int, group: bool, to_process_1: bool) -> None:
         """Send a signal. A process that was not reaped yet keeps its id, so no other process gets it."""
         pid = self._pids.get(key)
-        if pid is not None:
+        if pid is not None and not (to_process_1 and _drops(pid, number)):
             with suppress(ProcessLookupError, PermissionError):
                 (os.killpg if group else os.kill)(pid, number)
 
@@ -203,6 +203,22 @@ def _kill(pid: int, number: int) -> None:
 def _kill_group(pid: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def _drops(pid: int, number: int) -> bool:
+    """Return whether the kernel would drop a signal if the process were the first of a PID namespace.
+
+    It does so unless the signal is handled or blocked. Signals that `sigwait` waits for count as blocked in the kernel,
+    but not in `/proc`, which also hides which ones they are: a process that waits so gets any signal.
+    """
+    try:
+        with open(f"/proc/{pid}/status") as status:  # noqa: PTH123 - pathlib costs start-up time
+            masks = [int(line.split()[1], 16) for line in status if line.startswith(("SigBlk:", "SigCgt:"))]
+        with open(f"/proc/{pid}/wchan") as waits:  # noqa: PTH123 - as above
+            in_sigwait = "sigtimedwait" in waits.read()
+    except OSError:
+        return False  # this platform does not tell
+    return not in_sigwait and not any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def _children() -> list[int]:

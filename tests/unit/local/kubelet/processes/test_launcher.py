@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import pytest
 
 import actors
-from actors.local.kubelet.processes import (
+from actors.local.kubelet.processes.processes import (
     LauncherLost,
     Processes,
     ProcessEvent,
@@ -28,7 +28,7 @@ socket_pair = socket.socketpair
 HOST = """
 import os, sys
 from pathlib import Path
-from actors.local.kubelet.processes import Processes
+from actors.local.kubelet.processes.processes import Processes
 processes = Processes(print)
 processes.open()
 command = "setsid sleep 1000 & sh -c 'echo up; exec sleep 1000' & exec sleep 1000"
@@ -126,7 +126,7 @@ import os, signal, sys
 from pathlib import Path
 from queue import SimpleQueue
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-from actors.local.kubelet.processes import Processes
+from actors.local.kubelet.processes.processes import Processes
 received = SimpleQueue()
 processes = Processes(received.put)
 processes.open()

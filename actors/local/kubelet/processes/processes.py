@@ -6,7 +6,6 @@ its death as an event, too.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -24,19 +23,13 @@ from actors.text import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["NOT_FOUND", "LauncherLost", "ProcessEvent", "ProcessExited", "ProcessFailed", "ProcessStarted", "Processes"]
+__all__ = ["LauncherLost", "ProcessEvent", "ProcessExited", "ProcessFailed", "ProcessStarted", "Processes"]
 
 logger = get_logger(__name__)
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _CLOSE_SECONDS: Final = 5.0
 """The launcher kills with SIGKILL. Only a process stuck in the kernel takes longer, and nothing can end it."""
-
-NOT_FOUND: Final = 127
-NOT_EXECUTABLE: Final = 126
-"""A shell's exit codes for a command that it cannot find, or cannot run."""
-CANNOT_START: Final = 128
-"""containerd's exit code for a container that it cannot set up, for example without its working directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +42,15 @@ class ProcessStarted:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFailed:
-    """The program could not be started; `exit_code` is that of a shell or a container runtime.
-
-    `at` is the failed step: `"exec"`, `"chdir"`, `"log"` or `"setup"`; `message` is the system's error text.
-    """
+    """The program could not be started."""
 
     key: str
-    exit_code: int
     at: str
+    """The failed step: `exec`, `chdir`, `log` or `setup`."""
+    number: int
+    """The system's error number (`errno`), 0 if it has none."""
     message: str
+    """The system's error text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +111,14 @@ class Processes:
         """
         self._send({"start": key, "argv": list(argv), "env": dict(env), "cwd": cwd, "log": str(log)})
 
-    def signal(self, key: str, number: int, *, group: bool) -> None:
-        """Signal a process, or its whole group; does nothing if it has ended."""
-        self._send({"signal": key, "number": number, "group": group})
+    def signal(self, key: str, number: int, *, group: bool, to_process_1: bool = False) -> None:
+        """Signal a process, or its whole group; does nothing if it has ended.
+
+        `to_process_1` drops the signal as the kernel does for the first process of a PID namespace: unless the process
+        handles or blocks it (`sig_task_ignored` in `kernel/signal.c`, and pid_namespaces(7)). Only Linux can tell;
+        elsewhere the signal is sent.
+        """
+        self._send({"signal": key, "number": number, "group": group, "to_process_1": to_process_1})
 
     def close(self) -> None:
         """Kill all processes and wait for their end. `open` may be called again."""
@@ -165,15 +163,9 @@ class Processes:
                 self._pids.add(pid)
                 return ProcessStarted(key, pid)
             case {"failed": str(key), "errno": int(number), "at": str(at), "message": str(message)}:
-                return ProcessFailed(key, _failure_code(number, at), at, os.strerror(number) if number else message)
+                return ProcessFailed(key, at, number, os.strerror(number) if number else message)
             case {"exited": str(key), "pid": int(pid), "code": int(code)}:
                 self._pids.discard(pid)
                 return ProcessExited(key, code if code >= 0 else 128 - code)
             case _:
                 raise AssertionError(f"unknown event from the launcher: {line!r}")
-
-
-def _failure_code(number: int, at: str) -> int:
-    if at != "exec":
-        return CANNOT_START
-    return NOT_FOUND if number in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE

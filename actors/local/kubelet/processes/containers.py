@@ -6,6 +6,7 @@ fields that a pod runs without.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "CANNOT_START",
     "NO_IMAGE",
     "SHUTDOWN_WINDOW",
     "CannotCreate",
@@ -33,6 +35,7 @@ __all__ = [
     "inherited_environment",
     "log_tail",
     "signal_name",
+    "start_error",
     "unsupported",
 ]
 
@@ -68,6 +71,11 @@ SHUTDOWN_WINDOW: Final = timedelta(seconds=2)
 """What a container has at least between SIGTERM and SIGKILL, even if its preStop hook has used up the grace period:
 `minimumGracePeriodInSeconds` of `pkg/kubelet/kuberuntime`, the "small, one-off grace period extension of 2 seconds" of
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination"""
+
+
+CANNOT_START: Final = 128
+"""containerd's exit code for a container that it cannot start; its reason is `StartError`
+(`errorStartExitCode` in `pkg/cri/server/container_start.go`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +161,31 @@ def _value_from(name: str, source: Mapping[str, Any], pod: Mapping[str, Any]) ->
     raise CannotCreate(f"env {name}: unsupported fieldPath: {path}")
 
 
+def start_error(container: Mapping[str, Any], at: str, number: int, message: str) -> str:
+    """Return the message of a container that cannot be started, in the words of containerd and runc.
+
+    `at` is the step that failed, `number` and `message` are the system's error.
+    """
+    program, reason = argv(container, {})[0], message[:1].lower() + message[1:]
+    if at == "exec" and number in {errno.ENOENT, errno.ENOTDIR}:
+        reason = f"stat {program}: {reason}" if "/" in program else "executable file not found in $PATH"
+    what = {
+        "exec": f'exec: "{program}"',
+        "chdir": f'chdir to cwd ("{container.get("workingDir")}") set in config.json failed',
+    }.get(at, at)
+    return (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+        f"unable to start container process: {what}: {reason}: unknown"
+    )
+
+
 def unsupported(pod: Mapping[str, Any]) -> str | None:
     """Return why this kubelet cannot run the pod, None if it can."""
     for container in pod["spec"].get("initContainers") or ():
-        if container.get("restartPolicy"):
-            return (
-                f"init container {container['name']} has a restartPolicy: the local kubelet has no sidecar containers"
-            )
+        policy = container.get("restartPolicy")
+        if policy not in {None, "Always"}:
+            name = container["name"]
+            return f"init container {name} has the restartPolicy {policy}: the local kubelet only supports Always"
     return None
 
 

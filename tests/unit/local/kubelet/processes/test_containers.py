@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.local.kubelet.containers import NO_IMAGE, argv, expand, ignored, unsupported
+from actors.local.kubelet.processes.containers import NO_IMAGE, argv, expand, ignored, unsupported
 
 
 @pytest.mark.parametrize(
@@ -47,5 +47,10 @@ def test_only_mounts_other_than_a_service_account_are_listed_as_ignored() -> Non
     assert ignored(pod("/data")) == ["volumeMounts"]
 
 
-def test_ordinary_init_containers_are_supported() -> None:
-    assert unsupported({"spec": {"initContainers": [{"name": "a"}], "containers": []}}) is None
+def test_init_containers_are_supported_with_no_restart_policy_but_that_of_a_sidecar() -> None:
+    def pod(policy: str | None) -> dict[str, Any]:
+        return {"spec": {"initContainers": [{"name": "a", "restartPolicy": policy}], "containers": []}}
+
+    assert unsupported(pod(None)) is None
+    assert unsupported(pod("Always")) is None
+    assert "init container a has the restartPolicy OnFailure" in str(unsupported(pod("OnFailure")))
